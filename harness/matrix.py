@@ -1,0 +1,223 @@
+"""matrix.yaml as typed values, and its expansion into cells. Pure: reading the file is in `matrix_file`."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Literal, Self
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from harness.wheels import index_url, missing_wheel
+
+VISIBILITY_VARIABLES = frozenset(
+    {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
+)
+
+
+def _no_visibility(variables: dict[str, str]) -> dict[str, str]:
+    for name in variables:
+        if name in VISIBILITY_VARIABLES:
+            raise ValueError(
+                f"{name} chooses devices, which only the executor does; give the preset `devices:` instead"
+            )
+    return variables
+
+
+Variables = Annotated[dict[str, str], AfterValidator(_no_visibility)]
+Reason = Annotated[str, Field(min_length=10)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Stack(_Strict):
+    """A runtime to install. `accelerator: any` is the user's own interpreter, whose torch decides."""
+
+    name: SkipJsonSchema[str] = ""
+    accelerator: Literal["rocm", "cpu", "any"]
+    framework: Literal["torch", "jax", "tensorflow"] = "torch"
+    rocm: str | None = None
+    torch: str | None = None
+    python: str = "3.11"
+    base: str = "python:3.11-slim-bookworm"
+    executors: tuple[Literal["process", "docker"], ...] = ("process", "docker")
+    excluded: Reason | None = None
+
+    @model_validator(mode="after")
+    def _exists(self) -> Self:
+        if self.accelerator == "rocm" and self.rocm is None:
+            raise ValueError("a rocm stack needs `rocm:`")
+        if self.accelerator != "rocm" and self.rocm is not None:
+            raise ValueError(f"a stack with accelerator {self.accelerator} has no `rocm:`")
+        if self.framework != "torch":
+            if self.excluded is None:
+                raise ValueError(f"{self.framework} stacks cannot run here; give the reason as `excluded:`")
+            return self
+        if self.accelerator == "any":
+            return self
+        if self.torch is None:
+            raise ValueError("a torch stack needs `torch:`")
+        problem = missing_wheel(self.torch, self.rocm, self.python)
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    @property
+    def index(self) -> str:
+        """The wheel index torch comes from."""
+        return index_url(self.accelerator, self.rocm)
+
+
+class Preset(_Strict):
+    """Environment variables. `features` and `train` are added for one phase, which then is a process of its own."""
+
+    name: SkipJsonSchema[str] = ""
+    description: str
+    variables: Variables = {}
+    features: Variables = {}
+    train: Variables = {}
+    devices: tuple[int, ...] | None = None
+    source: str | None = None
+
+    @property
+    def phases(self) -> tuple[Literal["features", "train"], ...]:
+        """The processes a run of this preset consists of."""
+        return ("features", "train") if self.features or self.train else ("train",)
+
+    def variables_of(self, phase: Literal["features", "train"]) -> dict[str, str]:
+        """The variables the process of a phase is started with."""
+        return {**self.variables, **getattr(self, phase)}
+
+
+class SyntheticData(_Strict):
+    """The bars that `vpoc synth` makes: the same bytes on every machine."""
+
+    sessions: int = Field(ge=1)
+    seed: int = 7
+
+
+class Workload(_Strict):
+    """What is run: the app's arguments, its data, and how long it may take."""
+
+    name: SkipJsonSchema[str] = ""
+    description: str
+    synthetic: SyntheticData
+    rows: Literal["bar", "session"] = "bar"
+    warm_up: int = Field(60, ge=0)
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(64, ge=1)
+    learning_rate: float = Field(0.001, gt=0)
+    hidden_layers: tuple[int, ...] = (32, 16)
+    use_mixed_precision: bool = False
+    data_fraction: float = Field(1.0, gt=0, le=1)
+    chunk_size: int = Field(50, ge=1)
+    loader_workers: int = Field(2, ge=0)
+    strategy: Literal["single"] = "single"
+    seed: int = 7
+    threads: int = Field(1, ge=1)
+    time_limit: int = Field(description="seconds", ge=1)
+
+
+class Exclusion(_Strict):
+    """Cells that are not run, and why. Every key given must match; version keys are specifiers such as `<2.12`."""
+
+    stack: str | None = None
+    preset: str | None = None
+    accelerator: Literal["rocm", "cpu", "any"] | None = None
+    rocm: str | None = None
+    torch: str | None = None
+    reason: Reason
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not any((self.stack, self.preset, self.accelerator, self.rocm, self.torch)):
+            raise ValueError("an exclusion without a key to match would exclude everything")
+        for specifier in (self.rocm, self.torch):
+            SpecifierSet(specifier or "")
+        return self
+
+    def matches(self, stack: Stack, preset: Preset) -> bool:
+        """Whether every key that is given holds for the cell."""
+        exact = ((self.stack, stack.name), (self.preset, preset.name), (self.accelerator, stack.accelerator))
+        ranges = ((self.rocm, stack.rocm), (self.torch, stack.torch))
+        return all(wanted is None or wanted == value for wanted, value in exact) and all(
+            wanted is None or (value is not None and Version(value) in SpecifierSet(wanted)) for wanted, value in ranges
+        )
+
+
+class Selection(_Strict):
+    """A named part of the matrix: every listed stack with every listed preset."""
+
+    name: SkipJsonSchema[str] = ""
+    description: str
+    stacks: tuple[str, ...] | Literal["all"]
+    presets: tuple[str, ...] | Literal["all"]
+    workload: str = "quick"
+
+
+class Verdicts(_Strict):
+    """Pass rates that a one-sided lower bound must exceed, and the confidence of that bound."""
+
+    candidate: float = Field(0.5, gt=0, lt=1)
+    good: float = Field(0.8, gt=0, lt=1)
+    known_good: float = Field(0.9, gt=0, lt=1)
+    confidence: float = Field(0.95, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.candidate < self.good < self.known_good:
+            raise ValueError("thresholds must rise: candidate < good < known_good")
+        return self
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A stack with a preset; `excluded` says why it is not run."""
+
+    stack: Stack
+    preset: Preset
+    excluded: str | None = None
+
+    @property
+    def id(self) -> str:
+        """A stable label, independent of the order of the file."""
+        return f"{self.stack.name}-{self.preset.name}"
+
+
+class Matrix(_Strict):
+    """Everything matrix.yaml says."""
+
+    version: Literal[1] = Field(alias="schema")
+    stacks: dict[Name, Stack]
+    presets: dict[Name, Preset]
+    workloads: dict[Name, Workload]
+    selections: dict[Name, Selection]
+    exclude: tuple[Exclusion, ...] = ()
+    verdicts: Verdicts = Verdicts()
+
+    def cell(self, stack: str, preset: str) -> Cell:
+        """The cell of a stack and a preset, both by name."""
+        s, p = self.stacks[stack], self.presets[preset]
+        reason = s.excluded or next((e.reason for e in self.exclude if e.matches(s, p)), None)
+        return Cell(s, p, reason)
+
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """Every cell by its id."""
+        return {cell.id: cell for cell in self._product(self.stacks, self.presets)}
+
+    def select(self, selection: str) -> list[Cell]:
+        """The cells of a selection, stacks first, in the order of the file."""
+        chosen = self.selections[selection]
+        stacks = self.stacks if chosen.stacks == "all" else chosen.stacks
+        presets = self.presets if chosen.presets == "all" else chosen.presets
+        return list(self._product(stacks, presets))
+
+    def _product(self, stacks: Iterable[str], presets: Iterable[str]) -> Iterator[Cell]:
+        presets = tuple(presets)
+        return (self.cell(stack, preset) for stack in stacks for preset in presets)
