@@ -1,0 +1,99 @@
+"""Cells as processes in virtual environments."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from harness.executors import Exit, Handle, Job
+from harness.processes import RUN_MARK, ProcessId, end_processes_of_run
+from harness.storage import write_json
+
+IDENTITY = "process.json"
+# What a shell cannot tell: the status of a process that is not our child.
+UNKNOWN_EXIT = Exit(255)
+
+
+class ProcessHandle:
+    """A process we started."""
+
+    def __init__(self, process: subprocess.Popen[bytes], job: Job) -> None:
+        self._process = process
+        self._run_id = job.run_id
+        self.log = job.log
+
+    def poll(self) -> Exit | None:
+        """How the process ended, or None while it runs."""
+        code = self._process.poll()
+        return None if code is None else Exit(code)
+
+    def stop(self, grace: float) -> bool:
+        """End the process and everything it started."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                # The app ends its own loader workers when it is asked to stop.
+                self._process.wait(grace)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        gone = end_processes_of_run(self._run_id, grace)
+        try:
+            self._process.wait(grace)
+        except subprocess.TimeoutExpired:
+            return False
+        return gone
+
+
+class FoundHandle:
+    """A process that an earlier harness started."""
+
+    def __init__(self, identity: ProcessId, run_id: str, log: Path) -> None:
+        self._identity = identity
+        self._run_id = run_id
+        self.log = log
+
+    def poll(self) -> Exit | None:
+        """None while it runs; its exit status went to a parent that is gone."""
+        return None if self._identity.alive() else UNKNOWN_EXIT
+
+    def stop(self, grace: float) -> bool:
+        """End the process and everything it started."""
+        return end_processes_of_run(self._run_id, grace)
+
+
+class ProcessExecutor:
+    """Starts a job as a process in a session of its own, so that Ctrl-C reaches only the harness.
+
+    `runs` is the folder that holds the run folders.
+    """
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
+
+    def start(self, job: Job) -> ProcessHandle:
+        """Start a job; its output is appended to the log by the kernel, not through us."""
+        with job.log.open("ab") as log:
+            process = subprocess.Popen(
+                job.arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**job.variables, RUN_MARK: job.run_id},
+                cwd=job.folder,
+                start_new_session=True,
+            )
+        identity = ProcessId.of(process.pid)
+        write_json(
+            job.folder / IDENTITY,
+            {"pid": identity.pid, "started": identity.started, "boot": identity.boot},
+        )
+        return ProcessHandle(process, job)
+
+    def find(self, run_id: str) -> Handle | None:
+        """The process of a run if it still runs."""
+        folder = self._runs / run_id
+        try:
+            told = json.loads((folder / IDENTITY).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        identity = ProcessId(told["pid"], told["started"], told["boot"])
+        return FoundHandle(identity, run_id, folder / "log.txt") if identity.alive() else None

@@ -1,0 +1,1 @@
+"""The machine the harness runs on."""

@@ -1,0 +1,103 @@
+"""What machine this is, read from /proc and /sys. `root` can be a fake tree."""
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.contracts import GpuFacts, HostFacts
+from harness.storage import json_hash
+
+# Targets that PyTorch's ROCm wheels contain kernels for; an integrated GPU (gfx1036, gfx1103) is not among them.
+WHEEL_TARGETS = frozenset(
+    {"gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1200", "gfx1201"}
+)
+DOCKER_SOCKET = "var/run/docker.sock"
+
+
+def read_host(root: Path = Path("/")) -> HostFacts:
+    """The facts of this host."""
+    gpus = tuple(read_gpus(root))
+    kernel = _text(root / "proc/sys/kernel/osrelease") or platform.release()
+    driver = _text(root / "sys/module/amdgpu/version")
+    if driver is None and (root / "sys/module/amdgpu").exists():
+        driver = "in-tree"
+    cpu = _match(root / "proc/cpuinfo", r"^model name\s*:\s*(.+)$") or platform.machine()
+    memory = int(_match(root / "proc/meminfo", r"^MemTotal:\s*(\d+) kB$") or 0) * 1024
+    targets = sorted(gpu.gfx for gpu in gpus)
+    kind = {"gpus": targets, "driver": driver, "kernel": kernel}
+    identity = {
+        **kind,
+        "cpu": cpu,
+        "memory": memory,
+        "machine": _text(root / "etc/machine-id") or platform.node(),
+    }
+    return HostFacts(
+        fingerprint=json_hash(identity)[:16],
+        kind=json_hash(kind)[:16],
+        operating_system=_match(root / "etc/os-release", r'^PRETTY_NAME="?([^"\n]+)') or "unknown",
+        kernel=kernel,
+        driver=driver,
+        cpu=cpu,
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=memory,
+        gpus=gpus,
+        boot_id=_text(root / "proc/sys/kernel/random/boot_id") or "unknown",
+    )
+
+
+def read_gpus(root: Path) -> Iterator[GpuFacts]:
+    """AMD GPUs in the order of the KFD topology, which is the order ROCm counts them in."""
+    nodes = root / "sys/class/kfd/kfd/topology/nodes"
+    folders = sorted(nodes.iterdir(), key=lambda f: int(f.name)) if nodes.is_dir() else []
+    index = 0
+    for folder in folders:
+        properties = dict(re.findall(r"^(\w+) (\d+)$", _text(folder / "properties") or "", re.MULTILINE))
+        if int(properties.get("simd_count", 0)) == 0:
+            continue
+        minor = int(properties.get("drm_render_minor", 0))
+        card = root / f"sys/class/drm/renderD{minor}/device"
+        memory = _text(card / "mem_info_vram_total")
+        yield GpuFacts(
+            index=index,
+            gfx=gfx_target(int(properties.get("gfx_target_version", 0))),
+            name=_text(card / "product_name") or _text(folder / "name") or "AMD GPU",
+            memory_bytes=int(memory) if memory else None,
+            render_node=f"/dev/dri/renderD{minor}" if minor else None,
+        )
+        index += 1
+
+
+def gfx_target(version: int) -> str:
+    """The name of a target from KFD's `gfx_target_version` (major x 10000 + minor x 100 + stepping)."""
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def training_gpus(host: HostFacts) -> tuple[GpuFacts, ...]:
+    """The GPUs that PyTorch's wheels have kernels for."""
+    return tuple(gpu for gpu in host.gpus if gpu.gfx in WHEEL_TARGETS)
+
+
+def docker_answers(root: Path = Path("/")) -> bool:
+    """Whether a Docker engine accepts connections."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(2)
+        try:
+            connection.connect(str(root / DOCKER_SOCKET))
+        except OSError:
+            return False
+    return True
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _match(file: Path, pattern: str) -> str | None:
+    found = re.search(pattern, _text(file) or "", re.MULTILINE)
+    return found[1].strip() if found else None

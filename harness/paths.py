@@ -1,0 +1,10 @@
+"""Where things of this checkout are. The harness runs from a checkout."""
+
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+APP = CHECKOUT / "app"
+LOCKS = CHECKOUT / "images" / "locks"
+CACHE = CHECKOUT / ".cache"
+ENVIRONMENTS = CACHE / "envs"
+DATA = CACHE / "data"

@@ -1,0 +1,66 @@
+"""Processes of this host, named so that a later process can recognise them."""
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+RUN_MARK = "MATRIX_RUN_ID"
+
+
+def boot_id() -> str:
+    """The identity of this boot; pids and start times mean nothing across boots."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process, told apart from a later one with the same pid."""
+
+    pid: int
+    started: float
+    boot: str
+
+    @classmethod
+    def of(cls, pid: int) -> "ProcessId":
+        """The identity of a live process; raises `psutil.NoSuchProcess` where there is none."""
+        return cls(pid, psutil.Process(pid).create_time(), boot_id())
+
+    def alive(self) -> bool:
+        """Whether this very process still runs (a zombie does not)."""
+        if self.boot != boot_id():
+            return False
+        try:
+            process = psutil.Process(self.pid)
+            return process.create_time() == self.started and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+
+def processes_of_run(run_id: str) -> list[psutil.Process]:
+    """Every live process that was started by a run, loader workers and strays included."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(RUN_MARK) == run_id:
+                found.append(process)
+    return found
+
+
+def end_processes_of_run(run_id: str, grace: float) -> bool:
+    """End what a run left: TERM, `grace` seconds, KILL. False when something cannot be killed."""
+    processes = processes_of_run(run_id)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, stubborn = psutil.wait_procs(processes, timeout=grace)
+    for process in stubborn:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    _, unkillable = psutil.wait_procs(stubborn, timeout=grace)
+    return not unkillable

@@ -1,0 +1,82 @@
+"""What a workload is to the app: its arguments, its data and its hash."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from harness.contracts import DataFile
+from harness.environments import Environment
+from harness.errors import UserError
+from harness.matrix import Workload
+from harness.paths import DATA
+from harness.storage import file_hash, json_hash
+
+FEATURE_OPTIONS = ("rows", "warm_up", "data_fraction", "chunk_size")
+TRAIN_OPTIONS = (
+    *FEATURE_OPTIONS,
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "hidden_layers",
+    "loader_workers",
+    "strategy",
+    "seed",
+    "threads",
+    "use_mixed_precision",
+)
+
+
+def options_of(workload: Workload, names: tuple[str, ...] = TRAIN_OPTIONS) -> dict[str, Any]:
+    """The app's options by name, as plain values."""
+    return {k: list(v) if isinstance(v := getattr(workload, k), tuple) else v for k in names}
+
+
+def arguments(options: dict[str, Any]) -> tuple[str, ...]:
+    """Options as command-line arguments."""
+    words: list[str] = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            words += [flag] if value else []
+        else:
+            words += [flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return tuple(words)
+
+
+def workload_hash(workload: Workload, data_sha256: str) -> str:
+    """Identity of what is run. Name, description and time limit change nothing about it."""
+    return json_hash({"options": options_of(workload), "data": data_sha256})
+
+
+def read_data(file: Path) -> DataFile:
+    """Hash and length of a data file.
+
+    Raises:
+        UserError: when it cannot be read.
+    """
+    try:
+        with file.open("rb") as stream:
+            rows = sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b"")) - 1
+        return DataFile(path=str(file), sha256=file_hash(file), rows=rows)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}; give --data an existing merged CSV") from None
+
+
+def synthetic_file(workload: Workload, environment: Environment) -> Path:
+    """The synthetic bars of a workload, made once for each version of the app.
+
+    Raises:
+        UserError: when the app cannot make them.
+    """
+    made = workload.synthetic
+    file = DATA / f"synthetic-{made.sessions}-{made.seed}-{environment.identity['app'][:12]}.csv"
+    if not file.is_file():
+        DATA.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_suffix(".tmp.csv")
+        options = ["--sessions", str(made.sessions), "--seed", str(made.seed), "--output", str(temporary)]
+        command = [str(environment.python), "-m", "vpoc", "synth", *options]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment.variables or None)
+        if run.returncode:
+            raise UserError(f"synthetic data could not be made: {run.stderr.strip()[-300:]}")
+        temporary.replace(file)
+    return file
