@@ -1,0 +1,5 @@
+"""`python -m vpoc`."""
+
+from vpoc.cli import main
+
+main()

@@ -1,0 +1,95 @@
+"""The command line: parses, calls, and turns what a person can put right into one line.
+
+Importing this module imports neither torch nor polars; the commands do, when they run.
+"""
+
+import faulthandler
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from vpoc import __version__
+from vpoc.errors import Interrupted, UserError
+
+COMMANDS = {
+    "synth": "vpoc.commands.data",
+    "merge": "vpoc.commands.data",
+    "check": "vpoc.commands.data",
+    "features": "vpoc.commands.features",
+    "train": "vpoc.commands.train",
+    "reference": "vpoc.commands.train",
+    "check-model": "vpoc.commands.model",
+    "predict": "vpoc.commands.model",
+}
+"""Where each command lives, in the order of the help."""
+
+
+class Commands(click.Group):
+    """The commands, each found in its module."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Names in the order of the work, not of the alphabet."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command `cmd_name`."""
+        name = cmd_name.replace("_", "-")
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(COMMANDS[name]), name.replace("-", "_"))
+        return command
+
+
+def _hyphens(name: str) -> str:
+    return name.replace("_", "-")
+
+
+CONTEXT: dict[str, Any] = {
+    "token_normalize_func": _hyphens,
+    "help_option_names": ["-h", "--help"],
+    "show_default": True,
+    "max_content_width": 100,
+}
+
+
+@click.group(cls=Commands, context_settings=CONTEXT)
+@click.version_option(__version__, prog_name="vpoc")
+def cli() -> None:
+    r"""Volume-profile (VPOC) features of E-mini S&P 500 bars, and a network trained on them.
+
+    \b
+    A first run, with made-up data:
+      vpoc synth --output merged.csv --sessions 120
+      vpoc check merged.csv
+      vpoc train --data merged.csv --output TRAINING --epochs 1
+
+    Options may be written with hyphens or underscores: --batch-size and --batch_size are the same.
+    """
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    try:
+        code = cli.main(args=arguments, prog_name="vpoc", standalone_mode=False)
+    except UserError as error:
+        click.echo(f"vpoc: {error}", err=True)
+        return error.exit_code
+    except Interrupted as interruption:
+        click.echo("vpoc: interrupted; no model was written", err=True)
+        return 128 + interruption.signum
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("vpoc: interrupted", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """The console script `vpoc`."""
+    faulthandler.enable()
+    sys.exit(run())

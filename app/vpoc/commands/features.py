@@ -1,0 +1,32 @@
+"""`vpoc features`."""
+
+from pathlib import Path
+
+import click
+
+from vpoc.commands.options import CHUNK_SIZE, DATA, DATA_FRACTION, IN_FILE, ROWS, WARM_UP
+
+
+@click.command()
+@DATA
+@click.option("--output", type=IN_FILE, required=True, help="Parquet file to write.")
+@ROWS
+@WARM_UP
+@DATA_FRACTION
+@CHUNK_SIZE
+def features(data: Path, output: Path, rows: str, warm_up: int, data_fraction: float, chunk_size: int) -> None:
+    """Compute the features and targets of a merged CSV.
+
+    Levels (vpoc, vah, val) and atr20 are in ticks of 0.25. The file says which data it belongs to, and
+    `vpoc train --features` refuses it for other data.
+    """
+    from vpoc.data.bars import load_bars  # noqa: PLC0415
+    from vpoc.features.build import build_features  # noqa: PLC0415
+    from vpoc.features.store import write_features  # noqa: PLC0415
+
+    built = build_features(load_bars(data), rows, warm_up=warm_up, data_fraction=data_fraction, chunk_size=chunk_size)
+    write_features(output, built)
+    click.echo(
+        f"{output}: {built.frame.height} rows per {rows} of {built.sessions_used} sessions "
+        f"({built.sessions_total} in the file, {built.sessions_dropped} incomplete and left out)"
+    )

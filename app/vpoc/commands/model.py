@@ -1,0 +1,76 @@
+"""`vpoc check-model` and `vpoc predict`."""
+
+import io
+import json
+from pathlib import Path
+
+import click
+
+from vpoc.commands.options import CHUNK_SIZE, DATA, IN_FILE, JSON
+
+
+@click.command()
+@click.argument("model", type=IN_FILE)
+@JSON
+def check_model(model: Path, as_json: bool) -> None:
+    """Load a model file, run it once, say what it is.
+
+    Exit status 1, with one line, when the file is truncated or corrupt or has weights that are not finite.
+    """
+    from vpoc.models.mlp import parameter_count  # noqa: PLC0415
+    from vpoc.training.artefact import check, load_model  # noqa: PLC0415
+
+    loaded = load_model(model)
+    check(loaded)
+    facts = {
+        "schema": 1,
+        "file": str(model),
+        "sha256": loaded.sha256,
+        "bytes": loaded.bytes,
+        "parameters": parameter_count(loaded.model),
+        "target": loaded.target,
+        "rows": loaded.rows,
+        "features": loaded.features,
+    }
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    for name, value in facts.items():
+        if name != "schema":
+            click.echo(f"{name:<11} {', '.join(value) if isinstance(value, list) else value}")
+
+
+@click.command()
+@click.option("--model", type=IN_FILE, required=True, help="Model file that `vpoc train` wrote.")
+@DATA
+@click.option(
+    "--output", type=IN_FILE, required=True, help="CSV file to write: trade_date, ts (bar rows), probability."
+)
+@click.option(
+    "--warm-up",
+    type=click.IntRange(min=20),
+    help="Complete sessions at the start that only feed the averages.  [default: as in training]",
+)
+@CHUNK_SIZE
+def predict(model: Path, data: Path, output: Path, warm_up: int | None, chunk_size: int) -> None:
+    """Apply a model to new data.
+
+    Writes the probability of the model's target for every row.
+    A session that is still open at the end of the file is included when the model works on bars.
+    """
+    from vpoc.data.bars import load_bars  # noqa: PLC0415
+    from vpoc.features.build import build_features  # noqa: PLC0415
+    from vpoc.files import write_atomic  # noqa: PLC0415
+    from vpoc.training.artefact import load_model  # noqa: PLC0415
+    from vpoc.training.predict import predict as probabilities  # noqa: PLC0415
+    from vpoc.training.predict import require_match  # noqa: PLC0415
+
+    loaded = load_model(model)
+    bars = load_bars(data)
+    require_match(loaded, bars.bar_seconds)
+    features = build_features(bars, loaded.rows, warm_up=warm_up or loaded.warm_up, chunk_size=chunk_size)
+    frame = probabilities(loaded, features)
+    buffer = io.BytesIO()
+    frame.write_csv(buffer, datetime_format="%Y-%m-%dT%H:%M:%SZ")
+    write_atomic(output, buffer.getvalue())
+    click.echo(f"{output}: {frame.height} rows, probability of {loaded.target}")

@@ -1,0 +1,50 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+IN_FILE = click.Path(path_type=Path)
+"""A path that the command opens itself, so that its one-line errors are the same everywhere."""
+
+DATA = click.option("--data", type=IN_FILE, required=True, help="Merged CSV, as `vpoc merge` or `vpoc synth` write it.")
+WARM_UP = click.option(
+    "--warm-up",
+    type=click.IntRange(min=20),
+    default=60,
+    help="Complete sessions at the start of the file that only feed the averages.",
+)
+ROWS = click.option(
+    "--rows",
+    type=click.Choice(["bar", "session"]),
+    default="bar",
+    help="One row per bar of regular hours, as of its end, or one per session, as of 17:00 New York.",
+)
+DATA_FRACTION = click.option(
+    "--data-fraction",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    help="Most recent share of the sessions after the warm-up to use.",
+)
+CHUNK_SIZE = click.option(
+    "--chunk-size",
+    type=click.IntRange(min=1),
+    default=16,
+    help="Sessions in memory at a time while profiles are computed; any value gives the same answer.",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def together(options: Sequence[Callable[[Function], Function]]) -> Callable[[Function], Function]:
+    """All of `options` as one decorator, shown in this order."""
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate

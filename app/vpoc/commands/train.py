@@ -1,0 +1,143 @@
+"""`vpoc train` and `vpoc reference`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vpoc.commands.options import CHUNK_SIZE, DATA, DATA_FRACTION, IN_FILE, ROWS, WARM_UP, together
+from vpoc.errors import UserError
+from vpoc.progress import Progress
+
+
+def layer_sizes(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
+    """Positive whole numbers separated by commas; click's usage error when `value` is anything else."""
+    parts = value.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise click.BadParameter(f"{value!r} is not a list of layer sizes such as 32,16")
+    return tuple(int(part) for part in parts)
+
+
+TRAINING_OPTIONS = together(
+    [
+        DATA,
+        click.option(
+            "--features",
+            type=IN_FILE,
+            help="Features of the same data and options, made before by `vpoc features`; without it they are "
+            "computed first, in this process.",
+        ),
+        ROWS,
+        click.option(
+            "--target",
+            type=click.Choice(["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"]),
+            help="What to predict: up_30 or prior_vpoc_touched for bar rows, next_up or next_vpoc_touched for session "
+            "rows.  [default: up_30 / next_vpoc_touched]",
+        ),
+        WARM_UP,
+        DATA_FRACTION,
+        CHUNK_SIZE,
+        click.option("--epochs", type=click.IntRange(min=1), default=3, help="Passes over the training samples."),
+        click.option("--batch-size", type=click.IntRange(min=1), default=64, help="Samples per step."),
+        click.option(
+            "--learning-rate", type=click.FloatRange(min=0, min_open=True), default=1e-3, help="Step size of Adam."
+        ),
+        click.option(
+            "--hidden-layers",
+            callback=layer_sizes,
+            metavar="SIZES",
+            default="32,16",
+            help="Sizes of the hidden layers.",
+        ),
+        click.option(
+            "--use-mixed-precision", is_flag=True, help="Autocast: float16 with a scaler on a GPU, bfloat16 on a CPU."
+        ),
+        click.option("--seed", type=click.IntRange(min=0), default=7, help="Seed of the weights and the batch order."),
+        click.option("--threads", type=click.IntRange(min=1), default=1, help="CPU threads of torch."),
+        click.option(
+            "--loader-workers", type=click.IntRange(min=0), default=2, help="Processes that load batches; 0: none."
+        ),
+        click.option(
+            "--device",
+            type=click.Choice(["cpu", "cuda"]),
+            default="cpu",
+            envvar="VPOC_DEVICE",
+            show_envvar=True,
+            help="Where to train; cuda is also the name for AMD GPUs. Nothing falls back: exit 3 when it is not there.",
+        ),
+        click.option("--strategy", type=click.Choice(["single"]), default="single", help="How devices are used."),
+        click.option(
+            "--skip-gpu-cleanup",
+            is_flag=True,
+            help="Do not return unused GPU memory after the features and each epoch.",
+        ),
+        click.option(
+            "--run-dir", type=IN_FILE, help="Folder for progress-0.jsonl and result.json, for a program that watches."
+        ),
+        click.option("--workload-hash", help="Repeated in the result."),
+    ]
+)
+
+
+@click.command()
+@TRAINING_OPTIONS
+@click.option("--output", type=IN_FILE, required=True, help="Folder for the model and its metadata.")
+@click.option("--name", help="Name of the model file, without .pt.  [default: that of the data file]")
+def train(output: Path, name: str | None, **chosen: Any) -> None:
+    r"""Train a network on the features of a merged CSV.
+
+    The last 20 % of the sessions validate. Writes NAME.pt and NAME_metadata.json in the output folder.
+
+    \b
+    vpoc train --data merged.csv --output TRAINING
+    vpoc train --data merged.csv --output TRAINING --device cuda --use-mixed-precision
+
+    Exit status: 2 wrong input, 3 the device is not there, 4 the loss is not finite, 130 or 143 interrupted.
+    """
+    name = name or chosen["data"].stem
+    if Path(name).name != name:
+        raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
+    progress = _start(chosen)
+
+    from vpoc.training import run, signals  # noqa: PLC0415 - torch is imported only after the first progress line
+
+    with signals.interruptible():
+        run.train(_options(chosen), output, name, progress, click.echo)
+
+
+@click.command()
+@TRAINING_OPTIONS
+@click.option("--steps", type=click.IntRange(min=1), default=16, help="Steps to make.")
+@click.option("--output", type=IN_FILE, required=True, help="JSON file to write.")
+def reference(output: Path, steps: int, **chosen: Any) -> None:
+    """Write the first losses of a training on the CPU.
+
+    Writes loss and gradient norm of the first steps, in float32. Takes the options of `vpoc train`; --device and --use-mixed-precision change nothing here. A run on another device
+    with the same options, data and seed sees the same batches, so its numbers can be compared with these.
+    """
+    progress = _start(chosen)
+
+    from vpoc.files import write_json  # noqa: PLC0415
+    from vpoc.training import reference as first_steps  # noqa: PLC0415
+    from vpoc.training import signals  # noqa: PLC0415
+
+    with signals.interruptible():
+        write_json(output, first_steps.reference(_options(chosen), steps, progress))
+    click.echo(f"wrote {output}")
+
+
+def _start(chosen: dict[str, Any]) -> Progress:
+    progress = Progress(chosen["run_dir"])
+    progress.phase("import")
+    return progress
+
+
+def _options(chosen: dict[str, Any]) -> Any:
+    from vpoc.features.targets import DEFAULT_TARGET, TARGETS  # noqa: PLC0415
+    from vpoc.training.options import TrainOptions  # noqa: PLC0415
+
+    rows = chosen["rows"]
+    target = chosen["target"] or DEFAULT_TARGET[rows]
+    if target not in TARGETS[rows]:
+        raise UserError(f"--target {target} is not known for --rows {rows}; choose one of {', '.join(TARGETS[rows])}")
+    return TrainOptions(**{**chosen, "target": target})

@@ -1,0 +1,1 @@
+"""Bars: reading, checking, merging and making them; trading sessions."""

@@ -1,0 +1,18 @@
+"""The merged CSV: the one file format that training reads.
+
+One row per bar, sorted by `ts`, comma-separated UTF-8 with this header:
+
+| column | meaning |
+|---|---|
+| `ts` | START of the bar in UTC, `YYYY-MM-DDTHH:MM:SSZ` |
+| `open`, `high`, `low`, `close` | prices in index points, multiples of 0.25 |
+| `volume` | contracts, a whole number |
+| `vix` | last VIX value published by the END of the bar; empty until the first one |
+| `symbol` | optional; the same on every row |
+"""
+
+PRICES = ("open", "high", "low", "close")
+REQUIRED = ("ts", *PRICES, "volume", "vix")
+OPTIONAL = ("symbol",)
+STAMP_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+TICK = 0.25

@@ -1,0 +1,31 @@
+"""Pseudo-random integers that are the same on every machine and in every version of every library."""
+
+import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.uint64]
+
+
+def words(seed: int, stream: int, count: int) -> Words:
+    """`count` 64-bit words of splitmix64 (Steele, Lea, Flood 2014), for this `seed` and `stream`."""
+    start = (seed * 0x9E3779B97F4A7C15 + stream * 0xD1342543DE82EF95) % 2**64
+    counter = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + _mix(
+        np.array([start], np.uint64)
+    )
+    return _mix(counter)
+
+
+def bits_set(value: Words) -> npt.NDArray[np.int64]:
+    """How many bits of each word are 1 (a sum of coin tosses: binomial, near to normal)."""
+    value = value - ((value >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    value = (value & np.uint64(0x3333333333333333)) + ((value >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    value = (value + (value >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    counts: npt.NDArray[np.int64] = ((value * np.uint64(0x0101010101010101)) >> np.uint64(56)).astype(np.int64)
+    return counts
+
+
+def _mix(value: Words) -> Words:
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Words = value ^ (value >> np.uint64(31))
+    return mixed

@@ -1,0 +1,69 @@
+"""The data-quality table of a merged CSV."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vpoc.data.bars import Bars, conflicting_duplicates, exact_duplicates, ohlc_violations, parse_bars, problems
+from vpoc.data.sessions import split_sessions
+from vpoc.data.table import read_table
+
+FEWEST_SESSIONS = 23
+"""The shortest warm-up and the fewest sessions to use; below that no option helps."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """`facts`: the table, by name, in order. `errors`: one line for each thing that stops training."""
+
+    facts: dict[str, Any]
+    errors: list[str]
+
+
+def inspect(path: Path) -> Quality:
+    """Look at everything in a merged CSV; UserError only when the file cannot be read as a table of bars."""
+    table = read_table(path)
+    bars = parse_bars(table)
+    errors = [
+        f"{table.line(problem.first_row)}: {problem.name} ({problem.rows} rows); {problem.advice}"
+        for problem in problems(bars)
+    ]
+    facts: dict[str, Any] = {
+        "rows": len(bars),
+        "first": _stamp(int(bars.ts[0])),
+        "last": _stamp(int(bars.ts[-1])),
+        "symbol": bars.symbol,
+        "bar_seconds": bars.bar_seconds,
+        **_sessions(bars),
+        "exact_duplicates": int(exact_duplicates(bars).sum()),
+        "conflicting_duplicates": int(conflicting_duplicates(bars).sum()),
+        "zero_volume": int((bars.volume == 0).sum()),
+        "off_grid": int(bars.off_grid.sum()),
+        "ohlc_violations": int(ohlc_violations(bars).sum()),
+        "null_vix": int(np.isnan(bars.vix).sum()),
+    }
+    if facts["complete_rth_sessions"] < FEWEST_SESSIONS:
+        errors.append(
+            f"{path}: {facts['complete_rth_sessions']} complete sessions, {FEWEST_SESSIONS} are the least that "
+            "training can use (with --warm-up 20); give more data"
+        )
+    return Quality(facts, errors)
+
+
+def _sessions(bars: Bars) -> dict[str, int]:
+    ordered = bars.take(~exact_duplicates(bars))
+    sessions = split_sessions(ordered)
+    traded = sessions.stop > sessions.start
+    missing = sessions.expected - (sessions.stop - sessions.start)[traded]
+    return {
+        "sessions": len(sessions),
+        "complete_rth_sessions": int(sessions.complete.sum()),
+        "sessions_without_rth": int((~traded).sum()),
+        "missing_rth_bars": int(np.maximum(missing, 0).sum()),
+    }
+
+
+def _stamp(seconds: int) -> str:
+    return f"{np.datetime64(seconds, 's')}Z"

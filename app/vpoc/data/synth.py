@@ -1,0 +1,79 @@
+"""Synthetic ES and VIX minutes, in integers only, so that a seed gives the same bytes on every machine.
+
+They have the shape of the real thing (24-hour sessions, busy open and close, a big closing bar, calm nights), but the
+walk is fair: a model that finds an edge in them has found a leak.
+"""
+
+import io
+
+import numpy as np
+import polars as pl
+
+from vpoc.data.bars import Ints
+from vpoc.data.columns import PRICES, STAMP_FORMAT
+from vpoc.data.mix import bits_set, words
+from vpoc.data.sessions import RTH_CLOSE, RTH_OPEN, ZONE
+
+FIRST_TRADE_DATE = np.datetime64("2018-01-02")
+BARS = 23 * 60
+"""One-minute bars of a session, 18:00 to 17:00 New York."""
+FAIR_PRICE = 16_000
+"""Ticks; the walk is drawn back to it between sessions, so that prices stay positive."""
+MINUTE = (18 * 60 + np.arange(BARS)) % (24 * 60)
+RTH = (MINUTE >= RTH_OPEN) & (MINUTE < RTH_CLOSE)
+
+
+def synthetic_csv(sessions: int, seed: int) -> bytes:
+    """A merged CSV with `sessions` sessions of 1380 bars from trade date 2018-01-02 on, weekdays only."""
+    columns = _columns(sessions, seed)
+    frame = pl.DataFrame(
+        {
+            "ts": _stamps(sessions),
+            **{name: _two_decimals(pl.Series(columns[name] * 25)) for name in PRICES},
+            "volume": columns["volume"],
+            "vix": _two_decimals(pl.Series(columns["vix"])),
+        }
+    )
+    first_quote = int(np.flatnonzero(RTH)[0])
+    frame = frame.with_columns(pl.when(pl.int_range(pl.len()) >= first_quote).then("vix").alias("vix"))
+    buffer = io.BytesIO()
+    frame.write_csv(buffer)
+    return buffer.getvalue()
+
+
+def _columns(sessions: int, seed: int) -> dict[str, Ints]:
+    parts: dict[str, list[Ints]] = {name: [] for name in (*PRICES, "volume", "vix")}
+    price, vix = FAIR_PRICE, 1_800
+    for session in range(sessions):
+        first, second, third, fourth = words(seed, session, 4 * BARS).reshape(4, BARS)
+        pace = 2 + int(third[0] % np.uint64(6))
+        steps = np.where(RTH, bits_set(first) + bits_set(second) - 64, bits_set(first & np.uint64(0xFFFF)) - 8)
+        # Rounding toward zero on both sides keeps the walk fair.
+        steps = np.sign(steps) * (np.abs(steps) * pace // 4)
+        close = price - (price - FAIR_PRICE) // 64 + np.cumsum(steps)
+        open_ = close - steps
+        high = np.maximum(open_, close) + (third % np.uint64(4)).astype(np.int64)
+        low = np.minimum(open_, close) - ((third >> np.uint64(8)) % np.uint64(4)).astype(np.int64)
+        busy = np.where(RTH, 700 + 2_400 * (MINUTE - 720 - 45) ** 2 // 195**2, 60)
+        busy[np.flatnonzero(RTH)[-1]] *= 10
+        noise = 128 + (fourth % np.uint64(256)).astype(np.int64)
+        volume = busy * noise * (high - low + 4) // (256 * 8)
+        quoted = vix + np.cumsum(np.where(RTH, bits_set(fourth & np.uint64(0xFF)) - 4, 0)) - (vix - 1_800) // 16
+        quoted = np.clip(quoted, 900, 8_000)
+        price, vix = int(close[-1]), int(quoted[-1])
+        for name, values in zip(parts, (open_, high, low, close, volume, quoted), strict=True):
+            parts[name].append(values)
+    return {name: np.concatenate(values) for name, values in parts.items()}
+
+
+def _stamps(sessions: int) -> pl.Series:
+    weekdays = pl.Series(np.busday_offset(FIRST_TRADE_DATE, np.arange(sessions)).astype("datetime64[us]"))
+    opens = (weekdays.dt.offset_by("-6h")).dt.replace_time_zone(ZONE).dt.convert_time_zone("UTC")
+    seconds = opens.dt.epoch("s").to_numpy()[:, None] + 60 * np.arange(BARS)
+    return pl.from_epoch(pl.Series(seconds.ravel()), time_unit="s").dt.to_string(STAMP_FORMAT)
+
+
+def _two_decimals(hundredths: pl.Series) -> pl.Series:
+    frame = pl.DataFrame({"n": hundredths})
+    whole, part = pl.col("n") // 100, pl.col("n") % 100
+    return frame.select(pl.format("{}.{}", whole, part.cast(pl.String).str.zfill(2)))["n"]

@@ -1,0 +1,111 @@
+"""A CSV file as a polars frame of text columns, and its columns as numbers; errors name file and line."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from vpoc.errors import UserError
+from vpoc.files import read_bytes, sha256
+
+HEADER_LINES = 1
+MAX_VOLUME = 10**12
+"""No market has traded this many contracts in a bar; sums of a session stay far below 2^63."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file with a header: `frame` has one text column per header name (lower case), in file order."""
+
+    path: Path
+    sha256: str
+    frame: pl.DataFrame
+
+    def line(self, row: int) -> str:
+        """Where row `row` (from 0) stands, for an error message."""
+        return f"{self.path}, line {row + 1 + HEADER_LINES}"
+
+
+def read_table(path: Path) -> Table:
+    """Read `path`; UserError when it is unreadable, empty, not text, or has no rows."""
+    content = read_bytes(path)
+    if b"\0" in content:
+        raise UserError(f"{path}: this is not a text file; give a CSV file")
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8 CSV") from error
+    try:
+        frame = pl.read_csv(io.BytesIO(content), infer_schema=False)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{path}: not a well-formed CSV file ({reason}); export it again") from error
+    if frame.height == 0:
+        raise UserError(f"{path}: there is a header but no rows; give a file with bars")
+    names = [name.strip().lower() for name in frame.columns]
+    if len(set(names)) < len(names):
+        raise UserError(f"{path}: a column name appears twice in the header ({', '.join(names)}); remove one")
+    frame.columns = names
+    return Table(path, sha256(content), frame)
+
+
+def require_columns(table: Table, needed: Sequence[str]) -> None:
+    """UserError naming the columns that are missing and those that are there."""
+    missing = [name for name in needed if name not in table.frame.columns]
+    if missing:
+        there = ", ".join(table.frame.columns)
+        raise UserError(
+            f"{table.path}: missing column(s) {', '.join(missing)}; there are: {there}; needed: {', '.join(needed)}"
+        )
+
+
+def numbers(table: Table, column: str, *, empty: float | None = None) -> npt.NDArray[np.float64]:
+    """`column` as float64 [rows]; an empty cell becomes `empty`, or is an error when that is None.
+
+    UserError, with the line, on text that is no number, NaN and infinity.
+    """
+    text = table.frame[column].str.strip_chars()
+    parsed = text.cast(pl.Float64, strict=False)
+    blank = (text.is_null() | (text == "")).to_numpy()
+    values: npt.NDArray[np.float64] = parsed.fill_null(np.nan).to_numpy()
+    bad = ~np.isfinite(values) & (~blank if empty is not None else True)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        shown = repr(text[row]) if text[row] else "an empty cell"
+        raise UserError(f"{table.line(row)}: {column} is {shown}, not a number; correct or remove the row")
+    if empty is None:
+        return values
+    return np.where(blank, empty, values)
+
+
+def volumes(table: Table) -> npt.NDArray[np.int64]:
+    """The `volume` column as int64 [rows], contracts; UserError, with the line, unless whole, from 0 to 10^12."""
+    values = numbers(table, "volume")
+    for bad, what in (
+        (values < 0, "is negative"),
+        (values != np.rint(values), "is not a whole number"),
+        (values > MAX_VOLUME, "is more than any market trades"),
+    ):
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            shown = table.frame["volume"][row]
+            raise UserError(f"{table.line(row)}: volume {shown} {what}; correct or remove the row")
+    return values.astype(np.int64)
+
+
+def one_symbol(table: Table) -> str | None:
+    """The symbol of all rows, None without such a column; UserError when there are several."""
+    if "symbol" not in table.frame.columns:
+        return None
+    symbols: list[Any] = table.frame["symbol"].unique(maintain_order=True).to_list()
+    if len(symbols) > 1:
+        row = int((table.frame["symbol"] != symbols[0]).fill_null(value=True).arg_max() or 0)
+        shown = ", ".join(str(symbol) for symbol in symbols[:4])
+        raise UserError(f"{table.line(row)}: several symbols in one file ({shown}); keep the rows of one contract")
+    return None if symbols[0] is None else str(symbols[0])

@@ -1,0 +1,42 @@
+"""Errors that a person, not this program, can put right."""
+
+import errno
+from pathlib import Path
+
+
+class UserError(Exception):
+    """A mistake or a condition outside this program, told in one line: what, where, what to do.
+
+    `exit_code` is the exit status of the command: 2 for input, 3 for a missing device, 4 for a loss that is not finite.
+    """
+
+    def __init__(self, message: str, *, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class Interrupted(BaseException):
+    """A signal asked this process to end. `signum` is its number; the exit status is 128 + signum."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+REMEDIES = {
+    errno.ENOSPC: "the disk is full; free some space or choose another folder",
+    errno.EDQUOT: "the disk quota is used up; free some space or choose another folder",
+    errno.EACCES: "permission denied; choose a folder or file you have access to, or change its permissions",
+    errno.EPERM: "not permitted; choose a folder or file you have access to, or change its permissions",
+    errno.EROFS: "the file system is read-only; choose another folder",
+    errno.ENOENT: "no such file or folder; check the path",
+    errno.EISDIR: "this is a folder; give the path of a file",
+    errno.ENOTDIR: "a part of this path is a file, not a folder; check the path",
+    errno.EEXIST: "a file is in the way; choose another path",
+}
+
+
+def from_os_error(error: OSError, path: Path) -> UserError:
+    """The one-line form of an operating-system error on `path`."""
+    remedy = REMEDIES.get(error.errno or 0, error.strerror or str(error))
+    return UserError(f"{path}: {remedy}")

@@ -1,0 +1,1 @@
+"""Features and targets, one row per session or per bar."""

@@ -1,0 +1,79 @@
+"""Reading whole files, and writing files that are either complete or absent."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from vpoc.errors import UserError, from_os_error
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of `path`; UserError when it cannot be read or is empty."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    if not content:
+        raise UserError(f"{path}: the file is empty; give a file with data")
+    return content
+
+
+def sha256(content: bytes) -> str:
+    """SHA-256 of `content`, in hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of the file at `path`, in hex, read in blocks; UserError when it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    return digest.hexdigest()
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write `content` so that `path` holds all of it or what it held before, also after a power cut.
+
+    The folder is made when it is missing. UserError when the disk is full or the folder is not writable;
+    the temporary file is then removed.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+                os.fchmod(stream.fileno(), 0o666 & ~_umask())
+            Path(temporary).replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise from_os_error(error, path) from error
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Write `document` as strict JSON (ValueError on NaN or infinity), atomically."""
+    write_atomic(path, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,1 @@
+"""The volume profile in exact integers: histograms, VPOC and value area."""

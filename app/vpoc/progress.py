@@ -1,0 +1,97 @@
+"""Progress lines of a run, for whoever watches it from outside. Standard library only.
+
+Each rank appends JSON lines to `progress-<rank>.jsonl`. They are written by the thread that does the work and by no
+other, because a heartbeat thread would go on while the work hangs.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vpoc.errors import from_os_error
+
+PHASES = ("import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown")
+LINE_EVERY_S = 1.0
+
+DeviceMemory = Callable[[], tuple[int, int]]
+"""Returns the bytes allocated and reserved on the device."""
+
+
+class Progress:
+    """Appends progress lines of `rank` in `folder`; does nothing when `folder` is None.
+
+    A line is written at each change of phase and, within a phase, at most once a second.
+    `device_memory` may be set once there is a device to ask.
+    """
+
+    def __init__(self, folder: Path | None, rank: int = 0) -> None:
+        self.device_memory: DeviceMemory | None = None
+        self._rank = rank
+        self._phase = PHASES[0]
+        self._total: int | None = None
+        self._last_line = -math.inf
+        self._max_step: float | None = None
+        self._path = None if folder is None else folder / f"progress-{rank}.jsonl"
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise from_os_error(error, folder) from error
+
+    def phase(self, name: str, total: int | None = None, done: int = 0) -> None:
+        """Enter phase `name`, of `total` items (None: unknown) of which `done` are done."""
+        if name not in PHASES:
+            raise ValueError(name)
+        self._phase, self._total = name, total
+        self._write(done, None, None)
+
+    def step(self, done: int, seconds: float, loss: float | None = None, gradient_norm: float | None = None) -> None:
+        """`done` items of the phase are done; the last one took `seconds`."""
+        self._max_step = max(seconds, self._max_step or 0.0)
+        if time.monotonic() - self._last_line >= LINE_EVERY_S:
+            self._write(done, loss, gradient_norm)
+
+    def _write(self, done: int, loss: float | None, gradient_norm: float | None) -> None:
+        if self._path is None:
+            return
+        self._last_line = time.monotonic()
+        allocated, reserved = self.device_memory() if self.device_memory else (None, None)
+        line = {
+            "schema": 1,
+            "wall": time.time(),
+            "monotonic": self._last_line,
+            "rank": self._rank,
+            "pid": os.getpid(),
+            "phase": self._phase,
+            "done": done,
+            "total": self._total,
+            "max_step_s": self._max_step,
+            "loss": finite(loss),
+            "gradient_norm": finite(gradient_norm),
+            "memory": {
+                "rss_bytes": rss_bytes(),
+                "device_allocated_bytes": allocated,
+                "device_reserved_bytes": reserved,
+            },
+        }
+        self._max_step = None
+        try:
+            with self._path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line, allow_nan=False) + "\n")
+        except OSError as error:
+            raise from_os_error(error, self._path) from error
+
+
+def finite(value: Any) -> float | None:
+    """`value` as a float, or None when it is None, NaN or infinite: strict JSON has no word for those."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def rss_bytes() -> int:
+    """Resident memory of this process, in bytes (Linux)."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

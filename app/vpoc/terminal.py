@@ -1,0 +1,18 @@
+"""What a person watching sees; nothing when stderr is not a terminal."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+import click
+
+T = TypeVar("T")
+
+
+def watched(items: Iterable[T], label: str, length: int) -> Iterator[T]:
+    """Yield `items`, with a progress bar on stderr when it is a terminal."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    with click.progressbar(items, length=length, label=label, file=sys.stderr) as bar:
+        yield from bar

@@ -1,0 +1,71 @@
+"""The model file: tensors and plain values only, so that it loads with `weights_only=True`."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vpoc.errors import UserError
+from vpoc.features.table import NAMES, SCALING
+from vpoc.files import read_bytes, sha256
+from vpoc.models.mlp import mlp
+
+KEYS = {"schema", "state_dict", "hidden_layers", "features", "scaling", "target", "rows", "warm_up", "bar_seconds"}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model read from `path`: the network on the CPU, ready to predict, and what it was trained on."""
+
+    path: Path
+    sha256: str
+    bytes: int
+    model: nn.Sequential
+    features: list[str]
+    scaling: dict[str, str]
+    target: str
+    rows: str
+    warm_up: int
+    bar_seconds: int
+
+
+def serialise(model: nn.Module, facts: dict[str, Any]) -> bytes:
+    """The content of a model file with the weights of `model`, on the CPU, and the plain values in `facts`."""
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    document = {"schema": 1, "state_dict": weights, "features": list(NAMES), "scaling": dict(SCALING), **facts}
+    if document.keys() != KEYS:
+        raise ValueError(sorted(document.keys() ^ KEYS))
+    buffer = io.BytesIO()
+    torch.save(document, buffer)
+    return buffer.getvalue()
+
+
+def load_model(path: Path) -> LoadedModel:
+    """Read a model file; UserError with exit code 1 when it is truncated, corrupt or no model of this program."""
+    content = read_bytes(path)
+    try:
+        document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        model = mlp(len(document["features"]), document["hidden_layers"])
+        model.load_state_dict(document["state_dict"])
+        facts = {name: document[name] for name in ("features", "scaling", "target", "rows", "warm_up", "bar_seconds")}
+    except Exception as error:  # a damaged file can fail anywhere in the unpickler
+        raise UserError(f"{path}: not an intact model file; train it again or copy it again", exit_code=1) from error
+    model.eval()
+    return LoadedModel(path=path, sha256=sha256(content), bytes=len(content), model=model, **facts)
+
+
+def check(loaded: LoadedModel) -> None:
+    """UserError with exit code 1 unless all weights, and the answer to a row of zeros, are finite."""
+    with torch.no_grad():
+        answer = loaded.model(torch.zeros(1, len(loaded.features)))
+    if not all(torch.isfinite(tensor).all() for tensor in (answer, *loaded.model.state_dict().values())):
+        raise UserError(f"{loaded.path}: the model has weights that are not finite; train it again", exit_code=1)
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """SHA-256 of all weights, in order: equal on all ranks when they are in step."""
+    tensors = (tensor.detach().cpu().contiguous() for tensor in model.state_dict().values())
+    return sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors))

@@ -1,0 +1,67 @@
+"""Feature rows -> the numbers that enter the network, split by session in order of time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from vpoc.errors import UserError
+from vpoc.features.build import FeatureSet
+from vpoc.features.table import NAMES, SCALING
+
+VALIDATION_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class Samples:
+    """`inputs` [samples, features] and `labels` [samples], float32; `sessions`: how many sessions they come from."""
+
+    inputs: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.float32]
+    sessions: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def scaled_inputs(frame: pl.DataFrame) -> npt.NDArray[np.float32]:
+    """Inputs [rows, features]: columns in ticks divided by the row's atr20, the others as they are.
+
+    Each row is scaled by what was known at its as-of time, never by statistics of the whole file.
+    """
+    atr = frame["atr20"].to_numpy()
+    ranges = np.where(atr > 0, atr, 1.0)
+    columns = [frame[name].to_numpy() / (ranges if SCALING[name] == "atr20" else 1.0) for name in NAMES]
+    return np.ascontiguousarray(np.stack(columns, axis=1), dtype=np.float32)
+
+
+def split(features: FeatureSet, target: str) -> tuple[Samples, Samples]:
+    """Training and validation samples: the last 20 % of the sessions validate; rows without a label are left out.
+
+    The label of a session row comes from the session after it, so the last training session is purged.
+    UserError when one side has no samples.
+    """
+    frame = features.frame
+    dates = frame["trade_date"].unique().sort()
+    validating = max(1, round(VALIDATION_SHARE * len(dates)))
+    first_validation = dates[-validating]
+    end_of_training = dates[-validating - 1] if features.rows == "session" else first_validation
+    labelled = frame.filter(pl.col(target).is_not_null())
+    sides = (
+        labelled.filter(pl.col("trade_date") < end_of_training),
+        labelled.filter(pl.col("trade_date") >= first_validation),
+    )
+    for side, name in zip(sides, ("training", "validation"), strict=True):
+        if side.is_empty():
+            raise UserError(f"no {name} row has a value of {target}; give more sessions or choose another --target")
+    train, validation = (_samples(side, target) for side in sides)
+    return train, validation
+
+
+def _samples(frame: pl.DataFrame, target: str) -> Samples:
+    return Samples(
+        inputs=scaled_inputs(frame),
+        labels=frame[target].to_numpy().astype(np.float32),
+        sessions=frame["trade_date"].n_unique(),
+    )
