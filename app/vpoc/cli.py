@@ -58,7 +58,7 @@ CONTEXT: dict[str, Any] = {
 @click.group(cls=Commands, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="vpoc")
 def cli() -> None:
-    r"""Volume-profile (VPOC) features of E-mini S&P 500 bars, and a network trained on them.
+    """Volume-profile (VPOC) features of E-mini S&P 500 bars, and a network trained on them.
 
     \b
     A first run, with made-up data:
@@ -67,7 +67,7 @@ def cli() -> None:
       vpoc train --data merged.csv --output TRAINING --epochs 1
 
     Options may be written with hyphens or underscores: --batch-size and --batch_size are the same.
-    """
+    """  # noqa: D301 - click needs the character itself
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -31,6 +31,7 @@ TRAINING_OPTIONS = together(
         click.option(
             "--target",
             type=click.Choice(["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"]),
+            metavar="NAME",
             help="What to predict: up_30 or prior_vpoc_touched for bar rows, next_up or next_vpoc_touched for session "
             "rows.  [default: up_30 / next_vpoc_touched]",
         ),
@@ -84,7 +85,7 @@ TRAINING_OPTIONS = together(
 @click.option("--output", type=IN_FILE, required=True, help="Folder for the model and its metadata.")
 @click.option("--name", help="Name of the model file, without .pt.  [default: that of the data file]")
 def train(output: Path, name: str | None, **chosen: Any) -> None:
-    r"""Train a network on the features of a merged CSV.
+    """Train a network on the features of a merged CSV.
 
     The last 20 % of the sessions validate. Writes NAME.pt and NAME_metadata.json in the output folder.
 
@@ -93,7 +94,7 @@ def train(output: Path, name: str | None, **chosen: Any) -> None:
     vpoc train --data merged.csv --output TRAINING --device cuda --use-mixed-precision
 
     Exit status: 2 wrong input, 3 the device is not there, 4 the loss is not finite, 130 or 143 interrupted.
-    """
+    """  # noqa: D301 - click needs the character itself
     name = name or chosen["data"].stem
     if Path(name).name != name:
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
@@ -112,8 +113,9 @@ def train(output: Path, name: str | None, **chosen: Any) -> None:
 def reference(output: Path, steps: int, **chosen: Any) -> None:
     """Write the first losses of a training on the CPU.
 
-    Writes loss and gradient norm of the first steps, in float32. Takes the options of `vpoc train`; --device and --use-mixed-precision change nothing here. A run on another device
-    with the same options, data and seed sees the same batches, so its numbers can be compared with these.
+    Writes loss and gradient norm of the first steps, in float32. Takes the options of `vpoc train`; --device and
+    --use-mixed-precision change nothing here. A run on another device with the same options, data and seed sees the
+    same batches, so its numbers can be compared with these.
     """
     progress = _start(chosen)
 

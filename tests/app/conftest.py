@@ -1,0 +1,54 @@
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from vpoc.data.synth import synthetic_csv
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+def coarse_csv(sessions: int, minutes: int, seed: int = 7) -> str:
+    frame = pl.read_csv(io.BytesIO(synthetic_csv(sessions, seed)), infer_schema_length=None)
+    grouped = (
+        frame.with_columns(pl.col("ts").str.to_datetime("%Y-%m-%dT%H:%M:%SZ"))
+        .group_by_dynamic("ts", every=f"{minutes}m")
+        .agg(
+            pl.col("open").first(),
+            pl.col("high").max(),
+            pl.col("low").min(),
+            pl.col("close").last(),
+            pl.col("volume").sum(),
+            pl.col("vix").last(),
+        )
+    )
+    return grouped.write_csv(datetime_format="%Y-%m-%dT%H:%M:%SZ", float_precision=2)
+
+
+@pytest.fixture(scope="session")
+def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """26 synthetic sessions of 10-minute bars."""
+    path = tmp_path_factory.mktemp("data") / "merged.csv"
+    path.write_text(coarse_csv(26, 10))
+    return path
+
+
+@pytest.fixture(scope="session")
+def other_merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with another seed."""
+    path = tmp_path_factory.mktemp("data") / "other.csv"
+    path.write_text(coarse_csv(26, 10, seed=8))
+    return path
+
+
+@pytest.fixture
+def real_data() -> Callable[[str], Path]:
+    def find(name: str) -> Path:
+        path = SHARED / name
+        if not path.exists():
+            pytest.skip(f"no {path}")
+        return path
+
+    return find

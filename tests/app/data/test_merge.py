@@ -1,0 +1,170 @@
+import io
+
+import numpy as np
+import polars as pl
+import pytest
+
+from vpoc.data.bars import load_bars
+from vpoc.data.merge import as_of, merge
+from vpoc.data.quality import inspect
+from vpoc.data.stamps import ZONES, has_break
+from vpoc.errors import UserError
+
+VIX = "DATE,OPEN,HIGH,LOW,CLOSE\n2024-01-02,1,1,1,13.20\n2024-01-03,1,1,1,14.04\n"
+
+
+def bars_csv(*stamps, header="time,open,high,low,close,volume", row="100,101,99,100.5,7"):
+    return header + "\n" + "".join(f"{stamp},{row}\n" for stamp in stamps)
+
+
+def day_csv(zone, offset="", minutes=30):
+    """Two weeks of 23-hour days, 18:00-17:00 New York, written in the clock of `zone`."""
+    utc = pl.datetime_range(pl.datetime(2024, 1, 8), pl.datetime(2024, 1, 19), f"{minutes}m", eager=True)
+    new_york = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("America/New_York")
+    open_ = utc.filter((new_york.dt.hour() != 17) & (new_york.dt.weekday() <= 5))
+    local = open_.dt.replace_time_zone("UTC").dt.convert_time_zone(zone).dt.to_string("%Y-%m-%d %H:%M:%S")
+    return open_, bars_csv(*(stamp + offset for stamp in local))
+
+
+@pytest.fixture
+def files(tmp_path):
+    def write(bars, vix=VIX):
+        (tmp_path / "bars.csv").write_text(bars)
+        (tmp_path / "vix.csv").write_text(vix)
+        return tmp_path / "bars.csv", tmp_path / "vix.csv"
+
+    return write
+
+
+def rows(merged):
+    return pl.read_csv(io.BytesIO(merged.csv), infer_schema=False)
+
+
+def test_vix_is_known_from_1615_new_york_by_the_end_of_the_bar(files):
+    stamps = ["2024-01-02T21:13:00Z", "2024-01-02T21:14:00Z", "2024-01-02T21:15:00Z", "2024-01-03T21:14:00Z"]
+    merged = merge(*files(bars_csv(*stamps)))
+    # The bar that starts at 16:14 ends at 16:15, when the close of the day is out.
+    assert rows(merged)["vix"].to_list() == [None, "13.20", "13.20", "14.04"]
+    assert merged.without_vix == 1
+
+
+def test_an_old_vix_is_counted(files):
+    assert merge(*files(bars_csv("2024-02-02T21:13:00Z"))).stale_vix == 1
+
+
+def test_columns_are_found_by_name(files):
+    content = "Volume,low,ts_event,high,close,open\n7,99,2024-01-03T15:00:00Z,101,100.5,100\n"
+    row = rows(merge(*files(content))).row(0, named=True)
+    assert row == {
+        "ts": "2024-01-03T15:00:00Z",
+        "open": "100.00",
+        "high": "101.00",
+        "low": "99.00",
+        "close": "100.50",
+        "volume": "7",
+        "vix": "13.20",
+    }
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_the_zone_is_found_by_the_daily_break(files, zone):
+    utc, content = day_csv(zone)
+    merged = merge(*files(content))
+    assert merged.zone == zone
+    assert rows(merged)["ts"].to_list() == utc.dt.to_string("%Y-%m-%dT%H:%M:%SZ").to_list()
+
+
+def test_another_zone_must_be_said(files):
+    utc, content = day_csv("Asia/Tokyo")
+    paths = files(content)
+    with pytest.raises(UserError, match="say it with --zone"):
+        merge(*paths)
+    assert rows(merge(*paths, zone="Asia/Tokyo"))["ts"][0] == utc.dt.to_string("%Y-%m-%dT%H:%M:%SZ")[0]
+    with pytest.raises(UserError, match="no such time zone"):
+        merge(*paths, zone="Mars/Olympus")
+
+
+def test_regular_hours_alone_do_not_tell_the_zone(files):
+    stamps = [f"2024-01-{d:02} {h:02}:30:00" for d in (8, 9, 10, 11) for h in range(9, 16)]
+    with pytest.raises(UserError, match="say it with --zone"):
+        merge(*files(bars_csv(*stamps)))
+
+
+def test_a_lone_morning_has_no_break():
+    assert not has_break(pl.Series(["2024-01-08T15:00:00"]).str.to_datetime())
+
+
+def test_an_offset_in_the_stamps_decides(files):
+    merged = merge(*files(bars_csv("2024-01-03T10:00:00-05:00", "2024-01-03 10:01:00-05:00")))
+    assert rows(merged)["ts"].to_list() == ["2024-01-03T15:00:00Z", "2024-01-03T15:01:00Z"]
+
+
+@pytest.mark.parametrize(
+    "stamp", ["2024-01-03T15:00:00.000000000Z", "2024-01-03 15:00:00", "20240103  15:00:00", "01/03/2024 15:00"]
+)
+def test_known_forms_of_stamps(files, stamp):
+    assert rows(merge(*files(bars_csv(stamp)), zone="UTC"))["ts"].to_list() == ["2024-01-03T15:00:00Z"]
+
+
+def test_rows_are_sorted_and_duplicates_dropped(files):
+    a, b = "2024-01-03T15:00:00Z", "2024-01-03T15:01:00Z"
+    merged = merge(*files(bars_csv(b, a, a)))
+    assert rows(merged)["ts"].to_list() == [a, b]
+    assert merged.duplicates == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (bars_csv("x"), "line 2: time is 'x', a form"),
+        (bars_csv("2024-01-03T15:00:00Z", "soon"), "line 3: time is 'soon', not written like the first"),
+        ("when,open,high,low,close,volume\n1,2,3,4,5,6\n", "no stamp column; there are: when"),
+        ("ts,open,high,close,volume\n1,2,3,4,5\n", "missing column.s. low"),
+        (bars_csv("2024-01-03T15:00:00Z") + "2024-01-03T15:00:00Z,100,101,99,100.5,8\n", "line 3: another row"),
+        (
+            "ts,open,high,low,close,volume,symbol\n"
+            "2024-01-03T15:00:00Z,100,101,99,100,1,A\n2024-01-03T15:01:00Z,100,101,99,100,1,B\n",
+            "several symbols",
+        ),
+    ],
+)
+def test_what_cannot_be_merged(files, content, expected):
+    with pytest.raises(UserError, match=expected):
+        merge(*files(content))
+
+
+def test_a_stamp_in_the_spring_gap_is_refused(files):
+    with pytest.raises(UserError, match=r"line 2: .* does not exist"):
+        merge(*files(bars_csv("2024-03-10 02:30:00")), zone="America/New_York")
+
+
+def test_as_of_never_looks_ahead():
+    values, age = as_of(np.array([5, 10, 15]), np.array([10, 20]), np.array([1.0, 2.0]))
+    assert np.isnan(values[0])
+    assert values[1:].tolist() == [1.0, 1.0]
+    assert np.isnan(age[0])
+
+
+@pytest.mark.real_data
+def test_minutes_of_2013(real_data, tmp_path):
+    merged = merge(real_data("es-1min-2013-10.csv"), real_data("vix-daily.csv"))
+    path = tmp_path / "m.csv"
+    path.write_bytes(merged.csv)
+    assert merged.zone == "UTC"
+    facts = inspect(path).facts
+    assert facts["rows"] == 6826
+    assert facts["complete_rth_sessions"] == 5
+    assert facts["null_vix"] == 0
+
+
+@pytest.mark.real_data
+def test_five_minutes_of_2026(real_data, tmp_path):
+    merged = merge(real_data("es-5min-2026.csv"), real_data("vix-daily.csv"))
+    path = tmp_path / "m.csv"
+    path.write_bytes(merged.csv)
+    assert merged.zone == "America/New_York"
+    quality = inspect(path)
+    assert quality.errors == []
+    assert quality.facts["complete_rth_sessions"] == 50
+    assert quality.facts["zero_volume"] == 44
+    assert load_bars(path).bar_seconds == 300
