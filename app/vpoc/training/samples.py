@@ -11,6 +11,8 @@ from vpoc.features.build import FeatureSet
 from vpoc.features.table import NAMES, SCALING
 
 VALIDATION_SHARE = 0.2
+MIN_LABELLED = 3
+"""One to train, one that may be purged, one to validate."""
 
 
 @dataclass(frozen=True)
@@ -37,26 +39,23 @@ def scaled_inputs(frame: pl.DataFrame) -> npt.NDArray[np.float32]:
 
 
 def split(features: FeatureSet, target: str) -> tuple[Samples, Samples]:
-    """Training and validation samples: the last 20 % of the sessions validate; rows without a label are left out.
+    """Training and validation samples: the last 20 % of the sessions with a label validate.
 
     The label of a session row comes from the session after it, so the last training session is purged.
-    UserError when one side has no samples.
+    UserError when fewer than 3 sessions have a label.
     """
-    frame = features.frame
-    dates = frame["trade_date"].unique().sort()
+    labelled = features.frame.filter(pl.col(target).is_not_null())
+    dates = labelled["trade_date"].unique().sort()
+    if len(dates) < MIN_LABELLED:
+        raise UserError(
+            f"{len(dates)} sessions have a value of {target}, {MIN_LABELLED} are needed; give more sessions"
+        )
     validating = max(1, round(VALIDATION_SHARE * len(dates)))
     first_validation = dates[-validating]
     end_of_training = dates[-validating - 1] if features.rows == "session" else first_validation
-    labelled = frame.filter(pl.col(target).is_not_null())
-    sides = (
-        labelled.filter(pl.col("trade_date") < end_of_training),
-        labelled.filter(pl.col("trade_date") >= first_validation),
-    )
-    for side, name in zip(sides, ("training", "validation"), strict=True):
-        if side.is_empty():
-            raise UserError(f"no {name} row has a value of {target}; give more sessions or choose another --target")
-    train, validation = (_samples(side, target) for side in sides)
-    return train, validation
+    train = labelled.filter(pl.col("trade_date") < end_of_training)
+    validation = labelled.filter(pl.col("trade_date") >= first_validation)
+    return _samples(train, target), _samples(validation, target)
 
 
 def _samples(frame: pl.DataFrame, target: str) -> Samples:

@@ -145,7 +145,7 @@ def test_a_gap_of_untraded_rows_is_not_stepped_over():
 
 
 def test_a_far_print_does_not_make_a_value_area_of_400_ticks():
-    # Ticks 100, 101, 102 and 500, of which 14.7 of 21 are needed: 10, then 4 below against 1 above, then the pair above.
+    # Ticks 100, 101, 102 and 500, of which 14.7 of 21 are needed: 10, then 4 below beats 1 above, then above.
     assert levels_of([(25, 4), (25.25, 10), (25.5, 1), (125, 6)]) == (25.25, 25.75, 25)
 
 

@@ -1,0 +1,107 @@
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from vpoc.errors import UserError
+from vpoc.files import sha256, sha256_file, write_atomic, write_json
+
+ROOT = os.geteuid() == 0
+
+
+def test_what_is_written_is_there(tmp_path):
+    path = tmp_path / "new" / "folder" / "file"
+    write_atomic(path, b"content")
+    assert path.read_bytes() == b"content"
+    assert names(path.parent) == ["file"]
+    assert path.stat().st_mode & 0o777 == 0o666 & ~current_umask()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def current_umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_hashes_agree(tmp_path):
+    (tmp_path / "file").write_bytes(b"x" * 3_000_000)
+    assert sha256_file(tmp_path / "file") == sha256(b"x" * 3_000_000)
+
+
+def test_json_has_no_nan(tmp_path):
+    with pytest.raises(ValueError, match="Out of range"):
+        write_json(tmp_path / "file", {"loss": float("nan")})
+    assert names(tmp_path) == []
+
+
+def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def broken(_descriptor):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(UserError, match="Input/output error"):
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_file_where_a_folder_should_be(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file"):
+        write_atomic(tmp_path / "file" / "model", b"x")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 KiB."""
+    if not ROOT or shutil.which("mount") is None:
+        pytest.skip("mounting a tmpfs needs root")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], check=False).returncode:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_one_line_and_keeps_the_old_model(small_disk):
+    path = small_disk / "model.pt"
+    write_atomic(path, b"old")
+    with pytest.raises(UserError, match="the disk is full"):
+        write_atomic(path, b"x" * 200_000)
+    assert path.read_bytes() == b"old"
+    assert names(small_disk) == ["model.pt"]
+
+
+def test_an_unwritable_folder_is_one_line_and_keeps_the_old_model(tmp_path):
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"old")
+    code = (
+        "import sys; from pathlib import Path; from vpoc.files import write_atomic; from vpoc.errors import UserError\n"
+        "try: write_atomic(Path(sys.argv[1]), b'new')\n"
+        "except UserError as error: sys.exit(str(error))\n"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    if ROOT:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root writes anywhere, and there is no setpriv to take that away")
+        capabilities = "-dac_override,-dac_read_search"
+        command = ["setpriv", f"--bounding-set={capabilities}", f"--inh-caps={capabilities}", *command]
+    tmp_path.chmod(0o555)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    finally:
+        tmp_path.chmod(0o755)
+    assert "permission denied" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["model.pt"]

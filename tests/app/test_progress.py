@@ -1,0 +1,115 @@
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vpoc.errors import UserError
+from vpoc.progress import PHASES, Progress, finite, rss_bytes
+
+KEYS = [
+    "schema",
+    "wall",
+    "monotonic",
+    "rank",
+    "pid",
+    "phase",
+    "done",
+    "total",
+    "max_step_s",
+    "loss",
+    "gradient_norm",
+    "memory",
+]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def lines(folder, rank=0):
+    def refuse(word):
+        raise AssertionError(word)
+
+    text = (folder / f"progress-{rank}.jsonl").read_text()
+    return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+
+
+def test_a_line_per_change_of_phase(tmp_path):
+    progress = Progress(tmp_path / "run", rank=1)
+    for name in PHASES:
+        progress.phase(name, 5)
+    written = lines(tmp_path / "run", 1)
+    assert [line["phase"] for line in written] == list(PHASES)
+    first = written[0]
+    assert list(first) == KEYS
+    assert list(first["memory"]) == ["rss_bytes", "device_allocated_bytes", "device_reserved_bytes"]
+    assert (first["schema"], first["rank"], first["pid"], first["total"]) == (1, 1, os.getpid(), 5)
+    assert abs(first["wall"] - time.time()) < 60
+    assert first["memory"]["rss_bytes"] > 1_000_000
+    assert first["memory"]["device_allocated_bytes"] is None
+
+
+def test_at_most_a_line_a_second_with_the_longest_step(tmp_path, monkeypatch):
+    progress = Progress(tmp_path)
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    progress.phase("step", 100)
+    for done, seconds in enumerate([0.3, 0.9, 0.2, 0.1], start=1):
+        clock[0] += 0.3
+        progress.step(done, seconds, loss=0.5, gradient_norm=1.5)
+    progress.phase("validate")
+    _, step, validate = lines(tmp_path)
+    assert (step["done"], step["max_step_s"], step["loss"], step["gradient_norm"]) == (4, 0.9, 0.5, 1.5)
+    assert validate["max_step_s"] is None
+
+
+def test_nan_and_infinity_become_null(tmp_path, monkeypatch):
+    progress = Progress(tmp_path)
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    progress.phase("step")
+    clock[0] += 2
+    progress.step(1, 0.1, loss=math.nan, gradient_norm=math.inf)
+    last = lines(tmp_path)[-1]
+    assert last["loss"] is last["gradient_norm"] is None
+    assert (finite(None), finite(2)) == (None, 2.0)
+
+
+def test_device_memory(tmp_path):
+    progress = Progress(tmp_path)
+    progress.device_memory = lambda: (3, 4)
+    progress.phase("init")
+    memory = lines(tmp_path)[0]["memory"]
+    assert (memory["device_allocated_bytes"], memory["device_reserved_bytes"]) == (3, 4)
+
+
+def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    progress = Progress(None)
+    progress.phase("step")
+    progress.step(1, 2.0)
+    assert names(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError):
+        Progress(tmp_path / "file" / "run")
+
+
+def test_an_unknown_phase_is_our_own_bug():
+    with pytest.raises(ValueError, match="lunch"):
+        Progress(None).phase("lunch")
+
+
+def test_resident_memory():
+    assert 1_000_000 < rss_bytes() < 2**40
+
+
+def test_it_needs_the_standard_library_only():
+    code = "import sys, vpoc.progress; sys.exit(any(m in sys.modules for m in ('torch', 'polars', 'numpy', 'click')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,79 @@
+import contextlib
+import io
+import random
+
+import pytest
+import torch
+
+from vpoc.errors import UserError
+from vpoc.models.mlp import fresh_mlp
+from vpoc.training.artefact import check, load_model, serialise, weights_sha256
+
+FACTS = {"hidden_layers": [4], "target": "up_30", "rows": "bar", "warm_up": 20, "bar_seconds": 60}
+
+
+@pytest.fixture
+def content():
+    return serialise(fresh_mlp(12, [4], 7), FACTS)
+
+
+def test_a_model_file_holds_plain_values_only(content):
+    document = torch.load(io.BytesIO(content), weights_only=True)
+    assert document["schema"] == 1
+    assert document["hidden_layers"] == [4]
+    assert document["features"][0] == "vpoc_dist"
+
+
+def test_what_is_written_is_read(content, tmp_path):
+    path = tmp_path / "m.pt"
+    path.write_bytes(content)
+    loaded = load_model(path)
+    check(loaded)
+    assert weights_sha256(loaded.model) == weights_sha256(fresh_mlp(12, [4], 7))
+    assert weights_sha256(loaded.model) != weights_sha256(fresh_mlp(12, [4], 8))
+    assert (loaded.bytes, loaded.target, loaded.warm_up) == (len(content), "up_30", 20)
+
+
+def test_forgotten_facts_are_our_own_bug():
+    with pytest.raises(ValueError, match="target"):
+        serialise(fresh_mlp(12, [4], 7), {key: value for key, value in FACTS.items() if key != "target"})
+
+
+def test_damaged_files_are_one_line(content, tmp_path):
+    path = tmp_path / "m.pt"
+    rng = random.Random(7)
+    for cut in [1, 100, len(content) // 2, len(content) - 1]:
+        path.write_bytes(content[:cut])
+        with pytest.raises(UserError, match="not an intact model file") as caught:
+            load_model(path)
+        assert caught.value.exit_code == 1
+    for _ in range(30):
+        damaged = bytearray(content)
+        damaged[rng.randrange(len(content))] ^= 0xFF
+        path.write_bytes(damaged)
+        # A flipped byte in a name or in padding may go unnoticed; anything but a UserError would fail the test.
+        with contextlib.suppress(UserError):
+            load_model(path)
+
+
+@pytest.mark.parametrize("what", [b"", b"not a model", None])
+def test_other_files_are_refused(tmp_path, what):
+    path = tmp_path / "m.pt"
+    if what is None:
+        torch.save({"weights": torch.zeros(3)}, path)
+    else:
+        path.write_bytes(what)
+    with pytest.raises(UserError):
+        load_model(path)
+
+
+def test_weights_that_are_not_finite_are_found(tmp_path):
+    model = fresh_mlp(12, [4], 7)
+    with torch.no_grad():
+        # On a row of zeros this weight does not show in the answer.
+        model[0].weight[0, 0] = float("nan")
+    path = tmp_path / "m.pt"
+    path.write_bytes(serialise(model, FACTS))
+    with pytest.raises(UserError, match="not finite") as caught:
+        check(load_model(path))
+    assert caught.value.exit_code == 1

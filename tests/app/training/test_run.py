@@ -1,0 +1,171 @@
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from vpoc.data.bars import load_bars
+from vpoc.errors import UserError
+from vpoc.features.build import build_features
+from vpoc.features.store import write_features
+from vpoc.features.table import NAMES
+from vpoc.files import sha256_file
+from vpoc.progress import Progress
+from vpoc.training import loop
+from vpoc.training.reference import reference
+from vpoc.training.run import constant_rate_loss, train
+from vpoc.training.samples import Samples
+
+RESULT_KEYS = """
+schema app_version command workload_hash options data python torch numpy polars device devices strategy world_size
+threads dtype sessions samples epochs_requested epochs_done steps_per_epoch steps_done first_steps epoch_losses throughput
+rank_weights_sha256 model metadata_file
+"""
+
+
+def refuse(word):
+    raise AssertionError(word)
+
+
+def trained(options, folder, name="m"):
+    """Train; the result, the metadata and what was said."""
+    said = []
+    options = replace(options, run_dir=folder / "run")
+    train(options, folder / "out", name, Progress(options.run_dir), said.append)
+    result = json.loads((folder / "run" / "result.json").read_text(), parse_constant=refuse)
+    metadata = json.loads((folder / "out" / f"{name}_metadata.json").read_text(), parse_constant=refuse)
+    return result, metadata, said
+
+
+def test_the_result_says_what_was_done(options, tmp_path):
+    result, metadata, said = trained(options(workload_hash="abc"), tmp_path)
+    assert list(result) == RESULT_KEYS.split()
+    assert (result["schema"], result["command"], result["workload_hash"]) == (1, "train", "abc")
+    assert result["options"]["hidden_layers"] == [8, 4]
+    assert result["sessions"]["total"] == 26
+    assert result["sessions"]["used"] == 6
+    assert result["epochs_requested"] == result["epochs_done"] == 2
+    assert result["steps_per_epoch"] == math.ceil(result["samples"]["train"] / 8)
+    assert result["steps_done"] == 2 * result["steps_per_epoch"]
+    assert [step["step"] for step in result["first_steps"]] == list(range(1, 17))
+    assert list(result["first_steps"][0]) == ["step", "loss", "gradient_norm"]
+    assert [epoch["epoch"] for epoch in result["epoch_losses"]] == [1, 2]
+    assert (result["device"], result["dtype"], result["world_size"]) == ("cpu", "float32", 1)
+    assert result["torch"]["version"] == torch.__version__
+    assert result["devices"][0]["device"] == "cpu"
+    assert result["devices"][0]["gfx"] is None
+    assert result["throughput"]["samples_per_second"] > 0
+    assert result["data"]["rows"] == 26 * 138
+    model = tmp_path / "out" / result["model"]["file"]
+    assert sha256_file(model) == result["model"]["sha256"] == metadata["model"]["sha256"]
+    assert model.stat().st_size == result["model"]["bytes"]
+    assert result["model"]["parameters"] == 12 * 8 + 8 + 8 * 4 + 4 + 4 + 1
+    assert metadata["features"] == list(NAMES)
+    assert metadata["metrics"]["validation"]["loss"] == result["epoch_losses"][-1]["validation"]
+    assert metadata["metrics"]["constant_rate_loss"] > 0
+    assert len(result["rank_weights_sha256"]) == 1
+    assert "torch" in said[0]
+    assert "rows per bar" in said[0]
+
+
+def test_progress_passes_through_the_phases_in_order(options, tmp_path):
+    result, _, _ = trained(options(epochs=1), tmp_path)
+    text = (tmp_path / "run" / "progress-0.jsonl").read_text()
+    written = [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+    order = list(dict.fromkeys(line["phase"] for line in written))
+    assert order == ["init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown"]
+    step = next(line for line in written if line["phase"] == "step")
+    assert (step["done"], step["total"]) == (1, result["steps_done"])
+    assert step["max_step_s"] > 0
+
+
+def test_the_same_seed_gives_the_same_model(options, tmp_path):
+    first, _, _ = trained(options(), tmp_path / "a")
+    again, _, _ = trained(options(loader_workers=2), tmp_path / "b")
+    other, _, _ = trained(options(seed=8), tmp_path / "c")
+    assert first["model"]["sha256"] == again["model"]["sha256"]
+    assert first["first_steps"] == again["first_steps"]
+    assert first["rank_weights_sha256"] == again["rank_weights_sha256"]
+    assert first["model"]["sha256"] != other["model"]["sha256"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_first_steps_are_those_of_the_reference(options, tmp_path, workers):
+    result, _, _ = trained(options(loader_workers=workers), tmp_path)
+    found = reference(options(use_mixed_precision=True, workload_hash="w"), 16, Progress(None))
+    assert found["steps"] == result["first_steps"]
+    assert list(found) == ["schema", "workload_hash", "data_sha256", "seed", "dtype", "steps", "torch"]
+    assert (found["dtype"], found["workload_hash"]) == ("float32", "w")
+
+
+def test_a_reference_may_ask_for_more_steps_than_an_epoch_has(options):
+    found = reference(options(batch_size=64, epochs=3), 16, Progress(None))
+    assert 3 <= len(found["steps"]) <= 16
+
+
+def test_mixed_precision_on_the_cpu_is_bfloat16(options, tmp_path):
+    result, _, _ = trained(options(use_mixed_precision=True), tmp_path)
+    full = reference(options(), 16, Progress(None))["steps"]
+    assert result["dtype"] == "bfloat16"
+    assert result["first_steps"] != full
+    for mixed, exact in zip(result["first_steps"], full, strict=True):
+        assert mixed["loss"] == pytest.approx(exact["loss"], rel=0.05)
+
+
+def test_features_made_before_give_the_same_training(options, tmp_path, merged, other_merged):
+    path = tmp_path / "f.parquet"
+    write_features(path, build_features(load_bars(merged), "bar", warm_up=20))
+    with_file, _, _ = trained(options(features=path), tmp_path / "a")
+    without, _, _ = trained(options(), tmp_path / "b")
+    assert with_file["rank_weights_sha256"] == without["rank_weights_sha256"]
+    assert with_file["data"]["sha256"] == without["data"]["sha256"]
+    with pytest.raises(UserError, match="made with data-sha256"):
+        trained(options(features=path, data=other_merged), tmp_path / "c")
+    with pytest.raises(UserError, match="made with rows bar, but this run has rows session"):
+        trained(options(features=path, rows="session", target="next_up"), tmp_path / "d")
+
+
+def test_session_rows(options, tmp_path):
+    result, _, _ = trained(options(rows="session", target="next_vpoc_touched"), tmp_path)
+    # Of 6, the last has no label, the one before validates, and the last of the other 4 is purged.
+    assert result["sessions"] == {"total": 26, "used": 6, "train": 3, "validation": 1}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_stops_at_once(options, tmp_path, monkeypatch, value):
+    honest = loop.Trainer._loss
+    calls = []
+
+    def sick(self, logits, labels):
+        calls.append(1)
+        return honest(self, logits, labels) * (value if len(calls) == 5 else 1)
+
+    monkeypatch.setattr(loop.Trainer, "_loss", sick)
+    with pytest.raises(UserError, match=rf"step 5: the loss is {value}; training stopped and no model") as caught:
+        trained(options(), tmp_path)
+    assert caught.value.exit_code == 4
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_a_gradient_that_is_not_finite_is_null_in_the_result(options, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.linalg, "vector_norm", lambda _: torch.tensor(math.inf))
+    result, _, _ = trained(options(), tmp_path)
+    assert result["first_steps"][0]["gradient_norm"] is None
+
+
+def test_no_gpu_is_one_line_and_no_fallback(options, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match="sees no GPU") as caught:
+        trained(options(device="cuda"), tmp_path)
+    assert caught.value.exit_code == 3
+
+
+def test_constant_rate_loss():
+    def samples(labels):
+        return Samples(np.zeros((len(labels), 12), np.float32), np.array(labels, np.float32), 1)
+
+    assert constant_rate_loss(samples([1, 0]), samples([1, 0])) == pytest.approx(math.log(2))
+    assert math.isfinite(constant_rate_loss(samples([1, 1]), samples([0])))
