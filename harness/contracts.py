@@ -54,11 +54,16 @@ class Progress(Versioned):
     memory: Memory
 
 
-class DataFile(_File):
-    """The data that was read."""
+class InputFile(_File):
+    """The data a run is given."""
 
     path: str
     sha256: Sha256
+
+
+class DataFile(InputFile):
+    """The data that was read."""
+
     rows: int
 
 
@@ -210,15 +215,12 @@ class Intent(Versioned):
     environment: dict[str, Any]
     workload: str
     workload_hash: str
-    data: DataFile
+    data: InputFile
     device: Literal["cpu", "cuda"]
     gpus: tuple[int, ...]
     torch: str | None = Field(description="the version the stack declares")
     rocm: str | None = Field(description="the version the stack declares")
-    strategy: str
-    epochs: int
-    seed: int
-    threads: int
+    options: dict[str, Any] = Field(description="the app's options, resolved")
     time_limit: int = Field(description="seconds")
     commands: dict[str, tuple[str, ...]] = Field(description="phase -> argument list")
     variables: dict[str, dict[str, str]] = Field(description="phase -> environment")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from harness import locks
 from harness.errors import UserError
@@ -41,12 +41,16 @@ class Environment:
     python: Path
     identity: dict[str, Any]
     variables: dict[str, str]
-    device: str
+    device: Literal["cpu", "cuda"]
 
     def hash(self, preset: Preset) -> str:
         """The environment hash of a cell: interpreter, lock, app source and preset."""
-        variables = {phase: preset.variables_of(phase) for phase in preset.phases}
-        return json_hash({**self.identity, "preset": variables})
+        return environment_hash(self.identity, preset)
+
+
+def environment_hash(identity: dict[str, Any], preset: Preset) -> str:
+    """Hash of what really decides the behaviour of a cell."""
+    return json_hash({**identity, "preset": {phase: preset.variables_of(phase) for phase in preset.phases}})
 
 
 def app_hash() -> str:

@@ -15,6 +15,8 @@ from harness.errors import UserError
 from harness.matrix import Matrix, Stack
 
 Path_ = tuple[str | int, ...]
+# A longer list of choices is cut.
+LISTED = 40
 NAMED_SECTIONS = ("stacks", "presets", "workloads", "selections")
 
 
@@ -58,9 +60,11 @@ def load_matrix(file: Path) -> Matrix:
 
 
 def nearest(word: object, choices: Sequence[str]) -> str:
-    """`did you mean X?` where something is near, otherwise the list of choices."""
+    """`did you mean X?` where something is near, otherwise the choices."""
     match = get_close_matches(str(word), choices, n=1, cutoff=0.6)
-    return f"did you mean {match[0]}?" if match else f"choose from {', '.join(choices)}"
+    if match:
+        return f"did you mean {match[0]}?"
+    return f"choose from {', '.join(choices[:LISTED])}{', ...' if len(choices) > LISTED else ''}"
 
 
 def _own_names(tree: CommentedMap) -> Iterator[Problem]:

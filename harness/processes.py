@@ -31,6 +31,11 @@ class ProcessId:
         """The identity of a live process; raises `psutil.NoSuchProcess` where there is none."""
         return cls(pid, psutil.Process(pid).create_time(), boot_id())
 
+    @classmethod
+    def mine(cls) -> "ProcessId":
+        """The identity of this process."""
+        return cls.of(os.getpid())
+
     def alive(self) -> bool:
         """Whether this very process still runs (a zombie does not)."""
         if self.boot != boot_id():

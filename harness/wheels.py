@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from packaging.version import Version
 from ruamel.yaml import YAML
@@ -20,15 +21,32 @@ class Release:
     python: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Size:
+    """Budget for a stack, in GB."""
+
+    download: float
+    disk: float
+
+
+@cache
+def _table() -> Any:
+    return YAML(typ="safe").load(Path(__file__).with_name("wheels.yaml").read_text(encoding="utf-8"))
+
+
 @cache
 def releases() -> dict[str, Release]:
     """Every known torch release by its version."""
-    table = YAML(typ="safe").load(Path(__file__).with_name("wheels.yaml").read_text(encoding="utf-8"))
     return {
         version: Release(version, tuple(row["rocm"]), tuple(row["python"]))
-        for row in table["releases"]
+        for row in _table()["releases"]
         for version in row["torch"]
     }
+
+
+def size(accelerator: str) -> Size:
+    """What installing a stack takes."""
+    return Size(**_table()["sizes"][accelerator])
 
 
 def missing_wheel(torch: str, rocm: str | None, python: str) -> str | None:

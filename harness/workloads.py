@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from harness.contracts import DataFile
+from harness.contracts import InputFile
 from harness.environments import Environment
 from harness.errors import UserError
 from harness.matrix import Workload
@@ -48,16 +48,14 @@ def workload_hash(workload: Workload, data_sha256: str) -> str:
     return json_hash({"options": options_of(workload), "data": data_sha256})
 
 
-def read_data(file: Path) -> DataFile:
-    """Hash and length of a data file.
+def read_data(file: Path) -> InputFile:
+    """Path and hash of a data file.
 
     Raises:
         UserError: when it cannot be read.
     """
     try:
-        with file.open("rb") as stream:
-            rows = sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b"")) - 1
-        return DataFile(path=str(file), sha256=file_hash(file), rows=rows)
+        return InputFile(path=str(file.resolve()), sha256=file_hash(file))
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}; give --data an existing merged CSV") from None
 

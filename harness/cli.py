@@ -1,0 +1,290 @@
+"""`matrix`: parses and prints, nothing else."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from harness import __version__, commands, tables
+from harness.display import CampaignDisplay
+from harness.errors import UserError
+from harness.interrupts import interruptible
+from harness.matrix import Matrix, Workload
+from harness.matrix_file import load_matrix, nearest
+from harness.presets import lint as lint_presets
+from harness.records import Results
+from harness.render import render as render_cell
+
+INTERRUPTED = 130
+LARGE_DOWNLOAD_GB = 20
+
+CONTEXT = {"token_normalize_func": lambda word: word.replace("_", "-"), "help_option_names": ["-h", "--help"]}
+# Piped tables are for grep: no line of them is broken.
+PIPED_WIDTH = 500
+out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+err = Console(highlight=False, stderr=True)
+
+
+class Settings:
+    """The global options; the matrix file is read when it is first needed."""
+
+    def __init__(self, file: Path, results: Path) -> None:
+        self.file = file
+        self.results = Results(results.resolve())
+        self._matrix: Matrix | None = None
+
+    @property
+    def matrix(self) -> Matrix:
+        """The matrix file's content."""
+        if self._matrix is None:
+            self._matrix = load_matrix(self.file)
+        return self._matrix
+
+
+pass_settings = click.make_pass_decorator(Settings)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def workload_options(command: Any) -> Any:
+    """The options that say what is run."""
+    for option in (
+        click.option("--workload", help="Workload of the matrix file (default: the selection's)."),
+        click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on (default: synthetic)."),
+        click.option("--warm-up", type=click.IntRange(min=0), help="Sessions to drop before the first row."),
+        click.option("--python", type=click.Path(path_type=Path), help="Interpreter of the stack `host`."),
+    ):
+        command = option(command)
+    return command
+
+
+def campaign_options(command: Any) -> Any:
+    """The options that say which cells are run, and how often."""
+    for option in (
+        click.argument("cells", nargs=-1),
+        click.option("--selection", default="default", show_default=True, help="Selection of the matrix file."),
+        click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each cell."),
+    ):
+        command = option(command)
+    return workload_options(command)
+
+
+@click.group(context_settings=CONTEXT)
+@click.version_option(__version__, prog_name="matrix")
+@click.option("--matrix", "file", type=click.Path(path_type=Path), default=Path("matrix.yaml"), show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.pass_context
+def cli(context: click.Context, file: Path, results: Path) -> None:
+    """Find out which ROCm x PyTorch x environment trains to completion on this machine.
+
+    A cell is a stack (what is installed) with a preset (environment variables), e.g. rocm6.3-torch2.9.1-plain.
+    Start with `matrix plan`, then `matrix run`, then `matrix status`.
+    """
+    context.obj = Settings(file, results)
+
+
+@cli.command()
+@click.option("--selection", default="all", show_default=True)
+@as_json
+@pass_settings
+def show(settings: Settings, selection: str, as_json: bool) -> None:
+    """Print the cells the matrix file resolves to, and why some are excluded."""
+    cells = settings.matrix.select(_known(selection, settings.matrix.selections, "selection"))
+    if as_json:
+        _print_json([commands.describe(cell) for cell in cells])
+    else:
+        out.print(tables.cells_table(cells))
+
+
+@cli.command()
+@as_json
+@pass_settings
+def lint(settings: Settings, as_json: bool) -> None:
+    """Name every preset variable that does nothing, contradicts another or is the default, and where."""
+    findings = lint_presets(settings.matrix)
+    if as_json:
+        _print_json([asdict(finding) for finding in findings])
+    else:
+        out.print(tables.findings_table(findings))
+
+
+@cli.command()
+@click.argument("cell")
+@pass_settings
+def render(settings: Settings, cell: str) -> None:
+    """Print the Dockerfile of a cell."""
+    click.echo(render_cell(settings.matrix.cells[_known(cell, settings.matrix.cells, "cell")]), nl=False)
+
+
+@cli.command()
+@campaign_options
+@as_json
+@pass_settings
+def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
+    """Print what `matrix run` would do here: cells, runs, disk, time."""
+    prepared = _prepare(settings, **options)
+    if as_json:
+        _print_json(commands.describe_plan(prepared.plan, prepared.capabilities))
+    else:
+        click.echo(prepared.capabilities.sentence)
+        _print_lines(tables.plan_lines(prepared.plan))
+
+
+@cli.command()
+@campaign_options
+@click.option("--yes", is_flag=True, help="Do not ask before a large download.")
+@as_json
+@pass_settings
+def run(settings: Settings, /, yes: bool, as_json: bool, **options: Any) -> None:
+    """Run cells (default: a selection) one after the other; go on where an interrupted campaign stopped.
+
+    Exit status: 0 when every run completed, 1 when one did not, 130 after Ctrl-C.
+    """
+    prepared = _prepare(settings, **options)
+    err.print(prepared.capabilities.sentence, soft_wrap=True)
+    for line in tables.plan_lines(prepared.plan):
+        err.print(line, soft_wrap=True, markup=False)
+    commands.check_feasible(prepared.plan)
+    if prepared.plan.download_gb > LARGE_DOWNLOAD_GB and not yes:
+        click.confirm(f"Download about {prepared.plan.download_gb:.0f} GB?", abort=True, err=True)
+    interrupted = False
+    with interruptible(), CampaignDisplay(err) as display:
+        try:
+            ended = commands.run_campaign(prepared, display)
+        except KeyboardInterrupt:
+            interrupted = True
+            ended = commands.after_interrupt(prepared)
+    written = commands.write_reports(settings.results, settings.matrix)
+    if as_json:
+        _print_json(commands.describe_campaign(ended))
+    else:
+        out.print(tables.status_table(ended.statuses))
+        click.echo(f"Records in {settings.results.runs}, report in {written[0]} and {written[1].name}")
+    if interrupted:
+        err.print(f"Interrupted: {ended.done} of {ended.total} runs are done; `matrix run` goes on where it stopped.")
+        sys.exit(INTERRUPTED)
+    sys.exit(0 if ended.all_completed else 1)
+
+
+@cli.command("run-cell")
+@click.argument("cell")
+@workload_options
+@click.option("--run-id", help="Id of the run; a run of that id that has its record is not run again.")
+@as_json
+@pass_settings
+def run_cell(settings: Settings, /, cell: str, as_json: bool, run_id: str | None, **options: Any) -> None:
+    """Run one cell once, watch it, and leave its record."""
+    chosen = settings.matrix.cells[_known(cell, settings.matrix.cells, "cell")]
+    workload = _workload(settings, "default", options.pop("workload"), options.pop("warm_up"))
+    with interruptible(), CampaignDisplay(err) as display:
+        try:
+            record = commands.run_one(settings.results, chosen, workload, run_id, display, **options)
+        except KeyboardInterrupt:
+            err.print("Interrupted: the run was ended and recorded as interrupted.")
+            sys.exit(INTERRUPTED)
+    if as_json:
+        click.echo(record.model_dump_json(indent=2, by_alias=True))
+    else:
+        click.echo(f"{record.intent.run_id}: {record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}")
+        click.echo(f"record in {settings.results.run_folder(record.intent.run_id)}")
+    sys.exit(0 if record.outcome == "completed" else 1)
+
+
+@cli.command()
+@click.argument("cell", required=False)
+@as_json
+@pass_settings
+def status(settings: Settings, cell: str | None, as_json: bool) -> None:
+    """Sum up the records: all cells, or every run of one CELL."""
+    if cell is not None:
+        rows = commands.runs_of(settings.results, _known(cell, settings.matrix.cells, "cell"))
+        if as_json:
+            _print_json([row.as_dict() for row in rows])
+        else:
+            out.print(tables.runs_table(rows))
+        return
+    statuses = commands.statuses(settings.results, settings.matrix)
+    if as_json:
+        _print_json([commands.describe_status(status) for status in statuses])
+    else:
+        out.print(tables.status_table(statuses) if statuses else "No records yet; `matrix run` makes some.")
+
+
+@cli.command()
+@pass_settings
+def report(settings: Settings) -> None:
+    """Write report.html and report.md into the results folder."""
+    for file in commands.write_reports(settings.results, settings.matrix):
+        click.echo(str(file))
+
+
+@cli.command()
+@pass_settings
+def index(settings: Settings) -> None:
+    """Make records.db anew from the run folders, which are the truth."""
+    click.echo(f"{commands.rebuild_index(settings.results)} records in {settings.results.folder / 'records.db'}")
+
+
+@cli.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("cell")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@pass_settings
+def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
+    """Run `vpoc ...` by hand in a cell's environment: `matrix exec cpu-plain vpoc train --data merged.csv`.
+
+    CELL `best` is the plain cell that this host would run first.
+    """
+    if cell != "best":
+        _known(cell, settings.matrix.cells, "cell")
+    program, arguments, variables = commands.by_hand(settings.matrix, cell, command)
+    os.execve(program, arguments, variables)  # noqa: S606
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script: what a user can mend is one line and exit status 2."""
+    try:
+        cli(args=arguments, prog_name="matrix")
+    except UserError as error:
+        click.echo(f"matrix: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader (such as `head`) has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _prepare(settings: Settings, **options: Any) -> commands.Prepared:
+    matrix, cells = settings.matrix, options["cells"]
+    for cell in cells:
+        _known(cell, matrix.cells, "cell")
+    selection = _known(options["selection"], matrix.selections, "selection")
+    workload = _workload(settings, selection, options["workload"], options["warm_up"])
+    chosen = [matrix.cells[cell] for cell in cells] or matrix.select(selection)
+    place = {"data": options["data"], "interpreter": options["python"]}
+    return commands.prepare(settings.results, chosen, workload, options["repeats"], named=bool(cells), **place)
+
+
+def _workload(settings: Settings, selection: str, name: str | None, warm_up: int | None) -> Workload:
+    matrix = settings.matrix
+    workload = matrix.workloads[_known(name or matrix.selections[selection].workload, matrix.workloads, "workload")]
+    return workload if warm_up is None else workload.model_copy(update={"warm_up": warm_up})
+
+
+def _known(name: str, known: Any, kind: str) -> str:
+    if name not in known:
+        raise UserError(f"unknown {kind} {name!r}; {nearest(name, list(known))} (`matrix show` lists them)")
+    return name
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def _print_lines(lines: list[str]) -> None:
+    for line in lines:
+        click.echo(line)

@@ -1,0 +1,80 @@
+"""Shows a campaign: live on a terminal, in plain lines when piped."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from harness.contracts import Progress, Record
+from harness.matrix import Stack
+from harness.plan import PlannedRun
+
+COLOURS = {
+    "completed": "green",
+    "failed": "red",
+    "hung": "magenta",
+    "interrupted": "yellow",
+    "host-fault": "bright_red",
+}
+
+
+class CampaignDisplay:
+    """A context manager that takes the events of a campaign. Everything goes to `console`."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[numbers]}"),
+        )
+        self._bar = Bar(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("", total=None, numbers="", visible=False)
+        self._label = ""
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def preparing(self, stack: Stack) -> None:
+        """An environment is being made ready."""
+        self._bar.reset(self._task, description=f"preparing {stack.name}", total=None, numbers="", visible=True)
+
+    def started(self, planned: PlannedRun, position: int, total: int) -> None:
+        """A run begins."""
+        again = f" (repeat {planned.repeat})" if planned.repeat > 1 else ""
+        self._label = f"[{position}/{total}] {planned.cell.id}{again}"
+        description = f"{escape(self._label)} starting"
+        self._bar.reset(self._task, description=description, total=None, numbers="", visible=True)
+
+    def progress(self, line: Progress) -> None:
+        """The current run moved."""
+        numbers = "" if line.loss is None else f"loss {line.loss:.4f}"
+        description = f"{escape(self._label)} {line.phase}"
+        self._bar.update(self._task, description=description, completed=line.done, total=line.total, numbers=numbers)
+
+    def finished(self, record: Record) -> None:
+        """A run has its record."""
+        self._bar.update(self._task, visible=False)
+        diagnosis = f" ({record.diagnosis})" if record.diagnosis else ""
+        colour = COLOURS[record.outcome]
+        self._console.print(
+            f"{escape(self._label)}: [{colour}]{record.outcome}[/{colour}]{diagnosis} in {record.seconds:.1f} s, "
+            f"{escape(record.ran_on)}: {escape(record.detail)}",
+            soft_wrap=True,
+        )
+
+    def problem(self, text: str) -> None:
+        """Something kept cells from being run."""
+        self._console.print(f"[red]{escape(text)}[/red]", soft_wrap=True)

@@ -1,0 +1,49 @@
+"""What a run left behind, read from its folder."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.contracts import Reference, Result
+from harness.storage import file_hash
+
+RESULT = "result.json"
+OUTPUT = "output"
+
+
+def read_result(folder: Path) -> tuple[Result | None, str]:
+    """The result of a run, or None and why there is none."""
+    try:
+        return Result.model_validate_json((folder / RESULT).read_bytes()), ""
+    except FileNotFoundError:
+        return None, f"there is no {RESULT}"
+    except (OSError, ValidationError) as error:
+        return None, f"{RESULT} cannot be read: {_first_problem(error)}"
+
+
+def read_reference(file: Path) -> Reference | None:
+    """A CPU reference, or None where there is no sound one."""
+    try:
+        return Reference.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def model_hash(folder: Path, result: Result) -> str | None:
+    """The hash of the model file as it is on the disk; None where it is not there."""
+    try:
+        return file_hash(model_file(folder, result))
+    except OSError:
+        return None
+
+
+def model_file(folder: Path, result: Result) -> Path:
+    """The model of a run. Only the name counts: a result cannot point out of its own run folder."""
+    return folder / OUTPUT / Path(result.model.file).name
+
+
+def _first_problem(error: OSError | ValidationError) -> str:
+    if isinstance(error, OSError):
+        return str(error)
+    details = error.errors()[0]
+    return f"{'.'.join(map(str, details['loc']))}: {details['msg']}"

@@ -1,0 +1,79 @@
+"""The environment a run's processes get: the same everywhere, and every cache inside the run folder."""
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+
+from harness.errors import UserError
+
+SCRATCH = "scratch"
+# Loader workers put sockets under TMPDIR, and the path of a socket has at most 107 characters. A longer TMPDIR does not
+# fail: it leaves the training waiting for its first batch for ever.
+LONGEST_TEMPORARY = 64
+
+
+def temporary_folder(run_id: str) -> Path:
+    """The TMPDIR of a run: short, so not in the run folder."""
+    name = f"matrix-{hashlib.sha256(run_id.encode()).hexdigest()[:10]}"
+    usual = Path(tempfile.gettempdir()) / name
+    return usual if len(str(usual)) <= LONGEST_TEMPORARY else Path("/tmp") / name  # noqa: S108
+
+
+def base_variables(folder: Path, threads: int) -> dict[str, str]:
+    """Everything but the preset and the devices. Nothing of the caller's environment is passed on."""
+    scratch = folder / SCRATCH
+    cache = scratch / "cache"
+    inside = {
+        "HOME": scratch,
+        "TMPDIR": temporary_folder(folder.name),
+        "XDG_CACHE_HOME": cache,
+        "MIOPEN_USER_DB_PATH": cache / "miopen-db",
+        "MIOPEN_CUSTOM_CACHE_DIR": cache / "miopen",
+        "TRITON_CACHE_DIR": cache / "triton",
+        "TORCHINDUCTOR_CACHE_DIR": cache / "inductor",
+        "MPLCONFIGDIR": cache / "matplotlib",
+    }
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        # torch below 2.13 dies on a uid that has no name.
+        "USER": "matrix",
+        "LOGNAME": "matrix",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "OMP_NUM_THREADS": str(threads),
+        "POLARS_MAX_THREADS": str(threads),
+        # With no other network, the usual rendezvous by host name waits for ever.
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        **{name: str(place) for name, place in inside.items()},
+    }
+
+
+def make_scratch(folder: Path) -> None:
+    """Make the places that `base_variables` names.
+
+    Raises:
+        UserError: when another's files are where the temporary folder should be.
+    """
+    temporary = temporary_folder(folder.name)
+    try:
+        temporary.mkdir(mode=0o700)
+    except OSError as error:
+        raise UserError(f"{temporary}: cannot be made: {error.strerror}; remove what is there") from None
+    for place in ("cache/miopen-db", "cache/miopen", "cache/triton", "cache/inductor", "cache/matplotlib"):
+        (folder / SCRATCH / place).mkdir(parents=True, exist_ok=True)
+
+
+def remove_scratch(folder: Path, *, all_of_it: bool) -> None:
+    """Remove the temporary folder of a run and, with `all_of_it`, its home and caches too."""
+    shutil.rmtree(temporary_folder(folder.name), ignore_errors=True)
+    if all_of_it:
+        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+
+
+def visible_devices(gpus: tuple[int, ...]) -> dict[str, str]:
+    """What limits a process to some GPUs, by their index among the host's."""
+    return {"ROCR_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}

@@ -1,0 +1,90 @@
+"""Run folders: the truth about what was run. Attempts are never overwritten."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from harness.contracts import Intent, Record
+from harness.errors import UserError
+from harness.storage import write_durably
+
+INTENT = "intent.json"
+RECORD = "record.json"
+
+File = TypeVar("File", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Results:
+    """A results folder, which several hosts may share."""
+
+    folder: Path
+
+    @property
+    def runs(self) -> Path:
+        """The folder of the run folders."""
+        return self.folder / "runs"
+
+    def run_folder(self, run_id: str) -> Path:
+        """The folder of a run."""
+        return self.runs / run_id
+
+    def begin(self, intent: Intent) -> Path:
+        """Make the run folder and write the intent, durably, before anything is started.
+
+        Raises:
+            UserError: when a run of that id was begun before, or the folder cannot be written.
+        """
+        folder = self.run_folder(intent.run_id)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            raise UserError(f"{folder}: this run was begun before; attempts are never overwritten") from None
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be made: {error.strerror}; choose another --results") from None
+        _write(folder / INTENT, intent)
+        return folder
+
+    def finish(self, record: Record) -> None:
+        """Write the record of a run that was begun."""
+        _write(self.run_folder(record.intent.run_id) / RECORD, record)
+
+    def record(self, run_id: str) -> Record | None:
+        """The record of a run; None where it has none."""
+        return _read(self.run_folder(run_id) / RECORD, Record)
+
+    def records(self) -> Iterator[Record]:
+        """Every record, oldest run id first."""
+        return (record for folder in self._folders() if (record := self.record(folder.name)))
+
+    def unfinished(self) -> Iterator[Intent]:
+        """The intents without a record: running somewhere, or interrupted."""
+        for folder in self._folders():
+            if not (folder / RECORD).exists() and (intent := _read(folder / INTENT, Intent)):
+                yield intent
+
+    def _folders(self) -> list[Path]:
+        return sorted(f for f in self.runs.iterdir() if f.is_dir()) if self.runs.is_dir() else []
+
+
+def new_run_id(label: str) -> str:
+    """An id that sorts by time and is never given twice."""
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(3)}-{label}"
+
+
+def _write(file: Path, value: BaseModel) -> None:
+    write_durably(file, (value.model_dump_json(indent=2, by_alias=True) + "\n").encode())
+
+
+def _read(file: Path, model: type[File]) -> File | None:
+    try:
+        return model.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{file}: is damaged: {str(error).splitlines()[0]}; move its folder away") from None

@@ -1,0 +1,118 @@
+"""One run: intent -> start -> watch -> outcome -> record."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from harness.contracts import Intent, Record, Reference, Result
+from harness.evidence import RESULT, model_file, model_hash, read_reference, read_result
+from harness.executors import Executor, Exit
+from harness.job_environment import make_scratch, remove_scratch
+from harness.outcome import Evidence, Outcome, decide
+from harness.records import Results
+from harness.run import Run
+from harness.storage import json_hash, write_durably
+from harness.watch import Observer, Watch
+
+LOG = "log.txt"
+# Loading a model and sixteen steps on the CPU; the VPOC phase before them is what takes time.
+VERIFY_LIMIT_SECONDS = 1800
+
+
+def run_cell(run: Run, results: Results, executor: Executor, observe: Observer = lambda _: None) -> Record:
+    """Run a cell once and leave a record of it.
+
+    Raises:
+        UserError: when the results folder cannot be written; what was running is ended.
+        KeyboardInterrupt: after the run was ended and recorded as interrupted.
+    """
+    intent = run.intent(results.run_folder(run.run_id))
+    folder = results.begin(intent)
+    make_scratch(folder)
+    watch = Watch(run.run_id, folder, executor, observe)
+    evidence = Evidence(exits={})
+    interrupt: KeyboardInterrupt | None = None
+    began = time.monotonic()
+    seconds = 0.0
+    try:
+        evidence = _carry_out(run, intent, folder, watch)
+        seconds = time.monotonic() - began
+        if evidence.stopped_by is None and evidence.result is not None:
+            evidence = _verify(run, folder, watch, evidence, evidence.result, results.folder / "references")
+    except KeyboardInterrupt as caught:
+        interrupt = caught
+        evidence = replace(evidence, stopped_by="user", stop_detail=f"stopped by {caught or 'Ctrl-C'}")
+    finally:
+        watch.sweep()
+    if watch.stopped_by == "host":
+        evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
+    record = _record(intent, decide(run.request, evidence), evidence, watch, seconds or time.monotonic() - began)
+    results.finish(record)
+    remove_scratch(folder, all_of_it=record.outcome == "completed")
+    if interrupt:
+        raise interrupt
+    return record
+
+
+def _carry_out(run: Run, intent: Intent, folder: Path, watch: Watch) -> Evidence:
+    """Run the phases one after the other, as far as they succeed."""
+    exits: dict[str, Exit] = {}
+    deadline = time.monotonic() + run.workload.time_limit
+    for phase, command in intent.commands.items():
+        limits = run.limits if phase == "train" else None
+        left = deadline - time.monotonic()
+        exit_ = watch.execute(command, intent.variables[phase], LOG, left, limits)
+        if exit_ is None:
+            break
+        exits[phase] = exit_
+        if not exit_.ok:
+            break
+    result, problem = read_result(folder) if len(exits) == len(intent.commands) else (None, f"there is no {RESULT}")
+    return Evidence(
+        exits=exits,
+        stopped_by=watch.stopped_by,
+        stop_detail=watch.stop_detail,
+        result=result,
+        result_problem=problem,
+        gpus_seen=watch.gpus.used(),
+    )
+
+
+def _verify(run: Run, folder: Path, watch: Watch, evidence: Evidence, result: Result, references: Path) -> Evidence:
+    """Load the model in a fresh process and compute the reference. What fails here is missing from the evidence."""
+    variables = run.plain_variables(folder)
+    command = run.check_command(model_file(folder, result))
+    check = watch.execute(command, variables, "check-model.txt", VERIFY_LIMIT_SECONDS)
+    reference = _reference(run, folder, watch, variables, references)
+    return replace(evidence, model_sha256=model_hash(folder, result), model_check=check, reference=reference)
+
+
+def _reference(run: Run, folder: Path, watch: Watch, variables: dict[str, str], references: Path) -> Reference | None:
+    """The reference of this workload in this environment without any preset: computed once, then kept."""
+    kept = references / f"{json_hash([run.workload_hash, run.environment.identity])}.json"
+    here = folder / "reference.json"
+    if read_reference(kept) is None:
+        exit_ = watch.execute(run.reference_command(here), variables, "reference.txt", VERIFY_LIMIT_SECONDS)
+        if exit_ is None or not exit_.ok or read_reference(here) is None:
+            return None
+        write_durably(kept, here.read_bytes())
+    else:
+        write_durably(here, kept.read_bytes())
+    return read_reference(here)
+
+
+def _record(intent: Intent, outcome: Outcome, evidence: Evidence, watch: Watch, seconds: float) -> Record:
+    result = evidence.result
+    names = sorted({device.gfx or device.name for device in result.devices}) if result else []
+    return Record(
+        intent=intent,
+        outcome=outcome.name,
+        diagnosis=outcome.diagnosis,
+        detail=outcome.detail,
+        exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
+        ran_on=f"{result.device} ({', '.join(names)}) x{result.world_size}" if result else "unknown",
+        finished=time.time(),
+        seconds=seconds,
+        last_phase=watch.last.phase if watch.last else None,
+        result=result,
+    )

@@ -1,0 +1,63 @@
+"""Records summed up by what they are evidence of. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from harness.index import Row
+
+OUTCOMES = ("completed", "failed", "hung", "interrupted", "host-fault")
+
+
+@dataclass(frozen=True)
+class Status:
+    """The runs of one cell that may be counted together: same environment, workload, kind of host and executor."""
+
+    cell: str
+    workload: str
+    ran_on: str
+    environment_hash: str
+    workload_hash: str
+    host_kind: str
+    executor: str
+    stale: bool
+    outcomes: Mapping[str, int]
+    diagnoses: Mapping[str, int]
+    last: str
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are."""
+        return sum(self.outcomes.values())
+
+
+def summarise(rows: Iterable[Row], current: Mapping[str, str]) -> list[Status]:
+    """One status per identity of evidence, in the order of cells.
+
+    `current` holds the environment hash a cell would have now. Records of another one are stale: they are shown apart
+    and never pooled.
+    """
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        identity = (row.cell, row.workload_hash, row.host_kind, row.executor, row.environment_hash)
+        groups.setdefault(identity, []).append(row)
+    return [_status(group, current) for _, group in sorted(groups.items())]
+
+
+def _status(group: list[Row], current: Mapping[str, str]) -> Status:
+    last = max(group, key=lambda row: row.started)
+    counted = Counter(row.outcome for row in group)
+    known = [row.ran_on for row in group if row.ran_on != "unknown"]
+    return Status(
+        cell=last.cell,
+        workload=last.workload,
+        ran_on=known[-1] if known else "unknown",
+        environment_hash=last.environment_hash,
+        workload_hash=last.workload_hash,
+        host_kind=last.host_kind,
+        executor=last.executor,
+        stale=current.get(last.cell, last.environment_hash) != last.environment_hash,
+        outcomes={name: counted[name] for name in OUTCOMES},
+        diagnoses=dict(Counter(row.diagnosis for row in group if row.diagnosis)),
+        last=last.run_id,
+    )

@@ -1,0 +1,105 @@
+"""What the commands print, as tables."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from harness.display import COLOURS
+from harness.index import Row
+from harness.matrix import Cell
+from harness.plan import Plan
+from harness.presets import Finding
+from harness.status import Status
+
+# Longer lists of names are cut to the first and a count.
+LISTED = 3
+
+
+def cells_table(cells: Sequence[Cell]) -> Table:
+    """Cells with what they consist of, or why they are excluded."""
+    table = _table("cell", "ROCm", "torch", "Python", "preset sets", "excluded because")
+    for cell in cells:
+        preset = cell.preset
+        names = [
+            *preset.variables,
+            *(f"{n} (features)" for n in preset.features),
+            *(f"{n} (train)" for n in preset.train),
+        ]
+        stack = cell.stack
+        row = (
+            cell.id,
+            stack.rocm or "-",
+            stack.torch or "-",
+            stack.python,
+            ", ".join(names) or "-",
+            cell.excluded or "",
+        )
+        table.add_row(*map(escape, row))
+    return table
+
+
+def findings_table(findings: Iterable[Finding]) -> Table:
+    """What the linter found."""
+    table = _table("preset", "variable", "kind", "what", "stacks")
+    for f in findings:
+        variable = f"{f.variable or ''}{f' ({f.key})' if f.key else ''}{f' in {f.phase}' if f.phase else ''}"
+        table.add_row(*map(escape, (f.preset, variable, f.kind, f"{f.text} [{f.source}]", _some(f.stacks))))
+    return table
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """The plan in a few lines."""
+    cells = list(dict.fromkeys(planned.cell.id for planned in plan.runs))
+    workload = plan.workload
+    lines = [
+        f"Plan: {len(cells)} cells, {len(plan.runs)} runs of workload {workload.name} ({workload.description})",
+        f"  cells: {', '.join(cells) or 'none'}",
+        f"  disk: {plan.disk_gb:.1f} GB to install ({plan.download_gb:.1f} GB to download), {plan.free_gb:.0f} GB free",
+        f"  time: {_time(plan)}",
+    ]
+    reasons: dict[str, list[str]] = {}
+    for skipped in plan.skipped:
+        reasons.setdefault(skipped.reason, []).append(skipped.cell.id)
+    lines += [f"  left out ({_some(ids)}): {reason}" for reason, ids in reasons.items()]
+    return lines
+
+
+def status_table(statuses: Iterable[Status]) -> Table:
+    """Runs by what they are evidence of."""
+    table = _table("cell", "workload", "ran on", "runs", "outcomes", "why")
+    for status in statuses:
+        counts = [f"[{COLOURS[name]}]{n} {name}[/]" for name, n in status.outcomes.items() if n]
+        why = ", ".join(f"{name} x{count}" for name, count in status.diagnoses.items())
+        cell = status.cell + (" (stale)" if status.stale else "")
+        row = map(escape, (cell, status.workload, status.ran_on, str(status.runs)))
+        table.add_row(*row, ", ".join(counts), escape(why))
+    return table
+
+
+def runs_table(rows: Iterable[Row]) -> Table:
+    """Single runs, oldest first."""
+    table = _table("run", "outcome", "why", "ran on", "seconds", "samples/s", "detail")
+    for row in rows:
+        speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
+        texts = (row.diagnosis or "", row.ran_on, f"{row.seconds:.1f}", speed, row.detail)
+        table.add_row(escape(row.run_id), f"[{COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _time(plan: Plan) -> str:
+    most = f"at most {plan.seconds_at_most / 60:.0f} min by the workload's limit"
+    if plan.seconds_expected is None:
+        return f"{most}; not run on this host before"
+    return f"about {plan.seconds_expected / 60:.1f} min as measured here before, {most}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= LISTED else f"{names[0]} and {len(names) - 1} more"
