@@ -1,0 +1,63 @@
+# `make` lists the targets. Needs Python 3.11 or newer, git and make; everything else is set up in .venv and .cache.
+PYTHON ?= python3
+SELECTION ?= default
+OUTPUT ?= TRAINING
+CELL ?= best
+MATRIX = .venv/bin/matrix
+COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
+TEST_PYTHON = .cache/envs/cpu-test/bin/python
+
+.DEFAULT_GOAL = help
+.PHONY: help setup matrix-test train test check test-harness test-app lock schemas bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+matrix-test: setup ## run the matrix on this host; records and report in results/ (DATA=merged.csv, SELECTION=, ARGS=)
+	$(MATRIX) run --selection $(SELECTION) $(if $(DATA),--data $(DATA)) $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
+
+train: setup ## train: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-plain, WARM_UP=, ARGS='--epochs 5')
+	@test -n "$(DATA)" || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
+	$(MATRIX) exec $(CELL) vpoc train --data $(DATA) --output $(OUTPUT) $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
+
+test: check test-harness test-app ## run every check and test
+
+check: setup $(TEST_PYTHON)
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	cd app && ../$(TEST_PYTHON) -m mypy
+
+test-harness: setup
+	.venv/bin/python -m pytest
+
+test-app: $(TEST_PYTHON)
+	$(TEST_PYTHON) -m pytest tests/app
+
+bench: setup ## measure what the project claims about its own speed (minutes)
+	.venv/bin/python -m pytest benchmarks --durations=0 -s
+
+setup: .venv/.ready ## make .venv
+
+.venv/.ready: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed; say which: make PYTHON=python3.12" >&2; exit 2; }
+	$(PYTHON) -m venv .venv || { echo "make: python venv is missing (Debian: apt install python3-venv)" >&2; exit 2; }
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@.venv/bin/uv python find --quiet 3.11 >/dev/null 2>&1 || .venv/bin/uv python install 3.11 \
+	  || echo "make: Python 3.11, which the stacks use, could not be installed; cells will be left out" >&2
+	@touch $@
+
+$(TEST_PYTHON): .venv/.ready images/locks/cpu.txt tests/app/requirements.txt app/pyproject.toml
+	.venv/bin/python tests/app_environment.py
+
+lock: setup ## resolve the hash locks of the harness and of the test tools anew
+	.venv/bin/uv pip compile $(COMPILE) --universal --group dev pyproject.toml -o requirements.txt
+	.venv/bin/uv pip compile $(COMPILE) --python-platform x86_64-manylinux_2_28 -c images/locks/cpu.txt \
+	  tests/app/requirements.in -o tests/app/requirements.txt
+
+schemas: setup ## write the JSON Schemas from the types
+	.venv/bin/python -m harness.contracts
+
+clean: ## remove environments and caches (never results/)
+	rm -rf .venv .cache .mypy_cache .ruff_cache .hypothesis
