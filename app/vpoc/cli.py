@@ -78,7 +78,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"vpoc: {error}", err=True)
         return error.exit_code
     except Interrupted as interruption:
-        click.echo("vpoc: interrupted; no model was written", err=True)
+        click.echo(f"vpoc: interrupted by {interruption}", err=True)
         return 128 + interruption.signum
     except (click.Abort, KeyboardInterrupt):
         click.echo("vpoc: interrupted", err=True)

@@ -1,6 +1,7 @@
 """Errors that a person, not this program, can put right."""
 
 import errno
+import signal
 from pathlib import Path
 
 
@@ -19,7 +20,7 @@ class Interrupted(BaseException):
     """A signal asked this process to end. `signum` is its number; the exit status is 128 + signum."""
 
     def __init__(self, signum: int) -> None:
-        super().__init__(signum)
+        super().__init__(signal.Signals(signum).name)
         self.signum = signum
 
 

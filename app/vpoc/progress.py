@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vpoc.errors import from_os_error
+from vpoc.errors import Interrupted, from_os_error
 
 PHASES = ("import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown")
 LINE_EVERY_S = 1.0
@@ -25,11 +25,13 @@ class Progress:
     """Appends progress lines of `rank` in `folder`; does nothing when `folder` is None.
 
     A line is written at each change of phase and, within a phase, at most once a second.
-    `device_memory` may be set once there is a device to ask.
+    `device_memory` may be set once there is a device to ask. After `interrupt`, the next call of `phase` or `step`
+    raises Interrupted: that is where the work can stop in good order.
     """
 
     def __init__(self, folder: Path | None, rank: int = 0) -> None:
         self.device_memory: DeviceMemory | None = None
+        self.interrupted_by: int | None = None
         self._rank = rank
         self._phase = PHASES[0]
         self._total: int | None = None
@@ -42,18 +44,28 @@ class Progress:
             except OSError as error:
                 raise from_os_error(error, folder) from error
 
+    def interrupt(self, signum: int) -> None:
+        """End the work at its next sign of progress, because of signal `signum`; safe in a signal handler."""
+        self.interrupted_by = signum
+
     def phase(self, name: str, total: int | None = None, done: int = 0) -> None:
         """Enter phase `name`, of `total` items (None: unknown) of which `done` are done."""
         if name not in PHASES:
             raise ValueError(name)
+        self._check_interrupted()
         self._phase, self._total = name, total
         self._write(done, None, None)
 
     def step(self, done: int, seconds: float, loss: float | None = None, gradient_norm: float | None = None) -> None:
         """`done` items of the phase are done; the last one took `seconds`."""
+        self._check_interrupted()
         self._max_step = max(seconds, self._max_step or 0.0)
         if time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._write(done, loss, gradient_norm)
+
+    def _check_interrupted(self) -> None:
+        if self.interrupted_by is not None:
+            raise Interrupted(self.interrupted_by)
 
     def _write(self, done: int, loss: float | None, gradient_norm: float | None) -> None:
         if self._path is None:

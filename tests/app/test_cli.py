@@ -140,20 +140,27 @@ def test_no_gpu_exits_3_also_by_environment(merged, tmp_path):
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, code):
+@pytest.mark.parametrize("send", [os.kill, os.killpg])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, send):
     command = [sys.executable, "-m", "vpoc", "train", "--data", merged, "--output", tmp_path / "out"]
     options = ["--warm-up", "20", "--target", "prior_vpoc_touched", "--epochs", "100000", "--run-dir", tmp_path / "run"]
-    process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([*command, *options], **pipes, start_new_session=True)
     progress = tmp_path / "run" / "progress-0.jsonl"
     deadline = time.monotonic() + 60
     while not (progress.exists() and '"step"' in progress.read_text()):
         assert time.monotonic() < deadline
         assert process.poll() is None
         time.sleep(0.05)
-    process.send_signal(signum)
-    # The pipes close only when the loader workers, which inherited them, have ended too.
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == code
-    assert err == "vpoc: interrupted; no model was written\n"
+    send(process.pid, signum)
+    try:
+        # The pipes close only when the loader workers, which inherited them, have ended too.
+        _, err = process.communicate(timeout=30)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert process.returncode == 128 + signum
+    assert err == f"vpoc: interrupted by {signal.Signals(signum).name}\n"
     assert not (tmp_path / "out").exists()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from vpoc.errors import UserError
+from vpoc.errors import Interrupted, UserError
 from vpoc.progress import PHASES, Progress, finite, rss_bytes
 
 KEYS = [
@@ -113,3 +113,14 @@ def test_resident_memory():
 def test_it_needs_the_standard_library_only():
     code = "import sys, vpoc.progress; sys.exit(any(m in sys.modules for m in ('torch', 'polars', 'numpy', 'click')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_work_stops_at_the_next_sign_of_progress(tmp_path):
+    progress = Progress(tmp_path)
+    progress.interrupt(15)
+    with pytest.raises(Interrupted) as caught:
+        progress.step(1, 0.1)
+    assert (caught.value.signum, str(caught.value)) == (15, "SIGTERM")
+    with pytest.raises(Interrupted):
+        progress.phase("step")
+    assert names(tmp_path) == []

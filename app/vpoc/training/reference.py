@@ -19,13 +19,17 @@ def reference(options: TrainOptions, steps: int, progress: Progress) -> dict[str
     options = replace(options, device="cpu", use_mixed_precision=False)
     run = prepare(options, prepare_device(options, progress), progress)
     progress.phase("first-step", steps)
+    made: list[Step] = []
+    for step in islice(_steps(run), steps):
+        made.append(step)
+        progress.step(step.number, step.seconds, step.loss, step.gradient_norm)
     return {
         "schema": 1,
         "workload_hash": options.workload_hash,
         "data_sha256": run.features.data_sha256,
         "seed": options.seed,
         "dtype": run.trainer.dtype,
-        "steps": [step_facts(step) for step in islice(_steps(run), steps)],
+        "steps": [step_facts(step) for step in made],
         "torch": torch.__version__,
     }
 

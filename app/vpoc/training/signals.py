@@ -1,29 +1,33 @@
 """Ending in good order when asked to."""
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from vpoc.errors import Interrupted
+from vpoc.progress import Progress
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into `Interrupted`, so that loader workers are ended and files cleaned up."""
-    owner = os.getpid()
+def interruptible(progress: Progress) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the work, as `Interrupted`, at its next sign of progress; a second one ends it hard.
+
+    The handler does not raise by itself: between two lines of somebody else's clean-up the exception would be lost.
+    """
 
     def interrupt(signum: int, _frame: FrameType | None) -> None:
-        # Loader workers inherit this handler; their parent ends them.
-        if os.getpid() == owner:
-            raise Interrupted(signum)
-        if signum == signal.SIGTERM:
-            os._exit(128 + signum)
+        progress.interrupt(signum)
+        signal.signal(signum, signal.SIG_DFL)
 
     before = {signum: signal.signal(signum, interrupt) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+    except Exception as error:
+        # A signal to the whole process group ends the loader workers first, and the loader complains about that.
+        if progress.interrupted_by is not None:
+            raise Interrupted(progress.interrupted_by) from error
+        raise
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)

@@ -20,8 +20,8 @@ from vpoc.training.samples import Samples
 
 RESULT_KEYS = """
 schema app_version command workload_hash options data python torch numpy polars device devices strategy world_size
-threads dtype sessions samples epochs_requested epochs_done steps_per_epoch steps_done first_steps epoch_losses throughput
-rank_weights_sha256 model metadata_file
+threads dtype sessions samples epochs_requested epochs_done steps_per_epoch steps_done first_steps epoch_losses
+throughput rank_weights_sha256 model metadata_file
 """
 
 
