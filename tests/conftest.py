@@ -1,0 +1,21 @@
+"""Says at the end of every test run what was tried on real market data and what on made-up data."""
+
+from typing import Any
+
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    def count(outcome: str, *, real: bool) -> int:
+        reports = terminalreporter.stats.get(outcome, [])
+        return sum(("real_data" in report.keywords) == real for report in reports if hasattr(report, "keywords"))
+
+    real, missing = count("passed", real=True), count("skipped", real=True)
+    line = (
+        f"real market files: {real} tests passed, {missing} skipped; made-up data: {count('passed', real=False)} passed"
+    )
+    terminalreporter.write_line(line)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "real_data: uses a real market data file; skips visibly where it is absent")

@@ -1,0 +1,158 @@
+"""Made-up intents, results and records for the harness's tests."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.contracts import HostFacts, Intent, Record, Result
+from harness.matrix import Matrix
+from harness.matrix_file import load_matrix
+from harness.paths import CHECKOUT
+
+DATA, WORKLOAD, WEIGHTS, MODEL = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
+OPTIONS = {"epochs": 2, "batch_size": 64, "seed": 7, "threads": 1, "strategy": "single", "hidden_layers": [32, 16]}
+
+
+@pytest.fixture(scope="session")
+def matrix() -> Matrix:
+    """The project's own matrix file."""
+    return load_matrix(CHECKOUT / "matrix.yaml")
+
+
+@pytest.fixture
+def write_matrix(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a matrix file: a small valid one, or that with text of the caller's instead of a section."""
+    sections = {
+        "stacks": 'stacks:\n  cpu: {accelerator: cpu, torch: "2.13.0"}\n',
+        "presets": "presets:\n  plain: {description: nothing set}\n",
+        "workloads": (
+            "workloads:\n  quick: {description: small, synthetic: {sessions: 30}, epochs: 1, time_limit: 60}\n"
+        ),
+        "selections": "selections:\n  default: {description: all, stacks: [cpu], presets: [plain]}\n",
+    }
+
+    def write(text: str) -> Path:
+        text = text.rstrip("\n") + "\n"
+        given = text.split(":", 1)[0].strip()
+        content = "schema: 1\n" + "".join(text if name == given else s for name, s in sections.items())
+        file = tmp_path / "matrix.yaml"
+        file.write_text(content if given in sections else content + text, encoding="utf-8")
+        return file
+
+    return write
+
+
+@pytest.fixture
+def result_values() -> dict[str, Any]:
+    """A result.json in which nothing is wrong, as plain values."""
+    first = [{"step": n, "loss": 0.7 - n / 100, "gradient_norm": 0.5 + n / 100} for n in range(1, 17)]
+    return {
+        "schema": 1,
+        "app_version": "0.1.0",
+        "command": "train",
+        "workload_hash": WORKLOAD,
+        "options": {**OPTIONS, "device": "cpu"},
+        "data": {"path": "merged.csv", "sha256": DATA, "rows": 1000},
+        "python": "3.11.2",
+        "torch": {"version": "2.13.0+cpu", "hip": None, "cuda": None},
+        "numpy": "2.4.6",
+        "polars": "2.1.0",
+        "device": "cpu",
+        "devices": [{"rank": 0, "device": "cpu", "name": "a CPU", "gfx": None, "memory_bytes": 1}],
+        "strategy": "single",
+        "world_size": 1,
+        "threads": 1,
+        "dtype": "float32",
+        "sessions": {"total": 50, "used": 40, "train": 32, "validation": 8},
+        "samples": {"train": 1000, "validation": 200},
+        "epochs_requested": 2,
+        "epochs_done": 2,
+        "steps_per_epoch": 16,
+        "steps_done": 32,
+        "first_steps": first,
+        "epoch_losses": [{"epoch": n, "train": 0.6, "validation": 0.65} for n in (1, 2)],
+        "throughput": {"samples_per_second": 1000.0, "train_seconds": 2.0},
+        "rank_weights_sha256": [WEIGHTS],
+        "model": {"file": "model.pt", "sha256": MODEL, "bytes": 100, "parameters": 10},
+        "metadata_file": "model_metadata.json",
+    }
+
+
+@pytest.fixture
+def host() -> HostFacts:
+    """A host without a GPU."""
+    return HostFacts(
+        fingerprint="f" * 16,
+        kind="k" * 16,
+        operating_system="Debian GNU/Linux 12 (bookworm)",
+        kernel="6.1.0",
+        driver=None,
+        cpu="a CPU",
+        cores=2,
+        memory_bytes=1 << 34,
+        gpus=(),
+        boot_id="boot",
+    )
+
+
+@pytest.fixture
+def make_intent(host: HostFacts) -> Callable[..., Intent]:
+    """Makes an intent; keywords replace its fields."""
+
+    def make(run_id: str = "r1", **changes: Any) -> Intent:
+        values: dict[str, Any] = {
+            "run_id": run_id,
+            "campaign": None,
+            "cell": "cpu-plain",
+            "stack": "cpu",
+            "preset": "plain",
+            "executor": "process",
+            "host": host,
+            "environment_hash": "e" * 64,
+            "environment": {},
+            "workload": "quick",
+            "workload_hash": WORKLOAD,
+            "data": {"path": "merged.csv", "sha256": DATA},
+            "device": "cpu",
+            "gpus": (),
+            "torch": "2.13.0",
+            "rocm": None,
+            "options": OPTIONS,
+            "time_limit": 60,
+            "commands": {"train": ("python", "-m", "vpoc", "train")},
+            "variables": {"train": {}},
+            "harness_version": "0.1.0",
+            "owner_pid": 1,
+            "owner_started": 0.0,
+            "started": 1e9,
+        }
+        return Intent.model_validate({**values, **changes})
+
+    return make
+
+
+@pytest.fixture
+def make_record(make_intent: Callable[..., Intent], result_values: dict[str, Any]) -> Callable[..., Record]:
+    """Makes a record; keywords replace fields of its intent, `outcome` and `diagnosis` those of its own."""
+
+    def make(
+        run_id: str = "r1", outcome: str = "completed", diagnosis: str | None = None, detail: str = "", **intent: Any
+    ) -> Record:
+        return Record.model_validate(
+            {
+                "intent": make_intent(run_id, **intent),
+                "outcome": outcome,
+                "diagnosis": diagnosis,
+                "detail": detail,
+                "exit": {"train": "exit 0"},
+                "ran_on": "cpu (a CPU) x1",
+                "finished": 1e9 + 5,
+                "seconds": 5.0,
+                "last_phase": "teardown",
+                "result": Result.model_validate(result_values) if outcome == "completed" else None,
+            }
+        )
+
+    return make
