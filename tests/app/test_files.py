@@ -29,6 +29,15 @@ def current_umask():
     return mask
 
 
+def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path):
+    path = tmp_path / "file"
+    write_atomic(path, b"old")
+    with path.open("rb") as reader:
+        write_atomic(path, b"new")
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new"
+
+
 def test_hashes_agree(tmp_path):
     (tmp_path / "file").write_bytes(b"x" * 3_000_000)
     assert sha256_file(tmp_path / "file") == sha256(b"x" * 3_000_000)

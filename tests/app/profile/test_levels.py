@@ -167,6 +167,12 @@ def test_ties_go_to_the_middle_then_to_the_lower_price():
     assert levels_of([(100, 5), (101, 1), (102, 5)])[0] == 100
 
 
+def test_the_share_of_an_enormous_volume_does_not_overflow():
+    rows = [2**60, 2**61, 2**60, 2**60]
+    one = np.zeros(1, dtype=np.int64)
+    assert as_tuples(find_levels(np.array([rows]), one, one + 3, one)) == [oracle_levels(rows, 0)]
+
+
 def test_no_volume_at_all():
     bars, found = as_bars([[(PRICE, PRICE + 4, PRICE, 0)]])
     assert as_tuples(next(session_levels(bars, found, 1))) == [(PRICE + 2, PRICE + 2, PRICE + 2, 0, 0, 0)]
