@@ -35,7 +35,8 @@ test-app: $(TEST_PYTHON)
 	$(TEST_PYTHON) -m pytest tests/app
 
 bench: setup ## measure what the project claims about its own speed (minutes)
-	.venv/bin/python -m pytest benchmarks --durations=0 -s
+	.venv/bin/python benchmarks/cells.py
+	.venv/bin/python benchmarks/harness_cost.py
 
 setup: .venv/.ready ## make .venv
 

@@ -84,7 +84,7 @@ class Index:
         if not self._file.exists():
             return []
         with self._open() as database:
-            return [Row(*row) for row in database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY run_id")]  # noqa: S608
+            return [Row(*row) for row in database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")]  # noqa: S608
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

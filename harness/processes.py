@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 RUN_MARK = "MATRIX_RUN_ID"
+WAIT_SECONDS = 0.02
 
 
 def boot_id() -> str:
@@ -42,7 +44,7 @@ class ProcessId:
             return False
         try:
             process = psutil.Process(self.pid)
-            return process.create_time() == self.started and process.status() != psutil.STATUS_ZOMBIE
+            return process.create_time() == self.started and _runs(process)
         except psutil.NoSuchProcess:
             return False
 
@@ -63,9 +65,27 @@ def end_processes_of_run(run_id: str, grace: float) -> bool:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
-    _, stubborn = psutil.wait_procs(processes, timeout=grace)
+    stubborn = _left_after(grace, processes)
     for process in stubborn:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    _, unkillable = psutil.wait_procs(stubborn, timeout=grace)
-    return not unkillable
+    return not _left_after(grace, stubborn)
+
+
+def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run after some time.
+
+    Not by psutil's wait: that would take the exit status of a child of ours away from its `Popen`, and wait for
+    zombies, which hold nothing any more.
+    """
+    until = time.monotonic() + seconds
+    while (left := [process for process in processes if _runs(process)]) and time.monotonic() < until:
+        time.sleep(WAIT_SECONDS)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -59,7 +59,7 @@ class Results:
         return _read(self.run_folder(run_id) / RECORD, Record)
 
     def records(self) -> Iterator[Record]:
-        """Every record, oldest run id first."""
+        """Every record, in the order of run ids."""
         return (record for folder in self._folders() if (record := self.record(folder.name)))
 
     def unfinished(self) -> Iterator[Intent]:
@@ -84,7 +84,7 @@ def _write(file: Path, value: BaseModel) -> None:
 def _read(file: Path, model: type[File]) -> File | None:
     try:
         return model.model_validate_json(file.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValidationError) as error:
         raise UserError(f"{file}: is damaged: {str(error).splitlines()[0]}; move its folder away") from None

@@ -1,5 +1,6 @@
 """Durable files and content hashes."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -26,7 +27,8 @@ def write_durably(file: Path, content: bytes) -> None:
         temporary.replace(file)
         _sync_folder(file.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise UserError(f"{file}: cannot be written: {error.strerror}; free space or choose another folder") from None
 
 

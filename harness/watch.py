@@ -49,6 +49,16 @@ class Watch:
         began = time.monotonic()
         handle = self._executor.start(Job(self._run_id, command, variables, self._folder, self._folder / log))
         watchdog = Watchdog(began, phase_limits) if phase_limits else None
+        try:
+            exit_ = self._until_end(handle, watchdog, began, limit)
+        except BaseException:
+            handle.stop(GRACE_SECONDS)
+            raise
+        self._read_progress(watchdog, time.monotonic())
+        self.sweep()
+        return exit_
+
+    def _until_end(self, handle: Handle, watchdog: Watchdog | None, began: float, limit: float) -> Exit | None:
         sampled = 0.0
         while (exit_ := handle.poll()) is None:
             now = time.monotonic()
@@ -63,8 +73,6 @@ class Watch:
                 self._stop(handle, "time-limit", f"still running after {limit:.0f} s")
                 return None
             time.sleep(POLL_SECONDS)
-        self._read_progress(watchdog, time.monotonic())
-        self.sweep()
         return exit_
 
     def sweep(self) -> None:
@@ -81,6 +89,5 @@ class Watch:
 
     def _stop(self, handle: Handle, by: StoppedBy, detail: str) -> None:
         gone = handle.stop(GRACE_SECONDS)
-        self._read_progress(None, time.monotonic())
         self.stopped_by = by if gone else "host"
         self.stop_detail = detail if gone else f"{detail}, and the process cannot be killed"

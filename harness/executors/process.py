@@ -1,5 +1,6 @@
 """Cells as processes in virtual environments."""
 
+import contextlib
 import json
 import subprocess
 from pathlib import Path
@@ -28,19 +29,15 @@ class ProcessHandle:
 
     def stop(self, grace: float) -> bool:
         """End the process and everything it started."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                # The app ends its own loader workers when it is asked to stop.
-                self._process.wait(grace)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        gone = end_processes_of_run(self._run_id, grace)
+        # The app first: it ends its own loader workers when it is asked to stop.
+        self._process.terminate()
         try:
             self._process.wait(grace)
         except subprocess.TimeoutExpired:
-            return False
-        return gone
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace)
+        return end_processes_of_run(self._run_id, grace)
 
 
 class FoundHandle:

@@ -50,6 +50,7 @@ class Report:
 
 def build_report(records: Sequence[Record], matrix: Matrix, current: Mapping[str, str], made: float) -> Report:
     """The report on all records of a results folder; `current` as in `summarise`, `made` in seconds since 1970."""
+    records = sorted(records, key=lambda record: record.intent.started)
     statuses = summarise((Row.of(record) for record in records), current)
     stacks = tuple(dict.fromkeys(record.intent.stack for record in records))
     presets = tuple(dict.fromkeys(record.intent.preset for record in records))

@@ -1,0 +1,84 @@
+"""What the harness costs: `matrix run-cell` over the bare command it runs. Goal: at most 1.05 on a 30-second workload.
+
+The wall time of `run-cell`, less its own check-model and reference processes, over that of the same `vpoc train`
+command started by hand, in pairs, so that a machine whose speed drifts does both alike.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from harness.paths import CHECKOUT
+
+PAIRS = 5
+# Chosen so that the bare command takes about 30 s on one core of the development machine.
+EPOCHS = int(os.environ.get("EPOCHS", "40"))
+MATRIX = f"""\
+schema: 1
+stacks: {{cpu: {{accelerator: cpu, torch: "2.13.0"}}}}
+presets: {{plain: {{description: nothing set}}}}
+workloads:
+  half-a-minute: {{description: d, synthetic: {{sessions: 100}}, epochs: {EPOCHS}, time_limit: 600}}
+selections: {{default: {{description: d, stacks: all, presets: all, workload: half-a-minute}}}}
+"""
+
+
+def seconds(command: list[str], **options: Any) -> float:
+    """Wall time of a command."""
+    began = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    return time.perf_counter() - began
+
+
+def bare(intent: dict[str, Any], folder: Path) -> float:
+    """The command of a run, started by hand with the same environment but for the folders."""
+    run, here = intent["run_id"], str(folder)
+    (command,) = intent["commands"].values()
+    (variables,) = intent["variables"].values()
+    old = str(Path(variables["HOME"]).parent)
+    assert run in old
+    environment = {name: value.replace(old, here) for name, value in variables.items()} | {"TMPDIR": here}
+    return seconds([word.replace(old, here) for word in command], env=environment, cwd=here)
+
+
+def verification(intent: dict[str, Any], runs: Path) -> float:
+    """The two processes that `run-cell` starts after the training, timed by themselves."""
+    folder = runs / intent["run_id"]
+    (variables,) = intent["variables"].values()
+    variables = {**variables, "TMPDIR": tempfile.gettempdir(), "HOME": str(folder)}
+    (command,) = intent["commands"].values()
+    return seconds([*command[:3], "check-model", str(folder / "output" / "model.pt")], env=variables, cwd=folder)
+
+
+def main() -> None:
+    """Print the figures."""
+    with tempfile.TemporaryDirectory() as place:
+        matrix, results = Path(place) / "matrix.yaml", Path(place) / "results"
+        matrix.write_text(MATRIX, encoding="utf-8")
+        program = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--matrix", str(matrix), "--results", str(results)]
+        # The first run makes environment, data and reference, so that none of the timed ones does.
+        subprocess.run([*program, "run-cell", "cpu-plain", "--run-id", "first"], check=True, cwd=CHECKOUT)
+        ratios, bares = [], []
+        for number in range(PAIRS):
+            run_id = f"pair{number}"
+            whole = seconds([*program, "run-cell", "cpu-plain", "--run-id", run_id], cwd=CHECKOUT)
+            intent = json.loads((results / "runs" / run_id / "intent.json").read_text(encoding="utf-8"))
+            with tempfile.TemporaryDirectory() as folder:
+                alone = bare(intent, Path(folder))
+            checking = verification(intent, results / "runs")
+            ratios.append((whole - checking) / alone)
+            bares.append(alone)
+            told = f"run-cell {whole:.1f} s, of it check-model {checking:.1f} s; bare {alone:.1f} s"
+            print(f"  pair {number + 1}: {told}: {ratios[-1]:.3f}", flush=True)
+        print(f"bare command: {shlex.join(next(iter(intent['commands'].values())))[:100]} ...")
+        print(f"harness cost over {median(bares):.0f} s: median {median(ratios):.3f} of {PAIRS}, goal 1.05")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from harness.host.fingerprint import docker_answers, gfx_target, read_host, training_gpus
+
+NODE = "simd_count {simd}\ngfx_target_version {gfx}\ndrm_render_minor {minor}\n"
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+@pytest.fixture
+def dual_7900xt(tmp_path: Path) -> Path:
+    """Two RX 7900 XT and a Ryzen's integrated GPU between them, as the driver shows them."""
+    nodes = tmp_path / "sys/class/kfd/kfd/topology/nodes"
+    for number, (simd, gfx, minor) in enumerate([(0, 0, 0), (168, 110000, 128), (4, 100306, 129), (168, 110000, 130)]):
+        write(nodes / str(number) / "properties", NODE.format(simd=simd, gfx=gfx, minor=minor))
+    for minor in (128, 130):
+        write(tmp_path / f"sys/class/drm/renderD{minor}/device/mem_info_vram_total", f"{20464 << 20}\n")
+    write(tmp_path / "sys/module/amdgpu/version", "6.10.5\n")
+    write(tmp_path / "proc/sys/kernel/osrelease", "6.8.0-60-generic\n")
+    write(tmp_path / "etc/os-release", 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.2 LTS"\n')
+    write(tmp_path / "proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD Ryzen 9 7950X\n")
+    write(tmp_path / "proc/meminfo", "MemTotal:       65536000 kB\n")
+    return tmp_path
+
+
+def test_gpus_are_counted_as_rocm_counts_them(dual_7900xt: Path) -> None:
+    host = read_host(dual_7900xt)
+    assert [(gpu.index, gpu.gfx, gpu.render_node) for gpu in host.gpus] == [
+        (0, "gfx1100", "/dev/dri/renderD128"),
+        (1, "gfx1036", "/dev/dri/renderD129"),
+        (2, "gfx1100", "/dev/dri/renderD130"),
+    ]
+    assert [gpu.index for gpu in training_gpus(host)] == [0, 2]
+    assert host.gpus[0].memory_bytes == 20464 << 20
+    assert host.gpus[1].memory_bytes is None
+
+
+def test_the_rest_of_the_host(dual_7900xt: Path) -> None:
+    host = read_host(dual_7900xt)
+    assert (host.operating_system, host.kernel, host.driver) == ("Ubuntu 24.04.2 LTS", "6.8.0-60-generic", "6.10.5")
+    assert (host.cpu, host.memory_bytes) == ("AMD Ryzen 9 7950X", 65536000 * 1024)
+
+
+def test_the_kind_of_a_host_is_gpus_driver_and_kernel(dual_7900xt: Path) -> None:
+    before = read_host(dual_7900xt)
+    write(dual_7900xt / "proc/meminfo", "MemTotal:       32768000 kB\n")
+    more_memory = read_host(dual_7900xt)
+    assert more_memory.kind == before.kind
+    assert more_memory.fingerprint != before.fingerprint
+    write(dual_7900xt / "sys/module/amdgpu/version", "6.12.12\n")
+    assert read_host(dual_7900xt).kind != before.kind
+
+
+def test_the_driver_of_the_kernel_tree_has_no_version(dual_7900xt: Path) -> None:
+    (dual_7900xt / "sys/module/amdgpu/version").unlink()
+    assert read_host(dual_7900xt).driver == "in-tree"
+
+
+def test_a_host_without_anything(tmp_path: Path) -> None:
+    host = read_host(tmp_path)
+    assert (host.gpus, host.driver, host.operating_system) == ((), None, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        (110000, "gfx1100"),
+        (100306, "gfx1036"),
+        (90010, "gfx90a"),
+        (90402, "gfx942"),
+        (120001, "gfx1201"),
+        (90006, "gfx906"),
+    ],
+)
+def test_names_of_targets(version: int, name: str) -> None:
+    assert gfx_target(version) == name
+
+
+def test_a_docker_engine_is_one_that_accepts_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not docker_answers(tmp_path)
+    (tmp_path / "var/run").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as server:
+        # Bound by a relative path: the path of a socket must be short.
+        server.bind("var/run/docker.sock")
+        assert not docker_answers(Path())
+        server.listen()
+        assert docker_answers(Path())

@@ -1,0 +1,113 @@
+from collections.abc import Callable
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from harness.contracts import Record
+from harness.matrix import Matrix
+from harness.report import Report, build_report, to_html, to_markdown
+
+Make = Callable[..., Record]
+
+
+@pytest.fixture
+def records(make_record: Make) -> list[Record]:
+    return [
+        make_record("r1"),
+        make_record("r2", outcome="failed", diagnosis="crash", detail="the train process ended with SIGSEGV"),
+        make_record("r3", outcome="interrupted"),
+        make_record("r4", cell="cpu-no-sdma", preset="no-sdma"),
+    ]
+
+
+@pytest.fixture
+def report(records: list[Record], matrix: Matrix) -> Report:
+    return build_report(records, matrix, {}, made=1e9)
+
+
+def test_the_first_line_counts_what_was_run(report: Report) -> None:
+    assert report.headline == "4 runs of 2 cells: 2 completed, 1 failed, 1 interrupted."
+
+
+def test_the_grid_counts_neither_interrupted_runs_nor_host_faults(report: Report) -> None:
+    assert report.grid["cpu", "plain"].text == "1 of 2"
+    assert report.grid["cpu", "plain"].kind == "some"
+    assert report.grid["cpu", "no-sdma"].kind == "all"
+
+
+def test_stale_runs_are_not_in_the_grid(records: list[Record], matrix: Matrix) -> None:
+    report = build_report(records, matrix, {"cpu-plain": "another hash"}, made=1e9)
+    assert report.grid["cpu", "plain"].kind == "untested"
+    assert any("stale" in caution for caution in report.cautions)
+
+
+def test_a_run_on_a_cpu_cannot_be_mistaken_for_one_on_a_gpu(report: Report) -> None:
+    assert any("No run used a GPU" in caution for caution in report.cautions)
+    for text in (to_html(report), to_markdown(report)):
+        assert "No run used a GPU" in text
+
+
+def test_it_says_when_rocm_and_torch_change_together(make_record: Make, matrix: Matrix) -> None:
+    def cautions(*stacks: str) -> str:
+        runs = [make_record(f"r-{s}", stack=s, cell=f"{s}-plain") for s in stacks]
+        return " ".join(build_report(runs, matrix, {}, made=1e9).cautions)
+
+    assert "change together" in cautions("rocm6.2-torch2.5.1", "rocm6.3-torch2.7.1")
+    assert "change together" not in cautions("rocm6.3-torch2.7.1", "rocm6.3-torch2.8.0")
+    assert "change together" not in cautions("rocm6.3-torch2.9.1", "rocm6.4-torch2.9.1")
+
+
+def test_every_excluded_cell_is_there_with_its_reason(report: Report, matrix: Matrix) -> None:
+    html, markdown = to_html(report), to_markdown(report)
+    for cell in matrix.cells.values():
+        if cell.excluded:
+            assert cell.id in html
+            assert cell.excluded in markdown
+
+
+def test_what_a_program_said_cannot_become_markup(make_record: Make, matrix: Matrix) -> None:
+    evil = "<script>alert(1)</script> | a bar"
+    report = build_report([make_record(outcome="failed", diagnosis="crash", detail=evil)], matrix, {}, made=1e9)
+    assert "<script>" not in to_html(report)
+    assert "\\| a bar" in to_markdown(report)
+
+
+class Checker(HTMLParser):
+    """Collects unbalanced tags and places outside the file."""
+
+    VOID = ("meta", "link", "br", "img", "hr")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.outside += [v for _, v in attributes if v and v.startswith(("http:", "https:", "//"))]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_sound_and_needs_nothing_from_elsewhere(report: Report) -> None:
+    checker = Checker()
+    checker.feed(to_html(report))
+    assert checker.open == []
+    assert checker.outside == []
+
+
+def test_a_markdown_table_has_as_many_cells_in_every_row(report: Report) -> None:
+    lines = to_markdown(report).splitlines()
+    for above, below in pairwise(lines):
+        if above.startswith("|") and below.startswith("|"):
+            assert above.replace("\\|", "").count("|") == below.replace("\\|", "").count("|")
+    assert sum(line.startswith("|---") for line in lines) == 3
+
+
+def test_a_report_on_nothing_says_so(matrix: Matrix) -> None:
+    report = build_report([], matrix, {}, made=1e9)
+    assert "Nothing was run yet." in to_html(report)
+    assert "Nothing was run yet." in to_markdown(report)

@@ -1,0 +1,87 @@
+from dataclasses import replace
+
+import pytest
+
+from harness.matrix import Matrix
+from harness.plan import GB, Capabilities, make_plan, why_not
+
+NO_GPU = Capabilities(gpus=(), docker=False, pythons=frozenset({"3.11"}), free_bytes=100 * GB)
+TWO_GPUS = replace(NO_GPU, gpus=(0, 1), free_bytes=500 * GB)
+
+
+def test_without_a_gpu_the_cpu_stack_runs(matrix: Matrix) -> None:
+    plan = make_plan(matrix.select("default"), matrix.workloads["quick"], 1, NO_GPU, {})
+    assert {run.cell.stack.name for run in plan.runs} == {"cpu"}
+    assert len(plan.runs) >= 4
+    assert {s.cell.stack.accelerator for s in plan.skipped} == {"rocm"}
+    assert all("AMD GPU" in s.reason for s in plan.skipped)
+
+
+def test_with_gpus_the_rocm_stacks_run_and_the_cpu_stack_only_when_named(matrix: Matrix) -> None:
+    cells = matrix.select("default")
+    plan = make_plan(cells, matrix.workloads["quick"], 1, TWO_GPUS, {})
+    assert {run.cell.stack.accelerator for run in plan.runs} == {"rocm"}
+    assert plan.disk_gb == pytest.approx(5 * 20)
+    named = make_plan([matrix.cells["cpu-plain"]], matrix.workloads["quick"], 1, TWO_GPUS, {}, named=True)
+    assert len(named.runs) == 1
+
+
+def test_an_excluded_cell_keeps_its_reason(matrix: Matrix) -> None:
+    cell = matrix.cells["rocm6.3-torch2.9.1-expandable-segments"]
+    assert why_not(cell, TWO_GPUS) == cell.excluded
+
+
+def test_a_missing_python_is_said_with_the_remedy(matrix: Matrix) -> None:
+    told = why_not(matrix.cells["cpu-plain"], replace(NO_GPU, pythons=frozenset()))
+    assert told is not None
+    assert "Python 3.11 is not installed" in told
+    assert "uv python install 3.11" in told
+
+
+def test_a_preset_for_two_gpus_is_left_out_on_one(matrix: Matrix) -> None:
+    cell = matrix.cells["rocm6.3-torch2.9.1-notes-dockerfile"]
+    assert why_not(cell, TWO_GPUS) is None
+    assert "GPUs 0, 1" in (why_not(cell, replace(TWO_GPUS, gpus=(0,))) or "")
+
+
+def test_the_host_stack_needs_an_interpreter(matrix: Matrix) -> None:
+    cell = matrix.cells["host-plain"]
+    assert "--python" in (why_not(cell, NO_GPU) or "")
+    assert why_not(cell, replace(NO_GPU, interpreter="/usr/bin/python3")) is None
+
+
+def test_what_is_installed_costs_nothing_more(matrix: Matrix) -> None:
+    cells = [matrix.cells["cpu-plain"]]
+    assert make_plan(cells, matrix.workloads["quick"], 1, NO_GPU, {}).disk_gb > 1
+    made = replace(NO_GPU, made=frozenset({"cpu"}), free_bytes=0)
+    plan = make_plan(cells, matrix.workloads["quick"], 1, made, {})
+    assert plan.disk_gb == 0
+    assert plan.fits
+    assert not make_plan(cells, matrix.workloads["quick"], 1, replace(made, made=frozenset()), {}).fits
+
+
+def test_time_is_expected_only_where_it_was_measured(matrix: Matrix) -> None:
+    cells = [matrix.cells["cpu-plain"], matrix.cells["cpu-no-sdma"]]
+    workload = matrix.workloads["quick"]
+    assert make_plan(cells, workload, 3, NO_GPU, {}).seconds_expected is None
+    plan = make_plan(cells, workload, 3, NO_GPU, {"cpu-plain": [4.0, 6.0, 5.0]})
+    assert plan.seconds_expected == 6 * 5.0
+    assert plan.seconds_at_most == 6 * workload.time_limit
+
+
+def test_repeats_go_round_the_cells(matrix: Matrix) -> None:
+    cells = [matrix.cells["cpu-plain"], matrix.cells["cpu-no-sdma"]]
+    plan = make_plan(cells, matrix.workloads["quick"], 2, NO_GPU, {})
+    order = [(run.cell.preset.name, run.repeat) for run in plan.runs]
+    assert order == [("plain", 1), ("no-sdma", 1), ("plain", 2), ("no-sdma", 2)]
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        (NO_GPU, "Found no AMD GPU and no Docker engine: the cpu stack runs, as processes"),
+        (replace(TWO_GPUS, docker=True), "Found 2 AMD GPU and a Docker engine: the ROCm stacks run, as processes"),
+    ],
+)
+def test_one_sentence_says_what_was_found_and_what_is_done(host: Capabilities, words: str) -> None:
+    assert host.sentence.startswith(words)

@@ -1,0 +1,39 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from harness.contracts import Record
+from harness.index import Row
+from harness.status import summarise
+
+Make = Callable[..., Record]
+
+
+@pytest.fixture
+def row(make_record: Make) -> Row:
+    return Row.of(make_record())
+
+
+def test_runs_of_one_identity_are_counted_together(row: Row) -> None:
+    rows = [row, replace(row, run_id="r2", outcome="failed", diagnosis="crash"), replace(row, run_id="r3")]
+    (status,) = summarise(rows, {})
+    assert status.runs == 3
+    assert {name: n for name, n in status.outcomes.items() if n} == {"completed": 2, "failed": 1}
+    assert status.diagnoses == {"crash": 1}
+
+
+@pytest.mark.parametrize("field", ["environment_hash", "workload_hash", "host_kind", "executor"])
+def test_evidence_of_different_identity_is_never_pooled(field: str, row: Row) -> None:
+    changes = {field: "another"}
+    assert [s.runs for s in summarise([row, replace(row, run_id="r2", **changes)], {})] == [1, 1]  # type: ignore[arg-type]
+
+
+def test_records_of_an_environment_that_changed_are_stale(row: Row) -> None:
+    old = replace(row, run_id="r0", environment_hash="old")
+    statuses = summarise([old, row], {row.cell: row.environment_hash})
+    assert {s.environment_hash: s.stale for s in statuses} == {"old": True, row.environment_hash: False}
+
+
+def test_what_a_cell_would_be_now_may_be_unknown(row: Row) -> None:
+    assert not summarise([row], {})[0].stale

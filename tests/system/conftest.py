@@ -1,0 +1,185 @@
+"""The real thing: the cpu stack's environment, the real app, a small workload."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.contracts import HostFacts, InputFile, Phase, Record
+from harness.environments import Environment, ensure_environment
+from harness.executors import Executor
+from harness.executors.process import ProcessExecutor
+from harness.host.fingerprint import read_host
+from harness.matrix import Cell, Matrix, Preset, SyntheticData, Workload
+from harness.matrix_file import load_matrix
+from harness.paths import CHECKOUT
+from harness.processes import RUN_MARK
+from harness.records import Results
+from harness.run import Run
+from harness.run_cell import run_cell
+from harness.watchdog import LIMITS
+from harness.workloads import read_data, synthetic_file
+
+MATRIX = """\
+schema: 1
+stacks:
+  cpu: {accelerator: cpu, torch: "2.13.0"}
+presets:
+  plain: {description: nothing set}
+  one: {description: one more, variables: {HSA_ENABLE_SDMA: "0"}}
+  two-phases:
+    description: a variable of each phase
+    variables: {MALLOC_ARENA_MAX: "2"}
+    features: {PYTORCH_NO_HIP_MEMORY_CACHING: "1"}
+    train: {PYTORCH_NO_HIP_MEMORY_CACHING: "0"}
+workloads:
+  tiny:
+    description: seconds
+    synthetic: {sessions: 26}
+    warm_up: 20
+    epochs: 2
+    batch_size: 64
+    loader_workers: 0
+    time_limit: 120
+  endless:
+    description: does not end by itself in the time of a test
+    synthetic: {sessions: 26}
+    warm_up: 20
+    epochs: 100000
+    loader_workers: 2
+    time_limit: 600
+selections:
+  default: {description: all, stacks: [cpu], presets: all, workload: tiny}
+  endless: {description: never ends, stacks: [cpu], presets: [plain], workload: endless}
+"""
+
+TINY = Workload(
+    name="tiny",
+    description="seconds",
+    synthetic=SyntheticData(sessions=26),
+    warm_up=20,
+    epochs=2,
+    loader_workers=0,
+    time_limit=120,
+)
+
+
+@pytest.fixture(scope="session")
+def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A matrix of three cells with a workload of seconds."""
+    file = tmp_path_factory.mktemp("matrix") / "matrix.yaml"
+    file.write_text(MATRIX, encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="session")
+def small_matrix(matrix_file: Path) -> Matrix:
+    return load_matrix(matrix_file)
+
+
+@pytest.fixture(scope="session")
+def environment(small_matrix: Matrix) -> Environment:
+    return ensure_environment(small_matrix.stacks["cpu"])
+
+
+@pytest.fixture(scope="session")
+def data(environment: Environment) -> InputFile:
+    return read_data(synthetic_file(TINY, environment))
+
+
+@pytest.fixture(scope="session")
+def host() -> HostFacts:
+    return read_host()
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """One results folder for the session, so that the reference is computed once."""
+    return Results(tmp_path_factory.mktemp("results"))
+
+
+RunCell = Callable[..., Record]
+
+
+@pytest.fixture
+def run_tiny(
+    small_matrix: Matrix,
+    environment: Environment,
+    data: InputFile,
+    host: HostFacts,
+    results: Results,
+    request: pytest.FixtureRequest,
+) -> RunCell:
+    """Runs a cell for real. Keywords replace fields of the workload, the preset, the executor or the limits."""
+
+    def run(
+        preset: Preset | None = None,
+        executor: Executor | None = None,
+        limits: Mapping[Phase, float] = LIMITS,
+        **changes: object,
+    ) -> Record:
+        cell = Cell(small_matrix.stacks["cpu"], preset or small_matrix.presets["plain"])
+        run_id = f"{request.node.name.replace('/', '-').replace(' ', '-')}-{time.time_ns()}"
+        workload = TINY.model_copy(update=changes)
+        made = Run(run_id, cell, workload, data, environment, host, limits=limits)
+        return run_cell(made, results, executor or ProcessExecutor(results.runs))
+
+    return run
+
+
+@pytest.fixture
+def matrix_command(matrix_file: Path) -> Callable[..., list[str]]:
+    """The command line of `matrix` on the small matrix."""
+
+    def command(results: Path, *words: str) -> list[str]:
+        program = str(CHECKOUT / ".venv" / "bin" / "matrix")
+        return [program, "--matrix", str(matrix_file), "--results", str(results), *words]
+
+    return command
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait for something to become true, or fail."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def wait() -> Callable[..., None]:
+    return wait_until
+
+
+def marked_processes(results: Path) -> list[psutil.Process]:
+    """Processes of any run of a results folder."""
+    runs = {folder.name for folder in (results / "runs").glob("*")}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(RUN_MARK) in runs and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def left_running() -> Callable[[Path], list[psutil.Process]]:
+    return marked_processes
+
+
+def end(process: subprocess.Popen[str], number: int) -> int:
+    """Send a signal and wait for the end."""
+    os.kill(process.pid, number)
+    return process.wait(60)
+
+
+@pytest.fixture
+def signal_and_wait() -> Callable[[subprocess.Popen[str], signal.Signals], int]:
+    return end

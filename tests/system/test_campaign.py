@@ -1,0 +1,189 @@
+"""`matrix run` as a user runs it: interrupted, killed, continued."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.storage import json_hash
+
+Command = Callable[..., list[str]]
+Wait = Callable[..., None]
+Left = Callable[[Path], list[psutil.Process]]
+
+
+def outcomes(results: Path) -> dict[str, str]:
+    return {
+        folder.name: json.loads((folder / "record.json").read_text())["outcome"]
+        for folder in sorted((results / "runs").iterdir())
+        if (folder / "record.json").exists()
+    }
+
+
+def run(command: list[str], expected: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == expected, done.stdout + done.stderr
+    return done
+
+
+def training(results: Path) -> bool:
+    files = (results / "runs").glob("*/progress-0.jsonl")
+    return any(
+        '"phase":"step"' in f.read_text().replace(" ", "") and not (f.parent / "record.json").exists() for f in files
+    )
+
+
+def status(command: Command, results: Path) -> Any:
+    return json.loads(run(command(results, "status", "--json")).stdout)
+
+
+def test_a_campaign_leaves_records_index_and_report(tmp_path: Path, matrix_command: Command) -> None:
+    done = run(matrix_command(tmp_path, "run"))
+    assert "no AMD GPU" in done.stderr
+    assert "Plan: 3 cells, 3 runs" in done.stderr
+    assert [line.split(":")[0] for line in done.stderr.splitlines() if line.startswith("[")] == [
+        "[1/3] cpu-plain",
+        "[2/3] cpu-one",
+        "[3/3] cpu-two-phases",
+    ]
+    assert list(outcomes(tmp_path).values()) == ["completed"] * 3
+    assert (tmp_path / "report.html").is_file()
+    assert (tmp_path / "report.md").is_file()
+    before = status(matrix_command, tmp_path)
+    assert {s["cell"]: s["runs"] for s in before} == {"cpu-plain": 1, "cpu-one": 1, "cpu-two-phases": 1}
+    (tmp_path / "records.db").unlink()
+    assert "3 records" in run(matrix_command(tmp_path, "index")).stdout
+    assert status(matrix_command, tmp_path) == before
+
+
+def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
+    tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left
+) -> None:
+    command = matrix_command(tmp_path, "run")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait(lambda: len(outcomes_so_far(tmp_path)) == 1 and len(list((tmp_path / "runs").iterdir())) == 2)
+    wait(lambda: left_running(tmp_path))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    assert "Interrupted: 1 of 3 runs are done" in err
+    assert left_running(tmp_path) == []
+    assert sorted(outcomes(tmp_path).values()) == ["completed", "interrupted"]
+    assert (tmp_path / "report.html").is_file()
+
+    done = run(command)
+    assert "going on with campaign" in done.stderr
+    assert "cpu-plain" not in done.stderr.split("going on with")[1].split("cell ")[0]
+    assert sorted(outcomes(tmp_path).values()) == ["completed"] * 3 + ["interrupted"]
+
+
+def outcomes_so_far(results: Path) -> dict[str, str]:
+    return outcomes(results) if (results / "runs").is_dir() else {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_requests_to_end_are_the_same(
+    number: signal.Signals, tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left
+) -> None:
+    command = matrix_command(tmp_path, "run-cell", "cpu-plain", "--workload", "endless", "--run-id", "mine")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait(lambda: training(tmp_path))
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert outcomes(tmp_path) == {"mine": "interrupted"}
+    assert left_running(tmp_path) == []
+    record = json.loads((tmp_path / "runs" / "mine" / "record.json").read_text())
+    assert number.name in record["detail"]
+
+
+def test_a_killed_harness_loses_nothing(
+    tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left
+) -> None:
+    command = matrix_command(tmp_path, "run", "--selection", "endless")
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait(lambda: training(tmp_path))
+    process.kill()
+    process.wait()
+    assert left_running(tmp_path)
+    assert outcomes(tmp_path) == {}
+
+    run(matrix_command(tmp_path, "run", "cpu-one"))
+    assert left_running(tmp_path) == []
+    assert sorted(outcomes(tmp_path).values()) == ["completed", "interrupted"]
+
+
+def test_a_run_that_has_its_record_is_not_run_again(tmp_path: Path, matrix_command: Command) -> None:
+    command = matrix_command(tmp_path, "run-cell", "cpu-plain", "--run-id", "mine", "--json")
+    first = json.loads(run(command).stdout)
+    folder = tmp_path / "runs" / "mine"
+    before = {f: f.stat().st_mtime_ns for f in folder.rglob("*")}
+    assert json.loads(run(command).stdout) == first
+    assert {f: f.stat().st_mtime_ns for f in folder.rglob("*")} == before
+    assert first["outcome"] == "completed"
+
+
+def test_a_run_that_fails_is_told_by_the_exit_status(tmp_path: Path, matrix_command: Command) -> None:
+    data = tmp_path / "few.csv"
+    data.write_text("ts,open,high,low,close,volume,vix\n2026-01-05T15:00:00Z,1.0,1.0,1.0,1.0,5,15.0\n")
+    run(matrix_command(tmp_path, "run", "cpu-plain", "--data", str(data)), expected=1)
+    assert list(outcomes(tmp_path).values()) == ["failed"]
+
+
+def test_another_plan_does_not_go_on_with_an_interrupted_one(
+    tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left
+) -> None:
+    process = subprocess.Popen(matrix_command(tmp_path, "run"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait(lambda: left_running(tmp_path))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    done = run(matrix_command(tmp_path, "run", "cpu-plain"))
+    assert "going on" not in done.stderr
+    assert len(list((tmp_path / "campaigns").iterdir())) == 2
+
+
+def test_the_users_interpreter_runs_as_the_stack_host(tmp_path: Path, environment: Any) -> None:
+    results = tmp_path / "results"
+    words = ["--results", str(results), "run-cell", "host-plain", "--python", str(environment.python), "--json"]
+    program = str(Path(".venv/bin/matrix").resolve())
+    record = json.loads(run([program, *words]).stdout)
+    assert record["outcome"] == "completed", record["detail"]
+    assert record["intent"]["environment"]["torch"] == "2.13.0+cpu"
+    assert record["intent"]["stack"] == "host"
+
+
+def test_the_environment_hash_is_of_what_decides(environment: Any, small_matrix: Any) -> None:
+    hashes = {preset: environment.hash(small_matrix.presets[preset]) for preset in small_matrix.presets}
+    assert len(set(hashes.values())) == 3
+    assert hashes["plain"] != json_hash({})
+
+
+def test_no_folder_to_write_to_is_one_line(tmp_path: Path, matrix_command: Command) -> None:
+    (tmp_path / "file").write_text("")
+    done = run(matrix_command(tmp_path / "file" / "results", "run-cell", "cpu-plain"), expected=2)
+    assert done.stderr.count("\n") == 1
+    assert "choose another --results" in done.stderr
+
+
+def test_a_folder_without_permission_is_one_line(tmp_path: Path, matrix_command: Command) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    command = matrix_command(folder / "results", "run-cell", "cpu-plain")
+    if os.geteuid() == 0:
+        if not shutil.which("setpriv"):
+            pytest.skip("root may write everywhere, and setpriv is not there to give that up")
+        os.chown(folder, 12345, 12345)
+        dropped = "-dac_override,-dac_read_search"
+        command = ["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}", *command]
+    else:
+        folder.chmod(0o500)
+    done = run(command, expected=2)
+    assert "Permission denied" in done.stderr
+    assert done.stderr.count("\n") == 1

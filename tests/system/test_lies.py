@@ -1,0 +1,147 @@
+"""A run that goes wrong for real, or an app that lies about a real run: each is caught."""
+
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.contracts import Record
+from harness.executors import Exit, Job
+from harness.executors.process import ProcessExecutor, ProcessHandle
+from harness.processes import processes_of_run
+from harness.records import Results
+from harness.watchdog import LIMITS
+
+RunTiny = Callable[..., Record]
+Tamper = Callable[[Path], object]
+
+
+class TamperedHandle(ProcessHandle):
+    """A real training whose folder is changed the moment it has ended."""
+
+    folder: Path
+    tamper: Tamper | None = None
+
+    def poll(self) -> Exit | None:
+        exit_ = super().poll()
+        if exit_ is not None and self.tamper:
+            self.tamper(self.folder)
+            self.tamper = None
+        return exit_
+
+
+class TamperingExecutor(ProcessExecutor):
+    def __init__(self, runs: Path, tamper: Tamper) -> None:
+        super().__init__(runs)
+        self._tamper = tamper
+
+    def start(self, job: Job) -> ProcessHandle:
+        handle = super().start(job)
+        if "train" in job.arguments:
+            handle.__class__ = TamperedHandle
+            assert isinstance(handle, TamperedHandle)
+            handle.folder, handle.tamper = job.folder, self._tamper
+        return handle
+
+
+def in_result(change: Callable[[dict[str, Any]], object]) -> Tamper:
+    def tamper(folder: Path) -> None:
+        file = folder / "result.json"
+        values = json.loads(file.read_text(encoding="utf-8"))
+        change(values)
+        file.write_text(json.dumps(values), encoding="utf-8")
+
+    return tamper
+
+
+def cut_model(folder: Path) -> None:
+    model = folder / "output" / "model.pt"
+    os.truncate(model, model.stat().st_size - 1)
+
+
+def other_model_with_its_hash(folder: Path) -> None:
+    model = folder / "output" / "model.pt"
+    model.write_bytes(b"not a model")
+    digest = hashlib.sha256(b"not a model").hexdigest()
+    in_result(lambda values: values["model"].update(sha256=digest, bytes=11))(folder)
+
+
+LIES: dict[str, tuple[Tamper, str]] = {
+    "no result": (lambda folder: (folder / "result.json").unlink(), "no-result"),
+    "half a result": (lambda folder: os.truncate(folder / "result.json", 200), "no-result"),
+    "fewer epochs": (in_result(lambda v: v.update(epochs_done=1)), "incomplete-result"),
+    "NaN loss": (in_result(lambda v: v["epoch_losses"][0].update(train=float("nan"))), "not-finite"),
+    "model cut by one byte": (cut_model, "model-damaged"),
+    "model gone": (lambda folder: (folder / "output" / "model.pt").unlink(), "model-damaged"),
+    "something else as model": (other_model_with_its_hash, "model-does-not-load"),
+    "other data": (in_result(lambda v: v["data"].update(sha256="0" * 64)), "wrong-data"),
+    "wrong first loss": (in_result(lambda v: v["first_steps"][0].update(loss=0.123)), "wrong-result"),
+    "another device": (in_result(lambda v: v.update(device="cuda")), "wrong-device"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_about_a_real_run_is_caught(name: str, run_tiny: RunTiny, results: Results) -> None:
+    tamper, diagnosis = LIES[name]
+    record = run_tiny(executor=TamperingExecutor(results.runs, tamper))
+    assert (record.outcome, record.diagnosis) == ("failed", diagnosis), record.detail
+
+
+def test_a_loss_that_explodes_is_a_failed_run(run_tiny: RunTiny, results: Results) -> None:
+    record = run_tiny(learning_rate=1e30)
+    assert (record.outcome, record.diagnosis) == ("failed", "app-error"), record.detail
+    assert record.exit == {"train": "exit 4"}
+    assert "loss" in (results.run_folder(record.intent.run_id) / "log.txt").read_text()
+
+
+class Signalling(ProcessExecutor):
+    """Sends a signal to the training as soon as it trains."""
+
+    def __init__(self, runs: Path, number: signal.Signals) -> None:
+        super().__init__(runs)
+        self._number = number
+
+    def start(self, job: Job) -> ProcessHandle:
+        handle = super().start(job)
+        number = self._number
+
+        class Struck(ProcessHandle):
+            struck = False
+
+            def poll(self) -> Exit | None:
+                lines = job.folder / "progress-0.jsonl"
+                if not self.struck and lines.exists() and '"step"' in lines.read_text():
+                    self._process.send_signal(number)
+                    self.struck = True
+                return super().poll()
+
+        handle.__class__ = Struck
+        return handle
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
+def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: Results) -> None:
+    record = run_tiny(executor=Signalling(results.runs, number), epochs=100_000)
+    assert (record.outcome, record.diagnosis) == ("failed", "crash")
+    assert record.exit == {"train": number.name}
+    assert processes_of_run(record.intent.run_id) == []
+
+
+def test_a_process_that_stands_still_is_hung(run_tiny: RunTiny, results: Results) -> None:
+    limits = {**LIMITS, "step": 2.0, "validate": 2.0}
+    record = run_tiny(executor=Signalling(results.runs, signal.SIGSTOP), epochs=100_000, limits=limits)
+    assert (record.outcome, record.diagnosis) == ("hung", "no-progress")
+    assert "rank 0 made no progress" in record.detail
+    assert processes_of_run(record.intent.run_id) == []
+
+
+def test_the_time_limit_is_failed_and_leaves_nothing(run_tiny: RunTiny, results: Results) -> None:
+    record = run_tiny(epochs=100_000, time_limit=8, loader_workers=2)
+    assert (record.outcome, record.diagnosis) == ("failed", "time-limit")
+    assert "still running after 8 s" in record.detail
+    assert processes_of_run(record.intent.run_id) == []

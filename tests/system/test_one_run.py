@@ -1,0 +1,71 @@
+"""A cell run for real, and what it leaves behind."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from jsonschema import Draft202012Validator
+
+from harness.contracts import SCHEMAS, Record
+from harness.job_environment import SCRATCH, temporary_folder
+from harness.matrix import Matrix
+from harness.records import Results
+
+
+def schema(name: str) -> Draft202012Validator:
+    return Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")))
+
+
+def test_a_run_completes_and_every_file_follows_its_schema(run_tiny: Callable[..., Record], results: Results) -> None:
+    record = run_tiny()
+    assert (record.outcome, record.diagnosis) == ("completed", None), record.detail
+    folder = results.run_folder(record.intent.run_id)
+    for name in ("intent", "record", "result", "reference"):
+        schema(name).validate(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
+    lines = [json.loads(line) for line in (folder / "progress-0.jsonl").read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        schema("progress").validate(line)
+    phases = list(dict.fromkeys(line["phase"] for line in lines))
+    expected = ["import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown"]
+    assert [phase for phase in expected if phase in phases] == phases or set(phases) <= set(expected)
+    assert phases[0] == "import"
+    assert phases[-1] == "teardown"
+    assert {"features", "first-step", "step", "validate", "checkpoint"} <= set(phases)
+    assert len({line["pid"] for line in lines}) == 1
+    assert results.record(record.intent.run_id) == record
+    assert record.ran_on.startswith("cpu (")
+
+
+def test_the_run_leaves_model_and_log_and_nothing_temporary(run_tiny: Callable[..., Record], results: Results) -> None:
+    record = run_tiny()
+    folder = results.run_folder(record.intent.run_id)
+    assert sorted(f.name for f in (folder / "output").iterdir()) == ["model.pt", "model_metadata.json"]
+    assert (folder / "log.txt").stat().st_size > 0
+    assert not (folder / SCRATCH).exists()
+    assert not temporary_folder(record.intent.run_id).exists()
+
+
+def test_a_preset_of_two_phases_is_two_processes(
+    run_tiny: Callable[..., Record], results: Results, small_matrix: Matrix
+) -> None:
+    record = run_tiny(preset=small_matrix.presets["two-phases"])
+    assert record.outcome == "completed", record.detail
+    assert list(record.exit) == ["features", "train"]
+    caching = {phase: v["PYTORCH_NO_HIP_MEMORY_CACHING"] for phase, v in record.intent.variables.items()}
+    assert caching == {"features": "1", "train": "0"}
+    plain = run_tiny()
+    assert record.result is not None
+    assert plain.result is not None
+    assert record.result.first_steps == plain.result.first_steps
+    assert record.intent.environment_hash != plain.intent.environment_hash
+    assert record.intent.workload_hash == plain.intent.workload_hash
+
+
+def test_the_deep_folder_of_a_run_does_not_keep_loader_workers_waiting(
+    run_tiny: Callable[..., Record], results: Results
+) -> None:
+    """The path of a socket has at most 107 characters, and workers put theirs under TMPDIR."""
+    record = run_tiny(loader_workers=2, epochs=1)
+    assert record.outcome == "completed", record.detail
+    assert len(record.intent.variables["train"]["TMPDIR"]) < 64
+    assert Path(record.intent.variables["train"]["HOME"]).is_relative_to(results.folder)
