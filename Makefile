@@ -57,8 +57,8 @@ lock: setup ## resolve the hash locks of the harness and of the test tools anew
 	.venv/bin/uv pip compile $(COMPILE) --python-platform x86_64-manylinux_2_28 -c images/locks/cpu.txt \
 	  tests/app/requirements.in -o tests/app/requirements.txt
 
-schemas: setup ## write the JSON Schemas from the types
-	.venv/bin/python -m harness.contracts
+schemas: setup ## write the JSON Schemas and docs/files.md from the types
+	.venv/bin/python -m harness.contract_files
 
 clean: ## remove environments and caches (never results/)
 	rm -rf .venv .cache .mypy_cache .ruff_cache .hypothesis

@@ -1,17 +1,11 @@
 """The files that app and harness exchange and that a run leaves behind, as types.
 
-The JSON Schemas in `harness/schemas/` are generated from these types: `python -m harness.contracts`.
+`contract_files` makes the JSON Schemas and the table in the docs from these types.
 """
 
-import json
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-
-from harness.matrix import Matrix
-
-SCHEMAS = Path(__file__).with_name("schemas")
 
 Phase = Literal["import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown"]
 OutcomeName = Literal["completed", "failed", "hung", "interrupted", "host-fault"]
@@ -243,25 +237,3 @@ class Record(Versioned):
     seconds: float = Field(description="of the app's processes")
     last_phase: Phase | None
     result: Result | None
-
-
-FILES: dict[str, type[BaseModel]] = {
-    "matrix": Matrix,
-    "progress": Progress,
-    "result": Result,
-    "reference": Reference,
-    "intent": Intent,
-    "record": Record,
-}
-
-
-def json_schema(model: type[BaseModel]) -> str:
-    """The JSON Schema of a file, as it is kept in the repository."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(by_alias=True)}
-    return json.dumps(schema, indent=2) + "\n"
-
-
-if __name__ == "__main__":
-    SCHEMAS.mkdir(exist_ok=True)
-    for name, model in FILES.items():
-        (SCHEMAS / f"{name}.schema.json").write_text(json_schema(model), encoding="utf-8")

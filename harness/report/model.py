@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.contracts import HostFacts, Record
@@ -52,8 +52,8 @@ def build_report(records: Sequence[Record], matrix: Matrix, current: Mapping[str
     """The report on all records of a results folder; `current` as in `summarise`, `made` in seconds since 1970."""
     records = sorted(records, key=lambda record: record.intent.started)
     statuses = summarise((Row.of(record) for record in records), current)
-    stacks = tuple(dict.fromkeys(record.intent.stack for record in records))
-    presets = tuple(dict.fromkeys(record.intent.preset for record in records))
+    stacks = _in_order((record.intent.stack for record in records), matrix.stacks)
+    presets = _in_order((record.intent.preset for record in records), matrix.presets)
     excluded = {c.id: c.excluded for c in matrix.cells.values() if c.excluded}
     return Report(
         made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(made)),
@@ -68,6 +68,12 @@ def build_report(records: Sequence[Record], matrix: Matrix, current: Mapping[str
         excluded=_grouped(excluded),
         findings=tuple(finding for finding in lint(matrix) if finding.preset in presets),
     )
+
+
+def _in_order(names: Iterable[str], order: Iterable[str]) -> tuple[str, ...]:
+    """Names as in the matrix file; those it no longer has come last."""
+    used = dict.fromkeys(names)
+    return tuple(dict.fromkeys([*(name for name in order if name in used), *used]))
 
 
 def _headline(records: Sequence[Record]) -> str:

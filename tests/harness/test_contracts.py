@@ -6,7 +6,8 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from harness.contracts import FILES, SCHEMAS, Result, json_schema
+from harness.contract_files import FILES, SCHEMAS, TABLE, json_schema, markdown
+from harness.contracts import Result
 from harness.paths import CHECKOUT
 
 
@@ -15,6 +16,10 @@ def test_the_schemas_in_the_repository_are_those_of_the_types(name: str) -> None
     kept = (SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")
     assert kept == json_schema(FILES[name]), "run `make schemas`"
     Draft202012Validator.check_schema(json.loads(kept))
+
+
+def test_the_table_of_keys_in_the_docs_is_that_of_the_types() -> None:
+    assert TABLE.read_text(encoding="utf-8") == markdown(), "run `make schemas`"
 
 
 def test_there_is_no_schema_of_something_else() -> None:

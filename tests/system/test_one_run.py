@@ -6,7 +6,8 @@ from pathlib import Path
 
 from jsonschema import Draft202012Validator
 
-from harness.contracts import SCHEMAS, Record
+from harness.contract_files import SCHEMAS
+from harness.contracts import Record
 from harness.job_environment import SCRATCH, temporary_folder
 from harness.matrix import Matrix
 from harness.records import Results

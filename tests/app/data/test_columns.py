@@ -1,0 +1,13 @@
+from pathlib import Path
+
+from vpoc.data import columns
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "merged-csv.md"
+
+
+def test_the_documented_columns_are_those_of_the_code() -> None:
+    table = [line for line in (columns.__doc__ or "").splitlines() if line.startswith("|")]
+    assert len(table) == 7
+    assert "\n".join(table) in DOCUMENT.read_text(encoding="utf-8")
+    named = {word.strip(" `") for row in table[2:] for word in row.split("|")[1].split(",")}
+    assert named == {*columns.REQUIRED, *columns.OPTIONAL}
