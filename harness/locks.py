@@ -10,6 +10,9 @@ from harness.errors import UserError
 from harness.matrix import Stack
 from harness.paths import CACHE, LOCKS
 
+# Of what uv says the beginning tells most.
+WORDS = 400
+
 
 def uv(*arguments: str | Path) -> str:
     """Run uv without the user's own configuration; return what it printed.
@@ -21,7 +24,7 @@ def uv(*arguments: str | Path) -> str:
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode:
         words = " ".join(line.strip() for line in run.stderr.splitlines() if line.strip())
-        raise UserError(f"uv {' '.join(command[3:5])} failed: {words[-600:]}")
+        raise UserError(f"uv {' '.join(command[3:5])} failed: {words[:WORDS]}")
     return run.stdout
 
 
@@ -82,13 +85,14 @@ def try_sources(stack: Stack, *arguments: str | Path) -> None:
     """Run uv with each source of wheels until one will do.
 
     Raises:
-        UserError: what the last one said.
+        UserError: what each of them said.
     """
-    for last, options in enumerate(sources(stack), start=1 - len(sources(stack))):
+    said = []
+    for options in sources(stack):
         try:
             uv(*arguments, *options)
-        except UserError:
-            if last == 0:
-                raise
+        except UserError as error:
+            said.append(str(error))
         else:
             return
+    raise UserError(f"stack {stack.name}: {'; then, with the PyTorch index: '.join(said)}")

@@ -1,0 +1,64 @@
+"""Environments made for real."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness import environments, locks
+from harness.environments import STAMP, ensure_environment, find_python
+from harness.errors import UserError
+from harness.matrix import Matrix
+
+
+def test_an_environment_is_as_locked_and_follows_the_app(
+    tmp_path: Path, small_matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path)
+    stack = small_matrix.stacks["cpu"]
+    made = ensure_environment(stack)
+    show = "import importlib.metadata as m, json, torch; print(json.dumps([d.name for d in m.distributions()]))"
+    run = subprocess.run([made.python, "-c", show], capture_output=True, text=True, check=True)
+    names = {name.lower() for name in json.loads(run.stdout)}
+    assert {"torch", "numpy", "polars", "click", "vpoc"} <= names
+    assert not any(name.startswith(("nvidia", "triton")) for name in names)
+
+    # What was interrupted while it was made has no stamp, and is made again.
+    (tmp_path / "cpu" / STAMP).unlink()
+    (tmp_path / "cpu" / "bin" / "python").unlink()
+    assert ensure_environment(stack) == made
+    assert subprocess.run([made.python, "-m", "vpoc", "--version"], capture_output=True, check=True)
+
+    torch_library = next((tmp_path / "cpu").glob("lib/python*/site-packages/torch/__init__.py")).stat().st_ino
+    monkeypatch.setattr(environments, "app_hash", lambda: "0" * 64)
+    changed = ensure_environment(stack)
+    assert changed.identity["app"] == "0" * 64
+    assert changed.hash(small_matrix.presets["plain"]) != made.hash(small_matrix.presets["plain"])
+    again = next((tmp_path / "cpu").glob("lib/python*/site-packages/torch/__init__.py")).stat().st_ino
+    assert again == torch_library, "an edit of the app installed torch again"
+
+
+def test_a_missing_python_is_one_line(small_matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_python("3.2") is None
+    stack = small_matrix.stacks["cpu"].model_copy(update={"python": "3.2"})
+    with pytest.raises(UserError, match=r"Python 3\.2 is not installed"):
+        ensure_environment(stack)
+
+
+def test_a_wheel_with_another_hash_is_refused(
+    tmp_path: Path, small_matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path / "envs")
+    lock = locks.lock_file(small_matrix.stacks["cpu"])
+    tampered = tmp_path / "cpu.txt"
+    lines = lock.read_text(encoding="utf-8").splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("torch=="))
+    digest = lines[at + 1].split("sha256:")[1].split()[0]
+    lines[at + 1] = lines[at + 1].replace(digest, "0" * 64)
+    tampered.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    monkeypatch.setattr(locks, "ensure_lock", lambda _stack: tampered)
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    with pytest.raises(UserError, match=r"uv .* failed: .*(hash|Hash)"):
+        ensure_environment(small_matrix.stacks["cpu"])
+    assert not (tmp_path / "envs" / "cpu" / STAMP).exists()
