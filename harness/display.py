@@ -49,20 +49,20 @@ class CampaignDisplay:
 
     def preparing(self, stack: Stack) -> None:
         """An environment is being made ready."""
-        self._bar.reset(self._task, description=f"preparing {stack.name}", total=None, numbers="", visible=True)
+        self._begin(f"preparing {stack.name}")
 
     def started(self, planned: PlannedRun, position: int, total: int) -> None:
         """A run begins."""
         again = f" (repeat {planned.repeat})" if planned.repeat > 1 else ""
         self._label = f"[{position}/{total}] {planned.cell.id}{again}"
-        description = f"{escape(self._label)} starting"
-        self._bar.reset(self._task, description=description, total=None, numbers="", visible=True)
+        self._begin(f"{self._label} starting")
 
     def progress(self, line: Progress) -> None:
         """The current run moved."""
         numbers = "" if line.loss is None else f"loss {line.loss:.4f}"
         description = f"{escape(self._label)} {line.phase}"
-        self._bar.update(self._task, description=description, completed=line.done, total=line.total, numbers=numbers)
+        self._set_total(line.total)
+        self._bar.update(self._task, description=description, completed=line.done, numbers=numbers)
 
     def finished(self, record: Record) -> None:
         """A run has its record."""
@@ -74,6 +74,14 @@ class CampaignDisplay:
             f"{escape(record.ran_on)}: {escape(record.detail)}",
             soft_wrap=True,
         )
+
+    def _begin(self, description: str) -> None:
+        self._bar.reset(self._task, description=escape(description), numbers="", visible=True)
+        self._set_total(None)
+
+    def _set_total(self, total: int | None) -> None:
+        # To rich's own methods None means "as before"; here it means "not known".
+        self._bar.tasks[0].total = total
 
     def problem(self, text: str) -> None:
         """Something kept cells from being run."""
