@@ -72,7 +72,7 @@ def test_check(capsys, merged, tmp_path):
     short.write_text("".join(merged.read_text().splitlines(keepends=True)[:500]))
     code, _, err = vpoc(capsys, "check", short)
     assert code == 1
-    assert "3 complete sessions, 23 are the least" in err
+    assert "23 complete sessions are needed (20 to warm up, 3 to use), the file has 3" in err
 
 
 def test_merge(capsys, tmp_path):

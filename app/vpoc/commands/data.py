@@ -50,15 +50,21 @@ def merge(bars: Path, vix: Path, output: Path, zone: str | None) -> None:
 
 @click.command()
 @click.argument("file", type=IN_FILE)
+@click.option(
+    "--warm-up",
+    type=click.IntRange(min=20),
+    default=20,
+    help="Complete sessions that training will use up before its first row.",
+)
 @JSON
-def check(file: Path, as_json: bool) -> None:
+def check(file: Path, warm_up: int, as_json: bool) -> None:
     """Show the quality of a merged CSV.
 
     Exit status 1 when something in it would stop training.
     """
     from vpoc.data.quality import inspect  # noqa: PLC0415
 
-    quality = inspect(file)
+    quality = inspect(file, warm_up)
     if as_json:
         click.echo(json.dumps({"schema": 1, "file": str(file), **quality.facts, "errors": quality.errors}, indent=2))
     else:

@@ -18,7 +18,7 @@ def check_model(model: Path, as_json: bool) -> None:
     Exit status 1, with one line, when the file is truncated or corrupt or has weights that are not finite.
     """
     from vpoc.models.mlp import parameter_count  # noqa: PLC0415
-    from vpoc.training.artefact import check, load_model  # noqa: PLC0415
+    from vpoc.training.artefact import check, load_model, weights_sha256  # noqa: PLC0415
 
     loaded = load_model(model)
     check(loaded)
@@ -28,6 +28,7 @@ def check_model(model: Path, as_json: bool) -> None:
         "sha256": loaded.sha256,
         "bytes": loaded.bytes,
         "parameters": parameter_count(loaded.model),
+        "weights_sha256": weights_sha256(loaded.model),
         "target": loaded.target,
         "rows": loaded.rows,
         "features": loaded.features,
@@ -37,7 +38,7 @@ def check_model(model: Path, as_json: bool) -> None:
         return
     for name, value in facts.items():
         if name != "schema":
-            click.echo(f"{name:<11} {', '.join(value) if isinstance(value, list) else value}")
+            click.echo(f"{name:<14} {', '.join(value) if isinstance(value, list) else value}")
 
 
 @click.command()

@@ -36,6 +36,9 @@ CHUNK_SIZE = click.option(
     default=16,
     help="Sessions in memory at a time while profiles are computed; any value gives the same answer.",
 )
+RUN_DIR = click.option(
+    "--run-dir", type=IN_FILE, help="Folder for progress-0.jsonl and result.json, for a program that watches."
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

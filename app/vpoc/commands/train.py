@@ -5,15 +5,17 @@ from typing import Any
 
 import click
 
-from vpoc.commands.options import CHUNK_SIZE, DATA, DATA_FRACTION, IN_FILE, ROWS, WARM_UP, together
+from vpoc.commands.options import CHUNK_SIZE, DATA, DATA_FRACTION, IN_FILE, ROWS, RUN_DIR, WARM_UP, together
 from vpoc.errors import UserError
 from vpoc.progress import Progress
 
+LARGEST_LAYER = 65536
+
 
 def layer_sizes(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
-    """Positive whole numbers separated by commas; click's usage error when `value` is anything else."""
+    """Layer sizes separated by commas; click's usage error when `value` is anything else."""
     parts = value.split(",")
-    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+    if not all(part.strip().isdecimal() and 0 < int(part) <= LARGEST_LAYER for part in parts):
         raise click.BadParameter(f"{value!r} is not a list of layer sizes such as 32,16")
     return tuple(int(part) for part in parts)
 
@@ -54,9 +56,9 @@ TRAINING_OPTIONS = together(
             "--use-mixed-precision", is_flag=True, help="Autocast: float16 with a scaler on a GPU, bfloat16 on a CPU."
         ),
         click.option("--seed", type=click.IntRange(min=0), default=7, help="Seed of the weights and the batch order."),
-        click.option("--threads", type=click.IntRange(min=1), default=1, help="CPU threads of torch."),
+        click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads of torch."),
         click.option(
-            "--loader-workers", type=click.IntRange(min=0), default=2, help="Processes that load batches; 0: none."
+            "--loader-workers", type=click.IntRange(0, 64), default=2, help="Processes that load batches; 0: none."
         ),
         click.option(
             "--device",
@@ -72,9 +74,7 @@ TRAINING_OPTIONS = together(
             is_flag=True,
             help="Do not return unused GPU memory after the features and each epoch.",
         ),
-        click.option(
-            "--run-dir", type=IN_FILE, help="Folder for progress-0.jsonl and result.json, for a program that watches."
-        ),
+        RUN_DIR,
         click.option("--workload-hash", help="Repeated in the result."),
     ]
 )

@@ -10,8 +10,8 @@ from vpoc.data.bars import Bars, conflicting_duplicates, exact_duplicates, ohlc_
 from vpoc.data.sessions import split_sessions
 from vpoc.data.table import read_table
 
-FEWEST_SESSIONS = 23
-"""The shortest warm-up and the fewest sessions to use; below that no option helps."""
+SHORTEST_WARM_UP = 20
+FEWEST_USED = 3
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,11 @@ class Quality:
     errors: list[str]
 
 
-def inspect(path: Path) -> Quality:
-    """Look at everything in a merged CSV; UserError only when the file cannot be read as a table of bars."""
+def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP) -> Quality:
+    """Look at everything in a merged CSV that is to be trained on after `warm_up` sessions.
+
+    UserError only when the file cannot be read as a table of bars.
+    """
     table = read_table(path)
     bars = parse_bars(table)
     errors = [
@@ -44,10 +47,12 @@ def inspect(path: Path) -> Quality:
         "ohlc_violations": int(ohlc_violations(bars).sum()),
         "null_vix": int(np.isnan(bars.vix).sum()),
     }
-    if facts["complete_rth_sessions"] < FEWEST_SESSIONS:
+    needed = warm_up + FEWEST_USED
+    if facts["complete_rth_sessions"] < needed:
         errors.append(
-            f"{path}: {facts['complete_rth_sessions']} complete sessions, {FEWEST_SESSIONS} are the least that "
-            "training can use (with --warm-up 20); give more data"
+            f"{path}: {needed} complete sessions are needed ({warm_up} to warm up, {FEWEST_USED} to use), "
+            f"the file has {facts['complete_rth_sessions']}; give more data or a smaller --warm-up "
+            f"(at least {SHORTEST_WARM_UP})"
         )
     return Quality(facts, errors)
 

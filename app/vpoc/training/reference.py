@@ -27,6 +27,7 @@ def reference(options: TrainOptions, steps: int, progress: Progress) -> dict[str
         "schema": 1,
         "workload_hash": options.workload_hash,
         "data_sha256": run.features.data_sha256,
+        "samples": {"train": len(run.train), "validation": len(run.validation)},
         "seed": options.seed,
         "dtype": run.trainer.dtype,
         "steps": [step_facts(step) for step in made],

@@ -96,7 +96,8 @@ def test_the_first_steps_are_those_of_the_reference(options, tmp_path, workers):
     result, _, _ = trained(options(loader_workers=workers), tmp_path)
     found = reference(options(use_mixed_precision=True, workload_hash="w"), 16, Progress(None))
     assert found["steps"] == result["first_steps"]
-    assert list(found) == ["schema", "workload_hash", "data_sha256", "seed", "dtype", "steps", "torch"]
+    assert list(found) == ["schema", "workload_hash", "data_sha256", "samples", "seed", "dtype", "steps", "torch"]
+    assert found["samples"] == result["samples"]
     assert (found["dtype"], found["workload_hash"]) == ("float32", "w")
 
 
