@@ -75,6 +75,15 @@ def test_check(capsys, merged, tmp_path):
     assert "23 complete sessions are needed (20 to warm up, 3 to use), the file has 3" in err
 
 
+def test_check_counts_for_the_rows_asked_for(capsys, merged, tmp_path):
+    short = tmp_path / "short.csv"
+    short.write_text("".join(merged.read_text().splitlines(keepends=True)[: 1 + 23 * 138]))
+    assert vpoc(capsys, "check", short)[0] == 0
+    code, _, err = vpoc(capsys, "check", short, "--rows", "session")
+    assert code == 1
+    assert "24 complete sessions are needed" in err
+
+
 def test_merge(capsys, tmp_path):
     (tmp_path / "b.csv").write_text("ts,open,high,low,close,volume\n2024-01-03T15:00:00Z,100,101,99,100.5,7\n")
     (tmp_path / "v.csv").write_text("DATE,OPEN,HIGH,LOW,CLOSE\n2024-01-02,1,1,1,13.20\n")

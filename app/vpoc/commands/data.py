@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from vpoc.commands.options import IN_FILE, JSON
+from vpoc.commands.options import IN_FILE, JSON, ROWS
 
 
 @click.command()
@@ -56,15 +56,16 @@ def merge(bars: Path, vix: Path, output: Path, zone: str | None) -> None:
     default=20,
     help="Complete sessions that training will use up before its first row.",
 )
+@ROWS
 @JSON
-def check(file: Path, warm_up: int, as_json: bool) -> None:
+def check(file: Path, warm_up: int, rows: str, as_json: bool) -> None:
     """Show the quality of a merged CSV.
 
     Exit status 1 when something in it would stop training.
     """
     from vpoc.data.quality import inspect  # noqa: PLC0415
 
-    quality = inspect(file, warm_up)
+    quality = inspect(file, warm_up, rows)
     if as_json:
         click.echo(json.dumps({"schema": 1, "file": str(file), **quality.facts, "errors": quality.errors}, indent=2))
     else:

@@ -39,5 +39,6 @@ def features(
     write_features(output, built)
     click.echo(
         f"{output}: {built.frame.height} rows per {rows} of {built.sessions_used} sessions "
-        f"({built.sessions_total} in the file, {built.sessions_dropped} incomplete and left out)"
+        f"({built.sessions_total} in the file, {built.sessions_dropped} incomplete and left out, "
+        f"{built.sessions_apart} left out after a gap)"
     )

@@ -69,7 +69,8 @@ def predict(model: Path, data: Path, output: Path, warm_up: int | None, chunk_si
     loaded = load_model(model)
     bars = load_bars(data)
     require_match(loaded, bars.bar_seconds)
-    features = build_features(bars, loaded.rows, warm_up=warm_up or loaded.warm_up, chunk_size=chunk_size)
+    warm_up = warm_up or loaded.warm_up
+    features = build_features(bars, loaded.rows, warm_up=warm_up, chunk_size=chunk_size, fewest=1)
     frame = probabilities(loaded, features)
     buffer = io.BytesIO()
     frame.write_csv(buffer, datetime_format="%Y-%m-%dT%H:%M:%SZ")

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from vpoc.data.bars import Bars, conflicting_duplicates, exact_duplicates, ohlc_violations, parse_bars, problems
-from vpoc.data.sessions import split_sessions
+from vpoc.data.bars import conflicting_duplicates, exact_duplicates, ohlc_violations, parse_bars, problems
+from vpoc.data.enough import FEWEST, SHORTEST_WARM_UP, sessions_with_rows, usable_sessions
+from vpoc.data.sessions import Sessions, split_sessions
 from vpoc.data.table import read_table
-
-SHORTEST_WARM_UP = 20
-FEWEST_USED = 3
+from vpoc.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -22,8 +21,8 @@ class Quality:
     errors: list[str]
 
 
-def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP) -> Quality:
-    """Look at everything in a merged CSV that is to be trained on after `warm_up` sessions.
+def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP, rows: str = "bar") -> Quality:
+    """Look at everything in a merged CSV that is to be trained on, with these `rows`, after `warm_up` sessions.
 
     UserError only when the file cannot be read as a table of bars.
     """
@@ -33,13 +32,14 @@ def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP) -> Quality:
         f"{table.line(problem.first_row)}: {problem.name} ({problem.rows} rows); {problem.advice}"
         for problem in problems(bars)
     ]
+    sessions = split_sessions(bars.take(~exact_duplicates(bars)))
     facts: dict[str, Any] = {
         "rows": len(bars),
         "first": _stamp(int(bars.ts[0])),
         "last": _stamp(int(bars.ts[-1])),
         "symbol": bars.symbol,
         "bar_seconds": bars.bar_seconds,
-        **_sessions(bars),
+        **_sessions(sessions),
         "exact_duplicates": int(exact_duplicates(bars).sum()),
         "conflicting_duplicates": int(conflicting_duplicates(bars).sum()),
         "zero_volume": int((bars.volume == 0).sum()),
@@ -47,19 +47,14 @@ def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP) -> Quality:
         "ohlc_violations": int(ohlc_violations(bars).sum()),
         "null_vix": int(np.isnan(bars.vix).sum()),
     }
-    needed = warm_up + FEWEST_USED
-    if facts["complete_rth_sessions"] < needed:
-        errors.append(
-            f"{path}: {needed} complete sessions are needed ({warm_up} to warm up, {FEWEST_USED} to use), "
-            f"the file has {facts['complete_rth_sessions']}; give more data or a smaller --warm-up "
-            f"(at least {SHORTEST_WARM_UP})"
-        )
+    try:
+        sessions_with_rows(path, usable_sessions(sessions, rows), warm_up, FEWEST[rows])
+    except UserError as error:
+        errors.append(str(error))
     return Quality(facts, errors)
 
 
-def _sessions(bars: Bars) -> dict[str, int]:
-    ordered = bars.take(~exact_duplicates(bars))
-    sessions = split_sessions(ordered)
+def _sessions(sessions: Sessions) -> dict[str, int]:
     traded = sessions.stop > sessions.start
     missing = sessions.expected - (sessions.stop - sessions.start)[traded]
     return {

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from vpoc.data.bars import Bars, Floats, Ints
+from vpoc.data.enough import FEWEST, LOOK_BACK, sessions_with_rows, usable_sessions
 from vpoc.data.sessions import Sessions, split_sessions
 from vpoc.errors import UserError
 from vpoc.features.table import FEATURES, Snapshot
@@ -19,10 +21,6 @@ from vpoc.progress import Progress
 from vpoc.terminal import watched
 
 ATR_SESSIONS = 20
-MIN_WARM_UP = ATR_SESSIONS
-"""atr20 of bar rows needs this many sessions before the first row."""
-MIN_SESSIONS = 3
-"""Two to train and one to validate."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +28,7 @@ class FeatureSet:
     """`frame` has one row per session or RTH bar; the counts say which sessions of the file it covers.
 
     `sessions_total`: trade dates in the file. `sessions_dropped`: those without 95 % of their RTH bars.
+    `sessions_apart`: those after the warm-up without rows because one of the 5 sessions before them is missing.
     `sessions_used`: those that have rows in `frame`.
     """
 
@@ -42,6 +41,7 @@ class FeatureSet:
     data_fraction: float
     sessions_total: int
     sessions_dropped: int
+    sessions_apart: int
     sessions_used: int
 
 
@@ -63,24 +63,23 @@ def build_features(
     warm_up: int,
     data_fraction: float = 1.0,
     chunk_size: int = 16,
+    fewest: int | None = None,
     progress: Progress | None = None,
 ) -> FeatureSet:
     """Features and targets of `bars`, `rows` being "bar" or "session".
 
-    The first `warm_up` valid sessions give no rows; of the rest, the most recent `data_fraction` is kept.
-    `chunk_size` sessions are in memory at a time; it does not change the answer. UserError on too few sessions.
+    The first `warm_up` complete sessions give no rows, nor does one that does not follow 5 complete ones without a gap;
+    of the rest, the most recent `data_fraction` is kept. `chunk_size` sessions are in memory at a time; it does not
+    change the answer. UserError when fewer than `fewest` sessions are left (by default what training needs).
     Columns: trade_date, ts (bar rows), vpoc, vah, val (ticks), the features, atr20 (ticks), the targets.
     """
     found = split_sessions(bars)
-    usable = found.complete.copy()
-    if rows == "bar":
-        usable[-1:] |= found.in_progress
-    sessions = found.take(usable)
-    kept = kept_sessions(len(sessions), warm_up, data_fraction, bars)
+    sessions = usable_sessions(found, rows)
+    kept = kept_sessions(bars.path, sessions, warm_up, data_fraction, FEWEST[rows] if fewest is None else fewest)
     progress = progress or Progress(None)
     days = _days(bars, sessions, _levels(session_levels, bars, sessions, chunk_size, progress))
     if rows == "bar":
-        used = sessions.take(slice(int(kept[0]), None))
+        used = sessions.take(np.isin(np.arange(len(sessions)), kept))
         frame = _bar_rows(bars, used, days, kept, _levels(developing_levels, bars, used, chunk_size, progress))
     else:
         frame = _session_rows(sessions, days, kept)
@@ -94,26 +93,21 @@ def build_features(
         data_fraction=data_fraction,
         sessions_total=len(found),
         sessions_dropped=len(found) - len(sessions),
+        sessions_apart=int((sessions.follows[warm_up:] < LOOK_BACK).sum()),
         sessions_used=len(kept),
     )
 
 
-def kept_sessions(available: int, warm_up: int, data_fraction: float, bars: Bars) -> Ints:
-    """Indices of the sessions that give rows; UserError when fewer than 3 are left."""
-    after = max(available - warm_up, 0)
-    keep = round(after * data_fraction)
-    if keep < MIN_SESSIONS:
-        needed = warm_up + MIN_SESSIONS
-        if after >= MIN_SESSIONS:
-            raise UserError(
-                f"{bars.path}: --data-fraction {data_fraction} of {after} sessions leaves {keep}; "
-                f"give at least {MIN_SESSIONS / after:.3g}, or more data"
-            )
+def kept_sessions(path: Path, usable: Sessions, warm_up: int, data_fraction: float, fewest: int) -> Ints:
+    """Indices of the sessions that give rows; UserError when fewer than `fewest` are left."""
+    found = sessions_with_rows(path, usable, warm_up, fewest)
+    keep = round(len(found) * data_fraction)
+    if keep < fewest:
         raise UserError(
-            f"{bars.path}: {needed} complete sessions are needed ({warm_up} to warm up, {MIN_SESSIONS} to use), "
-            f"the file has {available}; give more data or a smaller --warm-up (at least {MIN_WARM_UP})"
+            f"{path}: --data-fraction {data_fraction} of {len(found)} sessions leaves {keep}; "
+            f"give at least {fewest / len(found):.3g}, or more data"
         )
-    return np.arange(available - keep, available)
+    return found[len(found) - keep :]
 
 
 def _levels(
@@ -166,9 +160,11 @@ def _session_rows(sessions: Sessions, days: _Days, kept: Ints) -> pl.DataFrame:
         vpoc_1=vpoc[kept - 1],
         vpoc_5=vpoc[kept - 5],
     )
+    # What came after a gap is not what came next.
+    adjacent = np.append(sessions.follows[1:] > 0, np.False_)
     targets = {
-        "next_up": next_up(days.open, days.close)[kept],
-        "next_vpoc_touched": next_touched(vpoc, days.low, days.high)[kept],
+        "next_up": np.where(adjacent, next_up(days.open, days.close), np.nan)[kept],
+        "next_vpoc_touched": np.where(adjacent, next_touched(vpoc, days.low, days.high), np.nan)[kept],
     }
     return _frame(snapshot, {"trade_date": sessions.date[kept]}, _range_mean(days, kept), targets)
 

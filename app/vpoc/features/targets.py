@@ -5,6 +5,7 @@ import numpy as np
 from vpoc.data.bars import Flags, Floats, Ints
 
 HORIZON = 30
+"""Bars of RTH that up_30 looks ahead."""
 TARGETS = {"bar": ("up_30", "prior_vpoc_touched"), "session": ("next_up", "next_vpoc_touched")}
 """Target columns by kind of row."""
 DEFAULT_TARGET = {"bar": "up_30", "session": "next_vpoc_touched"}

@@ -120,7 +120,8 @@ def _train_epoch(run: Prepared, epoch: int, steps: int, first_steps: list[Step],
 def _sample_line(run: Prepared) -> str:
     return (
         f"{run.features.sessions_used} of {run.features.sessions_total} sessions "
-        f"({run.features.sessions_dropped} incomplete): {len(run.train)} training samples of {run.train.sessions} "
+        f"({run.features.sessions_dropped} incomplete, "
+        f"{run.features.sessions_apart} after a gap): {len(run.train)} training samples of {run.train.sessions} "
         f"sessions, {len(run.validation)} validation samples of {run.validation.sessions} sessions"
     )
 

@@ -6,9 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from vpoc.data.sessions import RTH_MINUTES
 from vpoc.errors import UserError
 from vpoc.features.build import FeatureSet
 from vpoc.features.table import NAMES, SCALING
+from vpoc.features.targets import HORIZON
 
 VALIDATION_SHARE = 0.2
 MIN_LABELLED = 3
@@ -42,8 +44,14 @@ def split(features: FeatureSet, target: str) -> tuple[Samples, Samples]:
     """Training and validation samples: the last 20 % of the sessions with a label validate.
 
     The label of a session row comes from the session after it, so the last training session is purged.
-    UserError when fewer than 3 sessions have a label.
+    UserError when fewer than 3 sessions have a label, or the bars are so long that none can have one.
     """
+    bars_of_session = RTH_MINUTES * 60 // features.bar_seconds
+    if target == "up_30" and bars_of_session <= HORIZON:
+        raise UserError(
+            f"--target {target} looks {HORIZON} bars ahead within a session, which has {bars_of_session} bars of "
+            f"{features.bar_seconds} seconds; give shorter bars or choose another --target"
+        )
     labelled = features.frame.filter(pl.col(target).is_not_null())
     dates = labelled["trade_date"].unique().sort()
     if len(dates) < MIN_LABELLED:

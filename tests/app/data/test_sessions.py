@@ -61,6 +61,55 @@ def test_a_holiday_has_no_regular_hours(merged):
     assert (found.stop - found.start)[4] == 39
 
 
+def test_a_session_still_trading_is_not_complete(merged):
+    """38 of 39 bars are more than 95 %, but the last one may change everything."""
+    bars = load_bars(merged)
+    stop = split_sessions(bars).stop[-1]
+    for missing, over in ((1, False), (0, True)):
+        found = split_sessions(bars.take(np.arange(len(bars)) < stop - missing))
+        assert (bool(found.complete[-1]), found.in_progress) == (over, not over)
+    later = np.ones(len(bars), bool)
+    later[stop - 1] = False
+    found = split_sessions(bars.take(later))
+    assert (bool(found.complete[-1]), found.in_progress) == (True, False)
+
+
+def test_more_bars_than_a_session_has_are_not_complete(merged):
+    bars = load_bars(merged)
+    start = split_sessions(bars).start[3]
+    doubled = np.sort(np.append(np.arange(len(bars)), start))
+    found = split_sessions(bars.take(doubled))
+    assert found.complete.tolist() == [True] * 3 + [False] + [True] * 22
+
+
+def test_a_bar_off_the_grid_of_regular_hours_is_refused(merged):
+    bars = load_bars(merged)
+    start = split_sessions(bars).start
+    moved = dataclasses.replace(bars, ts=bars.ts.copy())
+    moved.ts[start[3] + 1] += 60
+    with pytest.raises(
+        UserError, match=r"the bar of 2018-01-05T14:41:00Z does not start a whole number of bars of 600"
+    ):
+        split_sessions(moved)
+    night = dataclasses.replace(bars, ts=bars.ts.copy())
+    night.ts[start[3] - 5] += 60
+    assert split_sessions(night).complete.all()
+
+
+def test_sessions_follow_each_other_until_something_is_missing(merged):
+    bars = load_bars(merged)
+    sessions = split_sessions(bars)
+    assert sessions.follows.tolist() == list(range(26))
+    half_day, holiday, week = (np.ones(len(bars), bool) for _ in range(3))
+    half_day[sessions.start[3] + 20 : sessions.stop[3]] = False
+    assert split_sessions(bars.take(half_day)).follows.tolist() == [0, 1, 2, 3, *range(22)]
+    holiday[sessions.start[3] : sessions.stop[3]] = False
+    assert split_sessions(bars.take(holiday)).follows.tolist() == [0, 1, 2, 0, *range(3, 25)]
+    week[sessions.stop[3] : sessions.start[8]] = False  # from Friday to the second Monday
+    assert split_sessions(bars.take(week)).follows.tolist()[:4] == [0, 1, 2, 3]
+    assert split_sessions(bars.take(week)).follows.max() == 17
+
+
 def test_only_an_unfinished_last_session_is_in_progress(merged):
     bars = load_bars(merged)
     sessions = split_sessions(bars)

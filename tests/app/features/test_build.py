@@ -124,6 +124,41 @@ def test_incomplete_sessions_are_left_out_and_counted(bars):
     assert (built.sessions_total, built.sessions_dropped, built.sessions_used) == (26, 1, 5)
 
 
+def without(bars, session):
+    """The bars without most of the regular hours of `session`."""
+    sessions = split_sessions(bars)
+    rows = np.ones(len(bars), bool)
+    rows[sessions.start[session] + 5 : sessions.stop[session]] = False
+    return bars.take(rows)
+
+
+def test_what_comes_after_a_gap_is_not_next(bars):
+    whole = build_features(bars, "session", warm_up=WARM_UP).frame
+    frame = build_features(without(bars, 24), "session", warm_up=WARM_UP, fewest=1).frame
+    assert frame["trade_date"].to_list() == whole["trade_date"].to_list()[:4]
+    for target in TARGETS["session"]:
+        assert whole[target].null_count() == 1
+        assert frame[target].to_list() == [*whole[target].to_list()[:3], None]
+
+
+@pytest.mark.parametrize("rows", ["bar", "session"])
+def test_a_row_with_a_missing_session_among_the_five_before_it_is_left_out_and_counted(bars, rows):
+    built = build_features(without(bars, 17), rows, warm_up=WARM_UP, fewest=1)
+    dates = split_sessions(bars).date
+    # Session 18 is the first after the gap, 23 the first with five before it; the warm-up ends with session 20.
+    found = built.frame["trade_date"].unique().sort().to_physical().to_list()
+    assert found == dates[23:].tolist()
+    assert (built.sessions_dropped, built.sessions_apart, built.sessions_used) == (1, 2, 3)
+    whole = build_features(bars, rows, warm_up=WARM_UP).frame
+    same = ["vpoc", "vpoc_chg1", "vpoc_chg5", *TARGETS[rows]]
+    assert built.frame.select(same).equals(whole.tail(built.frame.height).select(same))
+
+
+def test_gaps_that_leave_too_little_are_said(bars):
+    with pytest.raises(UserError, match=r"of the 5 complete sessions after the warm-up, 1 follow 5 others"):
+        build_features(without(bars, 19), "bar", warm_up=WARM_UP)
+
+
 def test_too_few_sessions_say_how_many_are_needed(bars):
     with pytest.raises(UserError, match=r"63 complete sessions are needed .* has 26; .*--warm-up"):
         build_features(bars, "bar", warm_up=60)
@@ -140,6 +175,17 @@ def test_an_open_session_has_bar_rows_but_no_session_row(bars):
     assert 0.0 not in touched, "an open session cannot say that a level was not touched"
     by_session = build_features(unfinished, "session", warm_up=WARM_UP).frame
     assert by_session.height == 5
+
+
+def test_session_rows_need_one_session_more(bars):
+    """The last one has no label."""
+    sessions = split_sessions(bars)
+    fewer = bars.take(np.arange(len(bars)) < sessions.stop[22])
+    assert build_features(fewer, "bar", warm_up=WARM_UP).sessions_used == 3
+    with pytest.raises(
+        UserError, match=r"24 complete sessions are needed \(20 to warm up, 4 to use\), the file has 23"
+    ):
+        build_features(fewer, "session", warm_up=WARM_UP)
 
 
 def test_up_30():

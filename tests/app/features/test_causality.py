@@ -1,5 +1,6 @@
 """Every row, recomputed from a file that ends at the row's as-of time, is the same to the last bit."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from vpoc.data.sessions import new_york, split_sessions
 from vpoc.features import build
 from vpoc.features.build import build_features
 from vpoc.features.table import NAMES
+from vpoc.features.targets import TARGETS
 
 WARM_UP = 20
 KNOWN = ["trade_date", "vpoc", "vah", "val", *NAMES, "atr20"]
@@ -35,7 +37,7 @@ def causes_nothing_from_later(path: Path, tmp_path: Path, rows: str) -> bool:
     found = []
     for end in ends:
         truncated.write_text(header + "".join(lines[:end]))
-        found.append(build_features(load_bars(truncated), rows, warm_up=WARM_UP).frame.tail(1).select(KNOWN))
+        found.append(build_features(load_bars(truncated), rows, warm_up=WARM_UP, fewest=1).frame.tail(1).select(KNOWN))
     return pl.concat(found).equals(expected.select(KNOWN))
 
 
@@ -62,3 +64,42 @@ def test_a_leak_within_the_session_is_found(merged, tmp_path, monkeypatch):
 
     monkeypatch.setattr(build, "developing_levels", final_levels)
     assert not causes_nothing_from_later(merged, tmp_path, "bar")
+
+
+def contradicted_targets(path: Path, tmp_path: Path, rows: str) -> int:
+    """How many targets, known in a file that ends at some bar, are another value or unknown in the whole file."""
+    header, *lines = path.read_text().splitlines(keepends=True)
+    bars = load_bars(path)
+    sessions = split_sessions(bars)
+    keys = ["trade_date", "ts"] if rows == "bar" else ["trade_date"]
+    whole = build_features(bars, rows, warm_up=WARM_UP).frame
+    truncated = tmp_path / "truncated.csv"
+    wrong = 0
+    for session in range(WARM_UP + 3, len(sessions)):
+        for end in range(sessions.start[session] + 1, sessions.stop[session] + 1):
+            truncated.write_text(header + "".join(lines[:end]))
+            early = build_features(load_bars(truncated), rows, warm_up=WARM_UP, fewest=1).frame
+            both = early.join(whole, on=keys, how="left", suffix="_whole")
+            for target in TARGETS[rows]:
+                known = both.filter(pl.col(target).is_not_null())
+                wrong += known.filter(~pl.col(target).eq_missing(pl.col(f"{target}_whole"))).height
+    return wrong
+
+
+@pytest.mark.parametrize("rows", ["bar", "session"])
+def test_a_target_once_known_never_changes(merged, tmp_path, rows):
+    assert contradicted_targets(merged, tmp_path, rows) == 0
+
+
+@pytest.mark.parametrize("rows", ["bar", "session"])
+def test_a_target_known_too_early_is_found(merged, tmp_path, rows, monkeypatch):
+    """A session counts as over before it is."""
+    honest = build.split_sessions
+
+    def hasty(bars):
+        found = honest(bars)
+        found.complete[-1] |= found.in_progress
+        return replace(found, in_progress=False)
+
+    monkeypatch.setattr(build, "split_sessions", hasty)
+    assert contradicted_targets(merged, tmp_path, rows) > 0

@@ -75,6 +75,7 @@ def as_bars(sessions):
         start=stop - sizes,
         stop=stop,
         complete=np.ones(len(sessions), bool),
+        follows=np.arange(len(sessions)),
         expected=390,
         in_progress=False,
     )

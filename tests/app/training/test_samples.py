@@ -1,4 +1,5 @@
 import datetime as dt
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,7 @@ from vpoc.training.samples import scaled_inputs, split
 def features(rows, labels, per_session=2):
     days = [dt.date(2024, 1, 1) + dt.timedelta(i // per_session) for i in range(len(labels))]
     frame = pl.DataFrame({"trade_date": days, "y": labels, "atr20": 50.0, **dict.fromkeys(NAMES, 10.0)})
-    return FeatureSet(frame, rows, "", 0, 60, 20, 1.0, 0, 0, 0)
+    return FeatureSet(frame, rows, "", 0, 60, 20, 1.0, 0, 0, 0, 0)
 
 
 def test_columns_in_ticks_are_divided_by_the_rows_atr():
@@ -45,6 +46,11 @@ def test_the_last_training_session_is_purged_when_labels_look_at_the_next():
 def test_rows_without_a_label_are_left_out():
     train, validation = split(features("bar", [0.0, None] * 5), "y")
     assert (len(train), len(validation)) == (4, 1)
+
+
+def test_up_30_needs_more_than_30_bars_in_a_session():
+    with pytest.raises(UserError, match="which has 26 bars of 900 seconds; give shorter bars or choose another"):
+        split(replace(features("bar", [0.0, 1.0] * 5), bar_seconds=900), "up_30")
 
 
 def test_too_few_labels():
