@@ -8,7 +8,7 @@ from pathlib import Path
 class UserError(Exception):
     """A mistake or a condition outside this program, told in one line: what, where, what to do.
 
-    `exit_code` is the exit status of the command: 2 for input, 3 for a missing device, 4 for a loss that is not finite.
+    `exit_code` is the exit status of the command: 2 for input, 3 for a missing device, 4 for a training that diverged.
     """
 
     def __init__(self, message: str, *, exit_code: int = 2) -> None:

@@ -39,12 +39,41 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+def require_writable(folder: Path) -> None:
+    """Make `folder` when it is missing; UserError unless a file can be made in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise from_os_error(error, folder) from error
+
+
+def remove(path: Path) -> None:
+    """Remove the file `path` if it is there; UserError when that is not possible."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise from_os_error(error, path) from error
+
+
+def require_output(output: Path, *inputs: Path | None) -> None:
+    """UserError when `output` is there but no regular file, or is one of the `inputs`, under whatever name."""
+    if output.exists() and not output.is_file():
+        raise UserError(f"{output}: this is not a file but a folder or a device; give the path of a file")
+    for path in inputs:
+        if path is not None and output.exists() and path.exists() and output.samefile(path):
+            raise UserError(f"{output}: this is the same file as the input {path}; choose another output")
+
+
 def write_atomic(path: Path, content: bytes) -> None:
     """Write `content` so that `path` holds all of it or what it held before, also after a power cut.
 
-    The folder is made when it is missing. UserError when the disk is full or the folder is not writable;
-    the temporary file is then removed.
+    The folder is made when it is missing, and a link is followed, not replaced. UserError when the disk is full, the
+    folder is not writable, or `path` is something else than a file; the temporary file is then removed.
     """
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    require_output(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -68,9 +97,14 @@ def write_atomic(path: Path, content: bytes) -> None:
         raise from_os_error(error, path) from error
 
 
+def json_bytes(document: dict[str, Any]) -> bytes:
+    """`document` as strict JSON; ValueError on NaN or infinity."""
+    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+
+
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write `document` as strict JSON (ValueError on NaN or infinity), atomically."""
-    write_atomic(path, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode())
+    write_atomic(path, json_bytes(document))
 
 
 def _umask() -> int:

@@ -1,5 +1,6 @@
 import csv
 import json
+import math
 import os
 import signal
 import subprocess
@@ -7,9 +8,12 @@ import sys
 import time
 
 import pytest
+import torch
 
 from vpoc.cli import COMMANDS, run
 from vpoc.data.synth import BARS
+from vpoc.models.mlp import fresh_mlp
+from vpoc.training.artefact import serialise
 
 SMALL = ["--warm-up", "20", "--target", "prior_vpoc_touched", "--loader-workers", "0"]
 
@@ -136,6 +140,92 @@ def test_a_model_for_other_bars_is_refused(capsys, merged, tmp_path):
     assert "trained on bars of 600 s, the data has bars of 1800 s" in err
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--learning-rate", "nan"],
+        ["--learning-rate", "1.5"],
+        ["--learning-rate", "0"],
+        ["--data-fraction", "NaN"],
+        ["--seed", 2**63],
+        ["--batch-size", 2**31],
+        ["--epochs", 2**31],
+        ["--hidden-layers", "9" * 5000],
+        ["--hidden-layers", ""],
+    ],
+)
+def test_numbers_out_of_bounds_are_usage_errors(capsys, merged, tmp_path, option):
+    code, _, err = vpoc(capsys, "train", "--data", merged, "--output", tmp_path / "out", *option)
+    assert code == 2
+    assert f"Invalid value for '{option[0]}'" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_largest_numbers_are_taken(capsys, merged, tmp_path):
+    options = ["--learning-rate", 1, "--seed", 2**63 - 1, "--batch-size", 2**31 - 1]
+    assert vpoc(capsys, "train", "--data", merged, *SMALL, *options, "--epochs", 1, "--output", tmp_path)[0] == 0
+
+
+def test_an_output_that_cannot_be_written_is_found_before_training(capsys, merged, tmp_path):
+    (tmp_path / "file").touch()
+    arguments = ["train", "--data", merged, *SMALL, "--run-dir", tmp_path / "run"]
+    code, out, err = vpoc(capsys, *arguments, "--output", tmp_path / "file")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    (tmp_path / "out" / "m.pt").mkdir(parents=True)
+    code, out, err = vpoc(capsys, *arguments, "--output", tmp_path / "out", "--name", "m")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_command_writes_over_its_input(capsys, merged, tmp_path):
+    data = tmp_path / "data.pt"
+    data.write_bytes(merged.read_bytes())
+    for command in (
+        ["features", "--data", data, "--warm-up", 20, "--output", data],
+        ["train", "--data", data, *SMALL, "--output", tmp_path],
+        ["reference", "--data", data, *SMALL, "--output", data],
+        ["merge", "--bars", data, "--vix", data, "--output", data],
+        ["predict", "--model", data, "--data", merged, "--output", data],
+    ):
+        code, out, err = vpoc(capsys, *command)
+        assert (code, out) == (2, "")
+        assert "the same file as the input" in err
+        assert err.count("\n") == 1
+    assert data.read_bytes() == merged.read_bytes()
+
+
+def test_a_run_folder_used_again(capsys, merged, tmp_path):
+    """The old result goes at the start; progress of features and training stands in one file."""
+    run, features = tmp_path / "run", tmp_path / "f.parquet"
+    run.mkdir()
+    (run / "result.json").write_text("old")
+    assert vpoc(capsys, "features", "--data", merged, "--warm-up", 20, "--output", features, "--run-dir", run)[0] == 0
+    assert not (run / "result.json").exists()
+    before = (run / "progress-0.jsonl").read_text()
+    (run / "result.json").write_text("old")
+    arguments = ["--data", merged, *SMALL, "--output", tmp_path, "--run-dir", run]
+    code, _, _ = vpoc(capsys, "train", *arguments, "--features", tmp_path / "none.parquet")
+    assert code == 2
+    assert not (run / "result.json").exists()
+    assert vpoc(capsys, "train", *arguments, "--features", features)[0] == 0
+    assert json.loads((run / "result.json").read_text())["schema"] == 1
+    assert (run / "progress-0.jsonl").read_text().startswith(before)
+
+
+def test_a_sick_model_predicts_nothing(capsys, merged, tmp_path):
+    facts = {"hidden_layers": [4], "target": "up_30", "rows": "bar", "warm_up": 20, "bar_seconds": 600}
+    for weight, said in ((math.nan, "weights that are not finite"), (3e38, "answer is not finite for some rows")):
+        network = fresh_mlp(12, [4], 7)
+        with torch.no_grad():
+            network[0].weight[:] = weight
+        (tmp_path / "m.pt").write_bytes(serialise(network, facts))
+        arguments = ["--model", tmp_path / "m.pt", "--data", merged, "--output", tmp_path / "p.csv"]
+        code, _, err = vpoc(capsys, "predict", *arguments)
+        assert (code, err.count("\n")) == (1, 1)
+        assert said in err
+        assert not (tmp_path / "p.csv").exists()
+
+
 def test_a_truncated_model_is_one_line_and_exit_1(capsys, tmp_path):
     (tmp_path / "m.pt").write_bytes(b"PK\x03\x04")
     code, _, err = vpoc(capsys, "check-model", tmp_path / "m.pt")
@@ -172,4 +262,4 @@ def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, s
             process.communicate()
     assert process.returncode == 128 + signum
     assert err == f"vpoc: interrupted by {signal.Signals(signum).name}\n"
-    assert not (tmp_path / "out").exists()
+    assert list((tmp_path / "out").iterdir()) == []

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from vpoc.errors import UserError
-from vpoc.files import sha256, sha256_file, write_atomic, write_json
+from vpoc.files import require_output, require_writable, sha256, sha256_file, write_atomic, write_json
 
 ROOT = os.geteuid() == 0
 
@@ -36,6 +36,40 @@ def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path):
         write_atomic(path, b"new")
         assert reader.read() == b"old"
     assert path.read_bytes() == b"new"
+
+
+def test_a_link_is_written_through(tmp_path):
+    real, link = tmp_path / "real" / "file", tmp_path / "link"
+    link.symlink_to(real)
+    for content in (b"first", b"second"):
+        write_atomic(link, content)
+        assert link.is_symlink()
+        assert real.read_bytes() == content
+
+
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for write in (require_output, lambda path: write_atomic(path, b"x")):
+        with pytest.raises(UserError, match="not a file but a folder or a device"):
+            write(tmp_path / "pipe")
+
+
+def test_an_input_is_no_output(tmp_path):
+    data, link = tmp_path / "data", tmp_path / "link"
+    data.touch()
+    link.hardlink_to(data)
+    require_output(tmp_path / "new", data, None)
+    for same in (data, link, tmp_path / "." / "data"):
+        with pytest.raises(UserError, match="the same file as the input"):
+            require_output(same, None, data)
+
+
+def test_a_folder_to_write_in(tmp_path):
+    require_writable(tmp_path / "a" / "b")
+    assert names(tmp_path / "a" / "b") == []
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="a file"):
+        require_writable(tmp_path / "file")
 
 
 def test_hashes_agree(tmp_path):

@@ -38,8 +38,9 @@ def merge(bars: Path, vix: Path, output: Path, zone: str | None) -> None:
     volume, symbol (if any). A bar gets the last VIX close published by its end: that of day t from 16:15 New York on.
     """
     from vpoc.data.merge import merge as join  # noqa: PLC0415
-    from vpoc.files import write_atomic  # noqa: PLC0415
+    from vpoc.files import require_output, write_atomic  # noqa: PLC0415
 
+    require_output(output, bars, vix)
     merged = join(bars, vix, zone)
     write_atomic(output, merged.csv)
     click.echo(

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from vpoc.commands.options import CHUNK_SIZE, DATA, DATA_FRACTION, IN_FILE, ROWS, RUN_DIR, WARM_UP
+from vpoc.files import remove, require_output
 from vpoc.progress import Progress
 
 
@@ -24,7 +25,10 @@ def features(
     Levels (vpoc, vah, val) and atr20 are in ticks of 0.25. The file says which data it belongs to, and
     `vpoc train --features` refuses it for other data.
     """
+    require_output(output, data)
     progress = Progress(run_dir)
+    if run_dir is not None:
+        remove(run_dir / "result.json")
     progress.phase("import")
 
     from vpoc.data.bars import load_bars  # noqa: PLC0415

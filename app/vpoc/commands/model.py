@@ -61,12 +61,14 @@ def predict(model: Path, data: Path, output: Path, warm_up: int | None, chunk_si
     """
     from vpoc.data.bars import load_bars  # noqa: PLC0415
     from vpoc.features.build import build_features  # noqa: PLC0415
-    from vpoc.files import write_atomic  # noqa: PLC0415
-    from vpoc.training.artefact import load_model  # noqa: PLC0415
+    from vpoc.files import require_output, write_atomic  # noqa: PLC0415
+    from vpoc.training.artefact import check, load_model  # noqa: PLC0415
     from vpoc.training.predict import predict as probabilities  # noqa: PLC0415
     from vpoc.training.predict import require_match  # noqa: PLC0415
 
+    require_output(output, model, data)
     loaded = load_model(model)
+    check(loaded)
     bars = load_bars(data)
     require_match(loaded, bars.bar_seconds)
     warm_up = warm_up or loaded.warm_up

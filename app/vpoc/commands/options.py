@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +11,22 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 IN_FILE = click.Path(path_type=Path)
 """A path that the command opens itself, so that its one-line errors are the same everywhere."""
+
+SEED = click.IntRange(0, 2**63 - 1)
+"""What torch takes as a seed."""
+LARGEST_COUNT = 2**31 - 1
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range; click's own type lets NaN pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """`value` as a float; click's usage error when it is NaN or outside the range."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
 
 DATA = click.option("--data", type=IN_FILE, required=True, help="Merged CSV, as `vpoc merge` or `vpoc synth` write it.")
 WARM_UP = click.option(
@@ -26,7 +43,7 @@ ROWS = click.option(
 )
 DATA_FRACTION = click.option(
     "--data-fraction",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FiniteRange(0, 1, min_open=True),
     default=1.0,
     help="Most recent share of the sessions after the warm-up to use.",
 )
@@ -37,7 +54,10 @@ CHUNK_SIZE = click.option(
     help="Sessions in memory at a time while profiles are computed; any value gives the same answer.",
 )
 RUN_DIR = click.option(
-    "--run-dir", type=IN_FILE, help="Folder for progress-0.jsonl and result.json, for a program that watches."
+    "--run-dir",
+    type=IN_FILE,
+    help="Folder for progress-0.jsonl and result.json, for a program that watches. An old result.json in it is removed "
+    "at the start; progress is appended, so that `vpoc features` and `vpoc train` can share a folder.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -1,12 +1,26 @@
 """`vpoc train` and `vpoc reference`."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 
-from vpoc.commands.options import CHUNK_SIZE, DATA, DATA_FRACTION, IN_FILE, ROWS, RUN_DIR, WARM_UP, together
+from vpoc.commands.options import (
+    CHUNK_SIZE,
+    DATA,
+    DATA_FRACTION,
+    IN_FILE,
+    LARGEST_COUNT,
+    ROWS,
+    RUN_DIR,
+    SEED,
+    WARM_UP,
+    FiniteRange,
+    together,
+)
 from vpoc.errors import UserError
+from vpoc.files import remove, require_output, require_writable
 from vpoc.progress import Progress
 
 LARGEST_LAYER = 65536
@@ -15,7 +29,7 @@ LARGEST_LAYER = 65536
 def layer_sizes(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
     """Layer sizes separated by commas; click's usage error when `value` is anything else."""
     parts = value.split(",")
-    if not all(part.strip().isdecimal() and 0 < int(part) <= LARGEST_LAYER for part in parts):
+    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) and 0 < int(part) <= LARGEST_LAYER for part in parts):
         raise click.BadParameter(f"{value!r} is not a list of layer sizes such as 32,16")
     return tuple(int(part) for part in parts)
 
@@ -40,11 +54,11 @@ TRAINING_OPTIONS = together(
         WARM_UP,
         DATA_FRACTION,
         CHUNK_SIZE,
-        click.option("--epochs", type=click.IntRange(min=1), default=3, help="Passes over the training samples."),
-        click.option("--batch-size", type=click.IntRange(min=1), default=64, help="Samples per step."),
         click.option(
-            "--learning-rate", type=click.FloatRange(min=0, min_open=True), default=1e-3, help="Step size of Adam."
+            "--epochs", type=click.IntRange(1, LARGEST_COUNT), default=3, help="Passes over the training samples."
         ),
+        click.option("--batch-size", type=click.IntRange(1, LARGEST_COUNT), default=64, help="Samples per step."),
+        click.option("--learning-rate", type=FiniteRange(0, 1, min_open=True), default=1e-3, help="Step size of Adam."),
         click.option(
             "--hidden-layers",
             callback=layer_sizes,
@@ -55,7 +69,7 @@ TRAINING_OPTIONS = together(
         click.option(
             "--use-mixed-precision", is_flag=True, help="Autocast: float16 with a scaler on a GPU, bfloat16 on a CPU."
         ),
-        click.option("--seed", type=click.IntRange(min=0), default=7, help="Seed of the weights and the batch order."),
+        click.option("--seed", type=SEED, default=7, help="Seed of the weights and the batch order."),
         click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads of torch."),
         click.option(
             "--loader-workers", type=click.IntRange(0, 64), default=2, help="Processes that load batches; 0: none."
@@ -93,12 +107,18 @@ def train(output: Path, name: str | None, **chosen: Any) -> None:
     vpoc train --data merged.csv --output TRAINING
     vpoc train --data merged.csv --output TRAINING --device cuda --use-mixed-precision
 
-    Exit status: 2 wrong input, 3 the device is not there, 4 the loss is not finite, 130 or 143 interrupted.
+    Exit status: 2 wrong input, 3 the device is not there, 4 loss or gradient are not finite, 130 or 143 interrupted.
     """  # noqa: D301 - click needs the character itself
     name = name or chosen["data"].stem
     if Path(name).name != name:
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
+    for written in (f"{name}.pt", f"{name}_metadata.json"):
+        require_output(output / written, chosen["data"], chosen["features"])
+    # A folder that cannot be written is better found now than after hours of training.
+    require_writable(output)
     progress = _start(chosen)
+    if chosen["run_dir"] is not None:
+        remove(chosen["run_dir"] / "result.json")
 
     from vpoc.training import run, signals  # noqa: PLC0415 - torch is imported only after the first progress line
 
@@ -108,7 +128,7 @@ def train(output: Path, name: str | None, **chosen: Any) -> None:
 
 @click.command()
 @TRAINING_OPTIONS
-@click.option("--steps", type=click.IntRange(min=1), default=16, help="Steps to make.")
+@click.option("--steps", type=click.IntRange(1, LARGEST_COUNT), default=16, help="Steps to make.")
 @click.option("--output", type=IN_FILE, required=True, help="JSON file to write.")
 def reference(output: Path, steps: int, **chosen: Any) -> None:
     """Write the first losses of a training on the CPU.
@@ -117,6 +137,7 @@ def reference(output: Path, steps: int, **chosen: Any) -> None:
     --use-mixed-precision change nothing here. A run on another device with the same options, data and seed sees the
     same batches, so its numbers can be compared with these.
     """
+    require_output(output, chosen["data"], chosen["features"])
     progress = _start(chosen)
 
     from vpoc.files import write_json  # noqa: PLC0415

@@ -24,7 +24,7 @@ def require_device(name: str) -> torch.device:
 def describe(device: torch.device, rank: int = 0) -> dict[str, Any]:
     """The device really used: rank, device, name, gfx target (None if it has none) and memory in bytes."""
     if device.type == "cuda":
-        index = torch.cuda.current_device()
+        index = torch.cuda.current_device() if device.index is None else device.index
         properties = torch.cuda.get_device_properties(index)
         return {
             "rank": rank,

@@ -17,6 +17,8 @@ from vpoc.training.samples import Samples
 
 INITIAL_SCALE = 2.0**10
 """Lower than torch's 2^16: there the first float16 steps overflow and are skipped, and could not be compared."""
+MAX_SKIPPED_IN_A_ROW = 10
+"""The scale is halved at each; from 2^10, ten halvings leave no scaling at all."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,14 @@ class Trainer:
         scaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
         self.scaler = scaler(init_scale=INITIAL_SCALE, enabled=scaling)
         self.steps_done = 0
+        self.steps_skipped = 0
+        self.skipped_in_a_row = 0
 
     def epoch(self, samples: Samples, epoch: int) -> Iterator[Step]:
         """Train on every sample once, in the order of `epoch` (from 1); yields each step after it is done.
 
-        UserError with exit code 4 when the loss is not finite; the weights are then those before the step.
+        UserError with exit code 4 when the loss is not finite, or the gradient is not: without a scaler at once, with
+        one, which then leaves the update out, after more than 10 in a row. The weights are then those before the step.
         """
         self.model.train()
         order = batch_order(len(samples), self.options.seed, epoch)
@@ -75,22 +80,50 @@ class Trainer:
         loss = self._loss(self._logits(inputs), labels)
         value = loss.item()
         if not math.isfinite(value):
-            raise UserError(
-                f"step {self.steps_done + 1}: the loss is {value}; training stopped and no model was written; "
-                "lower --learning-rate or leave out --use-mixed-precision",
-                exit_code=4,
-            )
+            raise self._diverged(f"the loss is {value}")
         self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer)
         norms = [torch.linalg.vector_norm(p.grad) for p in self.model.parameters() if p.grad is not None]
         gradient_norm = torch.linalg.vector_norm(torch.stack(norms)).item()
+        if not math.isfinite(gradient_norm) and not self.scaler.is_enabled():
+            raise self._diverged(f"the norm of the gradient is {gradient_norm}")
+        self._update(suspect=not math.isfinite(gradient_norm))
+        return value, gradient_norm
+
+    def _update(self, *, suspect: bool) -> None:
+        """Adjust the weights; the scaler leaves them alone when a `suspect` gradient is indeed not finite."""
+        # Asking for the scale waits for the device, so that it is done for suspects only.
+        scale = self.scaler.get_scale() if suspect else 0.0
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        return value, gradient_norm
+        if not suspect or self.scaler.get_scale() >= scale:
+            self.skipped_in_a_row = 0
+            return
+        self.steps_skipped += 1
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row > MAX_SKIPPED_IN_A_ROW:
+            raise self._diverged(f"the gradient was not finite {self.skipped_in_a_row} times in a row")
+
+    def require_sound(self) -> None:
+        """UserError with exit code 4 unless the last update was made and all weights are finite."""
+        if self.skipped_in_a_row:
+            raise self._diverged("the gradient is not finite, and it was the last step", self.steps_done)
+        if not all(torch.isfinite(tensor).all() for tensor in self.model.state_dict().values()):
+            raise self._diverged("there are weights that are not finite", self.steps_done)
+
+    def _diverged(self, what: str, step: int | None = None) -> UserError:
+        return UserError(
+            f"step {step or self.steps_done + 1}: {what}; training stopped and no model was written; "
+            "lower --learning-rate or leave out --use-mixed-precision",
+            exit_code=4,
+        )
 
     @torch.no_grad()
     def evaluate(self, samples: Samples, progress: Progress) -> Evaluation:
-        """Loss and accuracy of the present weights on `samples`, in file order."""
+        """Loss and accuracy of the present weights on `samples`, in file order.
+
+        UserError with exit code 4 when the loss is not finite.
+        """
         self.model.eval()
         loss, right, done = 0.0, 0, 0
         started = time.perf_counter()
@@ -103,6 +136,8 @@ class Trainer:
             now = time.perf_counter()
             progress.step(done, now - started)
             started = now
+        if not math.isfinite(loss):
+            raise self._diverged(f"the validation loss is {loss}", self.steps_done)
         return Evaluation(loss / len(samples), right / len(samples))
 
     def _loader(self, samples: Samples, order: list[int]) -> "DataLoader[tuple[torch.Tensor, ...]]":

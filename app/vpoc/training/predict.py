@@ -23,9 +23,14 @@ def require_match(loaded: LoadedModel, bar_seconds: int) -> None:
 
 
 def predict(loaded: LoadedModel, features: FeatureSet) -> pl.DataFrame:
-    """trade_date, ts (bar rows) and the probability that the target is 1, one row per row of `features`."""
+    """trade_date, ts (bar rows) and the probability that the target is 1, one row per row of `features`.
+
+    UserError with exit code 1 when an answer is not finite.
+    """
     with torch.no_grad():
         logits = loaded.model(torch.from_numpy(scaled_inputs(features.frame))).squeeze(1)
+    if not torch.isfinite(logits).all():
+        raise UserError(f"{loaded.path}: the model's answer is not finite for some rows; train it again", exit_code=1)
     probability = torch.sigmoid(logits).numpy().astype(np.float64)
     stamps = [name for name in ("trade_date", "ts") if name in features.frame.columns]
     return features.frame.select(stamps).with_columns(pl.Series("probability", probability))

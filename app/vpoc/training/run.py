@@ -14,7 +14,7 @@ import torch
 
 from vpoc import __version__
 from vpoc.features.table import NAMES, SCALING
-from vpoc.files import sha256, write_atomic, write_json
+from vpoc.files import json_bytes, sha256, write_atomic, write_json
 from vpoc.models.mlp import parameter_count
 from vpoc.progress import Progress, finite
 from vpoc.terminal import watched
@@ -54,6 +54,7 @@ def train(options: TrainOptions, output: Path, name: str, progress: Progress, sa
             f"validation loss {evaluation.loss:.4f}, accuracy {evaluation.accuracy:.3f}"
         )
 
+    run.trainer.require_sound()
     progress.phase("checkpoint")
     model_file, metadata_file = f"{name}.pt", f"{name}_metadata.json"
     content = serialise(
@@ -72,8 +73,10 @@ def train(options: TrainOptions, output: Path, name: str, progress: Progress, sa
         "bytes": len(content),
         "parameters": parameter_count(run.trainer.model),
     }
+    # All that can go wrong in making the metadata has to happen while the model of an earlier run is still there.
+    metadata = json_bytes(_metadata(run, options, evaluation, model_facts))
     write_atomic(output / model_file, content)
-    write_json(output / metadata_file, _metadata(run, options, evaluation, model_facts))
+    write_atomic(output / metadata_file, metadata)
     say(f"wrote {output / model_file}")
 
     progress.phase("teardown")
@@ -84,6 +87,7 @@ def train(options: TrainOptions, output: Path, name: str, progress: Progress, sa
             "epochs_done": len(epoch_losses),
             "steps_per_epoch": steps_per_epoch,
             "steps_done": run.trainer.steps_done,
+            "steps_skipped": run.trainer.steps_skipped,
             "first_steps": [step_facts(step) for step in first_steps],
             "epoch_losses": epoch_losses,
             "throughput": {
@@ -127,7 +131,8 @@ def _sample_line(run: Prepared) -> str:
 
 
 def _about(run: Prepared, options: TrainOptions) -> dict[str, Any]:
-    """What result and metadata files say alike."""
+    """What result and metadata files say alike; the device is the one that holds the weights."""
+    device = next(run.trainer.model.parameters()).device
     return {
         "schema": 1,
         "app_version": __version__,
@@ -139,8 +144,8 @@ def _about(run: Prepared, options: TrainOptions) -> dict[str, Any]:
         "torch": {"version": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda},
         "numpy": np.__version__,
         "polars": pl.__version__,
-        "device": run.trainer.device.type,
-        "devices": [describe(run.trainer.device)],
+        "device": device.type,
+        "devices": [describe(device)],
         "strategy": options.strategy,
         "world_size": 1,
         "threads": torch.get_num_threads(),

@@ -13,15 +13,15 @@ from vpoc.features.store import write_features
 from vpoc.features.table import NAMES
 from vpoc.files import sha256_file
 from vpoc.progress import Progress
-from vpoc.training import loop
+from vpoc.training import loop, prepare
 from vpoc.training.reference import reference
 from vpoc.training.run import constant_rate_loss, train
 from vpoc.training.samples import Samples
 
 RESULT_KEYS = """
 schema app_version command workload_hash options data python torch numpy polars device devices strategy world_size
-threads dtype sessions samples epochs_requested epochs_done steps_per_epoch steps_done first_steps epoch_losses
-throughput rank_weights_sha256 model metadata_file
+threads dtype sessions samples epochs_requested epochs_done steps_per_epoch steps_done steps_skipped first_steps
+epoch_losses throughput rank_weights_sha256 model metadata_file
 """
 
 
@@ -49,6 +49,7 @@ def test_the_result_says_what_was_done(options, tmp_path):
     assert result["epochs_requested"] == result["epochs_done"] == 2
     assert result["steps_per_epoch"] == math.ceil(result["samples"]["train"] / 8)
     assert result["steps_done"] == 2 * result["steps_per_epoch"]
+    assert result["steps_skipped"] == 0
     assert [step["step"] for step in result["first_steps"]] == list(range(1, 17))
     assert list(result["first_steps"][0]) == ["step", "loss", "gradient_norm"]
     assert [epoch["epoch"] for epoch in result["epoch_losses"]] == [1, 2]
@@ -151,10 +152,110 @@ def test_a_loss_that_is_not_finite_stops_at_once(options, tmp_path, monkeypatch,
     assert not (tmp_path / "run" / "result.json").exists()
 
 
-def test_a_gradient_that_is_not_finite_is_null_in_the_result(options, tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.linalg, "vector_norm", lambda _: torch.tensor(math.inf))
-    result, _, _ = trained(options(), tmp_path)
-    assert result["first_steps"][0]["gradient_norm"] is None
+def refused_and_the_old_model_kept(options, folder, what):
+    """Train over a model that is there; it stays."""
+    old = folder / "out" / "m.pt"
+    old.parent.mkdir(exist_ok=True)
+    old.write_bytes(b"old")
+    with pytest.raises(UserError, match=what) as caught:
+        trained(options, folder)
+    assert caught.value.exit_code == 4
+    assert old.read_bytes() == b"old"
+    assert [path.name for path in old.parent.iterdir()] == ["m.pt"]
+    assert not (folder / "run" / "result.json").exists()
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_without_a_scaler_a_gradient_that_is_not_finite_stops_at_once(options, tmp_path, monkeypatch, mixed):
+    poison(monkeypatch, [5])
+    refused_and_the_old_model_kept(
+        options(use_mixed_precision=mixed), tmp_path, "step 5: the norm of the gradient is inf; training stopped"
+    )
+
+
+def poison(monkeypatch, steps, *, scaler=False):
+    """Make the gradient of these steps infinite, with a scaler that is on where it is asked for."""
+    fresh = prepare.fresh_mlp
+
+    def poisoned(inputs, hidden_layers, seed):
+        calls = []
+
+        def spoil(gradient):
+            calls.append(1)
+            return gradient * math.inf if len(calls) in steps else gradient
+
+        model = fresh(inputs, hidden_layers, seed)
+        model[-1].bias.register_hook(spoil)
+        return model
+
+    monkeypatch.setattr(prepare, "fresh_mlp", poisoned)
+    if scaler:
+        monkeypatch.setattr(
+            torch.amp, "GradScaler", lambda **chosen: grad_scaler("cpu", **{**chosen, "enabled": True}), raising=False
+        )
+
+
+grad_scaler = getattr(torch.amp, "GradScaler", None)
+needs_cpu_scaler = pytest.mark.skipif(grad_scaler is None, reason="torch before 2.3 has no scaler for a CPU")
+
+
+@needs_cpu_scaler
+def test_a_scaler_skips_what_is_not_finite_and_the_result_counts_it(options, tmp_path, monkeypatch):
+    honest, _, _ = trained(options(epochs=3), tmp_path / "honest")
+    last = honest["steps_done"]
+    poison(monkeypatch, {2, *range(4, 14)}, scaler=True)
+    result, _, _ = trained(options(epochs=3), tmp_path / "poisoned")
+    assert (result["steps_done"], result["steps_skipped"]) == (last, 11)
+    assert result["first_steps"][1]["gradient_norm"] is None
+    assert result["first_steps"][0] == honest["first_steps"][0]
+
+
+@needs_cpu_scaler
+def test_too_many_skips_in_a_row_stop_the_training(options, tmp_path, monkeypatch):
+    poison(monkeypatch, range(4, 15), scaler=True)
+    refused_and_the_old_model_kept(
+        options(epochs=3), tmp_path, "step 14: the gradient was not finite 11 times in a row"
+    )
+
+
+@needs_cpu_scaler
+def test_a_last_step_that_was_skipped_is_no_end(options, tmp_path, monkeypatch):
+    last = trained(options(), tmp_path / "honest")[0]["steps_done"]
+    poison(monkeypatch, [last], scaler=True)
+    refused_and_the_old_model_kept(options(), tmp_path, f"step {last}: the gradient is not finite, and it was the last")
+
+
+def test_a_validation_loss_that_is_not_finite_writes_nothing(options, tmp_path, monkeypatch):
+    honest = loop.Trainer._loss
+    monkeypatch.setattr(
+        loop.Trainer,
+        "_loss",
+        lambda self, logits, labels: honest(self, logits, labels) * (1 if self.model.training else math.nan),
+    )
+    refused_and_the_old_model_kept(options(), tmp_path, "the validation loss is nan; training stopped and no model")
+
+
+def test_weights_that_are_not_finite_write_nothing(options, tmp_path, monkeypatch):
+    honest = loop.Trainer.evaluate
+
+    def spoil(self, samples, progress):
+        found = honest(self, samples, progress)
+        with torch.no_grad():
+            # The ReLU makes a 0 of it, so that no loss shows it.
+            self.model[0].bias[0] = -math.inf
+        return found
+
+    monkeypatch.setattr(loop.Trainer, "evaluate", spoil)
+    refused_and_the_old_model_kept(options(epochs=1), tmp_path, "there are weights that are not finite")
+
+
+def test_metadata_that_cannot_be_made_leave_the_old_model(options, tmp_path, monkeypatch):
+    monkeypatch.setattr("vpoc.training.run.constant_rate_loss", lambda *_: math.nan)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "m.pt").write_bytes(b"old")
+    with pytest.raises(ValueError, match="Out of range"):
+        trained(options(), tmp_path)
+    assert (tmp_path / "out" / "m.pt").read_bytes() == b"old"
 
 
 def test_no_gpu_is_one_line_and_no_fallback(options, tmp_path, monkeypatch):
