@@ -45,6 +45,7 @@ def merge(bars: Path, vix: Path, output: Path, zone: str | None) -> None:
     write_atomic(output, merged.csv)
     click.echo(
         f"{output}: {merged.rows} rows; stamps read as {merged.zone}; {merged.duplicates} duplicates dropped; "
+        f"{merged.off_grid} rows with a price off the grid; "
         f"{merged.without_vix} rows without VIX, {merged.stale_vix} with a VIX older than 5 days"
     )
 

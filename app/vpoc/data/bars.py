@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vpoc.data.columns import PRICES, REQUIRED, STAMP_FORMAT, TICK
-from vpoc.data.table import Table, numbers, one_symbol, read_table, require_columns, volumes
+from vpoc.data.table import Table, numbers, one_symbol, read_table, require_columns, require_years, volumes
 from vpoc.errors import UserError
 
 Ints = npt.NDArray[np.int64]
@@ -74,18 +74,18 @@ def load_bars(path: Path) -> Bars:
 
 def parse_bars(table: Table) -> Bars:
     """The columns of a merged CSV as arrays; UserError when a value cannot be read as what it should be."""
+    if not table.newline_at_end:
+        raise UserError(
+            f"{table.line(table.frame.height - 1)}: the file does not end with a newline, so that its last line may be "
+            "cut short; copy or make it again, or end the line if it is whole"
+        )
     require_columns(table, REQUIRED)
     ts = _stamps(table)
     ticks: dict[str, Ints] = {}
     off_grid = np.zeros(len(ts), dtype=np.bool_)
     for name in PRICES:
-        scaled = numbers(table, name) / TICK
-        if (np.abs(scaled) > MAX_TICKS).any():
-            row = int(np.flatnonzero(np.abs(scaled) > MAX_TICKS)[0])
-            raise UserError(f"{table.line(row)}: {name} is beyond any price; correct or remove the row")
-        rounded = np.rint(scaled)
-        off_grid |= np.abs(scaled - rounded) > 1e-6
-        ticks[name] = rounded.astype(np.int64)
+        ticks[name], off = to_ticks(table, name, numbers(table, name))
+        off_grid |= off
     return Bars(
         path=table.path,
         sha256=table.sha256,
@@ -97,6 +97,28 @@ def parse_bars(table: Table) -> Bars:
         symbol=one_symbol(table),
         bar_seconds=bar_seconds(ts),
         rows_in_file=len(ts),
+    )
+
+
+def to_ticks(table: Table, name: str, prices: Floats) -> tuple[Ints, Flags]:
+    """`prices` [rows], of column `name`, in ticks, and which are no multiple of it; UserError on absurd ones."""
+    scaled = prices / TICK
+    if (np.abs(scaled) > MAX_TICKS).any():
+        row = int(np.flatnonzero(np.abs(scaled) > MAX_TICKS)[0])
+        raise UserError(f"{table.line(row)}: {name} is beyond any price; correct or remove the row")
+    rounded = np.rint(scaled)
+    return rounded.astype(np.int64), np.abs(scaled - rounded) > 1e-6
+
+
+def grid_problem(off_grid: Flags) -> "Problem | None":
+    """More than 0.1 % of the bars have a price off the grid."""
+    if off_grid.mean() <= MAX_OFF_GRID_SHARE:
+        return None
+    return Problem(
+        f"a price is not a multiple of {TICK}",
+        int(off_grid.sum()),
+        int(np.flatnonzero(off_grid)[0]),
+        "use unadjusted prices of one ES contract (no calendar spreads, no ratio adjustment)",
     )
 
 
@@ -138,7 +160,6 @@ def problems(bars: Bars) -> list[Problem]:
     """Every rule that `bars` break so that training must not use them."""
     backwards = np.zeros(len(bars), dtype=np.bool_)
     backwards[1:] = np.diff(bars.ts) < 0
-    off_grid = bars.off_grid if bars.off_grid.mean() > MAX_OFF_GRID_SHARE else np.zeros_like(bars.off_grid)
     rules = [
         ("a price is not above zero", bars.low <= 0, "correct or remove the row"),
         ("the stamp is before that of the line above", backwards, "sort the file by ts"),
@@ -148,17 +169,15 @@ def problems(bars: Bars) -> list[Problem]:
             ohlc_violations(bars),
             "correct or remove the row, and check that the columns are not swapped",
         ),
-        (
-            f"a price is not a multiple of {TICK}",
-            off_grid,
-            "use unadjusted prices of one ES contract (no calendar spreads, no ratio adjustment)",
-        ),
+        ("vix is not above zero", bars.vix <= 0, "correct the row, or leave the cell empty"),
     ]
-    return [
+    found = [
         Problem(name, int(broken.sum()), int(np.flatnonzero(broken)[0]), advice)
         for name, broken, advice in rules
         if broken.any()
     ]
+    off_grid = grid_problem(bars.off_grid)
+    return found if off_grid is None else [*found, off_grid]
 
 
 def _stamps(table: Table) -> Ints:
@@ -169,5 +188,6 @@ def _stamps(table: Table) -> Ints:
         raise UserError(
             f"{table.line(row)}: ts is {shown!r}, not like 2018-01-02T14:30:00Z; `vpoc merge` writes this format"
         )
+    require_years(table, "ts", parsed)
     seconds: Ints = parsed.dt.epoch("s").to_numpy()
     return seconds

@@ -4,16 +4,21 @@ import numpy as np
 import polars as pl
 
 from vpoc.data.bars import Ints
-from vpoc.data.sessions import ZONE
-from vpoc.data.table import Table
+from vpoc.data.sessions import ZONE, new_york
+from vpoc.data.table import Table, require_years
 from vpoc.errors import UserError
 
 STAMP_COLUMNS = ("ts_event", "datetime", "ts", "time")
+OPEN = 18 * 60
+"""Minute of the New York day at which a session begins."""
 ZONES = ("America/New_York", "America/Chicago", "UTC")
 """Where stamps without an offset may come from."""
 KNOWN = ("%Y-%m-%dT%H:%M:%S%.fZ", "%Y-%m-%dT%H:%M:%S%.f%:z")
 NAIVE = ("%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y%m%dT%H:%M:%S", "%m/%d/%YT%H:%M:%S", "%m/%d/%YT%H:%M")
 NEARLY_ALL = 0.9
+MAX_BAD_DAYS_IN_A_ROW = 2
+"""A holiday and the half day before it; more means that the zone is wrong for a part of the year."""
+FEWEST_OPENS = 3
 
 
 def stamp_column(table: Table) -> str:
@@ -38,10 +43,12 @@ def utc_stamps(table: Table, zone: str | None) -> tuple[Ints, str]:
     for style in KNOWN:
         if _first_parses(text, style):
             parsed = _parse(table, column, text, style)
+            require_years(table, column, parsed)
             return _seconds(parsed.dt.replace_time_zone(None) if style.endswith("Z") else _as_utc(parsed)), "UTC"
     for style in NAIVE:
         if _first_parses(text, style):
             naive = _parse(table, column, text, style)
+            require_years(table, column, naive)
             return _from_zone(table, naive, zone)
     raise UserError(
         f"{table.line(0)}: {column} is {table.frame[column][0]!r}, a form of date and time that is not known; "
@@ -66,7 +73,10 @@ def _from_zone(table: Table, naive: pl.Series, zone: str | None) -> tuple[Ints, 
 
 
 def has_break(utc: pl.Series) -> bool:
-    """Whether stamps (UTC, no zone) leave out 17:15-18:00 New York on nearly all days, and trade around it."""
+    """Whether stamps (UTC, no zone) leave out 17:15-18:00 New York on nearly all days, and trade around it.
+
+    The days on which they do not must not stand in a row of more than two.
+    """
     local = utc.drop_nulls().dt.replace_time_zone("UTC").dt.convert_time_zone(ZONE).dt.replace_time_zone(None)
     minute = local.dt.hour().cast(pl.Int32) * 60 + local.dt.minute()
     days = (
@@ -80,9 +90,30 @@ def has_break(utc: pl.Series) -> bool:
             after=pl.col("minute").is_between(1080, 1139).any(),
         )
         .filter("noon")
+        .sort("day")
     )
     good = days.select(pl.col("before") & ~pl.col("inside") & pl.col("after")).to_series()
-    return len(good) > 0 and bool(np.mean(good.to_numpy()) >= NEARLY_ALL)
+    if len(good) == 0 or np.mean(good.to_numpy()) < NEARLY_ALL:
+        return False
+    runs = good.rle().struct.unnest()
+    return not (~runs["value"] & (runs["len"] > MAX_BAD_DAYS_IN_A_ROW)).any()
+
+
+def require_starts(table: Table, ts: Ints, seconds: int) -> None:
+    """UserError when `ts` [rows], UTC, are the ends of bars of `seconds`: after the break the first is never 18:00."""
+    date, minute = new_york(ts)
+    since_open = (minute - OPEN) * 60 + ts % 60
+    opens = (since_open >= 0) & (since_open < 3600)
+    if not opens.any():
+        return
+    per_day = pl.DataFrame({"date": date[opens], "first": since_open[opens]}).group_by("date").min()
+    firsts = per_day["first"].to_numpy()
+    if len(firsts) >= FEWEST_OPENS and firsts.min() > 0 and np.mean(firsts == seconds) >= NEARLY_ALL:
+        raise UserError(
+            f"{table.path}: the first bars after the daily break are stamped 18:00 plus {seconds} seconds New York and "
+            "never 18:00, so the stamps look like the END of the bars; give bars stamped with their start, or subtract "
+            f"{seconds} seconds from every stamp"
+        )
 
 
 def _first_parses(text: pl.Series, style: str) -> bool:

@@ -4,12 +4,12 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from vpoc.data.columns import YEARS
 from vpoc.errors import UserError
 from vpoc.files import read_bytes, sha256
 
@@ -20,11 +20,15 @@ MAX_VOLUME = 10**12
 
 @dataclass(frozen=True)
 class Table:
-    """A file with a header: `frame` has one text column per header name (lower case), in file order."""
+    """A file with a header: `frame` has one text column per header name (lower case), in file order.
+
+    `newline_at_end`: the last line is ended, which a file cut short seldom has.
+    """
 
     path: Path
     sha256: str
     frame: pl.DataFrame
+    newline_at_end: bool
 
     def line(self, row: int) -> str:
         """Where row `row` (from 0) stands, for an error message."""
@@ -32,7 +36,7 @@ class Table:
 
 
 def read_table(path: Path) -> Table:
-    """Read `path`; UserError when it is unreadable, empty, not text, or has no rows."""
+    """Read `path`, without blank lines at its end; UserError when it is unreadable, empty, not text, or has no rows."""
     content = read_bytes(path)
     if b"\0" in content:
         raise UserError(f"{path}: this is not a text file; give a CSV file")
@@ -41,18 +45,30 @@ def read_table(path: Path) -> Table:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8 CSV") from error
+    _require_different_names(path, content)
     try:
-        frame = pl.read_csv(io.BytesIO(content), infer_schema=False)
+        frame = pl.read_csv(io.BytesIO(_without_blank_end(content)), infer_schema=False)
     except pl.exceptions.PolarsError as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{path}: not a well-formed CSV file ({reason}); export it again") from error
     if frame.height == 0:
         raise UserError(f"{path}: there is a header but no rows; give a file with bars")
-    names = [name.strip().lower() for name in frame.columns]
+    frame.columns = [name.strip().lower() for name in frame.columns]
+    return Table(path, sha256(content), frame, newline_at_end=content.endswith((b"\n", b"\r")))
+
+
+def _require_different_names(path: Path, content: bytes) -> None:
+    """UserError when two columns have one name; polars would give the second another."""
+    header = content.lstrip(b"\r\n").partition(b"\n")[0].decode("utf-8-sig")
+    names = [name.strip(' "\r').lower() for name in header.split(",")]
     if len(set(names)) < len(names):
         raise UserError(f"{path}: a column name appears twice in the header ({', '.join(names)}); remove one")
-    frame.columns = names
-    return Table(path, sha256(content), frame)
+
+
+def _without_blank_end(content: bytes) -> bytes:
+    """`content` without blank lines at its end; the same object when there are none, since files are large."""
+    tail = content[-2:].replace(b"\r", b"\n")
+    return content.rstrip() + b"\n" if tail.isspace() else content
 
 
 def require_columns(table: Table, needed: Sequence[str]) -> None:
@@ -62,6 +78,18 @@ def require_columns(table: Table, needed: Sequence[str]) -> None:
         there = ", ".join(table.frame.columns)
         raise UserError(
             f"{table.path}: missing column(s) {', '.join(missing)}; there are: {there}; needed: {', '.join(needed)}"
+        )
+
+
+def require_years(table: Table, column: str, stamps: pl.Series) -> None:
+    """UserError, with the line, when one of `stamps` [rows], dates or times made of `column`, is not in 1980..2100."""
+    first, last = YEARS
+    wrong = ~stamps.dt.year().is_between(first, last)
+    if wrong.any():
+        row = int(wrong.arg_max() or 0)
+        shown = table.frame[column][row]
+        raise UserError(
+            f"{table.line(row)}: {column} is {shown!r}, not in the years {first} to {last}; correct the row"
         )
 
 
@@ -100,12 +128,18 @@ def volumes(table: Table) -> npt.NDArray[np.int64]:
 
 
 def one_symbol(table: Table) -> str | None:
-    """The symbol of all rows, None without such a column; UserError when there are several."""
+    """The symbol of all rows, None when the column is missing or empty; UserError when there are several."""
     if "symbol" not in table.frame.columns:
         return None
-    symbols: list[Any] = table.frame["symbol"].unique(maintain_order=True).to_list()
+    column = table.frame["symbol"].str.strip_chars().fill_null("")
+    symbols = column.unique(maintain_order=True).to_list()
+    if len(symbols) > 1 and "" in symbols:
+        row = int((column == "").arg_max() or 0)
+        raise UserError(
+            f"{table.line(row)}: the symbol is empty, but not in every row; fill it in or remove the column"
+        )
     if len(symbols) > 1:
-        row = int((table.frame["symbol"] != symbols[0]).fill_null(value=True).arg_max() or 0)
-        shown = ", ".join(str(symbol) for symbol in symbols[:4])
+        row = int((column != symbols[0]).arg_max() or 0)
+        shown = ", ".join(symbols[:4])
         raise UserError(f"{table.line(row)}: several symbols in one file ({shown}); keep the rows of one contract")
-    return None if symbols[0] is None else str(symbols[0])
+    return symbols[0] or None

@@ -35,6 +35,19 @@ CASES = {
         HEADER.replace("vix", "vix,symbol") + GOOD[:-1] + ",ESH4\n" + LATER[:-1] + ",ESM4\n",
         "line 3: several symbols in one file (ESH4, ESM4)",
     ),
+    "really doubled column": (HEADER[:-1] + ",low\n" + GOOD[:-1] + ",1\n", "appears twice"),
+    "year 1970": (
+        HEADER + GOOD + LATER.replace("2024", "1970"),
+        "line 3: ts is '1970-01-02T14:31:00Z', not in the years",
+    ),
+    "year 2101": (HEADER + GOOD.replace("2024", "2101"), "line 2: ts is '2101-01-02T14:30:00Z', not in the years 1980"),
+    "no vix at all": (HEADER + GOOD + LATER.replace("15.00", "0"), "line 3: vix is not above zero (1 rows)"),
+    "cut in a cell": (HEADER + GOOD + LATER[:-3], "line 3: the file does not end with a newline"),
+    "cut at the end of a line": (HEADER + GOOD[:-1], "line 2: the file does not end with a newline"),
+    "a symbol that comes late": (
+        HEADER.replace("vix", "vix,symbol") + GOOD[:-1] + ",\n" + LATER[:-1] + ",ESH4\n",
+        "line 2: the symbol is empty, but not in every row",
+    ),
     "ragged": (HEADER + GOOD[:-1] + ",1,2,3\n", "not a well-formed CSV"),
 }
 
@@ -76,6 +89,21 @@ def test_few_off_grid_prices_are_rounded_and_counted(tmp_path):
     bars = load_bars(path)
     assert bars.off_grid.sum() == 1
     assert bars.close[500] == 16001
+
+
+@pytest.mark.parametrize("end", ["\n", "\n\n\n", "\r\n\r\n", "  \n"])
+def test_blank_lines_at_the_end_are_no_rows(tmp_path, end):
+    path = tmp_path / "m.csv"
+    path.write_bytes((HEADER + GOOD + LATER + end).encode())
+    assert len(load_bars(path)) == 2
+
+
+@pytest.mark.parametrize("symbols", [("ESH4", " ESH4 "), ("", " ")])
+def test_symbols_are_stripped(tmp_path, symbols):
+    path = tmp_path / "m.csv"
+    lines = (f"{line[:-1]},{symbol}\n" for line, symbol in zip((GOOD, LATER), symbols, strict=True))
+    path.write_text(HEADER.replace("vix", "vix,symbol") + "".join(lines))
+    assert load_bars(path).symbol == (symbols[0] or None)
 
 
 def test_exact_duplicates_are_dropped(tmp_path):

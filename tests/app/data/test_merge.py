@@ -17,9 +17,9 @@ def bars_csv(*stamps, header="time,open,high,low,close,volume", row="100,101,99,
     return header + "\n" + "".join(f"{stamp},{row}\n" for stamp in stamps)
 
 
-def day_csv(zone, offset="", minutes=30):
-    """Two weeks of 23-hour days, 18:00-17:00 New York, written in the clock of `zone`."""
-    utc = pl.datetime_range(pl.datetime(2024, 1, 8), pl.datetime(2024, 1, 19), f"{minutes}m", eager=True)
+def day_csv(zone, offset="", minutes=30, last=(2024, 1, 19)):
+    """Two weeks or more of 23-hour days, 18:00-17:00 New York, written in the clock of `zone`."""
+    utc = pl.datetime_range(pl.datetime(2024, 1, 8), pl.datetime(*last), f"{minutes}m", eager=True)
     new_york = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("America/New_York")
     open_ = utc.filter((new_york.dt.hour() != 17) & (new_york.dt.weekday() <= 5))
     local = open_.dt.replace_time_zone("UTC").dt.convert_time_zone(zone).dt.to_string("%Y-%m-%d %H:%M:%S")
@@ -88,6 +88,73 @@ def test_regular_hours_alone_do_not_tell_the_zone(files):
     stamps = [f"2024-01-{d:02} {h:02}:30:00" for d in (8, 9, 10, 11) for h in range(9, 16)]
     with pytest.raises(UserError, match="say it with --zone"):
         merge(*files(bars_csv(*stamps)))
+
+
+def test_a_zone_that_is_wrong_for_a_few_weeks_is_refused(files):
+    """A clock that is set a week late is right on more than nine days of ten."""
+    utc, content = day_csv("America/New_York", last=(2024, 6, 28))
+    header, *lines = content.splitlines(keepends=True)
+    late = utc.is_between(pl.datetime(2024, 3, 10), pl.datetime(2024, 3, 15)).to_list()
+    hour_less = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("Etc/GMT+5").dt.to_string("%Y-%m-%d %H:%M:%S")
+    moved = [hour_less[row] + lines[row][19:] if is_late else lines[row] for row, is_late in enumerate(late)]
+    assert merge(*files(content)).zone == "America/New_York"
+    with pytest.raises(UserError, match="say it with --zone"):
+        merge(*files(header + "".join(moved)))
+
+
+def test_two_odd_days_in_a_row_do_not_hide_the_zone(files):
+    """A holiday and the half day before it."""
+    utc, content = day_csv("America/New_York", last=(2024, 3, 8))
+    header, *lines = content.splitlines(keepends=True)
+    hour = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("America/New_York").dt.to_string("%d %H").to_list()
+    odd = {f"{day} {hour}" for day in (23, 24) for hour in (13, 14, 15, 16)}
+    kept = [line for line, stamp in zip(lines, hour, strict=True) if stamp not in odd]
+    assert merge(*files(header + "".join(kept))).zone == "America/New_York"
+
+
+@pytest.mark.parametrize("minutes", [5, 30])
+def test_stamps_of_the_end_of_bars_are_refused(files, minutes):
+    utc, content = day_csv("UTC", "Z", minutes)
+    merge(*files(content))
+    ends = utc.dt.offset_by(f"{minutes}m")
+    with pytest.raises(UserError, match=rf"look like the END of the bars.* subtract {60 * minutes} seconds") as caught:
+        merge(*files(bars_csv(*ends.dt.to_string("%Y-%m-%dT%H:%M:%SZ"))))
+    assert "\n" not in str(caught.value)
+
+
+def test_prices_off_the_grid_are_not_hidden_by_rounding(files):
+    stamps = [f"2024-01-03T{hour:02}:{minute:02}:00Z" for hour in range(20) for minute in range(60)]
+    content = bars_csv(*stamps)
+    assert merge(*files(content)).off_grid == 0
+    one = content.replace("T15:00:00Z,100,", "T15:00:00Z,100.001,")
+    assert merge(*files(one)).off_grid == 1
+    with pytest.raises(UserError, match=r"line 902: a price is not a multiple of 0.25 \(2 rows\)"):
+        merge(*files(one.replace("T15:01:00Z,100,101,99,", "T15:01:00Z,100,101,98.999,")))
+
+
+def test_a_day_with_one_vix_twice_is_kept_once(files):
+    doubled = VIX + VIX.splitlines(keepends=True)[1]
+    assert rows(merge(*files(bars_csv("2024-01-04T15:00:00Z"), doubled)))["vix"].to_list() == ["14.04"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("2024-01-02,1,1,1,13.21", "line 4: another row has the same date but another close"),
+        ("2024-01-04,1,1,1,0", "line 4: close is 0, not above zero"),
+        ("2024-01-04,1,1,1,-3", "line 4: close is -3, not above zero"),
+        ("0024-01-04,1,1,1,13", "line 4: date is '0024-01-04', not in the years 1980 to 2100"),
+    ],
+)
+def test_vix_values_that_cannot_be_right(files, line, expected):
+    with pytest.raises(UserError, match=expected):
+        merge(*files(bars_csv("2024-01-04T15:00:00Z"), VIX + line + "\n"))
+
+
+@pytest.mark.parametrize("stamp", ["1970-01-04T15:00:00Z", "2124-01-04T10:00:00-05:00", "2124-01-04 15:00:00"])
+def test_bars_of_other_centuries_are_refused(files, stamp):
+    with pytest.raises(UserError, match=r"line 2: time is .* not in the years 1980 to 2100"):
+        merge(*files(bars_csv(stamp)), zone="UTC")
 
 
 def test_a_lone_morning_has_no_break():
