@@ -14,11 +14,11 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 matrix-test: setup ## run the matrix on this host; records and report in results/ (DATA=merged.csv, SELECTION=, ARGS=)
-	$(MATRIX) run --selection $(SELECTION) $(if $(DATA),--data $(DATA)) $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
+	$(MATRIX) run --selection $(SELECTION) $(if $(DATA),--data "$(DATA)") $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
 
 train: setup ## train: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-plain, WARM_UP=, ARGS='--epochs 5')
 	@test -n "$(DATA)" || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
-	$(MATRIX) exec $(CELL) vpoc train --data $(DATA) --output $(OUTPUT) $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
+	$(MATRIX) exec $(CELL) vpoc train --data "$(DATA)" --output "$(OUTPUT)" $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
 
 test: check test-harness test-app ## run every check and test
 

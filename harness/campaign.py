@@ -1,24 +1,29 @@
 """Many runs planned together: their order, and going on where an interrupted campaign stopped."""
 
+import fcntl
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from harness import environments
 from harness.contracts import HostFacts, InputFile, Progress, Record
-from harness.environments import Environment, app_hash, ensure_environment, host_environment
+from harness.environments import Environment
 from harness.errors import UserError
 from harness.executors import Executor
 from harness.index import Index
-from harness.matrix import Cell, Stack, Workload
+from harness.interrupts import shielded
+from harness.matrix import Stack, Workload
+from harness.paths import LOCKS
 from harness.plan import Plan, PlannedRun
 from harness.records import Results, new_run_id
 from harness.run import Run
 from harness.run_cell import run_cell
-from harness.storage import json_hash, write_json
-from harness.workloads import options_of, read_data, synthetic_file
+from harness.storage import file_hash, json_hash, write_json
+from harness.workloads import check_data, options_of, read_data, synthetic_file
 
 
 class Display(Protocol):
@@ -37,7 +42,7 @@ class Display(Protocol):
         """A run has its record."""
 
     def problem(self, text: str) -> None:
-        """Something kept cells from being run."""
+        """Something kept cells from being run, or the index from being kept."""
 
 
 @dataclass
@@ -51,7 +56,7 @@ class Bench:
     interpreter: Path | None = None
     data: Path | None = None
     _environments: dict[str, Environment] = field(default_factory=dict)
-    _data: dict[str, InputFile] = field(default_factory=dict)
+    _data: dict[Workload, InputFile] = field(default_factory=dict)
 
     def environment(self, stack: Stack) -> Environment:
         """The environment of a stack, made where needed.
@@ -63,19 +68,47 @@ class Bench:
             if stack.accelerator == "any":
                 if self.interpreter is None:
                     raise UserError(f"stack {stack.name} needs --python INTERPRETER")
-                self._environments[stack.name] = host_environment(self.interpreter)
+                self._environments[stack.name] = environments.host_environment(self.interpreter)
             else:
-                self._environments[stack.name] = ensure_environment(stack)
+                self._environments[stack.name] = environments.ensure_environment(stack)
         return self._environments[stack.name]
 
-    def run(self, run_id: str, cell: Cell, workload: Workload, campaign: str | None = None) -> Run:
+    def data_of(self, workload: Workload, environment: Environment) -> InputFile:
+        """The data of a workload: the user's, looked at once, or made-up bars.
+
+        Raises:
+            UserError: when the user's data cannot be trained on.
+        """
+        if workload not in self._data:
+            if self.data:
+                check_data(self.data, workload, environment)
+            self._data[workload] = read_data(self.data or synthetic_file(workload, environment))
+        return self._data[workload]
+
+    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Run:
         """A run of a cell on this bench."""
+        cell = planned.cell
         environment = self.environment(cell.stack)
-        if workload.name not in self._data:
-            self._data[workload.name] = read_data(self.data or synthetic_file(workload, environment))
+        data = self.data_of(workload, environment)
         gpus = (cell.preset.devices or self.gpus[:1]) if environment.device == "cuda" else ()
-        data = self._data[workload.name]
-        return Run(run_id, cell, workload, data, environment, self.host, gpus, campaign)
+        return Run(run_id, cell, workload, data, environment, self.host, gpus, campaign, planned.repeat)
+
+    def make(self, run: Run, display: Display) -> Record:
+        """Make a run, enter its record in the index, and show it.
+
+        Raises:
+            KeyboardInterrupt: after that.
+        """
+        with shielded():
+            try:
+                return run_cell(run, self.results, self.executor, display.progress)
+            finally:
+                if record := self.results.record(run.run_id):
+                    try:
+                        Index(self.results).add(record)
+                    except UserError as error:
+                        display.problem(str(error))
+                    display.finished(record)
 
 
 @dataclass(frozen=True)
@@ -85,7 +118,7 @@ class Campaign:
     id: str
     results: Results
 
-    def run_ids(self, planned: PlannedRun) -> Iterator[str]:
+    def attempts(self, planned: PlannedRun) -> Iterator[str]:
         """The ids of the attempts at a planned run: one, unless attempts were interrupted."""
         base = f"{self.id}-{planned.cell.id}-{planned.repeat}"
         yield base
@@ -94,9 +127,9 @@ class Campaign:
             yield f"{base}-again{attempt}"
             attempt += 1
 
-    def next_run_id(self, planned: PlannedRun) -> str | None:
+    def next_attempt(self, planned: PlannedRun) -> str | None:
         """The id for the next attempt; None when the run is done."""
-        for run_id in self.run_ids(planned):
+        for run_id in self.attempts(planned):
             if not self.results.run_folder(run_id).exists():
                 return run_id
             record = self.results.record(run_id)
@@ -104,61 +137,85 @@ class Campaign:
                 return None
         raise AssertionError("the attempts never end")
 
+    def done(self, plan: Plan) -> int:
+        """How many runs of the plan are done."""
+        return sum(self.next_attempt(planned) is None for planned in plan.runs)
 
-def begin_or_continue(plan: Plan, bench: Bench) -> tuple[Campaign, bool]:
-    """The newest unfinished campaign of this very plan, or a new one; True when it is continued."""
+
+@contextmanager
+def begin_or_continue(plan: Plan, bench: Bench) -> Iterator[tuple[Campaign, bool]]:
+    """The newest unfinished campaign of this very plan that no other process is at, or a new one.
+
+    Yields it with True when it is continued. While it is open nobody else continues it.
+    """
     folder = bench.results.folder / "campaigns"
     key = _key(plan, bench)
     for file in sorted(folder.glob("*.json"), reverse=True):
-        if json.loads(file.read_text(encoding="utf-8")).get("key") == key:
-            campaign = Campaign(file.stem, bench.results)
-            if any(campaign.next_run_id(planned) for planned in plan.runs):
-                return campaign, True
-            break
+        campaign = Campaign(file.stem, bench.results)
+        with file.open("rb") as stream:
+            if _says(stream.read(), key) and _lock(stream.fileno()) and campaign.done(plan) < len(plan.runs):
+                yield campaign, True
+                return
     campaign = Campaign(new_run_id("c"), bench.results)
     runs = [{"cell": planned.cell.id, "repeat": planned.repeat} for planned in plan.runs]
-    write_json(folder / f"{campaign.id}.json", {"schema": 1, "key": key, "started": time.time(), "runs": runs})
-    return campaign, False
+    file = folder / f"{campaign.id}.json"
+    write_json(file, {"schema": 1, "key": key, "started": time.time(), "runs": runs})
+    with file.open("rb") as stream:
+        _lock(stream.fileno())
+        yield campaign, False
 
 
-def carry_out(plan: Plan, bench: Bench, campaign: Campaign, display: Display) -> list[Record]:
+def carry_out(plan: Plan, bench: Bench, campaign: Campaign, display: Display) -> None:
     """Make the runs that are still to be made, one after the other.
 
     Raises:
+        UserError: when the data cannot be trained on, or the results folder cannot be written.
         KeyboardInterrupt: after the current run was recorded as interrupted.
     """
-    index = Index(bench.results)
-    records = []
     broken: set[str] = set()
-    prepared: set[str] = set()
     for position, planned in enumerate(plan.runs, start=1):
-        run_id = campaign.next_run_id(planned)
+        run_id = campaign.next_attempt(planned)
         stack = planned.cell.stack
         if run_id is None or stack.name in broken:
             continue
         try:
-            if stack.name not in prepared:
-                display.preparing(stack)
-            run = bench.run(run_id, planned.cell, plan.workload, campaign.id)
-            prepared.add(stack.name)
+            display.preparing(stack)
+            environment = bench.environment(stack)
         except UserError as error:
             broken.add(stack.name)
             display.problem(f"stack {stack.name} is left out: {error}")
             continue
+        bench.data_of(plan.workload, environment)
         display.started(planned, position, len(plan.runs))
-        try:
-            record = run_cell(run, bench.results, bench.executor, display.progress)
-        finally:
-            # Also after Ctrl-C: the run was recorded as interrupted before it was raised.
-            if ended := bench.results.record(run_id):
-                index.add(ended)
-                display.finished(ended)
-        records.append(record)
-    return records
+        bench.make(bench.run(planned, run_id, plan.workload, campaign.id), display)
 
 
 def _key(plan: Plan, bench: Bench) -> str:
     """What makes two campaigns the same: continuing one must not mix evidence."""
+    cells = [
+        [planned.cell.stack.model_dump(), planned.cell.preset.model_dump(), planned.repeat] for planned in plan.runs
+    ]
+    stacks = {planned.cell.stack.name: planned.cell.stack for planned in plan.runs}
+    # The lock of a stack may be resolved by the campaign itself: only what is committed is known before.
+    files = [LOCKS / f"{name}{ending}" for name in sorted(stacks) for ending in (".in", ".txt")]
+    pinned = [file_hash(file) if file.is_file() else None for file in files]
     data = read_data(bench.data).sha256 if bench.data else plan.workload.synthetic.model_dump()
-    runs = [[planned.cell.id, planned.repeat] for planned in plan.runs]
-    return json_hash([runs, options_of(plan.workload), data, app_hash(), bench.host.fingerprint])
+    interpreter = str(bench.interpreter.absolute()) if bench.interpreter else None
+    what = [options_of(plan.workload), plan.workload.time_limit, data]
+    return json_hash([cells, pinned, what, environments.app_hash(), interpreter, bench.host.fingerprint])
+
+
+def _says(content: bytes, key: str) -> bool:
+    """Whether a campaign's file is sound and of this plan."""
+    try:
+        return bool(json.loads(content)["key"] == key)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

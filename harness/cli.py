@@ -89,12 +89,15 @@ def cli(context: click.Context, file: Path, results: Path) -> None:
 
 
 @cli.command()
-@click.option("--selection", default="all", show_default=True)
+@click.option("--selection", help="Only the cells of a selection (default: every cell).")
 @as_json
 @pass_settings
-def show(settings: Settings, selection: str, as_json: bool) -> None:
+def show(settings: Settings, selection: str | None, as_json: bool) -> None:
     """Print the cells the matrix file resolves to, and why some are excluded."""
-    cells = settings.matrix.select(_known(selection, settings.matrix.selections, "selection"))
+    matrix = settings.matrix
+    cells = (
+        matrix.select(_known(selection, matrix.selections, "selection")) if selection else list(matrix.cells.values())
+    )
     if as_json:
         _print_json([commands.describe(cell) for cell in cells])
     else:
@@ -152,20 +155,15 @@ def run(settings: Settings, /, yes: bool, as_json: bool, **options: Any) -> None
     commands.check_feasible(prepared.plan)
     if prepared.plan.download_gb > LARGE_DOWNLOAD_GB and not yes:
         click.confirm(f"Download about {prepared.plan.download_gb:.0f} GB?", abort=True, err=True)
-    interrupted = False
     with interruptible(), CampaignDisplay(err) as display:
-        try:
-            ended = commands.run_campaign(prepared, display)
-        except KeyboardInterrupt:
-            interrupted = True
-            ended = commands.after_interrupt(prepared)
-    written = commands.write_reports(settings.results, settings.matrix)
+        ended = commands.run_campaign(prepared, display)
+    files = _write_reports(settings)
     if as_json:
         _print_json(commands.describe_campaign(ended))
     else:
         out.print(tables.status_table(ended.statuses))
-        click.echo(f"Records in {settings.results.runs}, report in {written[0]} and {written[1].name}")
-    if interrupted:
+        click.echo(f"Records in {settings.results.runs}, report in {files[0]} and {files[1].name}")
+    if ended.interrupted:
         err.print(f"Interrupted: {ended.done} of {ended.total} runs are done; `matrix run` goes on where it stopped.")
         sys.exit(INTERRUPTED)
     sys.exit(0 if ended.all_completed else 1)
@@ -185,7 +183,7 @@ def run_cell(settings: Settings, /, cell: str, as_json: bool, run_id: str | None
         try:
             record = commands.run_one(settings.results, chosen, workload, run_id, display, **options)
         except KeyboardInterrupt:
-            err.print("Interrupted: the run was ended and recorded as interrupted.")
+            # What became of the run was shown when it was recorded.
             sys.exit(INTERRUPTED)
     if as_json:
         click.echo(record.model_dump_json(indent=2, by_alias=True))
@@ -216,18 +214,28 @@ def status(settings: Settings, cell: str | None, as_json: bool) -> None:
 
 
 @cli.command()
+@as_json
 @pass_settings
-def report(settings: Settings) -> None:
+def report(settings: Settings, as_json: bool) -> None:
     """Write report.html and report.md into the results folder."""
-    for file in commands.write_reports(settings.results, settings.matrix):
-        click.echo(str(file))
+    files = _write_reports(settings)
+    if as_json:
+        _print_json({"files": [str(file) for file in files]})
+    else:
+        _print_lines([str(file) for file in files])
 
 
 @cli.command()
+@as_json
 @pass_settings
-def index(settings: Settings) -> None:
+def index(settings: Settings, as_json: bool) -> None:
     """Make records.db anew from the run folders, which are the truth."""
-    click.echo(f"{commands.rebuild_index(settings.results)} records in {settings.results.folder / 'records.db'}")
+    records, damaged = commands.rebuild_index(settings.results)
+    _warn(damaged)
+    if as_json:
+        _print_json({"records": records, "damaged": damaged})
+    else:
+        click.echo(f"{records} records in {settings.results.folder / 'records.db'}")
 
 
 @cli.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -256,6 +264,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader (such as `head`) has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        # A full disk or a folder without permission, wherever it was met.
+        click.echo(f"matrix: {error.filename or ''}: {error.strerror}; free space or choose another folder", err=True)
+        sys.exit(2)
+
+
+def _write_reports(settings: Settings) -> list[Path]:
+    files, damaged = commands.write_reports(settings.results, settings.matrix)
+    _warn(damaged)
+    return files
+
+
+def _warn(damaged: list[str]) -> None:
+    for text in damaged:
+        click.echo(f"matrix: {text}", err=True)
 
 
 def _prepare(settings: Settings, **options: Any) -> commands.Prepared:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from harness import environments
-from harness.campaign import Bench, Campaign, Display, begin_or_continue, carry_out
-from harness.contracts import Record
+from harness.campaign import Bench, Display, begin_or_continue, carry_out
+from harness.contracts import HostFacts, Record
 from harness.errors import UserError
 from harness.executors.process import ProcessExecutor
 from harness.host.fingerprint import docker_answers, read_host, training_gpus
@@ -22,9 +22,12 @@ from harness.plan import Capabilities, Plan, PlannedRun, make_plan, why_not
 from harness.records import Results, new_run_id
 from harness.recovery import recover
 from harness.report import build_report, to_html, to_markdown
-from harness.run_cell import run_cell
 from harness.status import Status, summarise
-from harness.storage import write_durably
+from harness.storage import file_hash, write_durably
+from harness.workloads import synthetic_place, workload_hash
+
+# What `matrix exec` runs, as arguments of the interpreter.
+PROGRAMS = {"vpoc": ("-m", "vpoc"), "python": ()}
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Ended:
     campaign: str
     done: int
     total: int
+    interrupted: bool
     all_completed: bool
     statuses: list[Status]
 
@@ -62,12 +66,9 @@ def prepare(
     Raises:
         UserError: when the data or the interpreter does not exist.
     """
-    for option, file in (("--data", data), ("--python", interpreter)):
-        if file is not None and not file.is_file():
-            raise UserError(f"{option} {file}: no such file")
-    capabilities = _capabilities(cells, interpreter)
     bench = _bench(results, data, interpreter)
-    plan = make_plan(cells, workload, repeats, capabilities, _past_seconds(results, bench, workload), named=named)
+    capabilities = _capabilities(bench.host, cells, interpreter)
+    plan = make_plan(cells, workload, repeats, capabilities, _past_seconds(bench, workload), named=named)
     return Prepared(plan, capabilities, bench)
 
 
@@ -86,27 +87,33 @@ def check_feasible(plan: Plan) -> None:
 
 
 def run_campaign(prepared: Prepared, display: Display) -> Ended:
-    """Carry out a plan, going on with an unfinished campaign of the same plan.
+    """Carry out a plan, going on with an unfinished campaign of the same plan; says how it stands, also after Ctrl-C.
 
     Raises:
-        KeyboardInterrupt: after the current run was recorded.
+        UserError: when the data cannot be trained on, or the results folder cannot be written.
     """
-    bench = prepared.bench
-    index = Index(bench.results)
-    for record in recover(bench.results, bench.host, bench.executor):
-        index.add(record)
-        display.problem(f"{record.intent.run_id}: its harness was gone; recorded as interrupted")
-    campaign, continued = begin_or_continue(prepared.plan, bench)
-    if continued:
-        display.problem(f"going on with campaign {campaign.id}, which was interrupted")
-    carry_out(prepared.plan, bench, campaign, display)
-    return _ended(prepared, campaign)
-
-
-def after_interrupt(prepared: Prepared) -> Ended:
-    """How the campaign stands that was just interrupted."""
-    campaign, _ = begin_or_continue(prepared.plan, prepared.bench)
-    return _ended(prepared, campaign)
+    bench, plan = prepared.bench, prepared.plan
+    interrupted = False
+    _recover(bench, display)
+    with begin_or_continue(plan, bench) as (campaign, continued):
+        if continued:
+            done = campaign.done(plan)
+            display.problem(f"going on with campaign {campaign.id}, interrupted after {done} of {len(plan.runs)} runs")
+        try:
+            carry_out(plan, bench, campaign, display)
+        except KeyboardInterrupt:
+            interrupted = True
+        rows = [row for row in Index(bench.results).rows() if row.campaign == campaign.id]
+        # Of the attempts at one run only the last counts: the others were interrupted.
+        final = [row for row in rows if row.outcome != "interrupted"]
+        return Ended(
+            campaign=campaign.id,
+            done=campaign.done(plan),
+            total=len(plan.runs),
+            interrupted=interrupted,
+            all_completed=len(final) >= len(plan.runs) and all(row.outcome == "completed" for row in final),
+            statuses=summarise(rows, {}),
+        )
 
 
 def run_one(
@@ -119,30 +126,34 @@ def run_one(
     data: Path | None,
     python: Path | None,
 ) -> Record:
-    """Run a cell once; with the id of a run that has its record, return that record instead.
+    """Run a cell once; with the id of a run that was begun before, return its record instead.
 
     Raises:
-        UserError: when the cell cannot run here.
+        UserError: when the cell cannot run here, or the run of that id is another's.
         KeyboardInterrupt: after the run was recorded as interrupted.
     """
-    if run_id and (record := results.record(run_id)):
-        return record
-    if data is not None and not data.is_file():
-        raise UserError(f"--data {data}: no such file")
-    reason = why_not(cell, _capabilities([cell], python), named=True)
-    if reason:
-        raise UserError(f"cell {cell.id} cannot run here: {reason}")
     bench = _bench(results, data, python)
+    _recover(bench, display)
+    if run_id and (intent := results.intent(run_id)):
+        if intent.cell != cell.id:
+            raise UserError(f"--run-id {run_id}: is a run of {intent.cell}; choose another id")
+        record = results.record(run_id)
+        if record is None:
+            raise UserError(f"--run-id {run_id}: is being run by process {intent.owner_pid}; wait for its record")
+        return record
+    if reason := why_not(cell, _capabilities(bench.host, [cell], python), named=True):
+        raise UserError(f"cell {cell.id} cannot run here: {reason}")
     display.preparing(cell.stack)
-    run = bench.run(run_id or new_run_id(cell.id), cell, workload)
-    display.started(PlannedRun(cell, 1), 1, 1)
-    try:
-        record = run_cell(run, results, bench.executor, display.progress)
-    finally:
-        if ended := results.record(run.run_id):
-            Index(results).add(ended)
-            display.finished(ended)
-    return record
+    planned = PlannedRun(cell, 1)
+    run = bench.run(planned, run_id or new_run_id(cell.id), workload)
+    display.started(planned, 1, 1)
+    return bench.make(run, display)
+
+
+def _recover(bench: Bench, display: Display) -> None:
+    for record in recover(bench.results, bench.host, bench.executor):
+        Index(bench.results).add(record)
+        display.problem(f"{record.intent.run_id}: {record.detail}; recorded as interrupted")
 
 
 def statuses(results: Results, matrix: Matrix) -> list[Status]:
@@ -156,26 +167,28 @@ def runs_of(results: Results, cell: str) -> list[Row]:
     return [row for row in Index(results).rows() if row.cell == cell]
 
 
-def rebuild_index(results: Results) -> int:
-    """Make the index anew; returns the number of records.
+def rebuild_index(results: Results) -> tuple[int, list[str]]:
+    """Make the index anew; returns the number of records, and what could not be read.
 
     Raises:
-        UserError: when there are no run folders.
+        UserError: when there are no run folders, or the index cannot be written.
     """
     if not results.runs.is_dir():
         raise UserError(f"{results.runs}: no such folder; give --results DIR")
-    return Index(results).rebuild()
+    damaged = Index(results).rebuild()
+    return len(Index(results).rows()), damaged
 
 
-def write_reports(results: Results, matrix: Matrix) -> tuple[Path, Path]:
-    """Write report.html and report.md."""
-    records = list(results.records())
+def write_reports(results: Results, matrix: Matrix) -> tuple[list[Path], list[str]]:
+    """Write report.html and report.md; returns them, and what could not be read."""
+    damaged: list[str] = []
+    records = list(results.records(damaged))
     current = _current_hashes(matrix, {record.intent.cell for record in records})
     report = build_report(records, matrix, current, made=time.time())
-    html, markdown = results.folder / "report.html", results.folder / "report.md"
-    write_durably(html, to_html(report).encode())
-    write_durably(markdown, to_markdown(report).encode())
-    return html, markdown
+    files = {"report.html": to_html(report), "report.md": to_markdown(report)}
+    for name, text in files.items():
+        write_durably(results.folder / name, text.encode())
+    return [results.folder / name for name in files], damaged
 
 
 def by_hand(matrix: Matrix, cell_id: str, command: Sequence[str]) -> tuple[str, list[str], dict[str, str]]:
@@ -185,19 +198,20 @@ def by_hand(matrix: Matrix, cell_id: str, command: Sequence[str]) -> tuple[str, 
         UserError: when the cell cannot run here, or the command is not `vpoc` or `python`.
     """
     chosen = [c for c in matrix.select("default") if c.preset.name == "plain"] if cell_id == "best" else []
-    capabilities = _capabilities(chosen or [matrix.cells[cell_id]], None)
-    cell = next((c for c in chosen if why_not(c, capabilities) is None), None) or matrix.cells.get(cell_id)
-    reason = why_not(cell, capabilities, named=True) if cell else "no plain cell of the default selection"
-    if cell is None or reason:
-        raise UserError(f"cell {cell_id} cannot run here: {reason}")
+    chosen = chosen or [matrix.cells[cell_id]]
+    capabilities = _capabilities(read_host(), chosen, None)
+    cell = next((c for c in chosen if why_not(c, capabilities, named=cell_id != "best") is None), None)
+    if cell is None:
+        reason = why_not(chosen[0], capabilities)
+        raise UserError(f"cell {chosen[0].id} cannot run here: {reason}")
+    if command[0] not in PROGRAMS:
+        raise UserError(f"{command[0]}: only {' and '.join(PROGRAMS)} can be run in a cell's environment")
     environment = environments.ensure_environment(cell.stack)
-    programs = {"vpoc": ["-m", "vpoc"], "python": []}
-    if command[0] not in programs:
-        raise UserError(f"{command[0]}: only {' and '.join(programs)} can be run in a cell's environment")
-    python = str(environment.python)
+    phase: Literal["features", "train"] = "features" if command[1:2] == ("features",) else "train"
     gpus = visible_devices(cell.preset.devices or capabilities.gpus[:1]) if environment.device == "cuda" else {}
-    variables = {**os.environ, **environment.variables, **cell.preset.variables_of("train"), **gpus}
-    return python, [python, *programs[command[0]], *command[1:]], {**variables, "VPOC_DEVICE": environment.device}
+    variables = {**os.environ, **environment.variables, **cell.preset.variables_of(phase), **gpus}
+    python = str(environment.python)
+    return python, [python, *PROGRAMS[command[0]], *command[1:]], {**variables, "VPOC_DEVICE": environment.device}
 
 
 def describe(cell: Cell) -> dict[str, Any]:
@@ -234,30 +248,35 @@ def describe_status(status: Status) -> dict[str, Any]:
 
 
 def _bench(results: Results, data: Path | None, interpreter: Path | None) -> Bench:
+    for option, file in (("--data", data), ("--python", interpreter)):
+        if file is not None and not file.is_file():
+            raise UserError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
     host = read_host()
     gpus = tuple(gpu.index for gpu in training_gpus(host))
     return Bench(results, ProcessExecutor(results.runs), host, gpus, interpreter, data)
 
 
-def _capabilities(cells: Sequence[Cell], interpreter: Path | None) -> Capabilities:
-    host = read_host()
+def _capabilities(host: HostFacts, cells: Sequence[Cell], interpreter: Path | None) -> Capabilities:
     versions = {cell.stack.python for cell in cells if cell.stack.accelerator != "any"}
-    stacks = {cell.stack.name: cell.stack for cell in cells}
-    ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     return Capabilities(
         gpus=tuple(gpu.index for gpu in training_gpus(host)),
         docker=docker_answers(),
         pythons=frozenset(version for version in versions if environments.find_python(version)),
-        free_bytes=shutil.disk_usage(ENVIRONMENTS).free,
-        made=frozenset(name for name in stacks if (ENVIRONMENTS / name / environments.STAMP).is_file()),
+        free_bytes=shutil.disk_usage(next(p for p in (ENVIRONMENTS, *ENVIRONMENTS.parents) if p.exists())).free,
+        made=frozenset(c.stack.name for c in cells if (ENVIRONMENTS / c.stack.name / environments.STAMP).is_file()),
         interpreter=str(interpreter) if interpreter else None,
     )
 
 
-def _past_seconds(results: Results, bench: Bench, workload: Workload) -> dict[str, list[float]]:
+def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:
+    """How long completed runs of the very same work took on this host; of data not made yet nothing is known."""
+    data = bench.data or synthetic_place(workload)
+    if not data.is_file():
+        return {}
     past: dict[str, list[float]] = {}
-    for row in Index(results).rows():
-        if (row.outcome, row.workload, row.host_fingerprint) == ("completed", workload.name, bench.host.fingerprint):
+    known = ("completed", workload_hash(workload, file_hash(data)), bench.host.fingerprint)
+    for row in Index(bench.results).rows():
+        if (row.outcome, row.workload_hash, row.host_fingerprint) == known:
             past.setdefault(row.cell, []).append(row.seconds)
     return past
 
@@ -274,17 +293,3 @@ def _current_hashes(matrix: Matrix, cells: set[str]) -> Mapping[str, str]:
         if identity := known[cell.stack.name]:
             hashes[cell_id] = environments.environment_hash(identity, cell.preset)
     return hashes
-
-
-def _ended(prepared: Prepared, campaign: Campaign) -> Ended:
-    results, plan = prepared.bench.results, prepared.plan
-    rows = [row for row in Index(results).rows() if row.campaign == campaign.id]
-    # Of the attempts at one run only the last counts: the others were interrupted.
-    final = [row for row in rows if row.outcome != "interrupted"]
-    return Ended(
-        campaign=campaign.id,
-        done=len(final),
-        total=len(plan.runs),
-        all_completed=len(final) == len(plan.runs) and all(row.outcome == "completed" for row in final),
-        statuses=summarise(rows, {}),
-    )

@@ -13,7 +13,8 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
+    # JSON has no word for NaN: an app that computed one is quoted with a string, which reads back as NaN.
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
 
 class Versioned(_File):
@@ -21,7 +22,7 @@ class Versioned(_File):
 
     version: Literal[1] = Field(1, alias="schema")
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
 
 class Memory(_File):
@@ -151,6 +152,7 @@ class Result(Versioned):
     epochs_done: int
     steps_per_epoch: int
     steps_done: int
+    steps_skipped: int = Field(0, description="updates left out because a gradient was not finite")
     first_steps: tuple[StepNumbers, ...]
     epoch_losses: tuple[EpochLosses, ...]
     throughput: Throughput
@@ -164,10 +166,24 @@ class Reference(Versioned):
 
     workload_hash: str | None
     data_sha256: Sha256
+    samples: Samples
     seed: int
     dtype: Literal["float32"]
     steps: tuple[StepNumbers, ...]
     torch: str
+
+
+class ModelCheck(Versioned):
+    """What `vpoc check-model --json` prints of a model that loads and computes."""
+
+    file: str
+    sha256: Sha256
+    bytes: int
+    parameters: int
+    weights_sha256: Sha256
+    target: str
+    rows: Literal["bar", "session"]
+    features: tuple[str, ...]
 
 
 class GpuFacts(_File):
@@ -178,6 +194,7 @@ class GpuFacts(_File):
     name: str
     memory_bytes: int | None
     render_node: str | None
+    kfd_id: int | None = Field(description="the driver's id of it, in /sys/class/kfd/kfd/proc")
 
 
 class HostFacts(_File):
@@ -185,6 +202,7 @@ class HostFacts(_File):
 
     fingerprint: str
     kind: str
+    machine: str = Field(description="the same whatever kernel and driver it runs")
     operating_system: str
     kernel: str
     driver: str | None
@@ -200,6 +218,7 @@ class Intent(Versioned):
 
     run_id: str
     campaign: str | None
+    repeat: int
     cell: str
     stack: str
     preset: str
@@ -220,7 +239,7 @@ class Intent(Versioned):
     variables: dict[str, dict[str, str]] = Field(description="phase -> environment")
     harness_version: str
     owner_pid: int
-    owner_started: float
+    owner_started: int = Field(description="clock ticks since boot")
     started: float = Field(description="seconds since 1970")
 
 

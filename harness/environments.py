@@ -2,11 +2,12 @@
 
 import fcntl
 import json
+import os
+import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,8 @@ from typing import Any, Literal
 from harness import locks
 from harness.errors import UserError
 from harness.matrix import Preset, Stack
-from harness.paths import APP, ENVIRONMENTS
+from harness.paths import APP, APPS, ENVIRONMENTS
+from harness.plan import missing_python
 from harness.storage import file_hash, json_hash, tree_hash, write_json
 
 STAMP = "environment.json"
@@ -50,7 +52,8 @@ class Environment:
 
 def environment_hash(identity: dict[str, Any], preset: Preset) -> str:
     """Hash of what really decides the behaviour of a cell."""
-    return json_hash({**identity, "preset": {phase: preset.variables_of(phase) for phase in preset.phases}})
+    variables = {phase: preset.variables_of(phase) for phase in preset.phases}
+    return json_hash({**identity, "preset": variables, "devices": preset.devices})
 
 
 def app_hash() -> str:
@@ -85,51 +88,59 @@ def ensure_environment(stack: Stack) -> Environment:
         raise UserError(f"stack {stack.name}: {missing_python(stack.python)}")
     lock = locks.ensure_lock(stack)
     folder = ENVIRONMENTS / stack.name
-    identity = {"interpreter": file_hash(base.resolve()), "lock": file_hash(lock), "app": app_hash()}
+    identity = {"interpreter": file_hash(base.resolve()), "lock": file_hash(lock)}
     python = folder / "bin" / "python"
     with _locked(folder):
-        made = _stamp(folder)
-        if made != identity:
+        if _stamp(folder) != identity:
             (folder / STAMP).unlink(missing_ok=True)
-            if {**made, "app": identity["app"]} != identity:
-                locks.uv("venv", "--quiet", "--clear", "--python", base, folder)
-                options = ("--quiet", "--require-hashes", "--compile-bytecode", "--python", python)
-                locks.try_sources(stack, "pip", "sync", *options, lock)
-            _install_app(python)
+            locks.uv("venv", "--quiet", "--clear", "--python", base, folder)
+            options = ("--quiet", "--require-hashes", "--compile-bytecode", "--python", python)
+            locks.try_sources(stack, "pip", "sync", *options, lock)
             write_json(folder / STAMP, identity)
-    return Environment(python, identity, {}, "cuda" if stack.accelerator == "rocm" else "cpu")
+    app = install_app()
+    device: Literal["cpu", "cuda"] = "cuda" if stack.accelerator == "rocm" else "cpu"
+    return Environment(python, {**identity, "app": app.name}, {"PYTHONPATH": str(app)}, device)
 
 
 def host_environment(python: Path) -> Environment:
-    """The user's own interpreter, with the app's source on its path.
+    """The user's own interpreter, with the app on its path.
 
     Raises:
         UserError: when it cannot run the app.
     """
+    python = python.absolute()
     try:
-        run = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=300, check=True)
+        # In as bare an environment as the runs will have: what only the caller's shell provides does not count.
+        bare = {"PATH": os.defpath, "PYTHONNOUSERSITE": "1"}
+        run = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=300, check=True, env=bare)
         told = json.loads(run.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise UserError(f"--python {python}: does not run: {error}") from None
     if told["missing"]:
         raise UserError(f"--python {python}: lacks {', '.join(told['missing'])}; install them there")
+    app = install_app()
     identity = {key: told[key] for key in ("torch", "hip", "cuda")}
-    identity |= {"interpreter": file_hash(python.resolve()), "lock": json_hash(told["packages"]), "app": app_hash()}
-    return Environment(python, identity, {"PYTHONPATH": str(APP)}, "cuda" if told["gpus"] else "cpu")
+    identity |= {"interpreter": file_hash(python.resolve()), "lock": json_hash(told["packages"]), "app": app.name}
+    return Environment(python, identity, {"PYTHONPATH": str(app)}, "cuda" if told["gpus"] else "cpu")
 
 
-def missing_python(version: str) -> str:
-    """What to say where an interpreter is missing."""
-    return f"Python {version} is not installed; try `.venv/bin/uv python install {version}`"
+def install_app() -> Path:
+    """A copy of the app's source in a folder named by its hash: what a run was started with cannot change under it."""
+    folder = APPS / app_hash()
+    if not folder.is_dir():
+        temporary = Path(tempfile.mkdtemp(prefix=".app-", dir=_made(APPS)))
+        shutil.copytree(APP / "vpoc", temporary / "vpoc", ignore=shutil.ignore_patterns("__pycache__"))
+        temporary.chmod(0o755)
+        with suppress(OSError):
+            # Somebody else may have been faster; a folder of that name has that content.
+            temporary.rename(folder)
+        shutil.rmtree(temporary, ignore_errors=True)
+    return folder
 
 
-def _install_app(python: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        build = [sys.executable, "-m", "flit_core.wheel", "--outdir", folder, str(APP)]
-        subprocess.run(build, check=True, capture_output=True)
-        wheel = next(Path(folder).glob("*.whl"))
-        install = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--reinstall", "--compile-bytecode"]
-        locks.uv(*install, "--python", python, wheel)
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _stamp(folder: Path) -> dict[str, Any]:
@@ -141,7 +152,7 @@ def _stamp(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_suffix(".lock").open("w") as stream:
+    _made(folder.parent)
+    with folder.with_name(f"{folder.name}.lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from harness.contracts import Reference, Result
+from harness.contracts import ModelCheck, Reference, Result
 from harness.storage import file_hash
 
 RESULT = "result.json"
@@ -25,6 +25,15 @@ def read_reference(file: Path) -> Reference | None:
     """A CPU reference, or None where there is no sound one."""
     try:
         return Reference.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def read_model_check(file: Path) -> ModelCheck | None:
+    """What `vpoc check-model --json` printed, or None where it is not that. Warnings around it are passed over."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+        return ModelCheck.model_validate_json(text[text.find("{") : text.rfind("}") + 1])
     except (OSError, ValidationError):
         return None
 

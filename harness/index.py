@@ -1,10 +1,9 @@
 """`records.db`: an index of the run folders. Losing it loses nothing."""
 
+import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, suppress
 from dataclasses import asdict, astuple, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from harness.contracts import Record
@@ -20,6 +19,7 @@ class Row:
 
     run_id: str
     campaign: str | None
+    repeat: int
     cell: str
     stack: str
     preset: str
@@ -65,56 +65,75 @@ class Index:
         self._file = results.folder / FILE
 
     def add(self, record: Record) -> None:
-        """Enter one record."""
-        with self._open() as database:
-            database.execute(INSERT, astuple(Row.of(record)))
+        """Enter one record.
 
-    def rebuild(self) -> int:
-        """Make the index anew from the run folders; returns the number of records."""
-        rows = [astuple(Row.of(record)) for record in self._results.records()]
-        with self._open() as database:
-            database.execute("DELETE FROM runs")
-            database.executemany(INSERT, rows)
-        return len(rows)
+        Raises:
+            UserError: when the index cannot be written; the record itself is in its run folder.
+        """
+        self._read_or_make([record])
+
+    def rebuild(self) -> list[str]:
+        """Make the index anew from the run folders; returns what could not be read of them.
+
+        Raises:
+            UserError: when the index cannot be written.
+        """
+        damaged: list[str] = []
+        rows = [astuple(Row.of(record)) for record in self._results.records(damaged)]
+        temporary = self._file.with_name(f".{FILE}.{os.getpid()}.tmp")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            temporary.unlink(missing_ok=True)
+            with closing(sqlite3.connect(temporary)) as database, database:
+                database.execute("PRAGMA synchronous = FULL")
+                database.execute(f"CREATE TABLE runs ({COLUMNS}, PRIMARY KEY (run_id))")
+                database.executemany(INSERT, rows)
+            temporary.replace(self._file)
+        except (OSError, sqlite3.Error) as error:
+            raise UserError(
+                f"{self._file}: cannot be written: {error}; the records are in {self._results.runs}"
+            ) from None
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        return damaged
 
     def rows(self) -> list[Row]:
-        """Every row, oldest first. An index that is missing is made first."""
-        if not self._file.exists() and self._results.runs.is_dir():
+        """Every row, oldest first. What the run folders have and the index lacks is entered first."""
+        return self._read_or_make([]) if self._results.runs.is_dir() else []
+
+    def _read_or_make(self, records: list[Record]) -> list[Row]:
+        try:
+            return self._update(records)
+        except sqlite3.Error:
+            # Missing, damaged, or of another layout: it is only an index.
             self.rebuild()
+            try:
+                return self._update([])
+            except sqlite3.Error as error:
+                raise UserError(f"{self._file}: cannot be used: {error}; is the disk full?") from None
+
+    def _update(self, records: list[Record]) -> list[Row]:
+        """Enter records and those that were missed; returns every row. Raises sqlite3.Error."""
         if not self._file.exists():
-            return []
-        with self._open() as database:
+            raise sqlite3.OperationalError("there is no index yet")
+        with closing(sqlite3.connect(self._file, timeout=60)) as database, database:
+            database.execute("PRAGMA synchronous = FULL")
+            if [row[1] for row in database.execute("PRAGMA table_info(runs)")] != [f.name for f in fields(Row)]:
+                raise sqlite3.DatabaseError("the index has another layout")
+            known = {run_id for (run_id,) in database.execute("SELECT run_id FROM runs")}
+            finished = set(self._results.finished())
+            if known - finished - {record.intent.run_id for record in records}:
+                raise sqlite3.DatabaseError("the index has runs that are gone")
+            missed = self._readable(sorted(finished - known))
+            database.executemany(INSERT, [astuple(Row.of(record)) for record in [*records, *missed]])
             return [Row(*row) for row in database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")]  # noqa: S608
 
-    @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            database = _connect(self._file)
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise UserError(f"{self._file}: {error}; is the folder writable?") from None
-            # Not a database at all, or one of another layout: it is only an index.
-            self._file.unlink()
-            database = _connect(self._file)
-            if self._results.runs.is_dir():
-                database.executemany(INSERT, [astuple(Row.of(record)) for record in self._results.records()])
-        try:
-            with database:
-                yield database
-        finally:
-            database.close()
-
-
-def _connect(file: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(file, timeout=60)
-    try:
-        database.execute("PRAGMA synchronous = FULL")
-        columns = [row[1] for row in database.execute("PRAGMA table_info(runs)")]
-        if columns and columns != [f.name for f in fields(Row)]:
-            raise sqlite3.DatabaseError("the index has another layout")
-        database.execute(f"CREATE TABLE IF NOT EXISTS runs ({COLUMNS}, PRIMARY KEY (run_id))")
-    except sqlite3.DatabaseError:
-        database.close()
-        raise
-    return database
+    def _readable(self, run_ids: list[str]) -> list[Record]:
+        """Their records, but for those that are damaged: `rebuild` tells of them."""
+        read = []
+        for run_id in run_ids:
+            with suppress(UserError):
+                if record := self._results.record(run_id):
+                    read.append(record)
+        return read

@@ -1,4 +1,4 @@
-"""Ctrl-C, TERM and HUP end a command in order: once, then they wait for the cleaning up."""
+"""Ctrl-C, TERM and HUP end a command in order: once, between the steps that must not be torn."""
 
 import signal
 import sys
@@ -9,22 +9,65 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class _State:
+    """One per process, as signal handlers are."""
+
+    shields = 0
+    waiting: str | None = None
+    raised = False
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Turn the first signal into KeyboardInterrupt; tell of the later ones that the cleaning up is under way."""
-    asked = False
+    """Turn the first signal into KeyboardInterrupt with the signal's name; tell of later ones that it is under way.
 
-    def stop(number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            sys.stderr.write("still ending the running processes, one moment\n")
-            return
-        asked = True
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    A signal that the caller has set to be ignored, as `nohup` does with HUP, stays ignored.
+    """
+    _State.shields, _State.waiting, _State.raised = 0, None, False
+    before = {n: signal.signal(n, _handle) for n in SIGNALS if signal.getsignal(n) != signal.SIG_IGN}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """Let what is inside be done to its end; a signal that came meanwhile counts afterwards."""
+    _State.shields += 1
+    try:
+        yield
+    finally:
+        _State.shields -= 1
+        if _State.waiting and not _State.shields:
+            name, _State.waiting = _State.waiting, None
+            _interrupt(name)
+
+
+@contextmanager
+def open_to_interruption() -> Iterator[None]:
+    """Inside `shielded`, let a signal through at once, also one that came before."""
+    shields, _State.shields = _State.shields, 0
+    try:
+        if _State.waiting:
+            name, _State.waiting = _State.waiting, None
+            _interrupt(name)
+        yield
+    finally:
+        _State.shields = shields
+
+
+def _handle(number: int, _frame: FrameType | None) -> None:
+    name = signal.Signals(number).name
+    if _State.raised:
+        sys.stderr.write("still ending the running processes, one moment\n")
+    elif _State.shields:
+        _State.waiting = name
+    else:
+        _interrupt(name)
+
+
+def _interrupt(name: str) -> None:
+    _State.raised = True
+    raise KeyboardInterrupt(name)

@@ -13,9 +13,9 @@ SCRATCH = "scratch"
 LONGEST_TEMPORARY = 64
 
 
-def temporary_folder(run_id: str) -> Path:
-    """The TMPDIR of a run: short, so not in the run folder."""
-    name = f"matrix-{hashlib.sha256(run_id.encode()).hexdigest()[:10]}"
+def temporary_folder(folder: Path) -> Path:
+    """The TMPDIR of the run of a folder: short, so not in that folder."""
+    name = f"matrix-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:12]}"
     usual = Path(tempfile.gettempdir()) / name
     return usual if len(str(usual)) <= LONGEST_TEMPORARY else Path("/tmp") / name  # noqa: S108
 
@@ -26,7 +26,7 @@ def base_variables(folder: Path, threads: int) -> dict[str, str]:
     cache = scratch / "cache"
     inside = {
         "HOME": scratch,
-        "TMPDIR": temporary_folder(folder.name),
+        "TMPDIR": temporary_folder(folder),
         "XDG_CACHE_HOME": cache,
         "MIOPEN_USER_DB_PATH": cache / "miopen-db",
         "MIOPEN_CUSTOM_CACHE_DIR": cache / "miopen",
@@ -58,7 +58,9 @@ def make_scratch(folder: Path) -> None:
     Raises:
         UserError: when another's files are where the temporary folder should be.
     """
-    temporary = temporary_folder(folder.name)
+    temporary = temporary_folder(folder)
+    # A run folder is new, so what is there already was left by a crash.
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(mode=0o700)
     except OSError as error:
@@ -69,7 +71,7 @@ def make_scratch(folder: Path) -> None:
 
 def remove_scratch(folder: Path, *, all_of_it: bool) -> None:
     """Remove the temporary folder of a run and, with `all_of_it`, its home and caches too."""
-    shutil.rmtree(temporary_folder(folder.name), ignore_errors=True)
+    shutil.rmtree(temporary_folder(folder), ignore_errors=True)
     if all_of_it:
         shutil.rmtree(folder / SCRATCH, ignore_errors=True)
 

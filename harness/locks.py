@@ -56,14 +56,6 @@ def lock_file(stack: Stack) -> Path:
     return committed if committed.is_file() else CACHE / "locks" / f"{stack.name}.txt"
 
 
-def pins(stack: Stack) -> str:
-    """What `images/locks/<stack>.in` must say."""
-    label = f"+rocm{stack.rocm}" if stack.rocm else "+cpu"
-    # torch up to 2.2 was compiled against numpy 1.
-    old = tuple(map(int, (stack.torch or "0.0").split(".")[:2])) <= (2, 2)
-    return f"torch=={stack.torch}{label}\n{'numpy==1.26.4' if old else 'numpy'}\npolars\nclick\n"
-
-
 def ensure_lock(stack: Stack) -> Path:
     """The hash lock of a stack, resolved now where there is none yet.
 

@@ -1,5 +1,6 @@
 """matrix.yaml as typed values, and its expansion into cells. Pure: reading the file is in `matrix_file`."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +18,19 @@ VISIBILITY_VARIABLES = frozenset(
 )
 
 
-def _no_visibility(variables: dict[str, str]) -> dict[str, str]:
+# What the harness sets itself: a preset that did would belie the record, or break the run.
+RESERVED_VARIABLES = frozenset(
+    {"PATH", "LD_LIBRARY_PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "PYTHONPATH", "PYTHONHOME", "OMP_NUM_THREADS"}
+    | {"POLARS_MAX_THREADS", "VPOC_DEVICE", "MATRIX_RUN"}
+)
+
+
+def _settable(variables: dict[str, str]) -> dict[str, str]:
     for name in variables:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError(f"{name!r} is not a name of a variable")
+        if name in RESERVED_VARIABLES:
+            raise ValueError(f"{name} is set by the harness; leave it out")
         if name in VISIBILITY_VARIABLES:
             raise ValueError(
                 f"{name} chooses devices, which only the executor does; give the preset `devices:` instead"
@@ -26,7 +38,7 @@ def _no_visibility(variables: dict[str, str]) -> dict[str, str]:
     return variables
 
 
-Variables = Annotated[dict[str, str], AfterValidator(_no_visibility)]
+Variables = Annotated[dict[str, str], AfterValidator(_settable)]
 Reason = Annotated[str, Field(min_length=10)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 
@@ -108,7 +120,7 @@ class Workload(_Strict):
     description: str
     synthetic: SyntheticData
     rows: Literal["bar", "session"] = "bar"
-    warm_up: int = Field(60, ge=0)
+    warm_up: int = Field(60, ge=20)
     epochs: int = Field(ge=1)
     batch_size: int = Field(64, ge=1)
     learning_rate: float = Field(0.001, gt=0)
@@ -116,7 +128,7 @@ class Workload(_Strict):
     use_mixed_precision: bool = False
     data_fraction: float = Field(1.0, gt=0, le=1)
     chunk_size: int = Field(50, ge=1)
-    loader_workers: int = Field(2, ge=0)
+    loader_workers: int = Field(2, ge=0, le=64)
     strategy: Literal["single"] = "single"
     seed: int = 7
     threads: int = Field(1, ge=1)

@@ -5,21 +5,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.contracts import OutcomeName, Reference, Result, StepNumbers
+from harness.contracts import ModelCheck, OutcomeName, Reference, Result, StepNumbers
 from harness.executors import Exit
 
 # Relative difference allowed between a step's numbers and the float32 reference on the CPU.
 TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
 COMPARED_STEPS = 16
+# A loss scaler skips a few updates while it finds its scale; more than that is a training that did not happen.
+MAX_SKIPPED_SHARE = 0.1
 # A shell or an init process reports signal n as exit code 128 + n.
 SHELL_SIGNALS = 128
 
-StoppedBy = Literal["user", "time-limit", "watchdog", "host"]
+StoppedBy = Literal["user", "time-limit", "watchdog", "host", "start"]
 STOPPED: Mapping[StoppedBy, tuple[OutcomeName, str | None]] = {
     "user": ("interrupted", None),
     "time-limit": ("failed", "time-limit"),
     "watchdog": ("hung", "no-progress"),
     "host": ("host-fault", "unkillable"),
+    "start": ("failed", "not-started"),
 }
 
 
@@ -34,11 +37,19 @@ class Request:
     torch: str | None
     rocm: str | None
     options: Mapping[str, Any]
+    phases: tuple[str, ...] = ("train",)
 
     @property
     def epochs(self) -> int:
         """Epochs asked for."""
         return int(self.options["epochs"])
+
+    @property
+    def dtype(self) -> str:
+        """The type the forward pass was asked to compute in."""
+        if not self.options["use_mixed_precision"]:
+            return "float32"
+        return "float16" if self.device == "cuda" else "bfloat16"
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,7 @@ class Evidence:
     result: Result | None = None
     result_problem: str = "there is no result.json"
     model_sha256: str | None = None
-    model_check: Exit | None = None
+    model_check: ModelCheck | None = None
     reference: Reference | None = None
     gpus_seen: int | None = None
 
@@ -73,6 +84,8 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
         if not exit_.ok:
             crash = exit_.code < 0 or exit_.code > SHELL_SIGNALS
             return Outcome("failed", "crash" if crash else "app-error", f"the {phase} process ended with {exit_}")
+    if tuple(evidence.exits) != request.phases:
+        return Outcome("failed", "no-result", f"of {', '.join(request.phases)} only {len(evidence.exits)} were run")
     if evidence.result is None:
         return Outcome("failed", "no-result", f"exit 0, but {evidence.result_problem}")
     for diagnosis, detail in _objections(request, evidence, evidence.result):
@@ -95,14 +108,9 @@ def _objections(request: Request, evidence: Evidence, result: Result) -> Iterato
     yield from _completeness_objections(request, result)
     numbers = [n for step in result.first_steps for n in (step.loss, step.gradient_norm)]
     numbers += [n for epoch in result.epoch_losses for n in (epoch.train, epoch.validation) if n is not None]
-    if not all(map(math.isfinite, numbers)):
-        yield "not-finite", "a loss or gradient norm is not a finite number"
-    if evidence.model_sha256 is None:
-        yield "model-damaged", f"the model file {result.model.file} is not there"
-    if evidence.model_sha256 != result.model.sha256:
-        yield "model-damaged", f"the model file {result.model.file} does not have the hash the result gives"
-    if evidence.model_check is None or not evidence.model_check.ok:
-        yield "model-does-not-load", f"vpoc check-model ended with {evidence.model_check}"
+    if not all(map(math.isfinite, [*numbers, result.throughput.samples_per_second, result.throughput.train_seconds])):
+        yield "not-finite", "a loss, gradient norm or speed is not a finite number"
+    yield from _model_objections(evidence, result)
     yield from _number_objections(evidence, result)
 
 
@@ -121,16 +129,46 @@ def _device_objections(request: Request, evidence: Evidence, result: Result) -> 
 
 
 def _completeness_objections(request: Request, result: Result) -> Iterator[tuple[str, str]]:
-    if not request.epochs == result.epochs_requested == result.epochs_done == len(result.epoch_losses):
-        yield "incomplete-result", f"{result.epochs_done} of {request.epochs} epochs"
+    epochs = [epoch.epoch for epoch in result.epoch_losses]
+    if not (
+        epochs == list(range(1, request.epochs + 1)) and result.epochs_requested == result.epochs_done == len(epochs)
+    ):
+        yield "incomplete-result", f"{result.epochs_done} of {request.epochs} epochs, with the losses of {epochs}"
+    if not result.samples.validation or any(epoch.validation is None for epoch in result.epoch_losses):
+        yield "incomplete-result", "an epoch was not validated"
     per_epoch = math.ceil(result.samples.train / int(request.options["batch_size"]))
     if not per_epoch or result.steps_per_epoch != per_epoch or result.steps_done != per_epoch * request.epochs:
         yield "incomplete-result", f"{result.steps_done} steps, expected {per_epoch * request.epochs}"
+    if result.steps_skipped > MAX_SKIPPED_SHARE * result.steps_done:
+        yield "incomplete-result", f"{result.steps_skipped} of {result.steps_done} steps changed nothing"
     steps = [step.step for step in result.first_steps]
     if steps != list(range(1, min(COMPARED_STEPS, result.steps_done) + 1)):
         yield "incomplete-result", "the numbers of the first steps are not all there"
     if not len(result.devices) == len(result.rank_weights_sha256) == result.world_size:
         yield "incomplete-result", "devices, ranks and weights do not add up"
+    if result.sessions.train + result.sessions.validation > result.sessions.used or not result.sessions.train:
+        yield "incomplete-result", "the sessions do not add up"
+    really = {"threads": result.threads, "strategy": result.strategy, "dtype": result.dtype}
+    asked = {"threads": request.options["threads"], "strategy": request.options["strategy"], "dtype": request.dtype}
+    for name, value in really.items():
+        if value != asked[name]:
+            yield "wrong-workload", f"{name} really was {value}, asked for {asked[name]}"
+
+
+def _model_objections(evidence: Evidence, result: Result) -> Iterator[tuple[str, str]]:
+    if evidence.model_sha256 is None:
+        yield "model-damaged", f"the model file {result.model.file} is not there"
+    if evidence.model_sha256 != result.model.sha256:
+        yield "model-damaged", f"the model file {result.model.file} does not have the hash the result gives"
+    check = evidence.model_check
+    if check is None:
+        yield "model-does-not-load", "vpoc check-model did not succeed"
+        return
+    told = (result.model.sha256, result.model.bytes, result.model.parameters)
+    if told != (check.sha256, check.bytes, check.parameters):
+        yield "model-damaged", "hash, size or parameters of the model file are not those the result gives"
+    if check.weights_sha256 not in result.rank_weights_sha256:
+        yield "wrong-result", "the weights in the model file are not those the ranks ended with"
 
 
 def _number_objections(evidence: Evidence, result: Result) -> Iterator[tuple[str, str]]:
@@ -141,8 +179,10 @@ def _number_objections(evidence: Evidence, result: Result) -> Iterator[tuple[str
         return
     if (evidence.reference.data_sha256, evidence.reference.workload_hash) != (result.data.sha256, result.workload_hash):
         yield "no-reference", "the CPU reference is of other data or another workload"
-    if len(evidence.reference.steps) < len(result.first_steps):
-        yield "no-reference", "the CPU reference is too short"
+    if evidence.reference.samples != result.samples:
+        yield "incomplete-result", f"trained on {result.samples.train} samples of {evidence.reference.samples.train}"
+    if len(evidence.reference.steps) != len(result.first_steps):
+        yield "no-reference", "the CPU reference has another number of steps"
     tolerance = TOLERANCE[result.dtype]
     for got, expected in zip(result.first_steps, evidence.reference.steps, strict=False):
         if not _close(got, expected, tolerance):

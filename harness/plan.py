@@ -112,7 +112,12 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
     if stack.accelerator == "cpu" and host.gpus and not named:
         return "this host has AMD GPUs; name the cell to run it all the same"
     if stack.python not in host.pythons:
-        return f"Python {stack.python} is not installed; try `.venv/bin/uv python install {stack.python}`"
+        return missing_python(stack.python)
     if any(gpu not in host.gpus for gpu in cell.preset.devices or ()) and stack.accelerator == "rocm":
         return f"its preset wants GPUs {', '.join(map(str, cell.preset.devices or ()))}, which are not all here"
     return None
+
+
+def missing_python(version: str) -> str:
+    """What to say where an interpreter is missing."""
+    return f"Python {version} is not installed; try `.venv/bin/uv python install {version}`"

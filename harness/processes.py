@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-RUN_MARK = "MATRIX_RUN_ID"
+RUN_MARK = "MATRIX_RUN"
 WAIT_SECONDS = 0.02
 
 
@@ -22,16 +22,22 @@ def boot_id() -> str:
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process, told apart from a later one with the same pid."""
+    """A process, told apart from a later one with the same pid. `started` is in clock ticks since boot.
+
+    Not psutil's `create_time`: that is seconds since 1970, and moves when the clock is set.
+    """
 
     pid: int
-    started: float
+    started: int
     boot: str
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId":
-        """The identity of a live process; raises `psutil.NoSuchProcess` where there is none."""
-        return cls(pid, psutil.Process(pid).create_time(), boot_id())
+        """The identity of a process; raises `ProcessLookupError` where there is none."""
+        started = _start_ticks(pid)
+        if started is None:
+            raise ProcessLookupError(pid)
+        return cls(pid, started, boot_id())
 
     @classmethod
     def mine(cls) -> "ProcessId":
@@ -40,36 +46,47 @@ class ProcessId:
 
     def alive(self) -> bool:
         """Whether this very process still runs (a zombie does not)."""
-        if self.boot != boot_id():
-            return False
-        try:
-            process = psutil.Process(self.pid)
-            return process.create_time() == self.started and _runs(process)
-        except psutil.NoSuchProcess:
-            return False
+        return self.boot == boot_id() and _start_ticks(self.pid) == self.started
 
 
-def processes_of_run(run_id: str) -> list[psutil.Process]:
+def _start_ticks(pid: int) -> int | None:
+    """Field 22 of /proc/PID/stat; None where no such process runs."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The second field, the program's name, may hold blanks and brackets.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def processes_of_run(folder: Path) -> list[psutil.Process]:
     """Every live process that was started by a run, loader workers and strays included."""
+    mark = run_mark(folder)
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid != os.getpid() and process.environ().get(RUN_MARK) == run_id:
+            if process.pid != os.getpid() and process.environ().get(RUN_MARK) == mark and _runs(process):
                 found.append(process)
     return found
 
 
-def end_processes_of_run(run_id: str, grace: float) -> bool:
+def run_mark(folder: Path) -> str:
+    """What marks the processes of a run: its folder, since a run id alone may be used in two results folders."""
+    return str(folder.absolute())
+
+
+def end_processes_of_run(folder: Path, grace: float) -> bool:
     """End what a run left: TERM, `grace` seconds, KILL. False when something cannot be killed."""
-    processes = processes_of_run(run_id)
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.terminate()
-    stubborn = _left_after(grace, processes)
-    for process in stubborn:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    return not _left_after(grace, stubborn)
+    for signal_ in ("terminate", "kill", "kill"):
+        # Looked for anew each time: what is being ended may start something more.
+        processes = processes_of_run(folder)
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                getattr(process, signal_)()
+        if not processes or (not _left_after(grace, processes) and not processes_of_run(folder)):
+            return True
+    return False
 
 
 def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
@@ -87,5 +104,5 @@ def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.
 def _runs(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
+    except psutil.Error:
         return False

@@ -1,5 +1,6 @@
 """Run folders: the truth about what was run. Attempts are never overwritten."""
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from harness.storage import write_durably
 
 INTENT = "intent.json"
 RECORD = "record.json"
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}"
 
 File = TypeVar("File", bound=BaseModel)
 
@@ -41,6 +43,8 @@ class Results:
             UserError: when a run of that id was begun before, or the folder cannot be written.
         """
         folder = self.run_folder(intent.run_id)
+        if not re.fullmatch(RUN_ID, intent.run_id):
+            raise UserError(f"--run-id {intent.run_id!r}: use letters, digits, dots, dashes and underscores")
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
@@ -58,15 +62,35 @@ class Results:
         """The record of a run; None where it has none."""
         return _read(self.run_folder(run_id) / RECORD, Record)
 
-    def records(self) -> Iterator[Record]:
-        """Every record, in the order of run ids."""
-        return (record for folder in self._folders() if (record := self.record(folder.name)))
+    def records(self, damaged: list[str] | None = None) -> Iterator[Record]:
+        """Every record, in the order of run ids.
+
+        One that cannot be read is told in `damaged` and passed over; without that list it raises UserError.
+        """
+        for run_id in self.finished():
+            try:
+                record = self.record(run_id)
+            except UserError as error:
+                if damaged is None:
+                    raise
+                damaged.append(str(error))
+            else:
+                if record:
+                    yield record
+
+    def finished(self) -> list[str]:
+        """The ids of the runs that have a record."""
+        return [folder.name for folder in self._folders() if (folder / RECORD).exists()]
 
     def unfinished(self) -> Iterator[Intent]:
         """The intents without a record: running somewhere, or interrupted."""
         for folder in self._folders():
-            if not (folder / RECORD).exists() and (intent := _read(folder / INTENT, Intent)):
+            if not (folder / RECORD).exists() and (intent := self.intent(folder.name)):
                 yield intent
+
+    def intent(self, run_id: str) -> Intent | None:
+        """The intent of a run; None where there is none."""
+        return _read(self.run_folder(run_id) / INTENT, Intent)
 
     def _folders(self) -> list[Path]:
         return sorted(f for f in self.runs.iterdir() if f.is_dir()) if self.runs.is_dir() else []

@@ -2,7 +2,7 @@
 
 import time
 
-from harness.contracts import HostFacts, Record
+from harness.contracts import HostFacts, Intent, Record
 from harness.executors import Executor
 from harness.job_environment import remove_scratch
 from harness.processes import ProcessId, end_processes_of_run
@@ -14,18 +14,19 @@ def recover(results: Results, host: HostFacts, executor: Executor) -> list[Recor
     """Close the runs of this host that lost their harness. Doing it twice changes nothing."""
     recovered = []
     for intent in results.unfinished():
-        owner = ProcessId(intent.owner_pid, intent.owner_started, intent.host.boot_id)
-        if intent.host.fingerprint != host.fingerprint or owner.alive():
+        if intent.host.machine != host.machine or owner_alive(intent):
             continue
+        folder = results.run_folder(intent.run_id)
         if handle := executor.find(intent.run_id):
             handle.stop(GRACE_SECONDS)
-        end_processes_of_run(intent.run_id, GRACE_SECONDS)
-        remove_scratch(results.run_folder(intent.run_id), all_of_it=False)
+        else:
+            end_processes_of_run(folder, GRACE_SECONDS)
+        remove_scratch(folder, all_of_it=False)
         record = Record(
             intent=intent,
             outcome="interrupted",
             diagnosis=None,
-            detail="the harness ended before the run did",
+            detail="its harness was gone before there was a record",
             exit={},
             ran_on="unknown",
             finished=time.time(),
@@ -36,3 +37,8 @@ def recover(results: Results, host: HostFacts, executor: Executor) -> list[Recor
         results.finish(record)
         recovered.append(record)
     return recovered
+
+
+def owner_alive(intent: Intent) -> bool:
+    """Whether the harness that began a run on this machine still runs."""
+    return ProcessId(intent.owner_pid, intent.owner_started, intent.host.boot_id).alive()

@@ -9,6 +9,7 @@ from harness import __version__
 from harness.contracts import HostFacts, InputFile, Intent, Phase
 from harness.environments import Environment
 from harness.evidence import OUTPUT
+from harness.host.gpu_memory import GpuWatch
 from harness.job_environment import base_variables, visible_devices
 from harness.matrix import Cell, Workload
 from harness.outcome import COMPARED_STEPS, Request
@@ -29,6 +30,7 @@ class Run:
     host: HostFacts
     gpus: tuple[int, ...] = ()
     campaign: str | None = None
+    repeat: int = 1
     limits: Mapping[Phase, float] = field(default_factory=lambda: LIMITS)
 
     @property
@@ -48,7 +50,15 @@ class Run:
             torch=self.cell.stack.torch,
             rocm=self.cell.stack.rocm,
             options=options_of(self.workload),
+            phases=self.cell.preset.phases,
         )
+
+    def gpu_watch(self) -> GpuWatch | None:
+        """What looks at the GPUs given to this run; None on a CPU."""
+        if self.environment.device == "cpu":
+            return None
+        amd = {str(gpu.kfd_id) for gpu in self.host.gpus if gpu.index in self.gpus}
+        return GpuWatch(amd or None)
 
     def intent(self, folder: Path) -> Intent:
         """What is about to be run in a run folder, by this process."""
@@ -57,6 +67,7 @@ class Run:
         return Intent(
             run_id=self.run_id,
             campaign=self.campaign,
+            repeat=self.repeat,
             cell=self.cell.id,
             stack=self.cell.stack.name,
             preset=self.cell.preset.name,
@@ -94,7 +105,7 @@ class Run:
 
     def check_command(self, model: Path) -> tuple[str, ...]:
         """Loads the model in a fresh process."""
-        return self._app("check-model", str(model))
+        return self._app("check-model", "--json", str(model))
 
     def reference_command(self, output: Path) -> tuple[str, ...]:
         """Computes the first steps on the CPU in float32."""
@@ -104,8 +115,8 @@ class Run:
     def _phase(self, phase: str, folder: Path) -> tuple[str, ...]:
         features = str(folder / "features.parquet")
         if phase == "features":
-            options = arguments(options_of(self.workload, FEATURE_OPTIONS))
-            return self._app("features", "--data", self.data.path, "--output", features, *options)
+            places = ("--data", self.data.path, "--output", features, "--run-dir", str(folder))
+            return self._app("features", *places, *arguments(options_of(self.workload, FEATURE_OPTIONS)))
         handed_over = ("--features", features) if "features" in self.cell.preset.phases else ()
         places = ("--output", str(folder / OUTPUT), "--name", "model", "--run-dir", str(folder))
         known = ("--device", self.environment.device, "--workload-hash", self.workload_hash)

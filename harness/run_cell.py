@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.contracts import Intent, Record, Reference, Result
-from harness.evidence import RESULT, model_file, model_hash, read_reference, read_result
+from harness.evidence import model_file, model_hash, read_model_check, read_reference, read_result
 from harness.executors import Executor, Exit
+from harness.interrupts import open_to_interruption, shielded
 from harness.job_environment import make_scratch, remove_scratch
 from harness.outcome import Evidence, Outcome, decide
 from harness.records import Results
@@ -15,6 +16,7 @@ from harness.storage import json_hash, write_durably
 from harness.watch import Observer, Watch
 
 LOG = "log.txt"
+CHECK_LOG = "check-model.txt"
 # Loading a model and sixteen steps on the CPU; the VPOC phase before them is what takes time.
 VERIFY_LIMIT_SECONDS = 1800
 
@@ -22,35 +24,40 @@ VERIFY_LIMIT_SECONDS = 1800
 def run_cell(run: Run, results: Results, executor: Executor, observe: Observer = lambda _: None) -> Record:
     """Run a cell once and leave a record of it.
 
+    Once there is an intent, an interruption counts only between the steps that must not be torn.
+
     Raises:
         UserError: when the results folder cannot be written; what was running is ended.
         KeyboardInterrupt: after the run was ended and recorded as interrupted.
     """
-    intent = run.intent(results.run_folder(run.run_id))
-    folder = results.begin(intent)
-    make_scratch(folder)
-    watch = Watch(run.run_id, folder, executor, observe)
-    evidence = Evidence(exits={})
-    interrupt: KeyboardInterrupt | None = None
-    began = time.monotonic()
-    seconds = 0.0
-    try:
-        evidence = _carry_out(run, intent, folder, watch)
-        seconds = time.monotonic() - began
-        if evidence.stopped_by is None and evidence.result is not None:
-            evidence = _verify(run, folder, watch, evidence, evidence.result, results.folder / "references")
-    except KeyboardInterrupt as caught:
-        interrupt = caught
-        evidence = replace(evidence, stopped_by="user", stop_detail=f"stopped by {caught or 'Ctrl-C'}")
-    finally:
-        watch.sweep()
-    if watch.stopped_by == "host":
-        evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
-    record = _record(intent, decide(run.request, evidence), evidence, watch, seconds or time.monotonic() - began)
-    results.finish(record)
-    remove_scratch(folder, all_of_it=record.outcome == "completed")
-    if interrupt:
-        raise interrupt
+    with shielded():
+        folder = results.run_folder(run.run_id)
+        intent = run.intent(folder)
+        results.begin(intent)
+        watch = Watch(folder, executor, observe, run.gpu_watch())
+        evidence = Evidence(exits={})
+        began, seconds = time.monotonic(), None
+        interrupt = None
+        try:
+            make_scratch(folder)
+            with open_to_interruption():
+                evidence = _carry_out(run, intent, folder, watch)
+                seconds = time.monotonic() - began
+                if evidence.stopped_by is None and evidence.result is not None:
+                    evidence = _verify(run, folder, watch, evidence, evidence.result, results.folder / "references")
+        except KeyboardInterrupt as caught:
+            interrupt = caught
+            evidence = replace(evidence, stopped_by="user", stop_detail=f"stopped by {caught or 'Ctrl-C'}")
+        finally:
+            watch.sweep()
+        if watch.stopped_by == "host":
+            evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
+        outcome = decide(run.request, evidence)
+        record = _record(intent, outcome, evidence, watch, seconds or time.monotonic() - began)
+        results.finish(record)
+        remove_scratch(folder, all_of_it=record.outcome == "completed")
+        if interrupt:
+            raise interrupt
     return record
 
 
@@ -59,22 +66,19 @@ def _carry_out(run: Run, intent: Intent, folder: Path, watch: Watch) -> Evidence
     exits: dict[str, Exit] = {}
     deadline = time.monotonic() + run.workload.time_limit
     for phase, command in intent.commands.items():
-        limits = run.limits if phase == "train" else None
-        left = deadline - time.monotonic()
-        exit_ = watch.execute(command, intent.variables[phase], LOG, left, limits)
-        if exit_ is None:
+        exit_ = watch.execute(command, intent.variables[phase], LOG, deadline - time.monotonic(), run.limits)
+        if exit_ is not None:
+            exits[phase] = exit_
+        if exit_ is None or not exit_.ok or watch.stopped_by:
             break
-        exits[phase] = exit_
-        if not exit_.ok:
-            break
-    result, problem = read_result(folder) if len(exits) == len(intent.commands) else (None, f"there is no {RESULT}")
+    result, problem = read_result(folder)
     return Evidence(
         exits=exits,
         stopped_by=watch.stopped_by,
         stop_detail=watch.stop_detail,
         result=result,
         result_problem=problem,
-        gpus_seen=watch.gpus.used(),
+        gpus_seen=watch.gpus_seen,
     )
 
 
@@ -82,8 +86,9 @@ def _verify(run: Run, folder: Path, watch: Watch, evidence: Evidence, result: Re
     """Load the model in a fresh process and compute the reference. What fails here is missing from the evidence."""
     variables = run.plain_variables(folder)
     command = run.check_command(model_file(folder, result))
-    check = watch.execute(command, variables, "check-model.txt", VERIFY_LIMIT_SECONDS)
-    reference = _reference(run, folder, watch, variables, references)
+    exit_ = watch.execute(command, variables, CHECK_LOG, VERIFY_LIMIT_SECONDS)
+    check = read_model_check(folder / CHECK_LOG) if exit_ and exit_.ok else None
+    reference = None if watch.stopped_by else _reference(run, folder, watch, variables, references)
     return replace(evidence, model_sha256=model_hash(folder, result), model_check=check, reference=reference)
 
 

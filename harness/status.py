@@ -34,9 +34,11 @@ class Status:
 def summarise(rows: Iterable[Row], current: Mapping[str, str]) -> list[Status]:
     """One status per identity of evidence, in the order of cells.
 
-    `current` holds the environment hash a cell would have now. Records of another one are stale: they are shown apart
-    and never pooled.
+    `current` holds the environment hash a cell would have now; where that is not known, the newest one counts.
+    Records of another one are stale: they are shown apart and never pooled.
     """
+    rows = sorted(rows, key=lambda row: row.started)
+    current = {**{row.cell: row.environment_hash for row in rows}, **current}
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         identity = (row.cell, row.workload_hash, row.host_kind, row.executor, row.environment_hash)
@@ -56,7 +58,7 @@ def _status(group: list[Row], current: Mapping[str, str]) -> Status:
         workload_hash=last.workload_hash,
         host_kind=last.host_kind,
         executor=last.executor,
-        stale=current.get(last.cell, last.environment_hash) != last.environment_hash,
+        stale=current[last.cell] != last.environment_hash,
         outcomes={name: counted[name] for name in OUTCOMES},
         diagnoses=dict(Counter(row.diagnosis for row in group if row.diagnosis)),
         last=last.run_id,

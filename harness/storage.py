@@ -27,9 +27,10 @@ def write_durably(file: Path, content: bytes) -> None:
         temporary.replace(file)
         _sync_folder(file.parent)
     except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or choose another folder") from None
+    finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or choose another folder") from None
 
 
 def _sync_folder(folder: Path) -> None:

@@ -8,7 +8,7 @@ from harness.contracts import Phase, Progress
 from harness.executors import Executor, Exit, Handle, Job
 from harness.host.gpu_memory import GpuWatch
 from harness.outcome import StoppedBy
-from harness.processes import end_processes_of_run
+from harness.processes import end_processes_of_run, processes_of_run
 from harness.progress import ProgressReader
 from harness.watchdog import Watchdog
 
@@ -21,15 +21,14 @@ Observer = Callable[[Progress], None]
 
 
 class Watch:
-    """The eye on one run. After `stopped_by` is set nothing more is to be started."""
+    """The eye on one run. After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU."""
 
-    def __init__(self, run_id: str, folder: Path, executor: Executor, observe: Observer) -> None:
-        self._run_id = run_id
+    def __init__(self, folder: Path, executor: Executor, observe: Observer, gpus: GpuWatch | None) -> None:
         self._folder = folder
         self._executor = executor
         self._observe = observe
         self._reader = ProgressReader(folder)
-        self.gpus = GpuWatch()
+        self._gpus = gpus
         self.last: Progress | None = None
         self.stopped_by: StoppedBy | None = None
         self.stop_detail = ""
@@ -42,42 +41,50 @@ class Watch:
         limit: float,
         phase_limits: Mapping[Phase, float] | None = None,
     ) -> Exit | None:
-        """Run one process for `limit` seconds at most; None when it had to be stopped.
+        """Run one process for `limit` seconds at most; how it ended, None when it could not be started or killed.
 
         `phase_limits` are the watchdog's; without them the process is not expected to tell its progress.
         """
         began = time.monotonic()
-        handle = self._executor.start(Job(self._run_id, command, variables, self._folder, self._folder / log))
+        try:
+            handle = self._executor.start(Job(command, variables, self._folder, self._folder / log))
+        except (OSError, ValueError) as error:
+            self.stopped_by, self.stop_detail = "start", f"{command[0]} could not be started: {error}"
+            return None
         watchdog = Watchdog(began, phase_limits) if phase_limits else None
         try:
-            exit_ = self._until_end(handle, watchdog, began, limit)
+            self._until_end(handle, watchdog, began, limit)
         except BaseException:
             handle.stop(GRACE_SECONDS)
             raise
         self._read_progress(watchdog, time.monotonic())
         self.sweep()
-        return exit_
+        return handle.poll()
 
-    def _until_end(self, handle: Handle, watchdog: Watchdog | None, began: float, limit: float) -> Exit | None:
+    def _until_end(self, handle: Handle, watchdog: Watchdog | None, began: float, limit: float) -> None:
         sampled = 0.0
-        while (exit_ := handle.poll()) is None:
+        while handle.poll() is None:
             now = time.monotonic()
             self._read_progress(watchdog, now)
-            if now - sampled > GPU_SAMPLE_SECONDS:
-                self.gpus.sample()
+            if self._gpus and now - sampled > GPU_SAMPLE_SECONDS:
+                self._gpus.sample(process.pid for process in processes_of_run(self._folder))
                 sampled = now
             if watchdog and (stuck := watchdog.stuck(now)):
                 self._stop(handle, "watchdog", stuck)
-                return None
+                return
             if now - began > limit:
                 self._stop(handle, "time-limit", f"still running after {limit:.0f} s")
-                return None
+                return
             time.sleep(POLL_SECONDS)
-        return exit_
+
+    @property
+    def gpus_seen(self) -> int | None:
+        """On how many of its GPUs the run was seen from outside."""
+        return self._gpus.used if self._gpus else None
 
     def sweep(self) -> None:
         """End whatever the run left behind."""
-        if not end_processes_of_run(self._run_id, GRACE_SECONDS):
+        if not end_processes_of_run(self._folder, GRACE_SECONDS):
             self.stopped_by, self.stop_detail = "host", "a process of the run cannot be killed"
 
     def _read_progress(self, watchdog: Watchdog | None, now: float) -> None:

@@ -1,11 +1,12 @@
 """What a workload is to the app: its arguments, its data and its hash."""
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from harness.contracts import InputFile
-from harness.environments import Environment
+from harness.environments import Environment, app_hash
 from harness.errors import UserError
 from harness.matrix import Workload
 from harness.paths import DATA
@@ -60,6 +61,12 @@ def read_data(file: Path) -> InputFile:
         raise UserError(f"{file}: cannot be read: {error.strerror}; give --data an existing merged CSV") from None
 
 
+def synthetic_place(workload: Workload) -> Path:
+    """Where the synthetic bars of a workload are, or would be."""
+    made = workload.synthetic
+    return DATA / f"synthetic-{made.sessions}-{made.seed}-{app_hash()[:12]}.csv"
+
+
 def synthetic_file(workload: Workload, environment: Environment) -> Path:
     """The synthetic bars of a workload, made once for each version of the app.
 
@@ -67,14 +74,30 @@ def synthetic_file(workload: Workload, environment: Environment) -> Path:
         UserError: when the app cannot make them.
     """
     made = workload.synthetic
-    file = DATA / f"synthetic-{made.sessions}-{made.seed}-{environment.identity['app'][:12]}.csv"
+    file = synthetic_place(workload)
     if not file.is_file():
         DATA.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_suffix(".tmp.csv")
+        temporary = file.with_suffix(f".{os.getpid()}.tmp")
         options = ["--sessions", str(made.sessions), "--seed", str(made.seed), "--output", str(temporary)]
         command = [str(environment.python), "-m", "vpoc", "synth", *options]
-        run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment.variables or None)
+        run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment.variables)
         if run.returncode:
-            raise UserError(f"synthetic data could not be made: {run.stderr.strip()[-300:]}")
+            raise UserError(f"synthetic data could not be made: {_last_line(run.stderr)}")
         temporary.replace(file)
     return file
+
+
+def check_data(file: Path, workload: Workload, environment: Environment) -> None:
+    """Have the app look at the user's data before anything is run, so that its faults are not taken for a cell's.
+
+    Raises:
+        UserError: with the app's line when something in it would stop training.
+    """
+    command = [str(environment.python), "-m", "vpoc", "check", str(file), "--warm-up", str(workload.warm_up)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment.variables)
+    if run.returncode:
+        raise UserError(f"--data: {_last_line(run.stderr).removeprefix('vpoc: ')}")
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it said nothing"])[-1]

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from harness.environments import find_python, missing_python
+from harness.environments import find_python
 from harness.errors import UserError
 from harness.locks import lock_file, try_sources, uv
 from harness.matrix_file import load_matrix
 from harness.paths import APP, CHECKOUT, ENVIRONMENTS
+from harness.plan import missing_python
 
 
 def main() -> None:

@@ -9,9 +9,8 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Job:
-    """One process of a run. `variables` is its whole environment: nothing of the caller's leaks in."""
+    """One process of the run whose folder is `folder`. `variables` is its whole environment: nothing else leaks in."""
 
-    run_id: str
     arguments: tuple[str, ...]
     variables: Mapping[str, str]
     folder: Path
@@ -42,8 +41,6 @@ class Exit:
 class Handle(Protocol):
     """A job that was started."""
 
-    log: Path
-
     def poll(self) -> Exit | None:
         """How the process ended, or None while it runs."""
 
@@ -55,7 +52,7 @@ class Executor(Protocol):
     """Starts jobs on this host."""
 
     def start(self, job: Job) -> Handle:
-        """Start a job."""
+        """Start a job; raises OSError when it cannot be started."""
 
     def find(self, run_id: str) -> Handle | None:
         """The job of a run if it still runs, started by whomever."""

@@ -3,10 +3,11 @@
 import contextlib
 import json
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 from harness.executors import Exit, Handle, Job
-from harness.processes import RUN_MARK, ProcessId, end_processes_of_run
+from harness.processes import RUN_MARK, ProcessId, end_processes_of_run, run_mark
 from harness.storage import write_json
 
 IDENTITY = "process.json"
@@ -19,8 +20,7 @@ class ProcessHandle:
 
     def __init__(self, process: subprocess.Popen[bytes], job: Job) -> None:
         self._process = process
-        self._run_id = job.run_id
-        self.log = job.log
+        self._folder = job.folder
 
     def poll(self) -> Exit | None:
         """How the process ended, or None while it runs."""
@@ -37,16 +37,15 @@ class ProcessHandle:
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace)
-        return end_processes_of_run(self._run_id, grace)
+        return end_processes_of_run(self._folder, grace)
 
 
 class FoundHandle:
     """A process that an earlier harness started."""
 
-    def __init__(self, identity: ProcessId, run_id: str, log: Path) -> None:
+    def __init__(self, identity: ProcessId, folder: Path) -> None:
         self._identity = identity
-        self._run_id = run_id
-        self.log = log
+        self._folder = folder
 
     def poll(self) -> Exit | None:
         """None while it runs; its exit status went to a parent that is gone."""
@@ -54,7 +53,7 @@ class FoundHandle:
 
     def stop(self, grace: float) -> bool:
         """End the process and everything it started."""
-        return end_processes_of_run(self._run_id, grace)
+        return end_processes_of_run(self._folder, grace)
 
 
 class ProcessExecutor:
@@ -67,23 +66,26 @@ class ProcessExecutor:
         self._runs = runs
 
     def start(self, job: Job) -> ProcessHandle:
-        """Start a job; its output is appended to the log by the kernel, not through us."""
+        """Start a job; its output is appended to the log by the kernel, not through us.
+
+        Raises:
+            OSError: when the program cannot be started.
+        """
         with job.log.open("ab") as log:
             process = subprocess.Popen(
                 job.arguments,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**job.variables, RUN_MARK: job.run_id},
+                env={**job.variables, RUN_MARK: run_mark(job.folder)},
                 cwd=job.folder,
                 start_new_session=True,
             )
-        identity = ProcessId.of(process.pid)
-        write_json(
-            job.folder / IDENTITY,
-            {"pid": identity.pid, "started": identity.started, "boot": identity.boot},
-        )
-        return ProcessHandle(process, job)
+        handle = ProcessHandle(process, job)
+        with contextlib.suppress(ProcessLookupError):
+            # A process that has ended already needs not be found again.
+            write_json(job.folder / IDENTITY, asdict(ProcessId.of(process.pid)))
+        return handle
 
     def find(self, run_id: str) -> Handle | None:
         """The process of a run if it still runs."""
@@ -92,5 +94,5 @@ class ProcessExecutor:
             told = json.loads((folder / IDENTITY).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        identity = ProcessId(told["pid"], told["started"], told["boot"])
-        return FoundHandle(identity, run_id, folder / "log.txt") if identity.alive() else None
+        identity = ProcessId(**told)
+        return FoundHandle(identity, folder) if identity.alive() else None

@@ -28,14 +28,10 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     memory = int(_match(root / "proc/meminfo", r"^MemTotal:\s*(\d+) kB$") or 0) * 1024
     targets = sorted(gpu.gfx for gpu in gpus)
     kind = {"gpus": targets, "driver": driver, "kernel": kernel}
-    identity = {
-        **kind,
-        "cpu": cpu,
-        "memory": memory,
-        "machine": _text(root / "etc/machine-id") or platform.node(),
-    }
+    machine = json_hash([_text(root / "etc/machine-id"), _text(root / "proc/sys/kernel/hostname") or platform.node()])
     return HostFacts(
-        fingerprint=json_hash(identity)[:16],
+        machine=machine[:16],
+        fingerprint=json_hash({**kind, "cpu": cpu, "memory": memory, "machine": machine})[:16],
         kind=json_hash(kind)[:16],
         operating_system=_match(root / "etc/os-release", r'^PRETTY_NAME="?([^"\n]+)') or "unknown",
         kernel=kernel,
@@ -66,6 +62,7 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
             name=_text(card / "product_name") or _text(folder / "name") or "AMD GPU",
             memory_bytes=int(memory) if memory else None,
             render_node=f"/dev/dri/renderD{minor}" if minor else None,
+            kfd_id=int(_text(folder / "gpu_id") or 0) or None,
         )
         index += 1
 

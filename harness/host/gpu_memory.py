@@ -1,45 +1,63 @@
-"""How much GPU memory is in use, as the driver tells it: the view from outside a run."""
+"""Which processes hold memory on which GPU, as the driver tells it: the view from outside a run."""
 
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-# A HIP or CUDA context with one small tensor takes more than this; a desktop's idle changes less.
-USED_BYTES = 64 << 20
+# A HIP or CUDA context with one small tensor takes more than this.
+USED_BYTES = 16 << 20
+QUERY = ("nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits")
+QUERY_SECONDS = 10
+
+ByProcess = Mapping[int, Mapping[str, int]]
 
 
-def memory_in_use(root: Path = Path("/")) -> dict[str, int]:
-    """Bytes in use by GPU: AMD cards by their render node, NVIDIA ones by index."""
-    used = {}
-    for file in sorted(root.glob("sys/class/drm/renderD*/device/mem_info_vram_used")):
-        used[f"/dev/dri/{file.parent.parent.name}"] = int(file.read_text(encoding="ascii"))
-    return used or _nvidia()
+def memory_by_process(root: Path = Path("/")) -> ByProcess:
+    """Bytes held by pid and GPU: AMD GPUs by the driver's id (`kfd_id`), NVIDIA ones by UUID.
+
+    What cannot be read counts as nothing: a sick GPU must not keep a run from being watched.
+    """
+    held: dict[int, dict[str, int]] = defaultdict(dict)
+    for file in root.glob("sys/class/kfd/kfd/proc/[0-9]*/vram_*"):
+        try:
+            held[int(file.parent.name)][file.name.removeprefix("vram_")] = int(file.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            continue
+    return held or _nvidia()
 
 
-def _nvidia() -> dict[str, int]:
-    if not shutil.which("nvidia-smi"):
-        return {}
-    query = ["nvidia-smi", "--query-gpu=index,memory.used", "--format=csv,noheader,nounits"]
-    answer = subprocess.run(query, capture_output=True, text=True, timeout=30, check=False).stdout
-    rows = (line.split(",") for line in answer.splitlines() if "," in line)
-    return {f"nvidia{index.strip()}": int(mib) << 20 for index, mib in rows}
+def _nvidia() -> ByProcess:
+    held: dict[int, dict[str, int]] = defaultdict(dict)
+    if shutil.which(QUERY[0]):
+        try:
+            answer = subprocess.run(QUERY, capture_output=True, text=True, timeout=QUERY_SECONDS, check=True).stdout
+            for row in answer.splitlines():
+                pid, gpu, mib = (field.strip() for field in row.split(","))
+                held[int(pid)][gpu] = int(mib) << 20
+        except (OSError, ValueError, subprocess.SubprocessError):
+            return {}
+    return held
 
 
 class GpuWatch:
-    """Notes how far the memory in use rose above where it was before a run."""
+    """Notes on how many GPUs a run's own processes held memory. `given`: the GPUs that count; None for any."""
 
-    def __init__(self, root: Path = Path("/")) -> None:
+    def __init__(self, given: Collection[str] | None, root: Path = Path("/")) -> None:
+        self._given = given
         self._root = root
-        self._before = memory_in_use(root)
-        self._peak = dict(self._before)
+        self._held: set[str] = set()
 
-    def sample(self) -> None:
-        """Look once."""
-        for gpu, used in memory_in_use(self._root).items():
-            self._peak[gpu] = max(used, self._peak.get(gpu, 0))
+    def sample(self, pids: Iterable[int]) -> None:
+        """Look once at what these processes hold."""
+        held = memory_by_process(self._root)
+        for pid in pids:
+            for gpu, used in held.get(pid, {}).items():
+                if used > USED_BYTES and (self._given is None or gpu in self._given):
+                    self._held.add(gpu)
 
-    def used(self, gpus: Iterable[str] | None = None) -> int:
-        """How many GPUs were used: of those named, or of all."""
-        names = self._peak if gpus is None else gpus
-        return sum(self._peak.get(g, 0) - self._before.get(g, 0) > USED_BYTES for g in names)
+    @property
+    def used(self) -> int:
+        """How many GPUs were seen in use so far."""
+        return len(self._held)

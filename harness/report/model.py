@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.contracts import HostFacts, Record
@@ -19,6 +19,16 @@ class GridCell:
     text: str
     kind: str
     title: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Stacks x presets of runs that may be counted together: one workload, one kind of host, one executor."""
+
+    title: str
+    stacks: tuple[str, ...]
+    presets: tuple[str, ...]
+    cells: Mapping[tuple[str, str], GridCell]
 
 
 @dataclass(frozen=True)
@@ -39,9 +49,7 @@ class Report:
     headline: str
     cautions: tuple[str, ...]
     hosts: tuple[HostFacts, ...]
-    stacks: tuple[str, ...]
-    presets: tuple[str, ...]
-    grid: Mapping[tuple[str, str], GridCell]
+    grids: tuple[Grid, ...]
     statuses: tuple[Status, ...]
     runs: tuple[RunView, ...]
     excluded: tuple[tuple[str, str], ...]
@@ -52,17 +60,14 @@ def build_report(records: Sequence[Record], matrix: Matrix, current: Mapping[str
     """The report on all records of a results folder; `current` as in `summarise`, `made` in seconds since 1970."""
     records = sorted(records, key=lambda record: record.intent.started)
     statuses = summarise((Row.of(record) for record in records), current)
-    stacks = _in_order((record.intent.stack for record in records), matrix.stacks)
-    presets = _in_order((record.intent.preset for record in records), matrix.presets)
+    presets = {record.intent.preset for record in records}
     excluded = {c.id: c.excluded for c in matrix.cells.values() if c.excluded}
     return Report(
         made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(made)),
         headline=_headline(records),
         cautions=tuple(_cautions(records, statuses, matrix)),
         hosts=tuple({r.intent.host.fingerprint: r.intent.host for r in records}.values()),
-        stacks=stacks,
-        presets=presets,
-        grid={(s, p): _grid_cell(f"{s}-{p}", statuses, excluded) for s in stacks for p in presets},
+        grids=tuple(_grids(records, statuses, matrix, excluded)),
         statuses=tuple(statuses),
         runs=tuple(_run_view(record) for record in reversed(records)),
         excluded=_grouped(excluded),
@@ -106,14 +111,37 @@ def _ran(records: Sequence[Record], matrix: Matrix) -> set[str]:
     return {record.intent.stack for record in records} & set(matrix.stacks)
 
 
+def _grids(
+    records: Sequence[Record], statuses: Sequence[Status], matrix: Matrix, excluded: Mapping[str, str]
+) -> Iterator[Grid]:
+    """One grid per workload, kind of host and executor, the newest first."""
+    together: dict[tuple[str, str, str], list[Record]] = {}
+    for record in reversed(records):
+        intent = record.intent
+        together.setdefault((intent.workload_hash, intent.host.kind, intent.executor), []).append(record)
+    for (workload, kind, executor), group in together.items():
+        mine = [s for s in statuses if (s.workload_hash, s.host_kind, s.executor) == (workload, kind, executor)]
+        stacks = _in_order((record.intent.stack for record in group), matrix.stacks)
+        presets = _in_order((record.intent.preset for record in group), matrix.presets)
+        first = group[0].intent
+        gpus = ", ".join(gpu.gfx for gpu in first.host.gpus) or "no GPU"
+        host = f"host with {gpus}, kernel {first.host.kernel}"
+        yield Grid(
+            title=f"workload {first.workload} ({workload[:8]}), {host}, executor {executor}",
+            stacks=stacks,
+            presets=presets,
+            cells={(s, p): _grid_cell(f"{s}-{p}", mine, excluded) for s in stacks for p in presets},
+        )
+
+
 def _grid_cell(cell: str, statuses: Sequence[Status], excluded: Mapping[str, str]) -> GridCell:
-    fresh = [status for status in statuses if status.cell == cell and not status.stale]
-    if not fresh:
+    status = next((status for status in statuses if status.cell == cell and not status.stale), None)
+    if status is None:
         return GridCell("excluded", "excluded", excluded[cell]) if cell in excluded else GridCell("-", "untested", "")
-    completed = sum(status.outcomes["completed"] for status in fresh)
+    completed = status.outcomes["completed"]
     # An interrupted run or a sick host says nothing about the cell.
-    counted = sum(status.runs - status.outcomes["interrupted"] - status.outcomes["host-fault"] for status in fresh)
-    why = ", ".join(f"{name} x{count}" for status in fresh for name, count in status.diagnoses.items())
+    counted = status.runs - status.outcomes["interrupted"] - status.outcomes["host-fault"]
+    why = ", ".join(f"{name} x{count}" for name, count in status.diagnoses.items())
     kind = "untested" if not counted else "all" if completed == counted else "some" if completed else "none"
     return GridCell(f"{completed} of {counted}", kind, why)
 

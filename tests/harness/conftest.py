@@ -12,7 +12,15 @@ from harness.matrix_file import load_matrix
 from harness.paths import CHECKOUT
 
 DATA, WORKLOAD, WEIGHTS, MODEL = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
-OPTIONS = {"epochs": 2, "batch_size": 64, "seed": 7, "threads": 1, "strategy": "single", "hidden_layers": [32, 16]}
+OPTIONS = {
+    "epochs": 2,
+    "batch_size": 64,
+    "seed": 7,
+    "threads": 1,
+    "strategy": "single",
+    "hidden_layers": [32, 16],
+    "use_mixed_precision": False,
+}
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +79,7 @@ def result_values() -> dict[str, Any]:
         "epochs_done": 2,
         "steps_per_epoch": 16,
         "steps_done": 32,
+        "steps_skipped": 0,
         "first_steps": first,
         "epoch_losses": [{"epoch": n, "train": 0.6, "validation": 0.65} for n in (1, 2)],
         "throughput": {"samples_per_second": 1000.0, "train_seconds": 2.0},
@@ -86,6 +95,7 @@ def host() -> HostFacts:
     return HostFacts(
         fingerprint="f" * 16,
         kind="k" * 16,
+        machine="m" * 16,
         operating_system="Debian GNU/Linux 12 (bookworm)",
         kernel="6.1.0",
         driver=None,
@@ -105,6 +115,7 @@ def make_intent(host: HostFacts) -> Callable[..., Intent]:
         values: dict[str, Any] = {
             "run_id": run_id,
             "campaign": None,
+            "repeat": 1,
             "cell": "cpu-plain",
             "stack": "cpu",
             "preset": "plain",
@@ -125,7 +136,7 @@ def make_intent(host: HostFacts) -> Callable[..., Intent]:
             "variables": {"train": {}},
             "harness_version": "0.1.0",
             "owner_pid": 1,
-            "owner_started": 0.0,
+            "owner_started": 0,
             "started": 1e9,
         }
         return Intent.model_validate({**values, **changes})

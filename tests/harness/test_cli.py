@@ -26,6 +26,8 @@ WRONG = {
     "unknown workload": (["plan", "--workload", "quck"], "did you mean quick?"),
     "data that is not there": (["plan", "--data", "none.csv"], "none.csv: no such file"),
     "an interpreter that is not there": (["plan", "--python", "/none/python"], "/none/python: no such file"),
+    "a folder as data": (["plan", "--data", "tests"], "tests: is not a file"),
+    "a run id that leads out": (["run-cell", "cpu-plain", "--run-id", "../evil"], "use letters"),
     "an interpreter without torch": (
         ["run-cell", "host-plain", "--python", str(CHECKOUT / ".venv/bin/python")],
         "lacks torch",

@@ -66,6 +66,16 @@ REFUSED = {
         "two:",
         ["ROCR_VISIBLE_DEVICES"],
     ),
+    "a variable that is none": (
+        "presets:\n  plain: {description: p}\n  two: {description: t, variables: {A=B: '0'}}",
+        "two:",
+        ["not a name of a variable"],
+    ),
+    "a variable of the harness's own": (
+        "presets:\n  plain: {description: p}\n  two: {description: t, variables: {OMP_NUM_THREADS: '2'}}",
+        "two:",
+        ["set by the harness"],
+    ),
     "a misspelt preset": (
         "selections:\n  default:\n    description: d\n    stacks: [cpu]\n    presets:\n      - plain\n      - plian",
         "plian",

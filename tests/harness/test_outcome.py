@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import Reference, Result
+from harness.contracts import ModelCheck, Reference, Result
 from harness.executors import Exit
 from harness.outcome import TOLERANCE, Evidence, Request, decide
 
@@ -33,6 +33,7 @@ def reference_of(values: Values) -> Reference:
             "schema": 1,
             "workload_hash": values["workload_hash"],
             "data_sha256": values["data"]["sha256"],
+            "samples": values["samples"],
             "seed": 7,
             "dtype": "float32",
             "steps": deepcopy(values["first_steps"]),
@@ -41,13 +42,27 @@ def reference_of(values: Values) -> Reference:
     )
 
 
+def check_of(values: Values) -> ModelCheck:
+    model = {key: values["model"][key] for key in ("sha256", "bytes", "parameters")}
+    weights = values["rank_weights_sha256"][0]
+    told = {
+        "schema": 1,
+        "file": "model.pt",
+        "weights_sha256": weights,
+        "target": "up_30",
+        "rows": "bar",
+        "features": [],
+    }
+    return ModelCheck.model_validate({**model, **told})
+
+
 @pytest.fixture
 def evidence(result_values: Values) -> Evidence:
     return Evidence(
         exits={"train": Exit(0)},
         result=Result.model_validate(result_values),
         model_sha256=result_values["model"]["sha256"],
-        model_check=Exit(0),
+        model_check=check_of(result_values),
         reference=reference_of(result_values),
     )
 
@@ -108,6 +123,27 @@ LIES = {
         "wrong-result",
     ),
     "another model hash": (lie("model.sha256", "e" * 64), "model-damaged"),
+    "another model size": (lie("model.bytes", 1), "model-damaged"),
+    "no parameters": (lie("model.parameters", 0), "model-damaged"),
+    "other weights than those saved": (lie("rank_weights_sha256.0", "e" * 64), "wrong-result"),
+    "a fraction of the data, told consistently": (
+        lambda v: v.update(
+            samples={"train": 64, "validation": 200}, steps_per_epoch=1, steps_done=2, first_steps=v["first_steps"][:2]
+        ),
+        "incomplete-result",
+    ),
+    "epochs of other numbers": (lambda v: [epoch.update(epoch=7) for epoch in v["epoch_losses"]], "incomplete-result"),
+    "an epoch that was not validated": (lie("epoch_losses.0.validation", None), "incomplete-result"),
+    "nothing to validate on": (lie("samples.validation", 0), "incomplete-result"),
+    "no sessions": (
+        lie("sessions", {"total": 0, "used": 0, "train": 0, "validation": 0}),
+        "incomplete-result",
+    ),
+    "updates that changed nothing": (lie("steps_skipped", 30), "incomplete-result"),
+    "more threads than the options say": (lie("threads", 64), "wrong-workload"),
+    "another strategy than the options say": (lie("strategy", "ddp"), "wrong-workload"),
+    "a type with a wider tolerance": (lie("dtype", "bfloat16"), "wrong-workload"),
+    "a speed that is no number": (lie("throughput.samples_per_second", math.nan), "not-finite"),
 }
 
 
@@ -128,7 +164,6 @@ def test_exit_0_without_a_result(request_: Request, evidence: Evidence) -> None:
 def test_a_model_that_is_not_there_or_is_not_the_one_or_does_not_load(request_: Request, evidence: Evidence) -> None:
     assert outcome(request_, replace(evidence, model_sha256=None)) == ("failed", "model-damaged")
     assert outcome(request_, replace(evidence, model_sha256="e" * 64)) == ("failed", "model-damaged")
-    assert outcome(request_, replace(evidence, model_check=Exit(1))) == ("failed", "model-does-not-load")
     assert outcome(request_, replace(evidence, model_check=None)) == ("failed", "model-does-not-load")
 
 
@@ -142,13 +177,25 @@ def test_a_reference_of_something_else_is_none(request_: Request, evidence: Evid
     assert outcome(request_, replace(evidence, reference=None)) == ("failed", "no-reference")
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-def test_the_tolerance_is_the_dtypes(dtype: str, request_: Request, evidence: Evidence, result_values: Values) -> None:
+def test_a_process_that_was_never_run_is_missed(request_: Request, evidence: Evidence) -> None:
+    assert outcome(request_, replace(evidence, exits={})) == ("failed", "no-result")
+    two = replace(request_, phases=("features", "train"))
+    assert outcome(two, evidence) == ("failed", "no-result")
+    assert outcome(two, replace(evidence, exits={"features": Exit(0), "train": Exit(0)})) == ("completed", None)
+
+
+@pytest.mark.parametrize(("mixed", "dtype"), [(False, "float32"), (True, "bfloat16")])
+def test_the_tolerance_is_that_of_the_type_asked_for(
+    mixed: bool, dtype: str, request_: Request, evidence: Evidence, result_values: Values
+) -> None:
+    options = {**request_.options, "use_mixed_precision": mixed}
+    result_values["options"]["use_mixed_precision"] = mixed
     result_values["dtype"] = dtype
     for factor, expected in ((0.5, "completed"), (2.0, "failed")):
         changed = deepcopy(result_values)
         changed["first_steps"][5]["loss"] *= 1 + factor * TOLERANCE[dtype]
-        assert outcome(request_, replace(evidence, result=Result.model_validate(changed)))[0] == expected
+        lying = replace(evidence, result=Result.model_validate(changed))
+        assert outcome(replace(request_, options=options), lying)[0] == expected
 
 
 @pytest.mark.parametrize("code", [-11, -9, -6, 134, 139, 143])
@@ -174,6 +221,7 @@ def test_an_error_of_the_app_names_the_phase(request_: Request, evidence: Eviden
         ("time-limit", ("failed", "time-limit")),
         ("watchdog", ("hung", "no-progress")),
         ("host", ("host-fault", "unkillable")),
+        ("start", ("failed", "not-started")),
     ],
 )
 def test_who_stopped_it_outweighs_everything_else(

@@ -1,9 +1,13 @@
+import json
+import math
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.contracts import Intent, Record
+from harness.contracts import Intent, Record, Result
 from harness.errors import UserError
 from harness.index import Index, Row
 from harness.records import RECORD, Results, new_run_id
@@ -46,6 +50,39 @@ def test_a_damaged_record_is_named(tmp_path: Path, make_record: MakeRecord) -> N
         list(results.records())
 
 
+def test_a_damaged_record_does_not_hide_the_others(tmp_path: Path, make_record: MakeRecord) -> None:
+    results = Results(tmp_path)
+    for number in range(3):
+        keep(results, make_record(f"r{number}"))
+    (results.run_folder("r1") / RECORD).write_bytes(b"{")
+    damaged: list[str] = []
+    assert [record.intent.run_id for record in results.records(damaged)] == ["r0", "r2"]
+    assert len(damaged) == 1
+    assert [row.run_id for row in Index(results).rows()] == ["r0", "r2"]
+
+
+def test_a_result_with_nan_comes_back(tmp_path: Path, make_record: MakeRecord, result_values: dict[str, Any]) -> None:
+    result_values["epoch_losses"][0]["train"] = math.nan
+    record = make_record().model_copy(update={"result": Result.model_validate(result_values), "outcome": "failed"})
+    results = Results(tmp_path)
+    keep(results, record)
+    text = (results.run_folder("r1") / RECORD).read_text()
+    json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    back = results.record("r1")
+    assert back is not None
+    assert back.result is not None
+    assert math.isnan(back.result.epoch_losses[0].train)
+
+
+@pytest.mark.parametrize("run_id", ["../evil", "a/b", "", ".hidden", "x" * 200])
+def test_a_run_id_cannot_lead_out_of_the_results(
+    run_id: str, tmp_path: Path, make_intent: Callable[..., Intent]
+) -> None:
+    with pytest.raises(UserError, match="--run-id"):
+        Results(tmp_path / "results").begin(make_intent(run_id))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_run_ids_are_never_given_twice() -> None:
     assert len({new_run_id("c") for _ in range(100)}) == 100
 
@@ -70,15 +107,31 @@ class TestIndex:
     def test_a_damaged_one_is_made_anew(self, results: Results, content: bytes) -> None:
         before = Index(results).rows()
         (results.folder / "records.db").write_bytes(content)
-        if content:
-            assert Index(results).rows() == before
-        assert Index(results).rebuild() == 5
         assert Index(results).rows() == before
 
-    def test_rebuilding_drops_what_has_no_folder(self, results: Results, make_record: MakeRecord) -> None:
-        Index(results).add(make_record("ghost"))
+    def test_damaged_pages_are_no_obstacle(self, results: Results) -> None:
+        before = Index(results).rows()
+        file = results.folder / "records.db"
+        content = bytearray(file.read_bytes())
+        content[200:] = b"\xff" * (len(content) - 200)
+        file.write_bytes(bytes(content))
+        assert Index(results).rebuild() == []
+        assert Index(results).rows() == before
+
+    def test_another_layout_is_made_anew(self, results: Results) -> None:
+        before = Index(results).rows()
+        with sqlite3.connect(results.folder / "records.db") as database:
+            database.execute("ALTER TABLE runs DROP COLUMN detail")
+        database.close()
+        assert Index(results).rows() == before
+
+    def test_run_folders_that_were_copied_in_are_entered(self, results: Results, make_record: MakeRecord) -> None:
+        assert len(Index(results).rows()) == 5
+        keep(results, make_record("from-another-host"))
         assert len(Index(results).rows()) == 6
-        Index(results).rebuild()
+
+    def test_what_has_no_folder_is_dropped(self, results: Results, make_record: MakeRecord) -> None:
+        Index(results).add(make_record("ghost"))
         assert len(Index(results).rows()) == 5
 
     def test_adding_a_record_twice_keeps_one(self, results: Results) -> None:

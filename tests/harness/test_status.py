@@ -35,5 +35,7 @@ def test_records_of_an_environment_that_changed_are_stale(row: Row) -> None:
     assert {s.environment_hash: s.stale for s in statuses} == {"old": True, row.environment_hash: False}
 
 
-def test_what_a_cell_would_be_now_may_be_unknown(row: Row) -> None:
-    assert not summarise([row], {})[0].stale
+def test_where_it_is_not_known_what_a_cell_would_be_now_the_newest_counts(row: Row) -> None:
+    old = replace(row, run_id="r0", environment_hash="old", started=row.started - 1)
+    statuses = summarise([row, old], {})
+    assert {s.environment_hash: s.stale for s in statuses} == {"old": True, row.environment_hash: False}

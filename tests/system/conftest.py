@@ -1,6 +1,7 @@
 """The real thing: the cpu stack's environment, the real app, a small workload."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -18,7 +19,7 @@ from harness.host.fingerprint import read_host
 from harness.matrix import Cell, Matrix, Preset, SyntheticData, Workload
 from harness.matrix_file import load_matrix
 from harness.paths import CHECKOUT
-from harness.processes import RUN_MARK
+from harness.processes import RUN_MARK, run_mark
 from harness.records import Results
 from harness.run import Run
 from harness.run_cell import run_cell
@@ -121,10 +122,11 @@ def run_tiny(
         preset: Preset | None = None,
         executor: Executor | None = None,
         limits: Mapping[Phase, float] = LIMITS,
+        environment: Environment = environment,
         **changes: object,
     ) -> Record:
         cell = Cell(small_matrix.stacks["cpu"], preset or small_matrix.presets["plain"])
-        run_id = f"{request.node.name.replace('/', '-').replace(' ', '-')}-{time.time_ns()}"
+        run_id = f"{re.sub('[^a-z0-9]+', '-', request.node.name)[:60]}-{time.time_ns()}"
         workload = TINY.model_copy(update=changes)
         made = Run(run_id, cell, workload, data, environment, host, limits=limits)
         return run_cell(made, results, executor or ProcessExecutor(results.runs))
@@ -158,7 +160,7 @@ def wait() -> Callable[..., None]:
 
 def marked_processes(results: Path) -> list[psutil.Process]:
     """Processes of any run of a results folder."""
-    runs = {folder.name for folder in (results / "runs").glob("*")}
+    runs = {run_mark(folder) for folder in (results / "runs").glob("*")}
     found = []
     for process in psutil.process_iter():
         try:

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from harness.paths import CHECKOUT
 from harness.storage import json_hash
 
 Command = Callable[..., list[str]]
@@ -130,11 +131,87 @@ def test_a_run_that_has_its_record_is_not_run_again(tmp_path: Path, matrix_comma
     assert first["outcome"] == "completed"
 
 
-def test_a_run_that_fails_is_told_by_the_exit_status(tmp_path: Path, matrix_command: Command) -> None:
+def test_a_run_that_fails_is_told_by_the_exit_status(tmp_path: Path, matrix_file: Path) -> None:
+    file = tmp_path / "matrix.yaml"
+    file.write_text(matrix_file.read_text().replace("time_limit: 120", "time_limit: 1"))
+    program = str(CHECKOUT / ".venv" / "bin" / "matrix")
+    run([program, "--matrix", str(file), "--results", str(tmp_path / "r"), "run", "cpu-plain"], expected=1)
+    assert list(outcomes(tmp_path / "r").values()) == ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (
+            "ts,open,high,low,close,volume,vix\n2026-01-05T15:00:00Z,1.0,1.0,1.0,1.0,5,15.0\n",
+            "23 complete sessions are needed",
+        ),
+        ("ts,open,high,low,close,volume\n2026-01-05T15:00:00Z,1.0,1.0,1.0,1.0,5\n", "vix"),
+        ("not a table at all", "few.csv"),
+    ],
+)
+def test_data_that_cannot_be_trained_on_is_not_held_against_a_cell(
+    content: str, told: str, tmp_path: Path, matrix_command: Command
+) -> None:
     data = tmp_path / "few.csv"
-    data.write_text("ts,open,high,low,close,volume,vix\n2026-01-05T15:00:00Z,1.0,1.0,1.0,1.0,5,15.0\n")
-    run(matrix_command(tmp_path, "run", "cpu-plain", "--data", str(data)), expected=1)
-    assert list(outcomes(tmp_path).values()) == ["failed"]
+    data.write_text(content)
+    done = run(matrix_command(tmp_path / "r", "run", "--data", str(data)), expected=2)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("matrix: --data: ")
+    assert told in last
+    assert not (tmp_path / "r" / "runs").exists()
+
+
+def test_a_changed_preset_does_not_go_on_with_an_interrupted_campaign(
+    tmp_path: Path, matrix_file: Path, wait: Wait, left_running: Left
+) -> None:
+    file, results = tmp_path / "matrix.yaml", tmp_path / "r"
+    file.write_text(matrix_file.read_text())
+    command = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--matrix", str(file), "--results", str(results), "run"]
+    process = subprocess.Popen([*command, "cpu-plain", "cpu-one"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait(lambda: len(outcomes_so_far(results)) == 1 and left_running(results))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    file.write_text(matrix_file.read_text().replace('HSA_ENABLE_SDMA: "0"', 'HSA_ENABLE_SDMA: "1"'))
+    done = run([*command, "cpu-plain", "cpu-one"])
+    assert "going on" not in done.stderr
+    assert sorted(outcomes(results).values()) == ["completed"] * 3 + ["interrupted"]
+
+
+def test_two_campaigns_at_once_do_not_make_each_others_runs(tmp_path: Path, matrix_command: Command) -> None:
+    command = matrix_command(tmp_path, "run", "cpu-plain", "cpu-one")
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate(timeout=200) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    assert list(outcomes(tmp_path).values()) == ["completed"] * 4
+    assert len(list((tmp_path / "campaigns").iterdir())) == 2
+    assert not any("going on" in err for _, err in told)
+
+
+def test_a_killed_run_cell_can_be_typed_again(
+    tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left
+) -> None:
+    command = matrix_command(tmp_path, "run-cell", "cpu-plain", "--workload", "endless", "--run-id", "mine")
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait(lambda: training(tmp_path))
+    again = run(command, expected=2)
+    assert "is being run by process" in again.stderr
+    process.kill()
+    process.wait()
+    done = run(command, expected=1)
+    assert "mine: interrupted" in done.stdout
+    assert left_running(tmp_path) == []
+    wrong = run(matrix_command(tmp_path, "run-cell", "cpu-one", "--run-id", "mine"), expected=2)
+    assert "is a run of cpu-plain" in wrong.stderr
+
+
+def test_nohup_is_honoured(tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left) -> None:
+    command = ["nohup", *matrix_command(tmp_path, "run-cell", "cpu-plain", "--run-id", "mine")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    wait(lambda: left_running(tmp_path))
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(120) == 0
+    assert outcomes(tmp_path) == {"mine": "completed"}
 
 
 def test_another_plan_does_not_go_on_with_an_interrupted_one(

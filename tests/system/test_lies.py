@@ -5,12 +5,14 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.contracts import Record
+from harness.environments import Environment
 from harness.executors import Exit, Job
 from harness.executors.process import ProcessExecutor, ProcessHandle
 from harness.processes import processes_of_run
@@ -71,6 +73,11 @@ def other_model_with_its_hash(folder: Path) -> None:
     in_result(lambda values: values["model"].update(sha256=digest, bytes=11))(folder)
 
 
+def a_part(values: dict[str, Any]) -> None:
+    values.update(samples={**values["samples"], "train": 64}, steps_per_epoch=1, steps_done=2)
+    values["first_steps"] = values["first_steps"][:2]
+
+
 LIES: dict[str, tuple[Tamper, str]] = {
     "no result": (lambda folder: (folder / "result.json").unlink(), "no-result"),
     "half a result": (lambda folder: os.truncate(folder / "result.json", 200), "no-result"),
@@ -81,6 +88,12 @@ LIES: dict[str, tuple[Tamper, str]] = {
     "something else as model": (other_model_with_its_hash, "model-does-not-load"),
     "other data": (in_result(lambda v: v["data"].update(sha256="0" * 64)), "wrong-data"),
     "wrong first loss": (in_result(lambda v: v["first_steps"][0].update(loss=0.123)), "wrong-result"),
+    "NaN speed": (in_result(lambda v: v["throughput"].update(samples_per_second=float("nan"))), "not-finite"),
+    "trained on a part": (in_result(a_part), "incomplete-result"),
+    "other weights than the saved ones": (
+        in_result(lambda v: v.update(rank_weights_sha256=["0" * 64])),
+        "wrong-result",
+    ),
     "another device": (in_result(lambda v: v.update(device="cuda")), "wrong-device"),
 }
 
@@ -90,10 +103,19 @@ def test_a_lie_about_a_real_run_is_caught(name: str, run_tiny: RunTiny, results:
     tamper, diagnosis = LIES[name]
     record = run_tiny(executor=TamperingExecutor(results.runs, tamper))
     assert (record.outcome, record.diagnosis) == ("failed", diagnosis), record.detail
+    back = results.record(record.intent.run_id)
+    assert back is not None
+    assert (back.outcome, back.detail) == (record.outcome, record.detail)
+
+
+def test_an_interpreter_that_is_gone_is_a_failed_run(run_tiny: RunTiny, environment: Environment) -> None:
+    record = run_tiny(environment=replace(environment, python=Path("/none/python")))
+    assert (record.outcome, record.diagnosis) == ("failed", "not-started")
+    assert "/none/python" in record.detail
 
 
 def test_a_loss_that_explodes_is_a_failed_run(run_tiny: RunTiny, results: Results) -> None:
-    record = run_tiny(learning_rate=1e30)
+    record = run_tiny(learning_rate=1.0, hidden_layers=(256,) * 12, epochs=20)
     assert (record.outcome, record.diagnosis) == ("failed", "app-error"), record.detail
     assert record.exit == {"train": "exit 4"}
     assert "loss" in (results.run_folder(record.intent.run_id) / "log.txt").read_text()
@@ -129,7 +151,7 @@ def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: R
     record = run_tiny(executor=Signalling(results.runs, number), epochs=100_000)
     assert (record.outcome, record.diagnosis) == ("failed", "crash")
     assert record.exit == {"train": number.name}
-    assert processes_of_run(record.intent.run_id) == []
+    assert processes_of_run(results.run_folder(record.intent.run_id)) == []
 
 
 def test_a_process_that_stands_still_is_hung(run_tiny: RunTiny, results: Results) -> None:
@@ -137,11 +159,11 @@ def test_a_process_that_stands_still_is_hung(run_tiny: RunTiny, results: Results
     record = run_tiny(executor=Signalling(results.runs, signal.SIGSTOP), epochs=100_000, limits=limits)
     assert (record.outcome, record.diagnosis) == ("hung", "no-progress")
     assert "rank 0 made no progress" in record.detail
-    assert processes_of_run(record.intent.run_id) == []
+    assert processes_of_run(results.run_folder(record.intent.run_id)) == []
 
 
 def test_the_time_limit_is_failed_and_leaves_nothing(run_tiny: RunTiny, results: Results) -> None:
     record = run_tiny(epochs=100_000, time_limit=8, loader_workers=2)
     assert (record.outcome, record.diagnosis) == ("failed", "time-limit")
     assert "still running after 8 s" in record.detail
-    assert processes_of_run(record.intent.run_id) == []
+    assert processes_of_run(results.run_folder(record.intent.run_id)) == []

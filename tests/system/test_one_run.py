@@ -43,7 +43,7 @@ def test_the_run_leaves_model_and_log_and_nothing_temporary(run_tiny: Callable[.
     assert sorted(f.name for f in (folder / "output").iterdir()) == ["model.pt", "model_metadata.json"]
     assert (folder / "log.txt").stat().st_size > 0
     assert not (folder / SCRATCH).exists()
-    assert not temporary_folder(record.intent.run_id).exists()
+    assert not temporary_folder(folder).exists()
 
 
 def test_a_preset_of_two_phases_is_two_processes(

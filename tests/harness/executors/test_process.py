@@ -24,8 +24,8 @@ time.sleep(float(sys.argv[1]))
 
 
 @pytest.fixture
-def run_id(tmp_path: Path) -> str:
-    return f"run-{tmp_path.name}-{time.time_ns()}"
+def run_id() -> str:
+    return "mine"
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def executor(tmp_path: Path) -> ProcessExecutor:
 def job(tmp_path: Path, run_id: str, code: str, *arguments: str) -> Job:
     folder = tmp_path / run_id
     folder.mkdir(exist_ok=True)
-    return Job(run_id, (sys.executable, "-c", code, *arguments), {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt")
+    return Job((sys.executable, "-c", code, *arguments), {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt")
 
 
 def ended(handle: Handle, seconds: float = 30) -> Exit:
@@ -60,7 +60,7 @@ def test_output_goes_to_the_log_and_the_status_comes_back(
     code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
     handle = executor.start(job(tmp_path, run_id, code))
     assert ended(handle) == Exit(3)
-    assert sorted(handle.log.read_text().split()) == ["err", "out"]
+    assert sorted((tmp_path / run_id / "log.txt").read_text().split()) == ["err", "out"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
@@ -78,42 +78,42 @@ def test_nothing_of_the_callers_environment_is_passed_on(
     monkeypatch.setenv("HSA_OVERRIDE_GFX_VERSION", "11.0.0")
     handle = executor.start(job(tmp_path, run_id, "import os; print(sorted(os.environ))"))
     ended(handle)
-    assert "HSA_OVERRIDE_GFX_VERSION" not in handle.log.read_text()
+    assert "HSA_OVERRIDE_GFX_VERSION" not in (tmp_path / run_id / "log.txt").read_text()
 
 
 def test_stopping_ends_strays_that_ignore_term(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
     handle = executor.start(job(tmp_path, run_id, STRAY, "60"))
-    wait_for("ready", handle.log)
-    assert len(processes_of_run(run_id)) == 2
+    wait_for("ready", tmp_path / run_id / "log.txt")
+    assert len(processes_of_run(tmp_path / run_id)) == 2
     assert handle.stop(grace=1)
     assert ended(handle) == Exit(-signal.SIGTERM)
-    assert processes_of_run(run_id) == []
+    assert processes_of_run(tmp_path / run_id) == []
 
 
 def test_a_process_that_ignores_term_is_killed(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
     handle = executor.start(job(tmp_path, run_id, code))
-    wait_for("ready", handle.log)
+    wait_for("ready", tmp_path / run_id / "log.txt")
     assert handle.stop(grace=0.5)
     assert ended(handle) == Exit(-signal.SIGKILL)
 
 
 def test_a_stopped_process_can_still_be_ended(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
     handle = executor.start(job(tmp_path, run_id, "import time; print('ready', flush=True); time.sleep(60)"))
-    wait_for("ready", handle.log)
-    (process,) = processes_of_run(run_id)
+    wait_for("ready", tmp_path / run_id / "log.txt")
+    (process,) = processes_of_run(tmp_path / run_id)
     process.suspend()
     assert handle.stop(grace=0.5)
     assert not ended(handle).ok
-    assert processes_of_run(run_id) == []
+    assert processes_of_run(tmp_path / run_id) == []
 
 
 def test_what_a_process_left_behind_is_ended(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
     handle = executor.start(job(tmp_path, run_id, STRAY, "0"))
     assert ended(handle) == Exit(0)
-    assert len(processes_of_run(run_id)) == 1
-    assert end_processes_of_run(run_id, grace=0.5)
-    assert processes_of_run(run_id) == []
+    assert len(processes_of_run(tmp_path / run_id)) == 1
+    assert end_processes_of_run(tmp_path / run_id, grace=0.5)
+    assert processes_of_run(tmp_path / run_id) == []
 
 
 def test_a_run_is_found_again_by_another_harness(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
@@ -128,6 +128,24 @@ def test_a_run_is_found_again_by_another_harness(tmp_path: Path, run_id: str, ex
     assert executor.find("no such run") is None
 
 
+def test_the_same_run_id_in_another_folder_is_another_run(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    here, there = (
+        ProcessExecutor(tmp_path / name).start(job(tmp_path / name, "mine", STRAY, "60")) for name in ("one", "two")
+    )
+    assert end_processes_of_run(tmp_path / "one" / "mine", grace=1)
+    assert not ended(here).ok
+    assert there.poll() is None
+    there.stop(grace=1)
+
+
+def test_a_program_that_is_not_there_is_told_at_the_start(tmp_path: Path, executor: ProcessExecutor) -> None:
+    missing = Job(("/none/python",), {}, tmp_path, tmp_path / "log.txt")
+    with pytest.raises(FileNotFoundError):
+        executor.start(missing)
+
+
 def test_a_process_is_not_another_one_with_its_pid() -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     identity = ProcessId.of(process.pid)
@@ -140,3 +158,5 @@ def test_a_process_is_not_another_one_with_its_pid() -> None:
     assert not identity.alive()
     process.wait()
     assert not identity.alive()
+    with pytest.raises(ProcessLookupError):
+        ProcessId.of(process.pid)

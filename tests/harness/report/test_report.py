@@ -31,14 +31,24 @@ def test_the_first_line_counts_what_was_run(report: Report) -> None:
 
 
 def test_the_grid_counts_neither_interrupted_runs_nor_host_faults(report: Report) -> None:
-    assert report.grid["cpu", "plain"].text == "1 of 2"
-    assert report.grid["cpu", "plain"].kind == "some"
-    assert report.grid["cpu", "no-sdma"].kind == "all"
+    (grid,) = report.grids
+    assert grid.cells["cpu", "plain"].text == "1 of 2"
+    assert grid.cells["cpu", "plain"].kind == "some"
+    assert grid.cells["cpu", "no-sdma"].kind == "all"
+
+
+@pytest.mark.parametrize("change", [{"workload_hash": "e" * 64}, {"environment_hash": "0" * 64}])
+def test_the_grid_never_pools_what_may_not_be_counted_together(
+    change: dict[str, str], make_record: Make, matrix: Matrix
+) -> None:
+    records = [make_record("r1", started=1e9), make_record("r2", started=2e9, **change)]
+    grids = build_report(records, matrix, {}, made=1e9).grids
+    assert {cell.text for grid in grids for cell in grid.cells.values()} == {"1 of 1"}
 
 
 def test_stale_runs_are_not_in_the_grid(records: list[Record], matrix: Matrix) -> None:
     report = build_report(records, matrix, {"cpu-plain": "another hash"}, made=1e9)
-    assert report.grid["cpu", "plain"].kind == "untested"
+    assert report.grids[0].cells["cpu", "plain"].kind == "untested"
     assert any("stale" in caution for caution in report.cautions)
 
 

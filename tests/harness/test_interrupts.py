@@ -1,0 +1,76 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness.interrupts import interruptible, open_to_interruption, shielded
+
+
+def interrupt(number: signal.Signals = signal.SIGINT) -> None:
+    os.kill(os.getpid(), number)
+    # The handler runs between two instructions of the interpreter.
+    time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_an_interruption_that_says_its_name(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt, match=number.name), interruptible():
+        interrupt(number)
+
+
+def test_what_is_shielded_is_done_to_its_end() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt, match="SIGINT"), interruptible():  # noqa: PT012
+        with shielded():
+            with shielded():
+                interrupt()
+                done.append("inner")
+            done.append("outer")
+        done.append("never")
+    assert done == ["inner", "outer"]
+
+
+def test_an_opening_in_a_shield_lets_a_signal_through_and_closes_again() -> None:
+    done = []
+    with interruptible(), shielded():
+        with pytest.raises(KeyboardInterrupt), open_to_interruption():
+            interrupt()
+        interrupt()
+        done.append("cleaned up")
+    assert done == ["cleaned up"]
+
+
+def test_a_signal_that_came_before_the_opening_counts_at_once() -> None:
+    done = []
+    with interruptible(), shielded():
+        interrupt()
+        with pytest.raises(KeyboardInterrupt), open_to_interruption():
+            done.append("never")
+    assert done == []
+
+
+def test_a_second_signal_does_not_tear_the_cleaning_up(capsys: pytest.CaptureFixture[str]) -> None:
+    with interruptible():
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
+        interrupt()
+    assert "still ending" in capsys.readouterr().err
+
+
+def test_afterwards_signals_are_as_before() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    with interruptible():
+        assert signal.getsignal(signal.SIGTERM) != before[1]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_what_the_caller_ignores_stays_ignored() -> None:
+    code = (
+        "import signal, harness.interrupts as i\n"
+        "with i.interruptible(): print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
+    )
+    run = subprocess.run(["nohup", sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "True\n"
