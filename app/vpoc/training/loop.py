@@ -87,18 +87,22 @@ class Trainer:
         gradient_norm = torch.linalg.vector_norm(torch.stack(norms)).item()
         if not math.isfinite(gradient_norm) and not self.scaler.is_enabled():
             raise self._diverged(f"the norm of the gradient is {gradient_norm}")
-        self._update(suspect=not math.isfinite(gradient_norm))
+        self._update(gradient_norm)
         return value, gradient_norm
 
-    def _update(self, *, suspect: bool) -> None:
-        """Adjust the weights; the scaler leaves them alone when a `suspect` gradient is indeed not finite."""
+    def _update(self, gradient_norm: float) -> None:
+        """Adjust the weights; the scaler leaves them alone, and lowers its scale, when the gradient is not finite."""
         # Asking for the scale waits for the device, so that it is done for suspects only.
+        suspect = not math.isfinite(gradient_norm)
         scale = self.scaler.get_scale() if suspect else 0.0
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        if not suspect or self.scaler.get_scale() >= scale:
+        if not suspect:
             self.skipped_in_a_row = 0
             return
+        if self.scaler.get_scale() >= scale:
+            # Finite, but so large that its norm is not: the scaler took it, and Adam will not recover from it.
+            raise self._diverged(f"the norm of the gradient is {gradient_norm}")
         self.steps_skipped += 1
         self.skipped_in_a_row += 1
         if self.skipped_in_a_row > MAX_SKIPPED_IN_A_ROW:

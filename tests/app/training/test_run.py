@@ -15,7 +15,7 @@ from vpoc.files import sha256_file
 from vpoc.progress import Progress
 from vpoc.training import loop, prepare
 from vpoc.training.reference import reference
-from vpoc.training.run import constant_rate_loss, train
+from vpoc.training.run import _about, constant_rate_loss, train
 from vpoc.training.samples import Samples
 
 RESULT_KEYS = """
@@ -173,7 +173,7 @@ def test_without_a_scaler_a_gradient_that_is_not_finite_stops_at_once(options, t
     )
 
 
-def poison(monkeypatch, steps, *, scaler=False):
+def poison(monkeypatch, steps, *, scaler=False, by=math.inf):
     """Make the gradient of these steps infinite, with a scaler that is on where it is asked for."""
     fresh = prepare.fresh_mlp
 
@@ -182,7 +182,7 @@ def poison(monkeypatch, steps, *, scaler=False):
 
         def spoil(gradient):
             calls.append(1)
-            return gradient * math.inf if len(calls) in steps else gradient
+            return gradient * by if len(calls) in steps else gradient
 
         model = fresh(inputs, hidden_layers, seed)
         model[-1].bias.register_hook(spoil)
@@ -216,6 +216,12 @@ def test_too_many_skips_in_a_row_stop_the_training(options, tmp_path, monkeypatc
     refused_and_the_old_model_kept(
         options(epochs=3), tmp_path, "step 14: the gradient was not finite 11 times in a row"
     )
+
+
+@needs_cpu_scaler
+def test_a_gradient_too_large_for_its_norm_is_not_left_to_the_scaler(options, tmp_path, monkeypatch):
+    poison(monkeypatch, [5], scaler=True, by=1e30)
+    refused_and_the_old_model_kept(options(), tmp_path, "step 5: the norm of the gradient is inf")
 
 
 @needs_cpu_scaler
@@ -256,6 +262,14 @@ def test_metadata_that_cannot_be_made_leave_the_old_model(options, tmp_path, mon
     with pytest.raises(ValueError, match="Out of range"):
         trained(options(), tmp_path)
     assert (tmp_path / "out" / "m.pt").read_bytes() == b"old"
+
+
+def test_the_device_in_the_result_is_the_one_that_holds_the_weights(options):
+    chosen = options()
+    run = prepare.prepare(chosen, torch.device("cpu"), Progress(None))
+    run.trainer.device = torch.device("meta")
+    said = _about(run, chosen)
+    assert (said["device"], said["devices"][0]["device"]) == ("cpu", "cpu")
 
 
 def test_no_gpu_is_one_line_and_no_fallback(options, tmp_path, monkeypatch):
