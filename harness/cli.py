@@ -17,6 +17,7 @@ from harness.errors import UserError
 from harness.interrupts import interruptible
 from harness.matrix import Matrix, Workload
 from harness.matrix_file import load_matrix, nearest
+from harness.presets import beyond_cpu
 from harness.presets import lint as lint_presets
 from harness.records import Results
 from harness.render import render as render_cell
@@ -112,8 +113,12 @@ def lint(settings: Settings, as_json: bool) -> None:
     findings = lint_presets(settings.matrix)
     if as_json:
         _print_json([asdict(finding) for finding in findings])
-    else:
-        out.print(tables.findings_table(findings))
+        return
+    elsewhere = beyond_cpu(findings, settings.matrix)
+    out.print(tables.findings_table(elsewhere))
+    click.echo(
+        f"On stacks without ROCm, {len(findings) - len(elsewhere)} settings of ROCm variables do nothing (--json)"
+    )
 
 
 @cli.command()

@@ -153,6 +153,12 @@ def lint(matrix: Matrix) -> list[Finding]:
     return found
 
 
+def beyond_cpu(findings: Iterable[Finding], matrix: Matrix) -> list[Finding]:
+    """The findings that are about more than a CPU build of torch, where every ROCm variable does nothing."""
+    cpu = {stack.name for stack in matrix.stacks.values() if stack.accelerator == "cpu"}
+    return [finding for finding in findings if not cpu.issuperset(finding.stacks)]
+
+
 def lint_cell(cell: Cell) -> list[Finding]:
     """Findings of one cell, whether it is excluded or not."""
     by_phase = {phase: list(_process(cell, phase)) for phase in cell.preset.phases}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.contracts import HostFacts, Record
 from harness.index import Row
 from harness.matrix import Matrix
-from harness.presets import Finding, lint
+from harness.presets import Finding, beyond_cpu, lint
 from harness.status import Status, summarise
 
 
@@ -71,7 +71,7 @@ def build_report(records: Sequence[Record], matrix: Matrix, current: Mapping[str
         statuses=tuple(statuses),
         runs=tuple(_run_view(record) for record in reversed(records)),
         excluded=_grouped(excluded),
-        findings=tuple(finding for finding in lint(matrix) if finding.preset in presets),
+        findings=tuple(finding for finding in beyond_cpu(lint(matrix), matrix) if finding.preset in presets),
     )
 
 
