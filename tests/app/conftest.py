@@ -43,6 +43,11 @@ def other_merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def _warnings_are_errors_in_other_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONWARNINGS", "error")
+
+
 @pytest.fixture
 def real_data() -> Callable[[str], Path]:
     def find(name: str) -> Path:
