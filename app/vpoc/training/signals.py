@@ -1,6 +1,7 @@
 """Ending in good order when asked to."""
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -20,6 +21,14 @@ def interruptible(progress: Progress) -> Iterator[None]:
         progress.interrupt(signum)
         signal.signal(signum, signal.SIG_DFL)
 
+    report = sys.unraisablehook
+
+    def report_unless_interrupted(unraisable: "sys.UnraisableHookArgs") -> None:
+        if progress.interrupted_by is None:
+            report(unraisable)
+
+    # The loader also complains while it is being taken down, after the work below has been left for good.
+    sys.unraisablehook = report_unless_interrupted
     before = {signum: signal.signal(signum, interrupt) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -31,3 +40,5 @@ def interruptible(progress: Progress) -> Iterator[None]:
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
+        if progress.interrupted_by is None:
+            sys.unraisablehook = report
