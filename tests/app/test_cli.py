@@ -88,6 +88,16 @@ def test_check_counts_for_the_rows_asked_for(capsys, merged, tmp_path):
     assert "24 complete sessions are needed" in err
 
 
+def test_check_tells_what_gaps_cost(capsys, merged, tmp_path):
+    holed = tmp_path / "holed.csv"
+    lines = merged.read_text().splitlines(keepends=True)
+    del lines[1 + 17 * 138 + 100 : 1 + 18 * 138]
+    holed.write_text("".join(lines))
+    _, out, _ = vpoc(capsys, "check", holed, "--json")
+    facts = json.loads(out)
+    assert (facts["complete_rth_sessions"], facts["sessions_after_a_gap"]) == (25, 2)
+
+
 def test_merge(capsys, tmp_path):
     (tmp_path / "b.csv").write_text("ts,open,high,low,close,volume\n2024-01-03T15:00:00Z,100,101,99,100.5,7\n")
     (tmp_path / "v.csv").write_text("DATE,OPEN,HIGH,LOW,CLOSE\n2024-01-02,1,1,1,13.20\n")

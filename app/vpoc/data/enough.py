@@ -24,6 +24,11 @@ def usable_sessions(found: Sessions, rows: str) -> Sessions:
     return found.take(usable)
 
 
+def after_gap(usable: Sessions, warm_up: int) -> int:
+    """How many sessions after the warm-up give no rows because one of the 5 before them is missing."""
+    return int((usable.follows[warm_up:] < LOOK_BACK).sum())
+
+
 def sessions_with_rows(path: Path, usable: Sessions, warm_up: int, fewest: int) -> Ints:
     """Indices of the sessions after the warm-up that follow 5 others without a gap; UserError under `fewest`."""
     late = np.arange(len(usable)) >= warm_up

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vpoc.data.bars import conflicting_duplicates, exact_duplicates, ohlc_violations, parse_bars, problems
-from vpoc.data.enough import FEWEST, SHORTEST_WARM_UP, sessions_with_rows, usable_sessions
+from vpoc.data.enough import FEWEST, SHORTEST_WARM_UP, after_gap, sessions_with_rows, usable_sessions
 from vpoc.data.sessions import Sessions, split_sessions
 from vpoc.data.table import read_table
 from vpoc.errors import UserError
@@ -33,6 +33,7 @@ def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP, rows: str = "bar") -> Q
         for problem in problems(bars)
     ]
     sessions = split_sessions(bars.take(~exact_duplicates(bars)))
+    usable = usable_sessions(sessions, rows)
     facts: dict[str, Any] = {
         "rows": len(bars),
         "first": _stamp(int(bars.ts[0])),
@@ -40,6 +41,7 @@ def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP, rows: str = "bar") -> Q
         "symbol": bars.symbol,
         "bar_seconds": bars.bar_seconds,
         **_sessions(sessions),
+        "sessions_after_a_gap": after_gap(usable, warm_up),
         "exact_duplicates": int(exact_duplicates(bars).sum()),
         "conflicting_duplicates": int(conflicting_duplicates(bars).sum()),
         "zero_volume": int((bars.volume == 0).sum()),
@@ -48,7 +50,7 @@ def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP, rows: str = "bar") -> Q
         "null_vix": int(np.isnan(bars.vix).sum()),
     }
     try:
-        sessions_with_rows(path, usable_sessions(sessions, rows), warm_up, FEWEST[rows])
+        sessions_with_rows(path, usable, warm_up, FEWEST[rows])
     except UserError as error:
         errors.append(str(error))
     return Quality(facts, errors)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from vpoc.data.bars import Bars, Floats, Ints
-from vpoc.data.enough import FEWEST, LOOK_BACK, sessions_with_rows, usable_sessions
+from vpoc.data.enough import FEWEST, after_gap, sessions_with_rows, usable_sessions
 from vpoc.data.sessions import Sessions, split_sessions
 from vpoc.errors import UserError
 from vpoc.features.table import FEATURES, Snapshot
@@ -93,7 +93,7 @@ def build_features(
         data_fraction=data_fraction,
         sessions_total=len(found),
         sessions_dropped=len(found) - len(sessions),
-        sessions_apart=int((sessions.follows[warm_up:] < LOOK_BACK).sum()),
+        sessions_apart=after_gap(sessions, warm_up),
         sessions_used=len(kept),
     )
 
