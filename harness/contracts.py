@@ -101,7 +101,7 @@ class StepNumbers(_File):
 
     step: int
     loss: float
-    gradient_norm: float
+    gradient_norm: float | None = Field(description="null where it was not finite and a loss scaler skipped the step")
 
 
 class EpochLosses(_File):
@@ -152,7 +152,7 @@ class Result(Versioned):
     epochs_done: int
     steps_per_epoch: int
     steps_done: int
-    steps_skipped: int = Field(0, description="updates left out because a gradient was not finite")
+    steps_skipped: int = Field(description="updates left out because a gradient was not finite")
     first_steps: tuple[StepNumbers, ...]
     epoch_losses: tuple[EpochLosses, ...]
     throughput: Throughput

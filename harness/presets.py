@@ -4,7 +4,7 @@ Pure but for reading `variables.yaml`, which is data: who reads a variable, and 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache

@@ -37,7 +37,7 @@ def test_help_imports_neither_torch_nor_polars():
         "import sys; from vpoc.cli import run; assert run(['--help']) == 0; assert run(['train', '--help']) == 0; "
         "assert not {'torch', 'polars', 'numpy'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
 
 
 def test_python_dash_m():

@@ -177,6 +177,15 @@ def test_a_reference_of_something_else_is_none(request_: Request, evidence: Evid
     assert outcome(request_, replace(evidence, reference=None)) == ("failed", "no-reference")
 
 
+def test_a_gradient_norm_may_be_missing_where_a_scaler_skipped_the_step(
+    request_: Request, evidence: Evidence, result_values: Values
+) -> None:
+    result_values["first_steps"][2]["gradient_norm"] = None
+    for skipped, expected in ((0, ("failed", "not-finite")), (1, ("completed", None))):
+        result_values["steps_skipped"] = skipped
+        assert outcome(request_, replace(evidence, result=Result.model_validate(result_values))) == expected
+
+
 def test_a_process_that_was_never_run_is_missed(request_: Request, evidence: Evidence) -> None:
     assert outcome(request_, replace(evidence, exits={})) == ("failed", "no-result")
     two = replace(request_, phases=("features", "train"))
