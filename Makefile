@@ -13,7 +13,7 @@ TEST_PYTHON = .cache/envs/cpu-test/bin/python
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-13s %s\n", $$1, $$2}'
 
-matrix-test: setup ## run the matrix on this host; records and report in results/ (DATA=merged.csv, SELECTION=, ARGS=)
+matrix-test: setup ## run the matrix on this host; records and report in results/ (DATA=merged.csv, WARM_UP=, SELECTION=, ARGS=)
 	$(MATRIX) run --selection $(SELECTION) $(if $(DATA),--data "$(DATA)") $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
 
 train: setup ## train: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-plain, WARM_UP=, ARGS='--epochs 5')

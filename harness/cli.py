@@ -160,16 +160,19 @@ def run(settings: Settings, /, yes: bool, as_json: bool, **options: Any) -> None
     commands.check_feasible(prepared.plan)
     if prepared.plan.download_gb > LARGE_DOWNLOAD_GB and not yes:
         click.confirm(f"Download about {prepared.plan.download_gb:.0f} GB?", abort=True, err=True)
-    with interruptible(), CampaignDisplay(err) as display:
-        ended = commands.run_campaign(prepared, display)
-    files = _write_reports(settings)
-    if as_json:
-        _print_json(commands.describe_campaign(ended))
-    else:
-        out.print(tables.status_table(ended.statuses))
-        click.echo(f"Records in {settings.results.runs}, report in {files[0]} and {files[1].name}")
+    with interruptible():
+        with CampaignDisplay(err) as display:
+            ended = commands.run_campaign(prepared, display)
+        files = _write_reports(settings)
+        if as_json:
+            _print_json(commands.describe_campaign(ended))
+        else:
+            out.print(tables.status_table(ended.statuses))
+            click.echo(f"Records in {settings.results.runs}, report in {files[0]} and {files[1].name}")
     if ended.interrupted:
-        err.print(f"Interrupted: {ended.done} of {ended.total} runs are done; `matrix run` goes on where it stopped.")
+        err.print(
+            f"Interrupted: {ended.done} of {ended.total} runs are done; the same command goes on where it stopped."
+        )
         sys.exit(INTERRUPTED)
     sys.exit(0 if ended.all_completed else 1)
 
@@ -305,7 +308,7 @@ def _workload(settings: Settings, selection: str, name: str | None, warm_up: int
 
 def _known(name: str, known: Any, kind: str) -> str:
     if name not in known:
-        raise UserError(f"unknown {kind} {name!r}; {nearest(name, list(known))} (`matrix show` lists them)")
+        raise UserError(f"unknown {kind} {name!r}; {nearest(name, list(known))}")
     return name
 
 

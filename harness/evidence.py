@@ -51,6 +51,15 @@ def model_file(folder: Path, result: Result) -> Path:
     return folder / OUTPUT / Path(result.model.file).name
 
 
+def last_line(log: Path) -> str:
+    """The last line of a log that says something."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return "there is no log"
+    return next((line.strip() for line in reversed(lines) if line.strip()), "the log is empty")
+
+
 def _first_problem(error: OSError | ValidationError) -> str:
     if isinstance(error, OSError):
         return str(error)

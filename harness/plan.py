@@ -25,7 +25,7 @@ class Capabilities:
     def sentence(self) -> str:
         """What was found, and what is done about it."""
         gpus = f"{len(self.gpus)} AMD GPU" if self.gpus else "no AMD GPU"
-        engine = "a Docker engine" if self.docker else "no Docker engine"
+        engine = "a Docker engine (not used)" if self.docker else "no Docker engine"
         stacks = "the ROCm stacks run" if self.gpus else "the cpu stack runs"
         return f"Found {gpus} and {engine}: {stacks}, as processes in virtual environments."
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.contracts import Intent, Record, Reference, Result
-from harness.evidence import model_file, model_hash, read_model_check, read_reference, read_result
+from harness.evidence import last_line, model_file, model_hash, read_model_check, read_reference, read_result
 from harness.executors import Executor, Exit
 from harness.interrupts import open_to_interruption, shielded
 from harness.job_environment import make_scratch, remove_scratch
@@ -53,6 +53,9 @@ def run_cell(run: Run, results: Results, executor: Executor, observe: Observer =
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
         outcome = decide(run.request, evidence)
+        if outcome.diagnosis == "app-error":
+            # Decided already: what the app said only explains it.
+            outcome = replace(outcome, detail=f"{outcome.detail}: {last_line(folder / LOG)}")
         record = _record(intent, outcome, evidence, watch, seconds or time.monotonic() - began)
         results.finish(record)
         remove_scratch(folder, all_of_it=record.outcome == "completed")

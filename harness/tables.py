@@ -72,7 +72,7 @@ def status_table(statuses: Iterable[Status]) -> Table:
         counts = [f"[{COLOURS[name]}]{n} {name}[/]" for name, n in status.outcomes.items() if n]
         why = ", ".join(f"{name} x{count}" for name, count in status.diagnoses.items())
         cell = status.cell + (" (stale)" if status.stale else "")
-        row = map(escape, (cell, status.workload, status.ran_on, str(status.runs)))
+        row = map(escape, (cell, f"{status.workload} ({status.workload_hash[:8]})", status.ran_on, str(status.runs)))
         table.add_row(*row, ", ".join(counts), escape(why))
     return table
 

@@ -141,7 +141,7 @@ def test_a_file_that_is_no_mapping(tmp_path: Path) -> None:
 class TestTheProjectsOwnFile:
     def test_has_every_stack_of_the_design(self, matrix: Matrix) -> None:
         pairs = {(s.rocm, s.torch) for s in matrix.stacks.values() if s.accelerator == "rocm" and s.torch}
-        assert pairs == {
+        assert pairs >= {
             ("6.2", "2.5.1"), ("6.3", "2.7.1"), ("6.3", "2.8.0"), ("6.3", "2.9.1"), ("7.0", "2.10.0"),
             ("6.1", "2.5.1"), ("6.2.4", "2.7.1"), ("6.4", "2.9.1"), ("7.1", "2.10.0"),
             ("5.7", "2.2.2"), ("5.7", "2.3.1"), ("6.0", "2.4.1"), ("6.1", "2.4.1"), ("6.2.4", "2.6.0"),

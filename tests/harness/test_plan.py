@@ -80,7 +80,10 @@ def test_repeats_go_round_the_cells(matrix: Matrix) -> None:
     ("host", "words"),
     [
         (NO_GPU, "Found no AMD GPU and no Docker engine: the cpu stack runs, as processes"),
-        (replace(TWO_GPUS, docker=True), "Found 2 AMD GPU and a Docker engine: the ROCm stacks run, as processes"),
+        (
+            replace(TWO_GPUS, docker=True),
+            "Found 2 AMD GPU and a Docker engine (not used): the ROCm stacks run, as processes",
+        ),
     ],
 )
 def test_one_sentence_says_what_was_found_and_what_is_done(host: Capabilities, words: str) -> None:
