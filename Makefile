@@ -3,12 +3,13 @@ PYTHON ?= python3
 SELECTION ?= default
 OUTPUT ?= TRAINING
 CELL ?= best
+SUITE ?= bookworm
 MATRIX = .venv/bin/matrix
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
 TEST_PYTHON = .cache/envs/cpu-test/bin/python
 
 .DEFAULT_GOAL = help
-.PHONY: help setup matrix-test train test check test-harness test-app lock schemas bench clean
+.PHONY: help setup matrix-test build base train test check test-harness test-app test-docker lock schemas bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -16,11 +17,18 @@ help: ## list the targets
 matrix-test: setup ## run the matrix on this host; records and report in results/ (DATA=merged.csv, WARM_UP=, SELECTION=, ARGS=)
 	$(MATRIX) run --selection $(SELECTION) $(if $(DATA),--data "$(DATA)") $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
 
+build: setup ## build the images of one ROCm version: ROCM=6.3, or ROCM=cpu (DRY_RUN=1 only prints; SELECTION=, ARGS=)
+	@test -n "$(ROCM)" || { echo "make build: say which ROCm: make build ROCM=6.3, or ROCM=cpu (matrix build --selection default builds all)" >&2; exit 2; }
+	$(MATRIX) build --rocm "$(ROCM)" --selection $(SELECTION) $(ARGS)
+
+base: ## make a base image from Debian's packages, where no registry can be reached (SUITE=bookworm PACKAGES=)
+	images/base.sh $(SUITE) $(PACKAGES)
+
 train: setup ## train: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-plain, WARM_UP=, ARGS='--epochs 5')
 	@test -n "$(DATA)" || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
 	$(MATRIX) exec $(CELL) vpoc train --data "$(DATA)" --output "$(OUTPUT)" $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
 
-test: check test-harness test-app ## run every check and test
+test: check test-harness test-app ## run every check and test that needs no Docker engine
 
 check: setup $(TEST_PYTHON)
 	.venv/bin/ruff check .
@@ -31,12 +39,16 @@ check: setup $(TEST_PYTHON)
 test-harness: setup
 	.venv/bin/python -m pytest
 
+test-docker: setup ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING)
+	.venv/bin/python -m pytest tests/images
+
 test-app: $(TEST_PYTHON)
 	$(TEST_PYTHON) -m pytest tests/app
 
 bench: setup ## measure what the project claims about its own speed (minutes)
 	.venv/bin/python benchmarks/cells.py
 	.venv/bin/python benchmarks/harness_cost.py
+	.venv/bin/python benchmarks/images.py
 
 setup: .venv/.ready ## make .venv
 

@@ -1,4 +1,7 @@
-"""Checks what `make matrix-test` left: records, index and report of at least four completed cells on a CPU."""
+"""Checks what `make matrix-test` left: records, index and report of at least four completed cells on a CPU.
+
+check_records.py RESULTS EXECUTOR
+"""
 
 import json
 import sqlite3
@@ -10,7 +13,7 @@ from harness.records import Results
 CELLS = 4
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, executor: str) -> None:
     """Fail with an assertion that says what is not there."""
     records = list(Results(folder).records())
     cells = {record.intent.cell for record in records}
@@ -18,6 +21,7 @@ def main(folder: Path) -> None:
     for record in records:
         assert record.outcome == "completed", f"{record.intent.run_id}: {record.outcome}: {record.detail}"
         assert record.intent.stack == "cpu"
+        assert record.intent.executor == executor
         assert record.result is not None
         assert record.result.device == "cpu"
         run = Results(folder).run_folder(record.intent.run_id)
@@ -30,8 +34,8 @@ def main(folder: Path) -> None:
         text = (folder / name).read_text(encoding="utf-8")
         assert all(cell in text for cell in cells)
         assert "No run used a GPU" in text
-    print(f"{len(records)} records of {len(cells)} cells, all completed on a CPU, in index and report")
+    print(f"{len(records)} records of {len(cells)} cells ({executor}), all completed on a CPU, in index and report")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

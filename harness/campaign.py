@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Protocol
 
 from harness import environments
+from harness.build import ensure_cell_image
+from harness.containers import gpu_devices
 from harness.contracts import HostFacts, InputFile, Progress, Record
+from harness.engine import Engine, Notify
 from harness.environments import Environment
 from harness.errors import UserError
 from harness.executors import Executor
+from harness.images import recipe
 from harness.index import Index
 from harness.interrupts import shielded
-from harness.matrix import Stack, Workload
+from harness.matrix import Cell, Stack, Workload
 from harness.paths import LOCKS
 from harness.plan import Plan, PlannedRun
 from harness.records import Results, new_run_id
@@ -31,6 +35,9 @@ class Display(Protocol):
 
     def preparing(self, stack: Stack) -> None:
         """An environment is being made ready."""
+
+    def step(self, text: str) -> None:
+        """Something takes its time before a run can begin."""
 
     def started(self, planned: PlannedRun, position: int, total: int) -> None:
         """A run begins."""
@@ -47,7 +54,10 @@ class Display(Protocol):
 
 @dataclass
 class Bench:
-    """Where runs are made: this host, its environments, a results folder."""
+    """Where runs are made: this host, its environments, a results folder. With an engine, cells are containers.
+
+    `root` holds the device nodes, and can be a fake tree.
+    """
 
     results: Results
     executor: Executor
@@ -55,23 +65,30 @@ class Bench:
     gpus: tuple[int, ...]
     interpreter: Path | None = None
     data: Path | None = None
+    engine: Engine | None = None
+    root: Path = Path("/")
     _environments: dict[str, Environment] = field(default_factory=dict)
     _data: dict[Workload, InputFile] = field(default_factory=dict)
 
-    def environment(self, stack: Stack) -> Environment:
-        """The environment of a stack, made where needed.
+    def environment(self, cell: Cell, notify: Notify = lambda _: None) -> Environment:
+        """What a cell runs in, made where needed: an image of its own, or what all cells of its stack share.
 
         Raises:
             UserError: when it cannot be made.
         """
-        if stack.name not in self._environments:
-            if stack.accelerator == "any":
+        stack = cell.stack
+        name = cell.id if self.engine else stack.name
+        if name not in self._environments:
+            if self.engine:
+                image = ensure_cell_image(self.engine, cell, notify)
+                self._environments[name] = environments.image_environment(image.id, image.identity, stack)
+            elif stack.accelerator == "any":
                 if self.interpreter is None:
                     raise UserError(f"stack {stack.name} needs --python INTERPRETER")
-                self._environments[stack.name] = environments.host_environment(self.interpreter)
+                self._environments[name] = environments.host_environment(self.interpreter)
             else:
-                self._environments[stack.name] = environments.ensure_environment(stack)
-        return self._environments[stack.name]
+                self._environments[name] = environments.ensure_environment(stack)
+        return self._environments[name]
 
     def data_of(self, workload: Workload, environment: Environment) -> InputFile:
         """The data of a workload: the user's, looked at once, or made-up bars.
@@ -81,17 +98,19 @@ class Bench:
         """
         if workload not in self._data:
             if self.data:
-                check_data(self.data, workload, environment)
-            self._data[workload] = read_data(self.data or synthetic_file(workload, environment))
+                check_data(self.data, workload, environment, self.executor)
+            self._data[workload] = read_data(self.data or synthetic_file(workload, environment, self.executor))
         return self._data[workload]
 
     def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Run:
         """A run of a cell on this bench."""
         cell = planned.cell
-        environment = self.environment(cell.stack)
+        environment = self.environment(cell)
         data = self.data_of(workload, environment)
-        gpus = (cell.preset.devices or self.gpus[:1]) if environment.device == "cuda" else ()
-        return Run(run_id, cell, workload, data, environment, self.host, gpus, campaign, planned.repeat)
+        gpus = planned.gpus if environment.device == "cuda" else ()
+        given = tuple(gpu for gpu in self.host.gpus if gpu.index in gpus) if self.engine else ()
+        nodes = gpu_devices(given, self.root)
+        return Run(run_id, cell, workload, data, environment, self.host, gpus, campaign, planned.repeat, devices=nodes)
 
     def make(self, run: Run, display: Display) -> Record:
         """Make a run, enter its record in the index, and show it.
@@ -120,7 +139,7 @@ class Campaign:
 
     def attempts(self, planned: PlannedRun) -> Iterator[str]:
         """The ids of the attempts at a planned run: one, unless attempts were interrupted."""
-        base = f"{self.id}-{planned.cell.id}-{planned.repeat}"
+        base = f"{self.id}-{planned.cell.id}{planned.placement}-{planned.repeat}"
         yield base
         attempt = 2
         while True:
@@ -180,20 +199,23 @@ def carry_out(plan: Plan, bench: Bench, campaign: Campaign, display: Display) ->
             continue
         try:
             display.preparing(stack)
-            environment = bench.environment(stack)
+            environment = bench.environment(planned.cell, display.step)
         except UserError as error:
             broken.add(stack.name)
             display.problem(f"stack {stack.name} is left out: {error}")
             continue
         bench.data_of(plan.workload, environment)
         display.started(planned, position, len(plan.runs))
-        bench.make(bench.run(planned, run_id, plan.workload, campaign.id), display)
+        record = bench.make(bench.run(planned, run_id, plan.workload, campaign.id), display)
+        if record.outcome == "interrupted":
+            raise UserError(f"{record.detail}; the same command goes on where it stopped")
 
 
 def _key(plan: Plan, bench: Bench) -> str:
     """What makes two campaigns the same: continuing one must not mix evidence."""
     cells = [
-        [planned.cell.stack.model_dump(), planned.cell.preset.model_dump(), planned.repeat] for planned in plan.runs
+        [planned.cell.stack.model_dump(), planned.cell.preset.model_dump(), planned.repeat, planned.gpus]
+        for planned in plan.runs
     ]
     stacks = {planned.cell.stack.name: planned.cell.stack for planned in plan.runs}
     # The lock of a stack may be resolved by the campaign itself: only what is committed is known before.
@@ -202,7 +224,10 @@ def _key(plan: Plan, bench: Bench) -> str:
     data = read_data(bench.data).sha256 if bench.data else plan.workload.synthetic.model_dump()
     interpreter = str(bench.interpreter.absolute()) if bench.interpreter else None
     what = [options_of(plan.workload), plan.workload.time_limit, data]
-    return json_hash([cells, pinned, what, environments.app_hash(), interpreter, bench.host.fingerprint])
+    executor = "docker" if bench.engine else "process"
+    # What images are made by; their base and lock may be resolved by the campaign itself.
+    executor += json_hash([recipe(stack) for stack in stacks.values()]) if bench.engine else ""
+    return json_hash([cells, pinned, what, environments.app_hash(), interpreter, bench.host.fingerprint, executor])
 
 
 def _says(content: bytes, key: str) -> bool:

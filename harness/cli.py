@@ -1,6 +1,5 @@
 """`matrix`: parses and prints, nothing else."""
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -9,47 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from harness import __version__, commands, tables
-from harness.display import CampaignDisplay
+from harness import __version__, cli_images, commands, tables
+from harness.cli_shared import (
+    INTERRUPTED,
+    Settings,
+    as_json,
+    confirm,
+    err,
+    known,
+    out,
+    pass_settings,
+    print_json,
+    print_lines,
+)
+from harness.display import CampaignDisplay, Steps
+from harness.engine import ENGINE_ERRORS, explain
 from harness.errors import UserError
 from harness.interrupts import interruptible
-from harness.matrix import Matrix, Workload
-from harness.matrix_file import load_matrix, nearest
+from harness.matrix import Workload
 from harness.presets import beyond_cpu
 from harness.presets import lint as lint_presets
-from harness.records import Results
-from harness.render import render as render_cell
-
-INTERRUPTED = 130
-LARGE_DOWNLOAD_GB = 20
 
 CONTEXT = {"token_normalize_func": lambda word: word.replace("_", "-"), "help_option_names": ["-h", "--help"]}
-# Piped tables are for grep: no line of them is broken.
-PIPED_WIDTH = 500
-out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
-err = Console(highlight=False, stderr=True)
-
-
-class Settings:
-    """The global options; the matrix file is read when it is first needed."""
-
-    def __init__(self, file: Path, results: Path) -> None:
-        self.file = file
-        self.results = Results(results.resolve())
-        self._matrix: Matrix | None = None
-
-    @property
-    def matrix(self) -> Matrix:
-        """The matrix file's content."""
-        if self._matrix is None:
-            self._matrix = load_matrix(self.file)
-        return self._matrix
-
-
-pass_settings = click.make_pass_decorator(Settings)
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def workload_options(command: Any) -> Any:
@@ -59,6 +40,13 @@ def workload_options(command: Any) -> Any:
         click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on (default: synthetic)."),
         click.option("--warm-up", type=click.IntRange(min=0), help="Sessions to drop before the first row."),
         click.option("--python", type=click.Path(path_type=Path), help="Interpreter of the stack `host`."),
+        click.option(
+            "--executor",
+            type=click.Choice(["docker", "process"]),
+            envvar="MATRIX_EXECUTOR",
+            show_envvar=True,
+            help="Run cells in containers or as processes (default: containers where a Docker engine answers).",
+        ),
     ):
         command = option(command)
     return command
@@ -79,14 +67,28 @@ def campaign_options(command: Any) -> Any:
 @click.version_option(__version__, prog_name="matrix")
 @click.option("--matrix", "file", type=click.Path(path_type=Path), default=Path("matrix.yaml"), show_default=True)
 @click.option("--results", type=click.Path(path_type=Path), default=Path("results"), show_default=True)
+@click.option(
+    "--base", metavar="IMAGE", envvar="MATRIX_BASE", show_envvar=True, help="Base image of every stack that names none."
+)
+@click.option(
+    "--wheels",
+    type=click.Path(path_type=Path),
+    envvar="MATRIX_WHEELS",
+    show_envvar=True,
+    help="Folder of wheels to take first.",
+)
 @click.pass_context
-def cli(context: click.Context, file: Path, results: Path) -> None:
+def cli(context: click.Context, file: Path, results: Path, base: str | None, wheels: Path | None) -> None:
     """Find out which ROCm x PyTorch x environment trains to completion on this machine.
 
     A cell is a stack (what is installed) with a preset (environment variables), e.g. rocm6.3-torch2.9.1-plain.
     Start with `matrix plan`, then `matrix run`, then `matrix status`.
     """
-    context.obj = Settings(file, results)
+    if wheels:
+        if not wheels.is_dir():
+            raise UserError(f"--wheels {wheels}: no such folder")
+        os.environ["UV_FIND_LINKS"] = ",".join(filter(None, [str(wheels.resolve()), os.environ.get("UV_FIND_LINKS")]))
+    context.obj = Settings(file, results, base)
 
 
 @cli.command()
@@ -97,10 +99,10 @@ def show(settings: Settings, selection: str | None, as_json: bool) -> None:
     """Print the cells the matrix file resolves to, and why some are excluded."""
     matrix = settings.matrix
     cells = (
-        matrix.select(_known(selection, matrix.selections, "selection")) if selection else list(matrix.cells.values())
+        matrix.select(known(selection, matrix.selections, "selection")) if selection else list(matrix.cells.values())
     )
     if as_json:
-        _print_json([commands.describe(cell) for cell in cells])
+        print_json([commands.describe(cell) for cell in cells])
     else:
         out.print(tables.cells_table(cells))
 
@@ -112,21 +114,13 @@ def lint(settings: Settings, as_json: bool) -> None:
     """Name every preset variable that does nothing, contradicts another or is the default, and where."""
     findings = lint_presets(settings.matrix)
     if as_json:
-        _print_json([asdict(finding) for finding in findings])
+        print_json([asdict(finding) for finding in findings])
         return
     elsewhere = beyond_cpu(findings, settings.matrix)
     out.print(tables.findings_table(elsewhere))
     click.echo(
         f"On stacks without ROCm, {len(findings) - len(elsewhere)} settings of ROCm variables do nothing (--json)"
     )
-
-
-@cli.command()
-@click.argument("cell")
-@pass_settings
-def render(settings: Settings, cell: str) -> None:
-    """Print the Dockerfile of a cell."""
-    click.echo(render_cell(settings.matrix.cells[_known(cell, settings.matrix.cells, "cell")]), nl=False)
 
 
 @cli.command()
@@ -137,10 +131,10 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
     """Print what `matrix run` would do here: cells, runs, disk, time."""
     prepared = _prepare(settings, **options)
     if as_json:
-        _print_json(commands.describe_plan(prepared.plan, prepared.capabilities))
+        print_json(commands.describe_plan(prepared.plan, prepared.capabilities))
     else:
         click.echo(prepared.capabilities.sentence)
-        _print_lines(tables.plan_lines(prepared.plan))
+        print_lines(tables.plan_lines(prepared.plan))
 
 
 @cli.command()
@@ -158,14 +152,13 @@ def run(settings: Settings, /, yes: bool, as_json: bool, **options: Any) -> None
     for line in tables.plan_lines(prepared.plan):
         err.print(line, soft_wrap=True, markup=False)
     commands.check_feasible(prepared.plan)
-    if prepared.plan.download_gb > LARGE_DOWNLOAD_GB and not yes:
-        click.confirm(f"Download about {prepared.plan.download_gb:.0f} GB?", abort=True, err=True)
+    confirm(prepared.plan.download_gb, yes=yes)
     with interruptible():
         with CampaignDisplay(err) as display:
             ended = commands.run_campaign(prepared, display)
         files = _write_reports(settings)
         if as_json:
-            _print_json(commands.describe_campaign(ended))
+            print_json(commands.describe_campaign(ended))
         else:
             out.print(tables.status_table(ended.statuses))
             click.echo(f"Records in {settings.results.runs}, report in {files[0]} and {files[1].name}")
@@ -181,12 +174,20 @@ def run(settings: Settings, /, yes: bool, as_json: bool, **options: Any) -> None
 @click.argument("cell")
 @workload_options
 @click.option("--run-id", help="Id of the run; a run of that id that has its record is not run again.")
+@click.option("--print-command", is_flag=True, help="Only make the image, and print the docker command that runs it.")
 @as_json
 @pass_settings
-def run_cell(settings: Settings, /, cell: str, as_json: bool, run_id: str | None, **options: Any) -> None:
+def run_cell(
+    settings: Settings, /, cell: str, as_json: bool, run_id: str | None, print_command: bool, **options: Any
+) -> None:
     """Run one cell once, watch it, and leave its record."""
-    chosen = settings.matrix.cells[_known(cell, settings.matrix.cells, "cell")]
+    chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
     workload = _workload(settings, "default", options.pop("workload"), options.pop("warm_up"))
+    if print_command:
+        with interruptible(), Steps(err) as steps:
+            printed = commands.print_command(settings.results, chosen, workload, steps.step, data=options["data"])
+        click.echo(printed)
+        return
     with interruptible(), CampaignDisplay(err) as display:
         try:
             record = commands.run_one(settings.results, chosen, workload, run_id, display, **options)
@@ -208,16 +209,19 @@ def run_cell(settings: Settings, /, cell: str, as_json: bool, run_id: str | None
 def status(settings: Settings, cell: str | None, as_json: bool) -> None:
     """Sum up the records: all cells, or every run of one CELL."""
     if cell is not None:
-        rows = commands.runs_of(settings.results, _known(cell, settings.matrix.cells, "cell"))
+        rows = commands.runs_of(settings.results, known(cell, settings.matrix.cells, "cell"))
         if as_json:
-            _print_json([row.as_dict() for row in rows])
+            print_json([row.as_dict() for row in rows])
         else:
             out.print(tables.runs_table(rows))
         return
     statuses = commands.statuses(settings.results, settings.matrix)
     if as_json:
-        _print_json([commands.describe_status(status) for status in statuses])
+        print_json([commands.describe_status(status) for status in statuses])
     else:
+        unreadable = len(settings.results.finished()) - sum(status.runs for status in statuses)
+        if unreadable > 0:
+            click.echo(f"matrix: {unreadable} records cannot be read; `matrix index` says why", err=True)
         out.print(tables.status_table(statuses) if statuses else "No records yet; `matrix run` makes some.")
 
 
@@ -228,9 +232,9 @@ def report(settings: Settings, as_json: bool) -> None:
     """Write report.html and report.md into the results folder."""
     files = _write_reports(settings)
     if as_json:
-        _print_json({"files": [str(file) for file in files]})
+        print_json({"files": [str(file) for file in files]})
     else:
-        _print_lines([str(file) for file in files])
+        print_lines([str(file) for file in files])
 
 
 @cli.command()
@@ -241,7 +245,7 @@ def index(settings: Settings, as_json: bool) -> None:
     records, damaged = commands.rebuild_index(settings.results)
     _warn(damaged)
     if as_json:
-        _print_json({"records": records, "damaged": damaged})
+        print_json({"records": records, "damaged": damaged})
     else:
         click.echo(f"{records} records in {settings.results.folder / 'records.db'}")
 
@@ -256,9 +260,13 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     CELL `best` is the plain cell that this host would run first.
     """
     if cell != "best":
-        _known(cell, settings.matrix.cells, "cell")
+        known(cell, settings.matrix.cells, "cell")
     program, arguments, variables = commands.by_hand(settings.matrix, cell, command)
     os.execve(program, arguments, variables)  # noqa: S606
+
+
+for command in (cli_images.render, cli_images.build, cli_images.lock, cli_images.push, cli_images.pull):
+    cli.add_command(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -272,6 +280,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader (such as `head`) has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except ENGINE_ERRORS as error:
+        click.echo(f"matrix: the Docker engine: {explain(error)}", err=True)
+        sys.exit(2)
     except OSError as error:
         # A full disk or a folder without permission, wherever it was met.
         click.echo(f"matrix: {error.filename or ''}: {error.strerror}; free space or choose another folder", err=True)
@@ -292,30 +303,15 @@ def _warn(damaged: list[str]) -> None:
 def _prepare(settings: Settings, **options: Any) -> commands.Prepared:
     matrix, cells = settings.matrix, options["cells"]
     for cell in cells:
-        _known(cell, matrix.cells, "cell")
-    selection = _known(options["selection"], matrix.selections, "selection")
+        known(cell, matrix.cells, "cell")
+    selection = known(options["selection"], matrix.selections, "selection")
     workload = _workload(settings, selection, options["workload"], options["warm_up"])
     chosen = [matrix.cells[cell] for cell in cells] or matrix.select(selection)
-    place = {"data": options["data"], "interpreter": options["python"]}
+    place = {"data": options["data"], "interpreter": options["python"], "executor": options["executor"]}
     return commands.prepare(settings.results, chosen, workload, options["repeats"], named=bool(cells), **place)
 
 
 def _workload(settings: Settings, selection: str, name: str | None, warm_up: int | None) -> Workload:
     matrix = settings.matrix
-    workload = matrix.workloads[_known(name or matrix.selections[selection].workload, matrix.workloads, "workload")]
+    workload = matrix.workloads[known(name or matrix.selections[selection].workload, matrix.workloads, "workload")]
     return workload if warm_up is None else workload.model_copy(update={"warm_up": warm_up})
-
-
-def _known(name: str, known: Any, kind: str) -> str:
-    if name not in known:
-        raise UserError(f"unknown {kind} {name!r}; {nearest(name, list(known))}")
-    return name
-
-
-def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, allow_nan=False))
-
-
-def _print_lines(lines: list[str]) -> None:
-    for line in lines:
-        click.echo(line)

@@ -1,25 +1,30 @@
 """What each command does, between parsing and printing: puts this host, the matrix and the results together."""
 
 import os
-import shutil
+import shlex
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from harness import environments
 from harness.campaign import Bench, Display, begin_or_continue, carry_out
-from harness.contracts import HostFacts, Record
+from harness.contracts import ExecutorName, Record
+from harness.current import current_hashes
+from harness.engine import Engine, Notify
 from harness.errors import UserError
+from harness.executors import Executor  # noqa: TC001
+from harness.executors.docker import DockerExecutor
 from harness.executors.process import ProcessExecutor
-from harness.host.fingerprint import docker_answers, read_host, training_gpus
+from harness.host.capabilities import capabilities_of, choose_engine
+from harness.host.fingerprint import read_host, training_gpus
+from harness.images import cell_tag
 from harness.index import Index, Row
-from harness.job_environment import visible_devices
+from harness.job_environment import SCRATCH, SCRATCH_PLACES, visible_devices
 from harness.matrix import Cell, Matrix, Workload
-from harness.paths import ENVIRONMENTS
-from harness.plan import Capabilities, Plan, PlannedRun, make_plan, why_not
-from harness.records import Results, new_run_id
+from harness.plan import Capabilities, Plan, PlannedRun, make_plan, placements, why_not
+from harness.records import Results, check_run_id, new_run_id
 from harness.recovery import recover
 from harness.report import build_report, to_html, to_markdown
 from harness.status import Status, summarise
@@ -60,14 +65,16 @@ def prepare(
     named: bool,
     data: Path | None,
     interpreter: Path | None,
+    executor: ExecutorName | None,
 ) -> Prepared:
     """Look at this host and plan the runs.
 
     Raises:
         UserError: when the data or the interpreter does not exist.
     """
-    bench = _bench(results, data, interpreter)
-    capabilities = _capabilities(bench.host, cells, interpreter)
+    engine = choose_engine(cells, executor)
+    bench = _bench(results, engine, data, interpreter)
+    capabilities = capabilities_of(bench.host, engine, cells, interpreter)
     plan = make_plan(cells, workload, repeats, capabilities, _past_seconds(bench, workload), named=named)
     return Prepared(plan, capabilities, bench)
 
@@ -83,7 +90,7 @@ def check_feasible(plan: Plan) -> None:
         raise UserError(f"no cell can run on this host: {'; '.join(reasons) or 'none was chosen'}")
     if not plan.fits:
         need = f"needs {plan.disk_gb:.0f} GB, {plan.free_gb:.0f} GB are free"
-        raise UserError(f"{ENVIRONMENTS}: the plan {need}; free some or choose fewer stacks")
+        raise UserError(f"{plan.place}: the plan {need}; free some or choose fewer stacks")
 
 
 def run_campaign(prepared: Prepared, display: Display) -> Ended:
@@ -125,6 +132,7 @@ def run_one(
     *,
     data: Path | None,
     python: Path | None,
+    executor: ExecutorName | None,
 ) -> Record:
     """Run a cell once; with the id of a run that was begun before, return its record instead.
 
@@ -132,7 +140,10 @@ def run_one(
         UserError: when the cell cannot run here, or the run of that id is another's.
         KeyboardInterrupt: after the run was recorded as interrupted.
     """
-    bench = _bench(results, data, python)
+    if run_id:
+        check_run_id(run_id)
+    engine = choose_engine([cell], executor)
+    bench = _bench(results, engine, data, python)
     _recover(bench, display)
     if run_id and (intent := results.intent(run_id)):
         if intent.cell != cell.id:
@@ -141,25 +152,62 @@ def run_one(
         if record is None:
             raise UserError(f"--run-id {run_id}: is being run by process {intent.owner_pid}; wait for its record")
         return record
-    if reason := why_not(cell, _capabilities(bench.host, [cell], python), named=True):
-        raise UserError(f"cell {cell.id} cannot run here: {reason}")
+    planned = _first_run(bench, engine, cell, python)
     display.preparing(cell.stack)
-    planned = PlannedRun(cell, 1)
+    bench.environment(cell, display.step)
     run = bench.run(planned, run_id or new_run_id(cell.id), workload)
     display.started(planned, 1, 1)
     return bench.make(run, display)
+
+
+def print_command(results: Results, cell: Cell, workload: Workload, notify: Notify, *, data: Path | None) -> str:
+    """The `docker run` that trains a cell by hand as a run would, in a folder to be chosen.
+
+    Raises:
+        UserError: when there is no engine, or the image cannot be built.
+    """
+    engine = choose_engine([cell], "docker")
+    bench = _bench(results, engine, data, None)
+    planned = _first_run(bench, engine, cell, None)
+    bench.environment(cell, notify)
+    run = bench.run(planned, "by-hand", workload)
+    folder = results.folder / "by-hand"
+    intent, container = run.intent(folder), run.container(folder)
+    if container is None:
+        raise UserError(f"cell {cell.id} only runs as a process")
+    places = [folder / "output", *(folder / SCRATCH / place for place in SCRATCH_PLACES)]
+    lines = [shlex.join(["mkdir", "-p", *map(str, places)])]
+    for phase in cell.preset.phases:
+        words = intent.commands[phase]
+        by_entry_point = words[len(run.environment.app()) :]
+        named = replace(container, image=cell_tag(cell))
+        lines.append(named.command_line(intent.variables[phase], by_entry_point))
+    return "\n".join(lines)
+
+
+def _first_run(bench: Bench, engine: Engine | None, cell: Cell, python: Path | None) -> PlannedRun:
+    """The run of a cell where it is least risky.
+
+    Raises:
+        UserError: when the cell cannot run here.
+    """
+    if reason := why_not(cell, capabilities_of(bench.host, engine, [cell], python), named=True):
+        raise UserError(f"cell {cell.id} cannot run here: {reason}")
+    return placements(cell, 1, bench.gpus)[0]
 
 
 def _recover(bench: Bench, display: Display) -> None:
     for record in recover(bench.results, bench.host, bench.executor):
         Index(bench.results).add(record)
         display.problem(f"{record.intent.run_id}: {record.detail}; recorded as interrupted")
+    if isinstance(bench.executor, DockerExecutor):
+        bench.executor.remove_leftovers(bench.results.record)
 
 
 def statuses(results: Results, matrix: Matrix) -> list[Status]:
     """All records, summed up."""
     rows = Index(results).rows()
-    return summarise(rows, _current_hashes(matrix, {row.cell for row in rows}))
+    return summarise(rows, current_hashes(matrix, {(row.cell, row.executor) for row in rows}))
 
 
 def runs_of(results: Results, cell: str) -> list[Row]:
@@ -183,7 +231,7 @@ def write_reports(results: Results, matrix: Matrix) -> tuple[list[Path], list[st
     """Write report.html and report.md; returns them, and what could not be read."""
     damaged: list[str] = []
     records = list(results.records(damaged))
-    current = _current_hashes(matrix, {record.intent.cell for record in records})
+    current = current_hashes(matrix, {(r.intent.cell, r.intent.executor) for r in records})
     report = build_report(records, matrix, current, made=time.time())
     files = {"report.html": to_html(report), "report.md": to_markdown(report)}
     for name, text in files.items():
@@ -199,7 +247,7 @@ def by_hand(matrix: Matrix, cell_id: str, command: Sequence[str]) -> tuple[str, 
     """
     chosen = [c for c in matrix.select("default") if c.preset.name == "plain"] if cell_id == "best" else []
     chosen = chosen or [matrix.cells[cell_id]]
-    capabilities = _capabilities(read_host(), chosen, None)
+    capabilities = capabilities_of(read_host(), None, chosen, None)
     cell = next((c for c in chosen if why_not(c, capabilities, named=cell_id != "best") is None), None)
     if cell is None:
         reason = why_not(chosen[0], capabilities)
@@ -227,10 +275,11 @@ def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
     return {
         "host": capabilities.sentence,
         "workload": plan.workload.model_dump(),
-        "runs": [{"cell": planned.cell.id, "repeat": planned.repeat} for planned in plan.runs],
+        "runs": [{"cell": planned.cell.id, "repeat": planned.repeat, "gpus": planned.gpus} for planned in plan.runs],
         "left_out": [{"cell": skipped.cell.id, "reason": skipped.reason} for skipped in plan.skipped],
         "download_gb": plan.download_gb,
         "disk_gb": plan.disk_gb,
+        "place": plan.place,
         "free_gb": plan.free_gb,
         "seconds_at_most": plan.seconds_at_most,
         "seconds_expected": plan.seconds_expected,
@@ -247,25 +296,14 @@ def describe_status(status: Status) -> dict[str, Any]:
     return {**asdict(status), "runs": status.runs}
 
 
-def _bench(results: Results, data: Path | None, interpreter: Path | None) -> Bench:
+def _bench(results: Results, engine: Engine | None, data: Path | None, interpreter: Path | None) -> Bench:
     for option, file in (("--data", data), ("--python", interpreter)):
         if file is not None and not file.is_file():
             raise UserError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
     host = read_host()
     gpus = tuple(gpu.index for gpu in training_gpus(host))
-    return Bench(results, ProcessExecutor(results.runs), host, gpus, interpreter, data)
-
-
-def _capabilities(host: HostFacts, cells: Sequence[Cell], interpreter: Path | None) -> Capabilities:
-    versions = {cell.stack.python for cell in cells if cell.stack.accelerator != "any"}
-    return Capabilities(
-        gpus=tuple(gpu.index for gpu in training_gpus(host)),
-        docker=docker_answers(),
-        pythons=frozenset(version for version in versions if environments.find_python(version)),
-        free_bytes=shutil.disk_usage(next(p for p in (ENVIRONMENTS, *ENVIRONMENTS.parents) if p.exists())).free,
-        made=frozenset(c.stack.name for c in cells if (ENVIRONMENTS / c.stack.name / environments.STAMP).is_file()),
-        interpreter=str(interpreter) if interpreter else None,
-    )
+    executor: Executor = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
+    return Bench(results, executor, host, gpus, interpreter, data, engine)
 
 
 def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:
@@ -279,17 +317,3 @@ def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:
         if (row.outcome, row.workload_hash, row.host_fingerprint) == known:
             past.setdefault(row.cell, []).append(row.seconds)
     return past
-
-
-def _current_hashes(matrix: Matrix, cells: set[str]) -> Mapping[str, str]:
-    known: dict[str, dict[str, Any] | None] = {}
-    hashes = {}
-    for cell_id in cells & set(matrix.cells):
-        cell = matrix.cells[cell_id]
-        if cell.stack.accelerator == "any" or cell.stack.framework != "torch":
-            continue
-        if cell.stack.name not in known:
-            known[cell.stack.name] = environments.identify(cell.stack)
-        if identity := known[cell.stack.name]:
-            hashes[cell_id] = environments.environment_hash(identity, cell.preset)
-    return hashes

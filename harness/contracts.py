@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Phase = Literal["import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown"]
 OutcomeName = Literal["completed", "failed", "hung", "interrupted", "host-fault"]
+ExecutorName = Literal["process", "docker"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -222,10 +223,12 @@ class Intent(Versioned):
     cell: str
     stack: str
     preset: str
-    executor: Literal["process"]
+    executor: ExecutorName
     host: HostFacts
     environment_hash: str
     environment: dict[str, Any]
+    image: str | None = Field(None, description="id of the cell's image")
+    container: dict[str, Any] | None = Field(None, description="what limits the container, as it was asked for")
     workload: str
     workload_hash: str
     data: InputFile

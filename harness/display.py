@@ -1,5 +1,6 @@
 """Shows a campaign: live on a terminal, in plain lines when piped."""
 
+import re
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +13,7 @@ from harness.contracts import Progress, Record
 from harness.matrix import Stack
 from harness.plan import PlannedRun
 
+MEGABYTES = re.compile(r": \d+ MB$")
 COLOURS = {
     "completed": "green",
     "failed": "red",
@@ -19,6 +21,36 @@ COLOURS = {
     "interrupted": "yellow",
     "host-fault": "bright_red",
 }
+
+
+class Steps:
+    """A context manager that shows what is being done: a spinner on a terminal, otherwise a line for each new step.
+
+    Of a transfer only the beginning is a new step, not each number of megabytes.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status = console.status("")
+        self._last = ""
+
+    def __enter__(self) -> Self:
+        self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._status.stop()
+
+    def step(self, text: str) -> None:
+        """Something begins, or moved."""
+        name = MEGABYTES.sub("", text)
+        self._status.update(escape(text))
+        if name != self._last:
+            self._last = name
+            if not self._console.is_terminal:
+                self._console.print(escape(name), soft_wrap=True)
 
 
 class CampaignDisplay:
@@ -82,6 +114,12 @@ class CampaignDisplay:
     def _set_total(self, total: int | None) -> None:
         # To rich's own methods None means "as before"; here it means "not known".
         self._bar.tasks[0].total = total
+
+    def step(self, text: str) -> None:
+        """Something takes its time before a run can begin."""
+        self._begin(text)
+        if not self._console.is_terminal:
+            self._console.print(escape(text), soft_wrap=True)
 
     def problem(self, text: str) -> None:
         """Something kept cells from being run."""

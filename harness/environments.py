@@ -1,13 +1,11 @@
-"""One virtual environment per stack, for the process executor."""
+"""What a cell runs in: one virtual environment per stack for processes, or the image of the stack."""
 
-import fcntl
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,9 +16,11 @@ from harness.errors import UserError
 from harness.matrix import Preset, Stack
 from harness.paths import APP, APPS, ENVIRONMENTS
 from harness.plan import missing_python
-from harness.storage import file_hash, json_hash, tree_hash, write_json
+from harness.storage import file_hash, json_hash, locked, tree_hash, write_json
 
 STAMP = "environment.json"
+IMAGE_PYTHON = Path("/opt/venv/bin/python")
+IMAGE_PATH = "/opt/venv/bin:/usr/local/bin:/usr/bin:/bin"
 PROBE = """
 import importlib, importlib.metadata as m, json, sys
 missing = []
@@ -39,12 +39,17 @@ print(json.dumps(told))
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter with torch and the app, and what decides its behaviour."""
+    """An interpreter with torch and the app, and what decides its behaviour. `image` is the one it is in, by id."""
 
     python: Path
     identity: dict[str, Any]
     variables: dict[str, str]
     device: Literal["cpu", "cuda"]
+    image: str | None = None
+
+    def app(self, *words: str) -> tuple[str, ...]:
+        """A command of the app."""
+        return (str(self.python), "-m", "vpoc", *words)
 
     def hash(self, preset: Preset) -> str:
         """The environment hash of a cell: interpreter, lock, app source and preset."""
@@ -92,7 +97,7 @@ def ensure_environment(stack: Stack) -> Environment:
     folder = ENVIRONMENTS / stack.name
     identity = {"interpreter": file_hash(base.resolve()), "lock": file_hash(lock)}
     python = folder / "bin" / "python"
-    with _locked(folder):
+    with locked(folder.with_name(f"{folder.name}.lock")):
         if _stamp(folder) != identity:
             (folder / STAMP).unlink(missing_ok=True)
             locks.uv("venv", "--quiet", "--clear", "--python", base, folder)
@@ -100,8 +105,12 @@ def ensure_environment(stack: Stack) -> Environment:
             locks.try_sources(stack, "pip", "sync", *options, lock)
             write_json(folder / STAMP, identity)
     app = install_app()
-    device: Literal["cpu", "cuda"] = "cuda" if stack.accelerator == "rocm" else "cpu"
-    return Environment(python, {**identity, "app": app.name}, {"PYTHONPATH": str(app)}, device)
+    return Environment(python, {**identity, "app": app.name}, {"PYTHONPATH": str(app)}, stack.device)
+
+
+def image_environment(image: str, identity: dict[str, Any], stack: Stack) -> Environment:
+    """The environment in the image of a cell; the preset is in it, too."""
+    return Environment(IMAGE_PYTHON, identity, {"PATH": IMAGE_PATH}, stack.device, image)
 
 
 def host_environment(python: Path) -> Environment:
@@ -150,11 +159,3 @@ def _stamp(folder: Path) -> dict[str, Any]:
         return dict(json.loads((folder / STAMP).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    _made(folder.parent)
-    with folder.with_name(f"{folder.name}.lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield

@@ -1,8 +1,10 @@
 """`records.db`: an index of the run folders. Losing it loses nothing."""
 
+import fcntl
 import os
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
@@ -78,6 +80,10 @@ class Index:
         Raises:
             UserError: when the index cannot be written.
         """
+        with self._alone():
+            return self._rebuild()
+
+    def _rebuild(self) -> list[str]:
         damaged: list[str] = []
         rows = [astuple(Row.of(record)) for record in self._results.records(damaged)]
         temporary = self._file.with_name(f".{FILE}.{os.getpid()}.tmp")
@@ -102,16 +108,30 @@ class Index:
         """Every row, oldest first. What the run folders have and the index lacks is entered first."""
         return self._read_or_make([]) if self._results.runs.is_dir() else []
 
-    def _read_or_make(self, records: list[Record]) -> list[Row]:
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time: an index that is replaced while another writes to it fails that one."""
         try:
-            return self._update(records)
-        except sqlite3.Error:
-            # Missing, damaged, or of another layout: it is only an index.
-            self.rebuild()
+            stream = self._file.with_name(f".{FILE}.lock").open("w")
+        except OSError:
+            # A folder that cannot be written to is told of by what is to be written.
+            yield
+            return
+        with stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+    def _read_or_make(self, records: list[Record]) -> list[Row]:
+        with self._alone():
             try:
-                return self._update([])
-            except sqlite3.Error as error:
-                raise UserError(f"{self._file}: cannot be used: {error}; is the disk full?") from None
+                return self._update(records)
+            except sqlite3.Error:
+                # Missing, damaged, or of another layout: it is only an index.
+                self._rebuild()
+                try:
+                    return self._update([])
+                except sqlite3.Error as error:
+                    raise UserError(f"{self._file}: cannot be used: {error}; is the disk full?") from None
 
     def _update(self, records: list[Record]) -> list[Row]:
         """Enter records and those that were missed; returns every row. Raises sqlite3.Error."""

@@ -3,30 +3,50 @@
 import hashlib
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
+from harness.containers import WORK, inside
 from harness.errors import UserError
 
-SCRATCH = "scratch"
+SCRATCH, TEMPORARY = "scratch", "tmp"
+CACHES = ("miopen-db", "miopen", "triton", "inductor", "matplotlib")
+SCRATCH_PLACES = (TEMPORARY, *(f"cache/{name}" for name in CACHES))
 # Loader workers put sockets under TMPDIR, and the path of a socket has at most 107 characters. A longer TMPDIR does not
 # fail: it leaves the training waiting for its first batch for ever.
 LONGEST_TEMPORARY = 64
 
 
+@dataclass(frozen=True)
+class View:
+    """Where the app finds its run folder, its data, and a place for temporary files."""
+
+    folder: Path
+    data: Path
+    temporary: Path
+
+
+def view_of(folder: Path, data: Path, *, contained: bool) -> View:
+    """What the app sees of the run folder and the data: in a container, under fixed short names."""
+    if contained:
+        return View(WORK, inside(data), WORK / SCRATCH / TEMPORARY)
+    return View(folder, data, temporary_folder(folder))
+
+
 def temporary_folder(folder: Path) -> Path:
-    """The TMPDIR of the run of a folder: short, so not in that folder."""
+    """The TMPDIR of a process that runs in that folder: short, so not in that folder."""
     name = f"matrix-{hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:12]}"
     usual = Path(tempfile.gettempdir()) / name
     return usual if len(str(usual)) <= LONGEST_TEMPORARY else Path("/tmp") / name  # noqa: S108
 
 
-def base_variables(folder: Path, threads: int) -> dict[str, str]:
+def base_variables(view: View, threads: int) -> dict[str, str]:
     """Everything but the preset and the devices. Nothing of the caller's environment is passed on."""
-    scratch = folder / SCRATCH
+    scratch = view.folder / SCRATCH
     cache = scratch / "cache"
     inside = {
         "HOME": scratch,
-        "TMPDIR": temporary_folder(folder),
+        "TMPDIR": view.temporary,
         "XDG_CACHE_HOME": cache,
         "MIOPEN_USER_DB_PATH": cache / "miopen-db",
         "MIOPEN_CUSTOM_CACHE_DIR": cache / "miopen",
@@ -65,7 +85,7 @@ def make_scratch(folder: Path) -> None:
         temporary.mkdir(mode=0o700)
     except OSError as error:
         raise UserError(f"{temporary}: cannot be made: {error.strerror}; remove what is there") from None
-    for place in ("cache/miopen-db", "cache/miopen", "cache/triton", "cache/inductor", "cache/matplotlib"):
+    for place in SCRATCH_PLACES:
         (folder / SCRATCH / place).mkdir(parents=True, exist_ok=True)
 
 

@@ -1,14 +1,19 @@
 """Pins -> hashes: what exactly is installed for a stack."""
 
+import json
 import os
+import platform
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 from uv import find_uv_bin
 
 from harness.errors import UserError
 from harness.matrix import Stack
 from harness.paths import CACHE, LOCKS
+from harness.storage import file_hash, write_json
 
 # Of what uv says the beginning tells most.
 WORDS = 400
@@ -51,25 +56,63 @@ def pins_file(stack: Stack) -> Path:
 
 
 def lock_file(stack: Stack) -> Path:
-    """The hash lock of a stack: the committed one, or the one this host resolved."""
+    """The hash lock of a stack: the committed one, or the one this host resolved from the same pins."""
     committed = LOCKS / f"{stack.name}.txt"
-    return committed if committed.is_file() else CACHE / "locks" / f"{stack.name}.txt"
+    return committed if committed.is_file() else CACHE / "locks" / f"{stack.name}-{pins_hash(stack)[:12]}.txt"
 
 
-def ensure_lock(stack: Stack) -> Path:
-    """The hash lock of a stack, resolved now where there is none yet.
+def pins_hash(stack: Stack) -> str:
+    """Identity of the versions a stack names."""
+    pins = pins_file(stack)
+    return file_hash(pins) if pins.is_file() else "none"
+
+
+def provenance(stack: Stack) -> dict[str, Any]:
+    """When and where the lock of a stack was made, and the digest of its base image; empty where nothing was noted."""
+    try:
+        return dict(json.loads(lock_file(stack).with_suffix(".json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def base_digest(stack: Stack) -> str | None:
+    """The digest that the stack's base image had when the lock was made; None where none was resolved."""
+    if "@" in stack.base:
+        return stack.base.partition("@")[2]
+    noted = provenance(stack)
+    lock = lock_file(stack)
+    fits = noted.get("base") == stack.base and lock.is_file() and noted.get("lock") == file_hash(lock)
+    return noted.get("base_digest") if fits else None
+
+
+def ensure_lock(stack: Stack, digest: str | None = None) -> Path:
+    """The hash lock of a stack, resolved now where there is none yet; `digest` is its base's, to be noted.
 
     Raises:
         UserError: when the wheel index cannot be reached or has no such wheel.
     """
     lock = lock_file(stack)
-    if not lock.is_file():
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        temporary = lock.with_suffix(".tmp")
-        platform = ["--python-version", stack.python, "--python-platform", "x86_64-manylinux_2_28"]
-        output = ["--generate-hashes", "--no-annotate", "--no-header", "--quiet", "-o", str(temporary)]
-        try_sources(stack, "pip", "compile", *platform, *output, pins_file(stack))
+    return lock if lock.is_file() else make_lock(stack, lock, digest)
+
+
+def make_lock(stack: Stack, lock: Path, digest: str | None = None) -> Path:
+    """Resolve the pins of a stack into `lock`, and note beside it when and where that was, with the base's digest.
+
+    Raises:
+        UserError: when the wheel index cannot be reached or has no such wheel.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    temporary = lock.with_suffix(".tmp")
+    target = ["--python-version", stack.python, "--python-platform", "x86_64-manylinux_2_28"]
+    output = ["--generate-hashes", "--no-annotate", "--no-header", "--quiet", "-o", str(temporary)]
+    try:
+        try_sources(stack, "pip", "compile", *target, *output, pins_file(stack))
+        note = {"schema": 1, "stack": stack.name, "made": time.time(), "host": platform.node(), "base": stack.base}
+        note |= {"base_digest": digest, "pins": pins_hash(stack), "lock": file_hash(temporary)}
+        write_json(lock.with_suffix(".json"), note)
         temporary.replace(lock)
+    finally:
+        temporary.unlink(missing_ok=True)
     return lock
 
 

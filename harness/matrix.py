@@ -11,12 +11,15 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from harness.contracts import ExecutorName
 from harness.wheels import index_url, missing_wheel
 
 VISIBILITY_VARIABLES = frozenset(
     {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
 )
 
+# Debian bookworm: newer glibc refuses libraries that ask for an executable stack, as those of older ROCm wheels do.
+DEFAULT_BASE = "python:3.11-slim-bookworm"
 
 # What the harness sets itself: a preset that did would belie the record, or break the run.
 RESERVED_VARIABLES = frozenset(
@@ -56,8 +59,9 @@ class Stack(_Strict):
     rocm: str | None = None
     torch: str | None = None
     python: str = "3.11"
-    base: str = "python:3.11-slim-bookworm"
-    executors: tuple[Literal["process", "docker"], ...] = ("process", "docker")
+    base: str = DEFAULT_BASE
+    torch_from_base: bool = Field(False, description="torch is in the base image; no wheel of it is installed")
+    executors: tuple[ExecutorName, ...] = ("process", "docker")
     excluded: Reason | None = None
 
     @model_validator(mode="after")
@@ -74,10 +78,19 @@ class Stack(_Strict):
             return self
         if self.torch is None:
             raise ValueError("a torch stack needs `torch:`")
+        if self.torch_from_base:
+            if "process" in self.executors:
+                raise ValueError("a stack whose torch is in the base image has `executors: [docker]`")
+            return self
         problem = missing_wheel(self.torch, self.rocm, self.python)
         if problem:
             raise ValueError(problem)
         return self
+
+    @property
+    def device(self) -> Literal["cpu", "cuda"]:
+        """The app's device: the accelerator fixes it."""
+        return "cuda" if self.accelerator == "rocm" else "cpu"
 
     @property
     def index(self) -> str:
@@ -205,6 +218,7 @@ class Matrix(_Strict):
     """Everything matrix.yaml says."""
 
     version: Literal[1] = Field(alias="schema")
+    base: str = Field(DEFAULT_BASE, description="base image of every stack that names none")
     stacks: dict[Name, Stack]
     presets: dict[Name, Preset]
     workloads: dict[Name, Workload]

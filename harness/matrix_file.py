@@ -28,8 +28,8 @@ class Problem:
     text: str
 
 
-def load_matrix(file: Path) -> Matrix:
-    """Read and check a matrix file.
+def load_matrix(file: Path, base: str | None = None) -> Matrix:
+    """Read and check a matrix file. `base` replaces the base image of every stack that names none.
 
     Raises:
         UserError: with one line per mistake, `file:line: where: what`.
@@ -48,7 +48,7 @@ def load_matrix(file: Path) -> Matrix:
     problems = list(_own_names(tree))
     if not problems:
         try:
-            matrix = Matrix.model_validate(_with_names(tree))
+            matrix = Matrix.model_validate(_completed(tree, base))
         except ValidationError as error:
             problems = [_explain(details) for details in error.errors()]
         else:
@@ -61,6 +61,9 @@ def load_matrix(file: Path) -> Matrix:
 
 def nearest(word: object, choices: Sequence[str]) -> str:
     """`did you mean X?` where something is near, otherwise the choices."""
+    longer = [choice for choice in choices if choice.startswith(f"{word}-")]
+    if longer:
+        return f"did you mean {longer[0]}?"
     match = get_close_matches(str(word), choices, n=1, cutoff=0.6)
     if match:
         return f"did you mean {match[0]}?"
@@ -74,14 +77,20 @@ def _own_names(tree: CommentedMap) -> Iterator[Problem]:
                 yield Problem((section, name, "name"), "the key above is the name; remove `name:`")
 
 
-def _with_names(tree: CommentedMap) -> dict[str, Any]:
+def _completed(tree: CommentedMap, base: str | None) -> dict[str, Any]:
+    """The tree with what is said elsewhere: names by their keys, the base image by the file's or the user's."""
     plain = dict(tree)
+    if base:
+        plain["base"] = base
     for section in NAMED_SECTIONS:
         if isinstance(tree.get(section), Mapping):
             plain[section] = {
                 str(name): {**value, "name": str(name)} if isinstance(value, Mapping) else value
                 for name, value in tree[section].items()
             }
+    stacks = plain.get("stacks")
+    if "base" in plain and isinstance(stacks, dict):
+        plain["stacks"] = {n: {"base": plain["base"], **s} if isinstance(s, Mapping) else s for n, s in stacks.items()}
     return plain
 
 

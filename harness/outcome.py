@@ -1,6 +1,7 @@
 """Request + evidence -> outcome. Pure, and the only place where an outcome is decided. Logs have no say here."""
 
 import math
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,9 +17,10 @@ MAX_SKIPPED_SHARE = 0.1
 # A shell or an init process reports signal n as exit code 128 + n.
 SHELL_SIGNALS = 128
 
-StoppedBy = Literal["user", "time-limit", "watchdog", "host", "start"]
+StoppedBy = Literal["user", "time-limit", "watchdog", "host", "start", "engine"]
 STOPPED: Mapping[StoppedBy, tuple[OutcomeName, str | None]] = {
     "user": ("interrupted", None),
+    "engine": ("interrupted", None),
     "time-limit": ("failed", "time-limit"),
     "watchdog": ("hung", "no-progress"),
     "host": ("host-fault", "unkillable"),
@@ -81,6 +83,10 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
     if evidence.stopped_by is not None:
         return Outcome(*STOPPED[evidence.stopped_by], evidence.stop_detail)
     for phase, exit_ in evidence.exits.items():
+        if not exit_.ok and exit_.out_of_memory:
+            killed = "the process" if exit_.code == -signal.SIGKILL else "a process it had started"
+            detail = f"{killed} was killed at the container's memory limit; the {phase} process ended with {exit_}"
+            return Outcome("failed", "out-of-memory", detail)
         if not exit_.ok:
             crash = exit_.code < 0 or exit_.code > SHELL_SIGNALS
             return Outcome("failed", "crash" if crash else "app-error", f"the {phase} process ended with {exit_}")

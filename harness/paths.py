@@ -4,8 +4,11 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 APP = CHECKOUT / "app"
-LOCKS = CHECKOUT / "images" / "locks"
+IMAGES = CHECKOUT / "images"
+LOCKS = IMAGES / "locks"
 CACHE = CHECKOUT / ".cache"
 ENVIRONMENTS = CACHE / "envs"
 APPS = CACHE / "apps"
 DATA = CACHE / "data"
+WHEELS = CACHE / "wheels"
+BUILDS = CACHE / "builds"

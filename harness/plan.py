@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from harness.matrix import Cell, Workload
+from harness.contracts import ExecutorName
+from harness.matrix import Cell, Stack, Workload
 from harness.wheels import size
 
 GB = 10**9
@@ -12,30 +13,41 @@ GB = 10**9
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What this host can do. `gpus` are those that wheels have kernels for."""
+    """What this host can do. `gpus` are those that wheels have kernels for.
+
+    `free_bytes` is what the filesystem has that holds images (or environments), None where that is not known;
+    `wheels_beside` whether wheels are kept on the same one, `keeps_compressed` whether images are kept twice there.
+    `made` are the stacks that need nothing more.
+    """
 
     gpus: tuple[int, ...]
-    docker: bool
+    executor: ExecutorName
     pythons: frozenset[str]
-    free_bytes: int
+    free_bytes: int | None
+    place: str = ""
+    wheels_beside: bool = False
+    keeps_compressed: bool = False
     made: frozenset[str] = frozenset()
     interpreter: str | None = None
 
     @property
     def sentence(self) -> str:
         """What was found, and what is done about it."""
-        gpus = f"{len(self.gpus)} AMD GPU" if self.gpus else "no AMD GPU"
-        engine = "a Docker engine (not used)" if self.docker else "no Docker engine"
+        gpus = f"{len(self.gpus)} AMD GPU{'s' * (len(self.gpus) > 1)}" if self.gpus else "no AMD GPU"
         stacks = "the ROCm stacks run" if self.gpus else "the cpu stack runs"
-        return f"Found {gpus} and {engine}: {stacks}, as processes in virtual environments."
+        if self.executor == "docker":
+            return f"Found {gpus} and a Docker engine: {stacks}, in containers."
+        return f"Found {gpus}, no Docker engine is used: {stacks}, as processes in virtual environments."
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run to be done; `repeat` counts from 1."""
+    """One run to be done; `repeat` counts from 1. `placement` tells it from the same on other GPUs."""
 
     cell: Cell
     repeat: int
+    gpus: tuple[int, ...] = ()
+    placement: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,14 +67,27 @@ class Plan:
     skipped: tuple[Skipped, ...]
     download_gb: float
     disk_gb: float
-    free_gb: float
+    free_gb: float | None
+    place: str
     seconds_at_most: float
     seconds_expected: float | None
 
     @property
     def fits(self) -> bool:
-        """Whether the disk has room for it."""
-        return self.disk_gb <= self.free_gb
+        """Whether the disk has room for it, as far as that is known."""
+        return self.free_gb is None or self.disk_gb <= self.free_gb
+
+
+def room_needed(stacks: Iterable[Stack], host: Capabilities) -> tuple[float, float]:
+    """What making the environments or images of these stacks takes: GB to download, and GB of disk at the peak."""
+    missing = {stack.name: size(stack.accelerator) for stack in stacks if stack.name not in host.made}.values()
+    download = sum(s.download for s in missing)
+    disk = sum(s.disk for s in missing)
+    if host.executor == "docker":
+        # While a stack is built the builder holds a copy of its wheels.
+        disk += max((s.download for s in missing), default=0)
+        disk += download * (host.wheels_beside + host.keeps_compressed)
+    return download, disk
 
 
 def make_plan(
@@ -83,19 +108,38 @@ def make_plan(
     skipped = [Skipped(cell, reason) for cell in cells if (reason := why_not(cell, host, named=named))]
     left_out = {s.cell.id for s in skipped}
     kept = [cell for cell in cells if cell.id not in left_out]
-    runs = tuple(PlannedRun(cell, repeat) for repeat in range(1, repeats + 1) for cell in kept)
-    to_make = {c.stack.name: size(c.stack.accelerator) for c in kept if c.stack.name not in host.made}
+    runs = tuple(
+        run
+        for repeat in range(1, repeats + 1)
+        for step in range(max(1, len(host.gpus)))
+        for cell in kept
+        for run in placements(cell, repeat, host.gpus)[step : step + 1]
+    )
+    download, disk = room_needed((cell.stack for cell in kept), host)
     known = [median(past_seconds[cell.id]) for cell in kept if past_seconds.get(cell.id)]
     return Plan(
         workload=workload,
         runs=runs,
         skipped=tuple(skipped),
-        download_gb=sum(s.download for s in to_make.values()),
-        disk_gb=sum(s.disk for s in to_make.values()),
-        free_gb=host.free_bytes / GB,
+        download_gb=download,
+        disk_gb=disk,
+        free_gb=None if host.free_bytes is None else host.free_bytes / GB,
+        place=host.place,
         seconds_at_most=float(len(runs) * workload.time_limit),
         seconds_expected=median(known) * len(runs) if known else None,
     )
+
+
+def placements(cell: Cell, repeat: int, gpus: tuple[int, ...]) -> list[PlannedRun]:
+    """The runs of a cell on the GPUs of a host, the least risky first: `single` on each GPU.
+
+    A preset that names its devices keeps them. Strategies of several GPUs would follow; the app has none yet.
+    """
+    if cell.stack.accelerator != "rocm":
+        return [PlannedRun(cell, repeat, gpus[:1])]
+    if cell.preset.devices:
+        return [PlannedRun(cell, repeat, cell.preset.devices)]
+    return [PlannedRun(cell, repeat, (gpu,), f"-gpu{gpu}" if len(gpus) > 1 else "") for gpu in gpus]
 
 
 def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | None:
@@ -103,15 +147,16 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
     stack = cell.stack
     if cell.excluded:
         return cell.excluded
-    if "process" not in stack.executors:
-        return "this stack only runs as a container"
+    if host.executor not in stack.executors:
+        only = "in a container: it needs a Docker engine" if host.executor == "process" else "as a process"
+        return f"this stack only runs {only}{'; give --executor process' if host.executor == 'docker' else ''}"
     if stack.accelerator == "any":
         return None if host.interpreter else "needs --python INTERPRETER, an interpreter with torch"
     if stack.accelerator == "rocm" and not host.gpus:
         return "needs an AMD GPU that the wheels have kernels for; none found"
     if stack.accelerator == "cpu" and host.gpus and not named:
         return "this host has AMD GPUs; name the cell to run it all the same"
-    if stack.python not in host.pythons:
+    if host.executor == "process" and stack.python not in host.pythons:
         return missing_python(stack.python)
     if any(gpu not in host.gpus for gpu in cell.preset.devices or ()) and stack.accelerator == "rocm":
         return f"its preset wants GPUs {', '.join(map(str, cell.preset.devices or ()))}, which are not all here"

@@ -21,6 +21,16 @@ RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}"
 File = TypeVar("File", bound=BaseModel)
 
 
+def check_run_id(run_id: str) -> None:
+    """Refuse an id that is no name of a folder.
+
+    Raises:
+        UserError: saying what it may hold.
+    """
+    if not re.fullmatch(RUN_ID, run_id):
+        raise UserError(f"--run-id {run_id!r}: use letters, digits, dots, dashes and underscores")
+
+
 @dataclass(frozen=True)
 class Results:
     """A results folder, which several hosts may share."""
@@ -42,9 +52,8 @@ class Results:
         Raises:
             UserError: when a run of that id was begun before, or the folder cannot be written.
         """
+        check_run_id(intent.run_id)
         folder = self.run_folder(intent.run_id)
-        if not re.fullmatch(RUN_ID, intent.run_id):
-            raise UserError(f"--run-id {intent.run_id!r}: use letters, digits, dots, dashes and underscores")
         try:
             folder.mkdir(parents=True)
         except FileExistsError:

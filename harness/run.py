@@ -2,25 +2,31 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness import __version__
+from harness.containers import Container, Device, container_of
 from harness.contracts import HostFacts, InputFile, Intent, Phase
 from harness.environments import Environment
 from harness.evidence import OUTPUT
 from harness.host.gpu_memory import GpuWatch
-from harness.job_environment import base_variables, visible_devices
+from harness.job_environment import View, base_variables, view_of, visible_devices
 from harness.matrix import Cell, Workload
 from harness.outcome import COMPARED_STEPS, Request
 from harness.processes import ProcessId
 from harness.watchdog import LIMITS
 from harness.workloads import FEATURE_OPTIONS, arguments, options_of, workload_hash
 
+ENV = "/usr/bin/env"
+
 
 @dataclass(frozen=True)
 class Run:
-    """One execution of one workload in one cell on one host. `limits` are the watchdog's."""
+    """One execution of one workload in one cell on one host. `limits` are the watchdog's.
+
+    `devices` are the nodes of `gpus`, for a container.
+    """
 
     run_id: str
     cell: Cell
@@ -32,6 +38,7 @@ class Run:
     campaign: str | None = None
     repeat: int = 1
     limits: Mapping[Phase, float] = field(default_factory=lambda: LIMITS)
+    devices: tuple[Device, ...] = ()
 
     @property
     def workload_hash(self) -> str:
@@ -53,6 +60,22 @@ class Run:
             phases=self.cell.preset.phases,
         )
 
+    def view(self, folder: Path) -> View:
+        """What the app sees of the run folder and the data."""
+        return view_of(folder, Path(self.data.path), contained=self.environment.image is not None)
+
+    def container(self, folder: Path) -> Container | None:
+        """What limits the container of the cell; None where it runs as a process."""
+        if self.environment.image is None:
+            return None
+        alone = container_of(self.environment.image, folder, (Path(self.data.path),), self.host.memory_bytes)
+        return replace(alone, devices=self.devices)
+
+    def plain_container(self, folder: Path) -> Container | None:
+        """The same without devices, for the model check and the reference."""
+        container = self.container(folder)
+        return replace(container, devices=()) if container else None
+
     def gpu_watch(self) -> GpuWatch | None:
         """What looks at the GPUs given to this run; None on a CPU."""
         if self.environment.device == "cpu":
@@ -63,6 +86,10 @@ class Run:
     def intent(self, folder: Path) -> Intent:
         """What is about to be run in a run folder, by this process."""
         owner = ProcessId.mine()
+        view = self.view(folder)
+        container = self.container(folder)
+        # In a container other GPUs have no device nodes.
+        visible = {} if container else visible_devices(self.gpus)
         phases = self.cell.preset.phases
         return Intent(
             run_id=self.run_id,
@@ -71,10 +98,12 @@ class Run:
             cell=self.cell.id,
             stack=self.cell.stack.name,
             preset=self.cell.preset.name,
-            executor="process",
+            executor="docker" if container else "process",
             host=self.host,
             environment_hash=self.environment.hash(self.cell.preset),
             environment=self.environment.identity,
+            image=self.environment.image,
+            container=container.plain if container else None,
             workload=self.workload.name,
             workload_hash=self.workload_hash,
             data=self.data,
@@ -84,13 +113,9 @@ class Run:
             rocm=self.cell.stack.rocm,
             options=options_of(self.workload),
             time_limit=self.workload.time_limit,
-            commands={phase: self._phase(phase, folder) for phase in phases},
+            commands={phase: self._phase(phase, view) for phase in phases},
             variables={
-                phase: {
-                    **self.plain_variables(folder),
-                    **visible_devices(self.gpus),
-                    **self.cell.preset.variables_of(phase),
-                }
+                phase: {**self.plain_variables(folder), **visible, **self.cell.preset.variables_of(phase)}
                 for phase in phases
             },
             harness_version=__version__,
@@ -101,27 +126,32 @@ class Run:
 
     def plain_variables(self, folder: Path) -> dict[str, str]:
         """The environment without devices and preset: what the model check and the reference get."""
-        return {**base_variables(folder, self.workload.threads), **self.environment.variables}
+        return {**base_variables(self.view(folder), self.workload.threads), **self.environment.variables}
 
     def check_command(self, model: Path) -> tuple[str, ...]:
         """Loads the model in a fresh process."""
-        return self._app("check-model", "--json", str(model))
+        return self._plain("check-model", "--json", str(model))
 
-    def reference_command(self, output: Path) -> tuple[str, ...]:
+    def reference_command(self, view: View, output: Path) -> tuple[str, ...]:
         """Computes the first steps on the CPU in float32."""
-        places = ("--data", self.data.path, "--output", str(output), "--workload-hash", self.workload_hash)
-        return self._app("reference", *places, "--steps", str(COMPARED_STEPS), *arguments(options_of(self.workload)))
+        places = ("--data", str(view.data), "--output", str(output), "--workload-hash", self.workload_hash)
+        return self._plain("reference", *places, "--steps", str(COMPARED_STEPS), *arguments(options_of(self.workload)))
 
-    def _phase(self, phase: str, folder: Path) -> tuple[str, ...]:
+    def _plain(self, *words: str) -> tuple[str, ...]:
+        """A command of the app without the preset, which in an image is baked in."""
+        command = self.environment.app(*words)
+        if self.environment.image is None:
+            return command
+        unset = (word for name in self.cell.preset.variables for word in ("--unset", name))
+        return (ENV, *unset, *command)
+
+    def _phase(self, phase: str, view: View) -> tuple[str, ...]:
+        folder, data = view.folder, ("--data", str(view.data))
         features = str(folder / "features.parquet")
         if phase == "features":
-            places = ("--data", self.data.path, "--output", features, "--run-dir", str(folder))
-            return self._app("features", *places, *arguments(options_of(self.workload, FEATURE_OPTIONS)))
+            places = (*data, "--output", features, "--run-dir", str(folder))
+            return self.environment.app("features", *places, *arguments(options_of(self.workload, FEATURE_OPTIONS)))
         handed_over = ("--features", features) if "features" in self.cell.preset.phases else ()
-        places = ("--output", str(folder / OUTPUT), "--name", "model", "--run-dir", str(folder))
+        places = (*data, *handed_over, "--output", str(folder / OUTPUT), "--name", "model", "--run-dir", str(folder))
         known = ("--device", self.environment.device, "--workload-hash", self.workload_hash)
-        options = arguments(options_of(self.workload))
-        return self._app("train", "--data", self.data.path, *handed_over, *places, *known, *options)
-
-    def _app(self, *words: str) -> tuple[str, ...]:
-        return (str(self.environment.python), "-m", "vpoc", *words)
+        return self.environment.app("train", *places, *known, *arguments(options_of(self.workload)))

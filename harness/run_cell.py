@@ -69,7 +69,8 @@ def _carry_out(run: Run, intent: Intent, folder: Path, watch: Watch) -> Evidence
     exits: dict[str, Exit] = {}
     deadline = time.monotonic() + run.workload.time_limit
     for phase, command in intent.commands.items():
-        exit_ = watch.execute(command, intent.variables[phase], LOG, deadline - time.monotonic(), run.limits)
+        left = deadline - time.monotonic()
+        exit_ = watch.execute(command, intent.variables[phase], LOG, left, run.limits, run.container(folder))
         if exit_ is not None:
             exits[phase] = exit_
         if exit_ is None or not exit_.ok or watch.stopped_by:
@@ -88,11 +89,16 @@ def _carry_out(run: Run, intent: Intent, folder: Path, watch: Watch) -> Evidence
 def _verify(run: Run, folder: Path, watch: Watch, evidence: Evidence, result: Result, references: Path) -> Evidence:
     """Load the model in a fresh process and compute the reference. What fails here is missing from the evidence."""
     variables = run.plain_variables(folder)
-    command = run.check_command(model_file(folder, result))
-    exit_ = watch.execute(command, variables, CHECK_LOG, VERIFY_LIMIT_SECONDS)
+    command = run.check_command(model_file(run.view(folder).folder, result))
+    container = run.plain_container(folder)
+    exit_ = watch.execute(command, variables, CHECK_LOG, VERIFY_LIMIT_SECONDS, container=container)
     check = read_model_check(folder / CHECK_LOG) if exit_ and exit_.ok else None
     reference = None if watch.stopped_by else _reference(run, folder, watch, variables, references)
-    return replace(evidence, model_sha256=model_hash(folder, result), model_check=check, reference=reference)
+    evidence = replace(evidence, model_sha256=model_hash(folder, result), model_check=check, reference=reference)
+    if watch.stopped_by in ("engine", "start"):
+        # Not the training's fault: nothing could be started to verify it.
+        return replace(evidence, stopped_by="engine", stop_detail=watch.stop_detail)
+    return evidence
 
 
 def _reference(run: Run, folder: Path, watch: Watch, variables: dict[str, str], references: Path) -> Reference | None:
@@ -100,7 +106,10 @@ def _reference(run: Run, folder: Path, watch: Watch, variables: dict[str, str], 
     kept = references / f"{json_hash([run.workload_hash, run.environment.identity])}.json"
     here = folder / "reference.json"
     if read_reference(kept) is None:
-        exit_ = watch.execute(run.reference_command(here), variables, "reference.txt", VERIFY_LIMIT_SECONDS)
+        view = run.view(folder)
+        command = run.reference_command(view, view.folder / here.name)
+        container = run.plain_container(folder)
+        exit_ = watch.execute(command, variables, "reference.txt", VERIFY_LIMIT_SECONDS, container=container)
         if exit_ is None or not exit_.ok or read_reference(here) is None:
             return None
         write_durably(kept, here.read_bytes())

@@ -31,14 +31,15 @@ class Status:
         return sum(self.outcomes.values())
 
 
-def summarise(rows: Iterable[Row], current: Mapping[str, str]) -> list[Status]:
+def summarise(rows: Iterable[Row], current: Mapping[tuple[str, str], str]) -> list[Status]:
     """One status per identity of evidence, in the order of cells.
 
-    `current` holds the environment hash a cell would have now; where that is not known, the newest one counts.
+    `current` holds the environment hash a cell would have now with an executor; where that is not known, the newest
+    one counts.
     Records of another one are stale: they are shown apart and never pooled.
     """
     rows = sorted(rows, key=lambda row: row.started)
-    current = {**{row.cell: row.environment_hash for row in rows}, **current}
+    current = {**{(row.cell, row.executor): row.environment_hash for row in rows}, **current}
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         identity = (row.cell, row.workload_hash, row.host_kind, row.executor, row.environment_hash)
@@ -46,7 +47,7 @@ def summarise(rows: Iterable[Row], current: Mapping[str, str]) -> list[Status]:
     return [_status(group, current) for _, group in sorted(groups.items())]
 
 
-def _status(group: list[Row], current: Mapping[str, str]) -> Status:
+def _status(group: list[Row], current: Mapping[tuple[str, str], str]) -> Status:
     last = max(group, key=lambda row: row.started)
     counted = Counter(row.outcome for row in group)
     known = [row.ran_on for row in group if row.ran_on != "unknown"]
@@ -58,7 +59,7 @@ def _status(group: list[Row], current: Mapping[str, str]) -> Status:
         workload_hash=last.workload_hash,
         host_kind=last.host_kind,
         executor=last.executor,
-        stale=current[last.cell] != last.environment_hash,
+        stale=current[last.cell, last.executor] != last.environment_hash,
         outcomes={name: counted[name] for name in OUTCOMES},
         diagnoses=dict(Counter(row.diagnosis for row in group if row.diagnosis)),
         last=last.run_id,

@@ -1,10 +1,11 @@
 """Durable files and content hashes."""
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ def _sync_folder(folder: Path) -> None:
 def write_json(file: Path, value: Any) -> None:
     """Write strict JSON durably."""
     write_durably(file, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Be the only process in here: the others wait at the lock file, which stays."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
 
 
 def json_hash(value: Any) -> str:

@@ -6,14 +6,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.display import COLOURS
+from harness.image_commands import BuildPlan
 from harness.index import Row
 from harness.matrix import Cell
-from harness.plan import Plan
+from harness.plan import Plan, Skipped
 from harness.presets import Finding
 from harness.status import Status
 
 # Longer lists of names are cut to the first and a count.
 LISTED = 3
+HOUR = 3600
 
 
 def cells_table(cells: Sequence[Cell]) -> Table:
@@ -52,17 +54,29 @@ def plan_lines(plan: Plan) -> list[str]:
     """The plan in a few lines."""
     cells = list(dict.fromkeys(planned.cell.id for planned in plan.runs))
     workload = plan.workload
+    free = _free(plan.free_gb, plan.disk_gb)
+    gpus = sorted({planned.gpus for planned in plan.runs if planned.placement})
+    each = f", each on GPU {' and on GPU '.join(str(*one) for one in gpus)}" if gpus else ""
     lines = [
-        f"Plan: {len(cells)} cells, {len(plan.runs)} runs of workload {workload.name} ({workload.description})",
+        f"Plan: {len(cells)} cells, {len(plan.runs)} runs of workload {workload.name} ({workload.description}){each}",
         f"  cells: {', '.join(cells) or 'none'}",
-        f"  disk: {plan.disk_gb:.1f} GB to install ({plan.download_gb:.1f} GB to download), {plan.free_gb:.0f} GB free",
+        f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
         f"  time: {_time(plan)}",
     ]
-    reasons: dict[str, list[str]] = {}
-    for skipped in plan.skipped:
-        reasons.setdefault(skipped.reason, []).append(skipped.cell.id)
-    lines += [f"  left out ({_some(ids)}): {reason}" for reason, ids in reasons.items()]
-    return lines
+    return lines + _left_out(plan.skipped)
+
+
+def build_lines(plan: BuildPlan) -> list[str]:
+    """The plan of a build in a few lines."""
+    free = _free(plan.free_gb, plan.disk_gb)
+    lines = [
+        f"Build: {len(plan.build)} images, {len(plan.there)} are there already",
+        f"  cells: {', '.join(cell.id for cell in plan.build) or 'none'}",
+        f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
+    ]
+    if plan.unlocked:
+        lines.append(f"  wheels to be resolved first: {', '.join(plan.unlocked)}")
+    return lines + _left_out(plan.skipped)
 
 
 def status_table(statuses: Iterable[Status]) -> Table:
@@ -87,6 +101,13 @@ def runs_table(rows: Iterable[Row]) -> Table:
     return table
 
 
+def _left_out(skipped: Iterable[Skipped]) -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for one in skipped:
+        reasons.setdefault(one.reason, []).append(one.cell.id)
+    return [f"  left out ({_some(ids)}): {reason}" for reason, ids in reasons.items()]
+
+
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -95,10 +116,20 @@ def _table(*columns: str) -> Table:
 
 
 def _time(plan: Plan) -> str:
-    most = f"at most {plan.seconds_at_most / 60:.0f} min by the workload's limit"
+    most = f"at most {_span(plan.seconds_at_most)} by the workload's limit"
     if plan.seconds_expected is None:
         return f"{most}; not run on this host before"
-    return f"about {plan.seconds_expected / 60:.1f} min as measured here before, {most}"
+    return f"about {_span(plan.seconds_expected)} as measured here before, {most}"
+
+
+def _free(free_gb: float | None, needed_gb: float) -> str:
+    if free_gb is None:
+        return "what is free there is not known"
+    return f"{free_gb:.0f} GB free{': not enough' if needed_gb > free_gb else ''}"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= HOUR else f"{seconds / 60:.1f} min"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from harness.containers import Container
 from harness.contracts import Phase, Progress
-from harness.executors import Executor, Exit, Handle, Job
+from harness.executors import Executor, Exit, Handle, Job, JobLost
 from harness.host.gpu_memory import GpuWatch
 from harness.outcome import StoppedBy
 from harness.processes import end_processes_of_run, processes_of_run
@@ -40,26 +41,34 @@ class Watch:
         log: str,
         limit: float,
         phase_limits: Mapping[Phase, float] | None = None,
+        container: Container | None = None,
     ) -> Exit | None:
-        """Run one process for `limit` seconds at most; how it ended, None when it could not be started or killed.
+        """Run one process for `limit` seconds at most; how it ended, None where nobody can say.
 
         `phase_limits` are the watchdog's; without them the process is not expected to tell its progress.
         """
         began = time.monotonic()
         try:
-            handle = self._executor.start(Job(command, variables, self._folder, self._folder / log))
+            handle = self._executor.start(Job(command, variables, self._folder, self._folder / log, container))
+        except JobLost as lost:
+            self.stopped_by, self.stop_detail = "engine", str(lost)
+            return None
         except (OSError, ValueError) as error:
             self.stopped_by, self.stop_detail = "start", f"{command[0]} could not be started: {error}"
             return None
         watchdog = Watchdog(began, phase_limits) if phase_limits else None
         try:
             self._until_end(handle, watchdog, began, limit)
+            self._read_progress(watchdog, time.monotonic())
+            self.sweep()
+            return handle.poll()
+        except JobLost as lost:
+            self.stopped_by, self.stop_detail = "engine", str(lost)
+            handle.stop(GRACE_SECONDS)
+            return None
         except BaseException:
             handle.stop(GRACE_SECONDS)
             raise
-        self._read_progress(watchdog, time.monotonic())
-        self.sweep()
-        return handle.poll()
 
     def _until_end(self, handle: Handle, watchdog: Watchdog | None, began: float, limit: float) -> None:
         sampled = 0.0

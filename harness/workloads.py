@@ -1,17 +1,24 @@
 """What a workload is to the app: its arguments, its data and its hash."""
 
 import os
-import subprocess
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+from harness.containers import container_of
 from harness.contracts import InputFile
 from harness.environments import Environment, app_hash
 from harness.errors import UserError
+from harness.evidence import last_line
+from harness.executors import Executor, Job, JobLost
+from harness.job_environment import view_of
 from harness.matrix import Workload
 from harness.paths import DATA
 from harness.storage import file_hash, json_hash
 
+POLL_SECONDS = 0.05
+STOP_SECONDS = 5.0
 FEATURE_OPTIONS = ("rows", "warm_up", "data_fraction", "chunk_size")
 TRAIN_OPTIONS = (
     *FEATURE_OPTIONS,
@@ -67,7 +74,7 @@ def synthetic_place(workload: Workload) -> Path:
     return DATA / f"synthetic-{made.sessions}-{made.seed}-{app_hash()[:12]}.csv"
 
 
-def synthetic_file(workload: Workload, environment: Environment) -> Path:
+def synthetic_file(workload: Workload, environment: Environment, executor: Executor) -> Path:
     """The synthetic bars of a workload, made once for each version of the app.
 
     Raises:
@@ -77,27 +84,48 @@ def synthetic_file(workload: Workload, environment: Environment) -> Path:
     file = synthetic_place(workload)
     if not file.is_file():
         DATA.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_suffix(f".{os.getpid()}.tmp")
-        options = ["--sessions", str(made.sessions), "--seed", str(made.seed), "--output", str(temporary)]
-        command = [str(environment.python), "-m", "vpoc", "synth", *options]
-        run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment.variables)
-        if run.returncode:
-            raise UserError(f"synthetic data could not be made: {_last_line(run.stderr)}")
-        temporary.replace(file)
+        options = ("--sessions", str(made.sessions), "--seed", str(made.seed), "--output", file.name)
+        with tempfile.TemporaryDirectory(prefix=".synth-", dir=DATA) as place:
+            ok, said = _app(Path(place), environment, executor, ("synth", *options))
+            if not ok:
+                raise UserError(f"synthetic data could not be made: {said}")
+            (Path(place) / file.name).replace(file)
     return file
 
 
-def check_data(file: Path, workload: Workload, environment: Environment) -> None:
+def check_data(file: Path, workload: Workload, environment: Environment, executor: Executor) -> None:
     """Have the app look at the user's data before anything is run, so that its faults are not taken for a cell's.
 
     Raises:
         UserError: with the app's line when something in it would stop training.
     """
-    command = [str(environment.python), "-m", "vpoc", "check", str(file), "--warm-up", str(workload.warm_up)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment.variables)
-    if run.returncode:
-        raise UserError(f"--data: {_last_line(run.stderr).removeprefix('vpoc: ')}")
+    with tempfile.TemporaryDirectory(prefix="matrix-check-") as place:
+        seen = view_of(Path(place), file.absolute(), contained=environment.image is not None).data
+        words = ("check", str(seen), "--warm-up", str(workload.warm_up))
+        ok, said = _app(Path(place), environment, executor, words, file)
+    if not ok:
+        raise UserError(f"--data: {said.removeprefix('vpoc: ').replace(str(seen), str(file))}")
 
 
-def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["it said nothing"])[-1]
+def _app(
+    folder: Path, environment: Environment, executor: Executor, words: tuple[str, ...], *data: Path
+) -> tuple[bool, str]:
+    """Run a command of the app in a folder that it may write to; whether it succeeded, and its last line.
+
+    Raises:
+        UserError: when it cannot be started.
+    """
+    container = container_of(environment.image, folder, data, 0) if environment.image else None
+    variables = {"PATH": os.defpath, "HOME": ".", **environment.variables}
+    job = Job(environment.app(*words), variables, folder, folder / "said.txt", container)
+    try:
+        handle = executor.start(job)
+        try:
+            while (exit_ := handle.poll()) is None:
+                time.sleep(POLL_SECONDS)
+        except BaseException:
+            handle.stop(STOP_SECONDS)
+            raise
+    except (OSError, JobLost) as error:
+        raise UserError(f"vpoc {words[0]} could not be run: {error}") from None
+    return exit_.ok, last_line(job.log)

@@ -19,3 +19,4 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "real_data: uses a real market data file; skips visibly where it is absent")
+    config.addinivalue_line("markers", "docker: needs a Docker engine; skips visibly where none answers")

@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from harness.storage import json_hash
 WHEEL_TARGETS = frozenset(
     {"gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1200", "gfx1201"}
 )
-DOCKER_SOCKET = "var/run/docker.sock"
 
 
 def read_host(root: Path = Path("/")) -> HostFacts:
@@ -75,17 +73,6 @@ def gfx_target(version: int) -> str:
 def training_gpus(host: HostFacts) -> tuple[GpuFacts, ...]:
     """The GPUs that PyTorch's wheels have kernels for."""
     return tuple(gpu for gpu in host.gpus if gpu.gfx in WHEEL_TARGETS)
-
-
-def docker_answers(root: Path = Path("/")) -> bool:
-    """Whether a Docker engine accepts connections."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(2)
-        try:
-            connection.connect(str(root / DOCKER_SOCKET))
-        except OSError:
-            return False
-    return True
 
 
 def _text(file: Path) -> str | None:

@@ -56,7 +56,9 @@ class Report:
     findings: tuple[Finding, ...]
 
 
-def build_report(records: Sequence[Record], matrix: Matrix, current: Mapping[str, str], made: float) -> Report:
+def build_report(
+    records: Sequence[Record], matrix: Matrix, current: Mapping[tuple[str, str], str], made: float
+) -> Report:
     """The report on all records of a results folder; `current` as in `summarise`, `made` in seconds since 1970."""
     records = sorted(records, key=lambda record: record.intent.started)
     statuses = summarise((Row.of(record) for record in records), current)

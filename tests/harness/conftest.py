@@ -1,6 +1,6 @@
 """Made-up intents, results and records for the harness's tests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,14 @@ OPTIONS = {
     "hidden_layers": [32, 16],
     "use_mixed_precision": False,
 }
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _processes() -> Iterator[None]:
+    """These tests need no Docker engine, and do not use one that answers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MATRIX_EXECUTOR", "process")
+        yield
 
 
 @pytest.fixture(scope="session")

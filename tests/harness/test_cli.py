@@ -67,7 +67,7 @@ def test_options_may_be_written_with_underscores() -> None:
 
 def test_the_plan_as_json() -> None:
     plan = json.loads(matrix_command("plan", "cpu-plain", "--repeats", "3", "--json").stdout)
-    assert plan["runs"] == [{"cell": "cpu-plain", "repeat": n} for n in (1, 2, 3)]
+    assert plan["runs"] == [{"cell": "cpu-plain", "repeat": n, "gpus": []} for n in (1, 2, 3)]
     assert plan["seconds_at_most"] == 3 * plan["workload"]["time_limit"]
 
 
@@ -77,6 +77,14 @@ def test_lint_names_what_does_nothing() -> None:
     assert {f["kind"] for f in xnack} == {"no-effect"}
     assert all(f["source"] for f in findings)
     assert "HSA_XNACK" in matrix_command("lint").stdout
+
+
+def test_records_that_cannot_be_read_are_not_passed_over_in_silence(tmp_path: Path) -> None:
+    damaged = tmp_path / "runs" / "r1" / "record.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("{}", encoding="utf-8")
+    told = matrix_command("--results", str(tmp_path), "status").stderr
+    assert told == "matrix: 1 records cannot be read; `matrix index` says why\n"
 
 
 def test_status_and_report_without_any_record(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from harness.paths import LOCKS
 
 def pins(stack: Stack) -> str:
     """What `images/locks/<stack>.in` must say."""
+    if stack.torch_from_base:
+        return "polars\nclick\n"
     label = f"+rocm{stack.rocm}" if stack.rocm else "+cpu"
     # torch up to 2.2 was compiled against numpy 1.
     old = tuple(map(int, (stack.torch or "0.0").split(".")[:2])) <= (2, 2)
@@ -32,12 +34,20 @@ def test_old_torch_gets_the_numpy_it_was_built_for(matrix: Matrix) -> None:
     assert "numpy==1" not in pins(matrix.stacks["rocm7.0-torch2.10.0"])
 
 
-@pytest.mark.parametrize("file", ["images/locks/cpu.txt", "requirements.txt", "tests/app/requirements.txt"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "images/locks/cpu.txt",
+        "images/locks/cpu-debian13-torch2.6.0.txt",
+        "requirements.txt",
+        "tests/app/requirements.txt",
+    ],
+)
 def test_everything_in_a_lock_has_a_hash_and_no_place(file: str) -> None:
     text = Path(file).read_text()
     requirements = re.findall(r"^([a-z0-9-]+)==\S+ .*?(?=^[a-z]|\Z)", text, re.MULTILINE | re.DOTALL)
     blocks = re.findall(r"^[a-z0-9-]+==.*?(?=^[a-z]|\Z)", text, re.MULTILINE | re.DOTALL)
-    assert len(requirements) == len(blocks) > 5
+    assert len(requirements) == len(blocks) > 2
     assert all("--hash=sha256:" in block for block in blocks)
     assert "://" not in text
 

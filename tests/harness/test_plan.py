@@ -4,9 +4,11 @@ import pytest
 
 from harness.matrix import Matrix
 from harness.plan import GB, Capabilities, make_plan, why_not
+from harness.tables import plan_lines
 
-NO_GPU = Capabilities(gpus=(), docker=False, pythons=frozenset({"3.11"}), free_bytes=100 * GB)
+NO_GPU = Capabilities(gpus=(), executor="process", pythons=frozenset({"3.11"}), free_bytes=100 * GB)
 TWO_GPUS = replace(NO_GPU, gpus=(0, 1), free_bytes=500 * GB)
+DOCKER = replace(TWO_GPUS, executor="docker", place="/var/lib/docker")
 
 
 def test_without_a_gpu_the_cpu_stack_runs(matrix: Matrix) -> None:
@@ -79,12 +81,54 @@ def test_repeats_go_round_the_cells(matrix: Matrix) -> None:
 @pytest.mark.parametrize(
     ("host", "words"),
     [
-        (NO_GPU, "Found no AMD GPU and no Docker engine: the cpu stack runs, as processes"),
-        (
-            replace(TWO_GPUS, docker=True),
-            "Found 2 AMD GPU and a Docker engine (not used): the ROCm stacks run, as processes",
-        ),
+        (NO_GPU, "Found no AMD GPU, no Docker engine is used: the cpu stack runs, as processes"),
+        (DOCKER, "Found 2 AMD GPUs and a Docker engine: the ROCm stacks run, in containers."),
     ],
 )
 def test_one_sentence_says_what_was_found_and_what_is_done(host: Capabilities, words: str) -> None:
     assert host.sentence.startswith(words)
+
+
+def test_with_two_gpus_each_cell_runs_on_each_alone_first(matrix: Matrix) -> None:
+    cells = [matrix.cells[f"rocm6.3-torch2.9.1-{preset}"] for preset in ("plain", "no-sdma", "notes-aggressive")]
+    plan = make_plan(cells, matrix.workloads["quick"], 1, TWO_GPUS, {})
+    assert [(run.cell.preset.name, run.gpus, run.placement) for run in plan.runs] == [
+        ("plain", (0,), "-gpu0"),
+        ("no-sdma", (0,), "-gpu0"),
+        # Its preset says which devices.
+        ("notes-aggressive", (0, 1), ""),
+        ("plain", (1,), "-gpu1"),
+        ("no-sdma", (1,), "-gpu1"),
+    ]
+    assert [
+        run.gpus for run in make_plan(cells[:1], matrix.workloads["quick"], 1, replace(TWO_GPUS, gpus=(1,)), {}).runs
+    ] == [(1,)]
+
+
+def test_the_peak_counts_the_builders_copy_and_the_wheelhouse_beside_it(matrix: Matrix) -> None:
+    cells = matrix.select("default")
+    quick = matrix.workloads["quick"]
+    apart = make_plan(cells, quick, 1, DOCKER, {})
+    assert apart.download_gb == 5 * 6
+    assert apart.disk_gb == 5 * 20 + 6
+    beside = make_plan(cells, quick, 1, replace(DOCKER, wheels_beside=True), {})
+    assert beside.disk_gb == 5 * 20 + 6 + 5 * 6
+    assert make_plan(cells, quick, 1, replace(DOCKER, free_bytes=None), {}).fits
+
+
+def test_a_stack_runs_only_with_its_executors(matrix: Matrix) -> None:
+    contained = matrix.cells["cpu-debian13-torch2.6.0-plain"]
+    assert "it needs a Docker engine" in (why_not(contained, NO_GPU) or "")
+    assert why_not(contained, replace(NO_GPU, executor="docker")) is None
+    assert "--executor process" in (why_not(matrix.cells["host-plain"], DOCKER) or "")
+    # In a container the host's interpreters do not matter.
+    assert why_not(matrix.cells["cpu-plain"], replace(NO_GPU, executor="docker", pythons=frozenset())) is None
+
+
+def test_the_printed_plan_says_on_which_gpus_and_on_which_disk(matrix: Matrix) -> None:
+    plan = make_plan(matrix.select("default"), matrix.workloads["quick"], 1, DOCKER, {})
+    text = "\n".join(plan_lines(plan))
+    assert "Plan: 25 cells, 45 runs" in text
+    assert "each on GPU 0 and on GPU 1" in text
+    assert "disk: 106.0 GB at most on /var/lib/docker, 500 GB free; 30.0 GB to download" in text
+    assert "at most 11.2 h by the workload's limit" in text

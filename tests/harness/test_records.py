@@ -1,6 +1,8 @@
+import fcntl
 import json
 import math
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,3 +153,19 @@ class TestIndex:
         results = Results(tmp_path / "none")
         assert Index(results).rows() == []
         assert not results.folder.exists()
+
+
+def test_an_index_is_used_by_one_process_at_a_time(tmp_path: Path, make_record: Callable[..., Record]) -> None:
+    results = Results(tmp_path)
+    record = make_record("r1")
+    results.begin(record.intent)
+    results.finish(record)
+    with (tmp_path / ".records.db.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=lambda: Index(results).add(record))
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+        assert not (tmp_path / "records.db").exists()
+    waiting.join(30)
+    assert [row.run_id for row in Index(results).rows()] == ["r1"]

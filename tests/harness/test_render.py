@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from harness.matrix import Matrix
-from harness.render import render
+from harness.paths import CHECKOUT
+from harness.render import cell_part, quoted, render, stack_part
 
 
 def test_every_cell_has_a_dockerfile_of_its_own(matrix: Matrix) -> None:
@@ -14,11 +15,35 @@ def test_every_cell_has_a_dockerfile_of_its_own(matrix: Matrix) -> None:
 
 def test_what_a_cell_adds_to_its_stack_is_variables_and_labels_only(matrix: Matrix) -> None:
     texts = [render(matrix.cells[f"cpu-{preset}"]) for preset in ("plain", "no-sdma", "notes-dockerfile")]
-    stages = [text.split("FROM stack AS cell")[1] for text in texts]
-    # Everything before the last stage is the same but for the comment, so its layers are shared.
-    assert len({text.split("\n", 1)[1].split("FROM stack AS cell")[0] for text in texts}) == 1
+    stages = [text.split("FROM ${STACK} AS cell")[1] for text in texts]
+    # Everything before the last stage is the same, so its layers are shared.
+    assert len({text.split("# Cell")[0] for text in texts}) == 1
     for stage in stages:
-        assert {line.split(" ")[0] for line in stage.splitlines() if line} <= {"ENV", "LABEL"}
+        assert {line.split(" ")[0] for line in stage.splitlines() if line} <= {"ENV"}
+
+
+def test_the_two_parts_make_the_whole(matrix: Matrix) -> None:
+    cell = matrix.cells["rocm6.3-torch2.9.1-no-sdma"]
+    assert stack_part(cell.stack, cell.stack.base) + cell_part(cell) == render(cell)
+    assert "FROM another/base@sha256:1 AS stack" in stack_part(cell.stack, "another/base@sha256:1")
+
+
+def test_no_dockerfile_is_written_for_one_distribution(matrix: Matrix) -> None:
+    template = (CHECKOUT / "images" / "Dockerfile.j2").read_text(encoding="utf-8")
+    assert "{% if" not in template
+    cells = [matrix.cells[f"{stack}-plain"] for stack in ("cpu", "cpu-debian13-torch2.6.0")]
+    # Only torch that is already there makes a difference: the environment then sees the base's packages.
+    bookworm, trixie = (render(cell, "base").splitlines() for cell in cells)
+    different = [a for a, b in zip(bookworm, trixie, strict=True) if a != b]
+    assert [line.strip().split(" ")[0] for line in different] == ["#", "python3", "python3", "#"]
+
+
+def test_every_dockerfile_passes_hadolint(matrix: Matrix) -> None:
+    stacks = [name for name, stack in matrix.stacks.items() if stack.torch]
+    for name in (*(f"{stack}-plain" for stack in stacks), "rocm6.3-torch2.9.1-notes-dockerfile"):
+        command = [".venv/bin/hadolint", "--no-color", "-"]
+        run = subprocess.run(command, input=render(matrix.cells[name]), capture_output=True, text=True, check=False)
+        assert (run.returncode, run.stdout) == (0, ""), name
 
 
 def test_the_values_are_the_presets(matrix: Matrix) -> None:
@@ -26,6 +51,10 @@ def test_the_values_are_the_presets(matrix: Matrix) -> None:
     assert 'ENV PYTORCH_HIP_ALLOC_CONF="max_split_size_mb:512"' in text
     assert "VPOC_DEVICE=cuda" in text
     assert "VPOC_DEVICE=cpu" in render(matrix.cells["cpu-notes-stable"])
+
+
+def test_nothing_in_a_value_is_expanded() -> None:
+    assert quoted('a "b" $HOME \\ <c>') == r'"a \"b\" \$HOME \\ <c>"'
 
 
 def test_a_variable_of_one_phase_is_not_baked_in(matrix: Matrix) -> None:

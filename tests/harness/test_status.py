@@ -31,7 +31,7 @@ def test_evidence_of_different_identity_is_never_pooled(field: str, row: Row) ->
 
 def test_records_of_an_environment_that_changed_are_stale(row: Row) -> None:
     old = replace(row, run_id="r0", environment_hash="old")
-    statuses = summarise([old, row], {row.cell: row.environment_hash})
+    statuses = summarise([old, row], {(row.cell, row.executor): row.environment_hash})
     assert {s.environment_hash: s.stale for s in statuses} == {"old": True, row.environment_hash: False}
 
 

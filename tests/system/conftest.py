@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -70,6 +70,14 @@ TINY = Workload(
 )
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _processes() -> Iterator[None]:
+    """These tests are about processes, also where a Docker engine answers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MATRIX_EXECUTOR", "process")
+        yield
+
+
 @pytest.fixture(scope="session")
 def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A matrix of three cells with a workload of seconds."""
@@ -89,8 +97,8 @@ def environment(small_matrix: Matrix) -> Environment:
 
 
 @pytest.fixture(scope="session")
-def data(environment: Environment) -> InputFile:
-    return read_data(synthetic_file(TINY, environment))
+def data(environment: Environment, results: Results) -> InputFile:
+    return read_data(synthetic_file(TINY, environment, ProcessExecutor(results.runs)))
 
 
 @pytest.fixture(scope="session")

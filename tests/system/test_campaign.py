@@ -182,7 +182,7 @@ def test_two_campaigns_at_once_do_not_make_each_others_runs(tmp_path: Path, matr
     command = matrix_command(tmp_path, "run", "cpu-plain", "cpu-one")
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     told = [process.communicate(timeout=200) for process in both]
-    assert [process.returncode for process in both] == [0, 0], told
+    assert [process.returncode for process in both] == [0, 0], "\n".join(err for _, err in told)
     assert list(outcomes(tmp_path).values()) == ["completed"] * 4
     assert len(list((tmp_path / "campaigns").iterdir())) == 2
     assert not any("going on" in err for _, err in told)

@@ -12,6 +12,8 @@ import pytest
 from harness.contracts import InputFile
 from harness.paths import CHECKOUT
 
+# Its examples need a Docker engine: tests/images runs them.
+IMAGES = CHECKOUT / "docs" / "images.md"
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 
 
@@ -38,7 +40,9 @@ def place(tmp_path: Path, data: InputFile) -> Path:
 
 
 @pytest.mark.parametrize(
-    "document", [d for d in DOCUMENTS if "```sh" in d.read_text(encoding="utf-8")], ids=lambda d: d.name
+    "document",
+    [d for d in DOCUMENTS if d != IMAGES and "```sh" in d.read_text(encoding="utf-8")],
+    ids=lambda d: d.name,
 )
 def test_every_example_runs(document: Path, place: Path) -> None:
     for line in examples(document):
@@ -67,7 +71,7 @@ def test_make_train_says_what_it_needs() -> None:
 
 def test_make_alone_lists_the_targets() -> None:
     listed = subprocess.run(["make"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-    for target in ("matrix-test", "train", "test", "bench", "clean"):
+    for target in ("matrix-test", "build", "base", "train", "test", "test-docker", "bench", "clean"):
         assert re.search(rf"^  make {target} +\S", listed, re.MULTILINE)
 
 

@@ -1,9 +1,8 @@
-import socket
 from pathlib import Path
 
 import pytest
 
-from harness.host.fingerprint import docker_answers, gfx_target, read_host, training_gpus
+from harness.host.fingerprint import gfx_target, read_host, training_gpus
 
 NODE = "simd_count {simd}\ngfx_target_version {gfx}\ndrm_render_minor {minor}\n"
 
@@ -80,15 +79,3 @@ def test_a_host_without_anything(tmp_path: Path) -> None:
 )
 def test_names_of_targets(version: int, name: str) -> None:
     assert gfx_target(version) == name
-
-
-def test_a_docker_engine_is_one_that_accepts_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not docker_answers(tmp_path)
-    (tmp_path / "var/run").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    with socket.socket(socket.AF_UNIX) as server:
-        # Bound by a relative path: the path of a socket must be short.
-        server.bind("var/run/docker.sock")
-        assert not docker_answers(Path())
-        server.listen()
-        assert docker_answers(Path())

@@ -47,7 +47,7 @@ def test_the_grid_never_pools_what_may_not_be_counted_together(
 
 
 def test_stale_runs_are_not_in_the_grid(records: list[Record], matrix: Matrix) -> None:
-    report = build_report(records, matrix, {"cpu-plain": "another hash"}, made=1e9)
+    report = build_report(records, matrix, {("cpu-plain", "process"): "another hash"}, made=1e9)
     assert report.grids[0].cells["cpu", "plain"].kind == "untested"
     assert any("stale" in caution for caution in report.cautions)
 

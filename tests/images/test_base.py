@@ -1,0 +1,51 @@
+"""Bases made from Debian's packages."""
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+from harness.engine import Engine
+from harness.images import find
+from harness.paths import CHECKOUT
+
+
+def make(tar: Path) -> str:
+    """Make the base; returns the hash of the archive it is imported from."""
+    made = subprocess.run(
+        ["make", "-s", "base"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=CHECKOUT,
+        env={**os.environ, "TAR": str(tar)},
+    )
+    assert made.stdout.strip() == "vpoc-base:bookworm"
+    with tar.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def test_the_same_packages_give_the_same_bytes(engine: Engine, bases: tuple[str, str], tmp_path: Path) -> None:
+    before = find(engine, bases[0])
+    assert before is not None
+    made = make(tmp_path / "first.tar")
+    after = find(engine, bases[0])
+    assert after is not None
+    # The one layer of an imported image is the archive itself.
+    assert after.layers == (f"sha256:{made}",)
+    if before.layers != after.layers:
+        # The archive moved on since the base was made; two from the same archive still have to be equal.
+        assert make(tmp_path / "second.tar") == made
+
+
+def test_a_base_without_what_it_takes_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "sed").symlink_to("/usr/bin/sed")
+    bare = subprocess.run(
+        ["/bin/sh", CHECKOUT / "images/base.sh"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": str(tmp_path)},
+    )
+    assert bare.returncode == 2
+    assert bare.stderr == "base.sh: mmdebstrap is missing (Debian: apt install mmdebstrap)\n"

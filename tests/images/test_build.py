@@ -1,0 +1,207 @@
+"""Builds for real: what is shared, what is not repeated, and what bad days leave behind."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import build, environments, images, locks
+from harness.build import ensure_cell_image, ensure_stack_image
+from harness.engine import Engine
+from harness.errors import UserError
+from harness.images import Image, cell_tag, find, find_by_labels, stack_tag
+from harness.matrix import Cell, Matrix
+from harness.paths import APP, BUILDS, CHECKOUT
+
+MATRIX = [str(CHECKOUT / ".venv" / "bin" / "matrix")]
+CANARY = "canary5d41402abc4b2a76"
+TEN = ["plain", "no-sdma", "notes-stable", "no-hipblaslt", "no-p2p", "one-queue", "max-split-512", "no-caching"]
+TEN += ["miopen-fast", "debug-serialize"]
+
+
+def layer_bytes(engine: Engine) -> int:
+    return int(engine.client.api.df()["LayersSize"])
+
+
+@pytest.fixture
+def other_base(engine: Engine, matrix: Matrix, bases: tuple[str, str]) -> Iterator[str]:
+    """A base image with one more file: a stack that starts from it is not built yet."""
+    name = f"vpoc-base:test-{os.getpid()}-{time.time_ns()}"
+    dockerfile = f"FROM {bases[0]}\nRUN echo {name} > /etc/other\n"
+    builder = engine.builder
+    command = [builder.program, *builder.build, "--tag", name, "-"]
+    subprocess.run(command, input=dockerfile, text=True, check=True, capture_output=True, env=builder.variables)
+    yield name
+    for image in engine.client.images.list(filters={"label": f"org.opencontainers.image.base.name={name}"}):
+        engine.client.images.remove(image.id, force=True)
+    engine.client.images.remove(name, force=True)
+    # A cell built from it took the tag.
+    ensure_cell_image(engine, matrix.cells["cpu-plain"])
+
+
+def based_on(cell: Cell, base: str) -> Cell:
+    return Cell(cell.stack.model_copy(update={"base": base}), cell.preset)
+
+
+def test_ten_presets_of_a_stack_add_no_layer_data(engine: Engine, matrix: Matrix, images: dict[str, Image]) -> None:
+    before = layer_bytes(engine)
+    made = [ensure_cell_image(engine, matrix.cells[f"cpu-{preset}"]) for preset in TEN]
+    assert len({image.id for image in made}) == len(TEN)
+    assert {image.layers for image in made} == {images["cpu-plain"].layers}
+    assert layer_bytes(engine) == before
+
+
+def test_an_edit_of_the_app_leaves_every_other_layer(
+    engine: Engine, matrix: Matrix, images: dict[str, Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "app"
+    shutil.copytree(APP, source, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
+    with (source / "vpoc" / "cli.py").open("a") as stream:
+        stream.write("# edited\n")
+    monkeypatch.setattr(environments, "APP", source)
+    monkeypatch.setattr(build, "APP", source)
+    edited = ensure_cell_image(engine, matrix.cells["cpu-plain"])
+    before = images["cpu-plain"].layers
+    assert edited.layers[:-1] == before[:-1]
+    assert edited.layers[-1] != before[-1]
+    # Base, torch, other wheels, app.
+    assert len(before) == 4
+    engine.client.images.remove(edited.id, force=True)
+    monkeypatch.undo()
+    ensure_cell_image(engine, matrix.cells["cpu-plain"])
+
+
+def test_the_same_inputs_are_never_built_twice(
+    engine: Engine, matrix: Matrix, images: dict[str, Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_again(*_: object) -> None:
+        raise AssertionError("built again")
+
+    monkeypatch.setattr(build, "_build", not_again)
+    assert ensure_cell_image(engine, matrix.cells["cpu-plain"]).id == images["cpu-plain"].id
+
+
+def test_a_tag_that_somebody_moved_is_put_right(engine: Engine, matrix: Matrix, images: dict[str, Image]) -> None:
+    cell = matrix.cells["cpu-plain"]
+    engine.client.api.tag(images["cpu-no-sdma"].id, *cell_tag(cell).split(":"))
+    assert ensure_cell_image(engine, cell).id == images["cpu-plain"].id
+    moved = find(engine, cell_tag(cell))
+    assert moved is not None
+    assert moved.id == images["cpu-plain"].id
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_build_leaves_nothing_that_looks_finished(
+    number: signal.Signals, engine: Engine, matrix: Matrix, images: dict[str, Image], other_base: str
+) -> None:
+    command = [*MATRIX, "--base", other_base, "build", "cpu-plain"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=CHECKOUT)
+    log = BUILDS / "cpu.log"
+    began = time.time()
+    while not (log.exists() and log.stat().st_mtime > began and "install.py torch" in log.read_text()):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else -9), err
+    assert find_by_labels(engine, {"org.opencontainers.image.base.name": other_base}) is None
+    if number == signal.SIGINT:
+        assert "Interrupted" in err
+        assert not (BUILDS / "cpu").exists()
+    # The same command goes on, and finishes. Nothing of the environment it runs in gets into the image.
+    secrets = dict.fromkeys(("PIP_INDEX_URL", "HTTP_PROXY", "GITHUB_TOKEN"), f"http://user:{CANARY}@127.0.0.1:1/")
+    subprocess.run(command, check=True, capture_output=True, cwd=CHECKOUT, env={**os.environ, **secrets})
+    built = find_by_labels(engine, {"org.opencontainers.image.base.name": other_base, "vpoc.matrix.kind": "cell"})
+    assert built is not None
+    assert not (BUILDS / "cpu").exists()
+    # The builder has its own copy of hundreds of megabytes of wheels no longer.
+    kept = [cache for cache in engine.client.api.df()["BuildCache"] or [] if cache["Type"] == "source.local"]
+    assert sum(cache["Size"] for cache in kept) < 1e6
+    if number == signal.SIGKILL:
+        save = [engine.builder.program, "save", built.id]
+        with subprocess.Popen(save, stdout=subprocess.PIPE, env=engine.builder.variables) as saved:
+            grep = ["grep", "--count", "--text", CANARY]
+            found = subprocess.run(grep, stdin=saved.stdout, capture_output=True, check=False)
+        assert saved.returncode == 0
+        assert found.stdout.strip() == b"0"
+
+
+def test_a_build_has_no_network(engine: Engine, bases: tuple[str, str]) -> None:
+    connect = "import socket; socket.create_connection(('1.1.1.1', 53), timeout=3)"
+    text = f'FROM {bases[0]}\nRUN ["python3", "-c", "{connect}"]\n'
+    with pytest.raises(UserError, match="could not be built"):
+        build._build(engine, "no-network", text, {}, ("-",))
+    assert "Network is unreachable" in (BUILDS / "no-network.log").read_text(encoding="utf-8")
+
+
+def test_a_stack_that_is_not_what_it_declares_is_not_built(engine: Engine, matrix: Matrix, other_base: str) -> None:
+    stack = matrix.stacks["cpu-debian13-torch2.6.0"].model_copy(update={"torch": "2.7.1"})
+    with pytest.raises(UserError, match="the stack declares") as caught:
+        ensure_stack_image(engine, stack)
+    assert "2.6.0" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert find_by_labels(engine, {"vpoc.matrix.stack": stack.name, "vpoc.matrix.torch": "2.7.1"}) is None
+
+
+def test_a_stack_that_lost_its_tag_is_still_built_on(engine: Engine, matrix: Matrix, images: dict[str, Image]) -> None:
+    stack = ensure_stack_image(engine, matrix.stacks["cpu"])
+    tag = stack_tag(stack.labels)
+    # An engine deletes an image with its last tag; what would then be built again need not be the same bytes.
+    engine.client.api.tag(stack.id, "vpoc-test", "kept")
+    engine.client.images.remove(tag, noprune=True)
+    preset = matrix.presets["plain"].model_copy(
+        update={"name": "odd", "variables": {"ODD": "a \"b\" $HOME \\ <c>&'d'"}}
+    )
+    odd = ensure_cell_image(engine, Cell(stack=matrix.stacks["cpu"], preset=preset))
+    told = engine.client.api.inspect_image(odd.id)["Config"]["Env"]
+    assert "ODD=a \"b\" $HOME \\ <c>&'d'" in told
+    again = find(engine, tag)
+    assert again is not None
+    assert again.id == stack.id
+    engine.client.images.remove("vpoc-test:kept", noprune=True)
+    engine.client.images.remove(odd.id, force=True)
+
+
+def test_a_base_that_cannot_be_pulled_is_one_line(engine: Engine, matrix: Matrix, registry: str) -> None:
+    cell = based_on(matrix.cells["cpu-plain"], f"{registry}/no/such:base")
+    with pytest.raises(UserError, match=r"base image .* cannot be pulled: .*; give --base IMAGE") as caught:
+        ensure_cell_image(engine, cell)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wheel_with_another_hash_is_not_built_in(
+    engine: Engine, matrix: Matrix, other_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = based_on(matrix.cells["cpu-plain"], other_base)
+    text = locks.lock_file(cell.stack).read_text(encoding="utf-8")
+    at = text.index("sha256:", text.index("\ntorch==")) + len("sha256:")
+    tampered = tmp_path / "cpu.txt"
+    tampered.write_text(text[:at] + "0" * 64 + text[at + 64 :], encoding="utf-8")
+    for module in (build, images):
+        monkeypatch.setattr(module, "ensure_lock" if module is build else "lock_file", lambda *_: tampered)
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    with pytest.raises(UserError, match=r"torch 2\.13\.0\+cpu") as caught:
+        ensure_cell_image(engine, cell)
+    assert "\n" not in str(caught.value)
+    assert find_by_labels(engine, {"org.opencontainers.image.base.name": other_base}) is None
+
+
+def test_a_full_disk_in_mid_build_is_one_line(
+    matrix: Matrix, engine: Engine, small_engine: Callable[[int], Engine], tmp_path: Path, bases: tuple[str, str]
+) -> None:
+    small = small_engine(600 << 20)
+    tar = tmp_path / "base.tar"
+    subprocess.run(
+        [engine.builder.program, "save", bases[0], "--output", str(tar)], env=engine.builder.variables, check=True
+    )
+    with tar.open("rb") as stream:
+        small.client.images.load(stream)
+    with pytest.raises(UserError, match="no space left where the engine keeps images") as caught:
+        ensure_cell_image(small, matrix.cells["cpu-plain"])
+    assert "\n" not in str(caught.value)
+    assert find_by_labels(small, {"vpoc.matrix.stack": "cpu"}) is None

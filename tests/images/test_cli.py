@@ -1,0 +1,79 @@
+"""Commands on images, typed rightly and wrongly."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from harness.images import Image
+from harness.paths import CHECKOUT
+
+
+def matrix_command(*words: str, expected: int = 0, answer: str = "") -> subprocess.CompletedProcess[str]:
+    command = [str(CHECKOUT / ".venv" / "bin" / "matrix"), *words]
+    done = subprocess.run(command, input=answer, capture_output=True, text=True, check=False, cwd=CHECKOUT)
+    assert done.returncode == expected, done.stdout + done.stderr
+    return done
+
+
+def test_what_is_built_is_not_in_the_plan(images: dict[str, Image]) -> None:
+    plan = json.loads(matrix_command("build", *images, "--dry-run", "--json").stdout)
+    assert plan["there"] == list(images)
+    assert plan["build"] == []
+    assert plan["disk_gb"] == plan["download_gb"] == 0
+    told = json.loads(matrix_command("build", *images, "--json").stdout)
+    assert {one["cell"]: one["image"] for one in told} == {cell: image.id for cell, image in images.items()}
+
+
+def test_a_large_download_is_asked_about_first(images: dict[str, Image]) -> None:
+    told = matrix_command("build", "--selection", "default", answer="n\n", expected=1)
+    assert "Download about 30 GB?" in told.stderr
+    assert "disk: 136.0 GB at most on" in told.stderr or "disk: 106.0 GB at most on" in told.stderr
+
+
+def test_the_plan_of_a_run_names_the_disk_of_the_images(images: dict[str, Image]) -> None:
+    plan = json.loads(matrix_command("plan", "cpu-plain", "--json").stdout)
+    root = subprocess.run(
+        ["docker", "info", "--format", "{{.DockerRootDir}}"], capture_output=True, text=True, check=True
+    )
+    assert plan["place"] == root.stdout.strip()
+    assert plan["download_gb"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("build", "--rocm", "6.33"), "ROCm 6.33: no stack of it; did you mean 6.3?"),
+        (("build", "cpu-plian"), "did you mean cpu-plain?"),
+        (("build", "host-plain"), "there is no image to build"),
+        (("lock", "cpuu"), "unknown stack 'cpuu'"),
+        (("push", "cpu-plian", "--registry", "127.0.0.1:1"), "did you mean cpu-plain?"),
+        (("--wheels", "/none", "build", "cpu-plain"), "--wheels /none: no such folder"),
+        (("run-cell", "host-plain", "--print-command"), "only runs as a process"),
+        (("build", "cpu"), "did you mean cpu-plain?"),
+        (("build", "cpu-plain", "--rocm", "6.3"), "either cells or --rocm"),
+        (("build", "rocm7-jax-plain", "--dry-run"), "there is no image to build"),
+        (("render", "host-plain"), "has no image"),
+        (("pull", "host-plain", "--registry", "127.0.0.1:1"), "has no image"),
+        (("lock", "rocm7-jax"), "JAX's ROCm plugin wheels do not bundle ROCm"),
+    ],
+)
+def test_a_mistake_is_one_line(words: tuple[str, ...], told: str, images: dict[str, Image]) -> None:
+    last = matrix_command(*words, expected=2).stderr.splitlines()[-1]
+    assert last.startswith("matrix: ")
+    assert told in last
+
+
+def test_without_an_engine_the_plan_and_the_dockerfiles_are_printed_all_the_same() -> None:
+    nobody = {**os.environ, "DOCKER_HOST": "", "HOME": "/nonexistent", "DOCKER_CONTEXT": ""}
+    command = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        "mount -t tmpfs none /var/run && exec .venv/bin/matrix build --rocm 6.3 --dry-run",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, env=nobody)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("FROM ${STACK} AS cell") == 15

@@ -1,0 +1,280 @@
+"""What a container of a run may do and see, asked from inside and of the engine."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.containers import Container, Device, gpu_devices
+from harness.contracts import GpuFacts
+from harness.engine import Engine
+from harness.errors import UserError
+from harness.executors import Exit, Handle, JobLost
+from harness.executors.docker import ContainerHandle
+
+RunCode = Callable[..., tuple[Exit, str]]
+Start = Callable[..., Handle]
+
+PROBE = """
+import json, os, pathlib, resource, socket, tempfile
+
+PLACES = ("/", "/tmp", "/etc", "/opt/venv", "/var/tmp", "/data", "/work", "/work/scratch")
+
+def can_write(place):
+    try:
+        (pathlib.Path(place) / "probe").write_text("x")
+        return True
+    except OSError as error:
+        return error.strerror
+
+def connects(address):
+    try:
+        socket.create_connection(address, timeout=3).close()
+        return True
+    except OSError as error:
+        return error.strerror
+
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+print(json.dumps({
+    "ids": [os.getuid(), os.getgid(), sorted(os.getgroups())],
+    "write": {p: can_write(p) for p in PLACES},
+    "append": os.access("/data/data.csv", os.W_OK),
+    "read": open("/data/data.csv").read(),
+    "network": [connects(("1.1.1.1", 53)), connects(("127.0.0.1", 1))],
+    "interfaces": sorted(name for _, name in socket.if_nameindex()),
+    "capabilities": {name: value for name, value in status.items() if name.startswith("Cap")},
+    "no new privileges": status["NoNewPrivs"],
+    "seccomp": status["Seccomp"],
+    "hostname": [socket.gethostname(), socket.gethostbyname(socket.gethostname())],
+    "places": [os.environ["HOME"], tempfile.gettempdir(), os.getcwd()],
+    "names": [os.environ["USER"], os.environ["LOGNAME"]],
+    "first process": pathlib.Path("/proc/1/comm").read_text().strip(),
+    "shm": os.statvfs("/dev/shm").f_blocks * os.statvfs("/dev/shm").f_frsize,
+    "memlock": resource.getrlimit(resource.RLIMIT_MEMLOCK)[1],
+    "devices": sorted(str(p) for p in pathlib.Path("/dev").rglob("*") if p.name.startswith(("kfd", "render", "card"))),
+}))
+"""
+
+
+def probe(run_code: RunCode, **options: Any) -> dict[str, Any]:
+    exit_, text = run_code(PROBE, **options)
+    assert exit_.ok, text
+    return dict(json.loads(text.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("user", [(0, 0), (54321, 54321)])
+def test_from_inside(user: tuple[int, int], run_code: RunCode, container: Container, folder: Path) -> None:
+    for place in (folder, *folder.rglob("*")):
+        os.chown(place, *user)
+    seen = probe(run_code, container=replace(container, user=user[0], group=user[1]))
+    assert seen["ids"][:2] == list(user)
+    written = {place for place, result in seen["write"].items() if result is True}
+    assert written == {"/work", "/work/scratch"}
+    assert set(seen["write"].values()) <= {True, "Read-only file system", "Permission denied"}
+    assert seen["append"] is False
+    assert seen["read"] == "not to be changed\n"
+    # The outer address has no route; on loopback a closed port refuses.
+    assert seen["network"] == ["Network is unreachable", "Connection refused"]
+    assert seen["interfaces"] == ["lo"]
+    assert set(seen["capabilities"].values()) == {"0000000000000000"}
+    assert (seen["no new privileges"], seen["seccomp"]) == ("1", "2")
+    assert seen["hostname"] == ["matrix", "127.0.0.1"]
+    assert seen["places"] == ["/work/scratch", "/work/scratch/tmp", "/work"]
+    assert seen["names"] == ["matrix", "matrix"]
+    assert seen["first process"] in ("docker-init", "tini")
+    assert seen["shm"] == 8 << 30
+    assert seen["devices"] == []
+    assert {(folder / name).stat().st_uid for name in ("probe", "scratch/probe")} == {user[0]}
+
+
+def test_from_outside(start: Start, engine: Engine, container: Container, folder: Path) -> None:
+    handle = start("import time; time.sleep(60)", container=replace(container, user=54321, group=54322))
+    (found,) = engine.client.api.containers(filters={"label": f"vpoc.matrix.run={folder}"})
+    told = engine.client.api.inspect_container(found["Id"])
+    config, limits = told["Config"], told["HostConfig"]
+    assert config["User"] == "54321:54322"
+    assert config["Hostname"] == "matrix"
+    assert limits["ReadonlyRootfs"]
+    assert limits["Init"]
+    assert limits["CapDrop"] == ["ALL"]
+    assert not limits["CapAdd"]
+    assert not limits["Privileged"]
+    # Nothing here names another seccomp profile than the engine's own.
+    assert limits["SecurityOpt"] == ["no-new-privileges"]
+    assert limits["NetworkMode"] == "none"
+    assert limits["ShmSize"] == 8 << 30
+    assert limits["Memory"] == limits["MemorySwap"] == int(0.9 * (2 << 30))
+    assert not limits["Devices"]
+    assert not limits["Binds"]
+    writable = [(m["Source"], m["Destination"]) for m in told["Mounts"] if m["RW"]]
+    assert writable == [(str(folder), "/work")]
+    assert [m["Destination"] for m in told["Mounts"] if not m["RW"]] == ["/data/data.csv"]
+    locked = {"Name": "memlock", "Hard": -1, "Soft": -1}
+    kept = json.loads((folder / "container-log.json").read_text(encoding="utf-8"))
+    assert kept["HostConfig"] == limits
+    # An engine that may not raise the limit itself cannot give it; what it really gave is in the record.
+    assert limits["Ulimits"] == ([locked] if engine_raises_limits() else [])
+    assert handle.stop(1)
+    assert engine.client.api.containers(all=True, filters={"label": f"vpoc.matrix.run={folder}"}) == []
+
+
+def engine_raises_limits() -> bool:
+    """Whether dockerd has CAP_SYS_RESOURCE (bit 24)."""
+    pid = subprocess.run(["pgrep", "--oldest", "--exact", "dockerd"], capture_output=True, text=True, check=True).stdout
+    text = Path(f"/proc/{pid.strip()}/status").read_text(encoding="utf-8")
+    (mask,) = [line.split()[1] for line in text.splitlines() if line.startswith("CapEff")]
+    return bool(int(mask, 16) >> 24 & 1)
+
+
+def a_gpu(index: int, render_node: str) -> GpuFacts:
+    return GpuFacts(index=index, gfx="gfx1100", name="g", memory_bytes=1, render_node=render_node, kfd_id=index + 1)
+
+
+GPUS = (a_gpu(0, "/dev/dri/renderD128"), a_gpu(1, "/dev/dri/renderD129"))
+
+
+@pytest.fixture
+def fake_devices(tmp_path: Path) -> Path:
+    """/dev/kfd and two render nodes as amdgpu makes them; behind them is /dev/null."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make device nodes")
+    root = tmp_path / "root"
+    (root / "dev/dri").mkdir(parents=True)
+    for name, group in (("kfd", 4242), ("dri/renderD128", 4243), ("dri/renderD129", 4243), ("dri/card0", 44)):
+        node = root / "dev" / name
+        os.mknod(node, stat.S_IFCHR | 0o660, os.makedev(1, 3))
+        node.chmod(0o660)
+        os.chown(node, 0, group)
+    return root
+
+
+@pytest.mark.parametrize(("given", "nodes"), [((1,), ["renderD129"]), ((0, 1), ["renderD128", "renderD129"])])
+def test_only_the_given_gpus_are_there_with_their_groups(
+    given: tuple[int, ...], nodes: list[str], fake_devices: Path, run_code: RunCode, container: Container, folder: Path
+) -> None:
+    for place in (folder, *folder.rglob("*")):
+        os.chown(place, 54321, 54321)
+    devices = gpu_devices(tuple(gpu for gpu in GPUS if gpu.index in given), fake_devices)
+    mine = replace(container, user=54321, group=54321, devices=devices)
+    seen = probe(run_code, container=mine)
+    assert seen["devices"] == [*(f"/dev/dri/{node}" for node in nodes), "/dev/kfd"]
+    assert set(seen["ids"][2]) == {4242, 4243, 54321}
+    use = "\n".join(f'open("{node}", "r+b", 0).write(b"x")' for node in seen["devices"])
+    assert run_code(use, container=mine)[0].ok
+    # Without the groups the same nodes cannot be opened: it is they that let it in.
+    outsider = replace(mine, devices=tuple(replace(device, group=54321) for device in devices))
+    exit_, text = run_code(use, container=outsider)
+    assert not exit_.ok
+    assert "Permission denied" in text
+
+
+def test_a_missing_node_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"dev/kfd: no such device; load the driver"):
+        gpu_devices(GPUS, tmp_path)
+    assert gpu_devices((), tmp_path) == ()
+
+
+def test_two_processes_train_together_without_a_network(run_code: RunCode) -> None:
+    exit_, text = run_code(GLOO)
+    assert exit_.ok, text
+    weights = set(re.findall(r"rank\d (\[.*?\]\])", text))
+    assert text.count("rank") == 2
+    assert len(weights) == 1
+
+
+GLOO = """
+import os, subprocess, sys
+RANK = '''
+import sys, torch, torch.distributed as dist
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="tcp://matrix:29511", rank=rank, world_size=2)
+torch.manual_seed(rank)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+print(f"rank{rank} {[p.tolist() for p in model.parameters()]}", flush=True)
+dist.destroy_process_group()
+'''
+ranks = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", RANK, str(rank)]) for rank in range(2)]
+sys.exit(max(rank.wait() for rank in ranks))
+"""
+
+EAT = "b = []\nwhile True: b.append(bytearray(1 << 24))"
+
+
+def test_running_out_of_memory_is_told_from_being_killed(run_code: RunCode, container: Container) -> None:
+    small = replace(container, memory_bytes=200 << 20)
+    exit_, _ = run_code(EAT, container=small)
+    assert exit_ == Exit(-9, out_of_memory=True)
+    exit_, _ = run_code("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", container=small)
+    assert exit_ == Exit(-9, out_of_memory=False)
+
+
+def test_a_child_that_ran_out_of_memory_is_told(run_code: RunCode, container: Container) -> None:
+    code = f"import subprocess, sys; sys.exit(3 if subprocess.run([sys.executable, '-c', {EAT!r}]).returncode else 0)"
+    exit_, _ = run_code(code, container=replace(container, memory_bytes=200 << 20))
+    assert exit_ == Exit(3, out_of_memory=True)
+
+
+def test_an_exit_status_is_not_taken_for_a_signal(run_code: RunCode) -> None:
+    assert run_code("import sys; sys.exit(-1)")[0] == Exit(255)
+
+
+def test_output_that_could_not_be_followed_is_fetched_at_the_end(
+    run_code: RunCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ContainerHandle, "_copy_output", lambda _: None)
+    assert run_code("print('first')")[1] == "first\n"
+    # A second phase goes on in the same log.
+    assert run_code("print('second')")[1] == "first\nsecond\n"
+
+
+def test_a_crash_is_told_by_its_signal(run_code: RunCode) -> None:
+    # As the first process of a container it would be ignored; there is an init process before it.
+    exit_, _ = run_code("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    assert str(exit_) == "SIGSEGV"
+
+
+def test_a_killed_container_is_told_from_one_that_was_removed(start: Start, engine: Engine, folder: Path) -> None:
+    handle = start("import time; time.sleep(60)")
+    (found,) = engine.client.containers.list(filters={"label": f"vpoc.matrix.run={folder}"})
+    found.kill()
+    found.wait()
+    assert handle.poll() == Exit(-9)
+    handle = start("import time; time.sleep(60)")
+    (found,) = engine.client.containers.list(filters={"label": f"vpoc.matrix.run={folder}"})
+    found.remove(force=True)
+    with pytest.raises(JobLost, match="removed from outside"):
+        handle.poll()
+
+
+def test_stopping_asks_first(start: Start, folder: Path) -> None:
+    code = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); print('ready'); time.sleep(60)"
+    handle = start(code)
+    while "ready" not in (folder / "log.txt").read_text():
+        pass
+    assert handle.stop(10)
+    assert handle.poll() == Exit(7)
+
+
+def test_what_cannot_be_started_is_one_line_and_leaves_nothing(
+    start: Start, container: Container, engine: Engine, folder: Path
+) -> None:
+    gone = replace(container, devices=(Device("/dev/none-such", "/dev/kfd", 0),))
+    # No fault of the cell: nothing can be concluded from it.
+    with pytest.raises(JobLost, match=r"refuses the container: .*/dev/none-such") as caught:
+        start("pass", container=gone)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(JobLost, match="refuses the container"):
+        start("pass", container=replace(container, image="sha256:" + "0" * 64))
+    assert engine.client.containers.list(all=True, filters={"label": f"vpoc.matrix.run={folder}"}) == []

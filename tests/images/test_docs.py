@@ -1,0 +1,32 @@
+"""The commands in docs/images.md, run as they stand."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from harness.images import Image
+from harness.paths import CHECKOUT
+
+DOCUMENT = CHECKOUT / "docs" / "images.md"
+LINKED = (".venv", ".cache", "matrix.yaml", "Makefile", "requirements.txt", "pyproject.toml", "images", "harness")
+
+
+def test_every_example_runs(tmp_path: Path, registry: str, images: dict[str, Image]) -> None:
+    for name in LINKED:
+        (tmp_path / name).symlink_to(CHECKOUT / name)
+    (tmp_path / "wheels").mkdir()
+    blocks = re.findall(r"^```sh\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [
+        line.split("  #")[0].strip().replace("ghcr.io/me", registry) for block in blocks for line in block.splitlines()
+    ]
+    assert len(lines) > 6
+    for line in filter(None, lines):
+        # Making a base has a test of its own.
+        command = line.replace("make base", "make -n base")
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ}
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        if "DRY_RUN" in line:
+            assert (done.stdout.count("AS stack"), done.stdout.count("AS cell")) == (3, 15)

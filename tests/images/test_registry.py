@@ -1,0 +1,109 @@
+"""Images to and from a real registry."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.engine import Engine
+from harness.images import Image, cell_tag, find
+from harness.matrix import Matrix
+from harness.paths import CHECKOUT, LOCKS
+
+MATRIX = str(CHECKOUT / ".venv" / "bin" / "matrix")
+Said = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def matrix_command(*words: str, expected: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    done = subprocess.run(
+        [MATRIX, *words], capture_output=True, text=True, check=False, cwd=CHECKOUT, env=environment, timeout=280
+    )
+    assert done.returncode == expected, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def pushed(registry: str, images: dict[str, Image], engine: Engine) -> str:
+    """The reference by digest of a cell's image in the registry."""
+    reference = matrix_command("push", "cpu-plain", "--registry", registry).stdout.strip()
+    engine.client.images.remove(f"{registry}/vpoc:cpu-plain")
+    return reference
+
+
+def test_an_image_is_pushed_pulled_by_digest_into_an_empty_store_and_run(
+    pushed: str, registry: str, private_engine: Any, tmp_path: Path, images: dict[str, Image]
+) -> None:
+    assert pushed.startswith(f"{registry}/vpoc@sha256:")
+    private = private_engine.start()
+    assert private.client.images.list() == []
+    elsewhere = {"DOCKER_HOST": private_engine.address}
+    words = ("pull", "cpu-plain", "--registry", registry, "--digest", pushed.partition("@")[2], "--json")
+    told = json.loads(matrix_command(*words, **elsewhere).stdout)
+    assert told["current"]
+    assert told["image"] == images["cpu-plain"].id
+    assert pushed in told["digests"]
+    # Neither the base nor the stack is there: what runs is what was pulled.
+    results = ("--results", str(tmp_path / "results"))
+    record = json.loads(matrix_command(*results, "run-cell", "cpu-plain", "--json", **elsewhere).stdout)
+    assert record["outcome"] == "completed", record["detail"]
+    assert record["intent"]["image"] == images["cpu-plain"].id
+    assert [image.id for image in private.client.images.list()] == [images["cpu-plain"].id]
+
+
+def test_an_image_of_another_cell_or_accelerator_is_refused(
+    pushed: str, registry: str, engine: Engine, images: dict[str, Image], matrix: Matrix
+) -> None:
+    name = f"{registry}/vpoc:rocm6.3-torch2.9.1-plain"
+    engine.client.api.tag(images["cpu-plain"].id, *name.rsplit(":", 1))
+    engine.client.images.push(name)
+    engine.client.images.remove(name)
+    told = matrix_command("pull", "rocm6.3-torch2.9.1-plain", "--registry", registry, expected=2).stderr
+    assert "is an image of cpu-plain (accelerator cpu), not of rocm6.3-torch2.9.1-plain" in told.splitlines()[-1]
+    assert find(engine, cell_tag(matrix.cells["rocm6.3-torch2.9.1-plain"])) is None
+    # What was refused does not stay under that name.
+    assert find(engine, name) is None
+
+
+@pytest.mark.parametrize("words", [("push", "cpu-plain"), ("pull", "cpu-plain")])
+def test_a_registry_that_is_down_is_one_line(words: tuple[str, ...], images: dict[str, Image]) -> None:
+    told = matrix_command(*words, "--registry", "127.0.0.1:1", expected=2).stderr.splitlines()[-1]
+    assert told.startswith(f"matrix: {words[0]}ing 127.0.0.1:1/vpoc:cpu-plain: ")
+    assert "refused" in told
+
+
+def test_a_registry_without_the_image_is_one_line(registry: str, images: dict[str, Image]) -> None:
+    told = matrix_command("pull", "cpu-no-p2p", "--registry", registry, expected=2).stderr.splitlines()[-1]
+    assert told.startswith(f"matrix: pulling {registry}/vpoc:cpu-no-p2p: ")
+
+
+def test_what_is_not_built_cannot_be_pushed(registry: str) -> None:
+    told = matrix_command("push", "cpu-debug-no-fragments", "--registry", registry, expected=2).stderr
+    assert "`matrix build cpu-debug-no-fragments` makes it" in told
+
+
+def test_a_lock_has_the_digest_of_the_base_and_the_next_build_uses_it(
+    registry: str, engine: Engine, bases: tuple[str, str]
+) -> None:
+    base = f"{registry}/base:bookworm"
+    engine.client.api.tag(bases[0], *base.rsplit(":", 1))
+    engine.client.images.push(base)
+    digest = engine.client.images.get_registry_data(base).id
+    committed = LOCKS / "cpu.txt"
+    before = committed.read_bytes()
+    try:
+        noted = json.loads(matrix_command("--base", base, "lock", "cpu", "--json").stdout)
+        assert noted["base_digest"] == digest
+        assert noted["made"] > 1.7e9
+        assert noted["host"]
+        assert "torch==2.13.0+cpu" in committed.read_text(encoding="utf-8")
+        engine.client.images.remove(base)
+        text = matrix_command("--base", base, "build", "cpu-plain", "--dry-run").stdout
+        assert f"FROM {registry}/base@{digest} AS stack" in text
+    finally:
+        committed.write_bytes(before)
+        (LOCKS / "cpu.json").unlink(missing_ok=True)

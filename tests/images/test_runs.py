@@ -1,0 +1,294 @@
+"""`matrix run` with containers, as people run it, on good days and bad ones."""
+
+import grp
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.engine import Engine
+from harness.executors.docker import LABEL
+from harness.images import Image, cell_tag, find_stack_image, inputs_of
+from harness.matrix import Matrix
+from harness.paths import CHECKOUT
+
+# A workload of seconds and one that does not end by itself.
+MATRIX = """\
+schema: 1
+stacks:
+  cpu: {accelerator: cpu, torch: "2.13.0"}
+presets:
+  plain: {description: nothing set; the control every other preset is compared with}
+  two-phases:
+    description: a variable of each phase
+    variables: {MALLOC_ARENA_MAX: "2"}
+    features: {PYTORCH_NO_HIP_MEMORY_CACHING: "1"}
+    train: {PYTORCH_NO_HIP_MEMORY_CACHING: "0"}
+workloads:
+  tiny: {description: seconds, synthetic: {sessions: 26}, warm_up: 20, epochs: 2, loader_workers: 2, time_limit: 120}
+  endless: {description: never ends, synthetic: {sessions: 26}, warm_up: 20, epochs: 100000, time_limit: 600}
+selections:
+  default: {description: all, stacks: [cpu], presets: all, workload: tiny}
+  endless: {description: one, stacks: [cpu], presets: [plain], workload: endless}
+"""
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def words(tmp_path: Path, results: Path, images: dict[str, Image]) -> list[str]:
+    """The command `matrix` on the small matrix."""
+    file = tmp_path / "matrix.yaml"
+    file.write_text(MATRIX, encoding="utf-8")
+    return [str(CHECKOUT / ".venv/bin/matrix"), "--matrix", str(file), "--results", str(results)]
+
+
+def run(command: list[str], expected: int = 0, **options: Any) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, **options)
+    assert done.returncode == expected, done.stdout + done.stderr
+    return done
+
+
+MAIN = "from harness.cli import main; main()"
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+
+
+def records(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(f.read_text(encoding="utf-8")) for f in sorted(results.glob("runs/*/record.json"))]
+
+
+def training(results: Path) -> bool:
+    return any('"step"' in f.read_text(encoding="utf-8") for f in results.glob("runs/*/progress-0.jsonl"))
+
+
+def containers(engine: Engine, results: Path) -> list[Any]:
+    found = engine.client.containers.list(all=True, filters={"label": LABEL})
+    return [container for container in found if container.labels[LABEL].startswith(str(results))]
+
+
+def test_cells_run_as_containers(words: list[str], results: Path, engine: Engine, images: dict[str, Image]) -> None:
+    done = run([*words, "run"])
+    assert "a Docker engine: the cpu stack runs, in containers" in done.stderr
+    assert f"on {engine.folder}" in done.stderr
+    plain, phases = records(results)
+    for record in (plain, phases):
+        assert (record["outcome"], record["intent"]["executor"]) == ("completed", "docker"), record["detail"]
+        assert record["intent"]["image"].startswith("sha256:")
+        assert record["intent"]["environment"].keys() == {"base", "lock", "app", "recipe"}
+        assert record["result"]["torch"]["version"] == "2.13.0+cpu"
+    assert set(phases["exit"]) == {"features", "train"}
+    container = plain["intent"]["container"]
+    assert (container["user"], container["group"], container["devices"]) == (os.getuid(), os.getgid(), [])
+    assert container["work"] == str(results / "runs" / plain["intent"]["run_id"])
+    assert containers(engine, results) == []
+    statuses = json.loads(run([*words, "status", "--json"]).stdout)
+    assert {(status["executor"], status["stale"]) for status in statuses} == {("docker", False)}
+    assert "executor docker" in (results / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_users_own_data_is_mounted_to_be_read(words: list[str], results: Path, tmp_path: Path) -> None:
+    made: list[str | Path] = [
+        CHECKOUT / ".venv/bin/matrix",
+        "exec",
+        "cpu-plain",
+        "vpoc",
+        "synth",
+        "--sessions",
+        "30",
+        "--output",
+    ]
+    data = tmp_path / "my bars.csv"
+    subprocess.run([*made, data], check=True, capture_output=True, cwd=CHECKOUT)
+    run([*words, "run", "cpu-plain", "--data", str(data), "--warm-up", "20"])
+    (record,) = records(results)
+    assert record["outcome"] == "completed"
+    assert record["intent"]["data"]["path"] == str(data)
+    few = "ts,open,high,low,close,volume\n2026-01-05T15:00:00Z,1.0,1.0,1.0,1.0,5\n"
+    data.write_text(few, encoding="utf-8")
+    refused = run([*words, "run", "cpu-plain", "--data", str(data)], expected=2)
+    assert "--data: " in refused.stderr
+    assert "vix" in refused.stderr
+
+
+@pytest.fixture
+def ordinary() -> Iterator[Any]:
+    """A checkout and virtual environment of uid 54321; gives the prefix that runs a command as that user."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("needs root, to become another user")
+    python = "/usr/bin/python3"
+    if not Path(python).exists():
+        pytest.skip("there is no Python that every user may use")
+    home = Path("/tmp") / f"vpoc-ordinary-{os.getpid()}"
+    shutil.rmtree(home, ignore_errors=True)
+    copy = shutil.ignore_patterns(".venv", ".cache", "results", ".git", "*_cache")
+    shutil.copytree(CHECKOUT, home, ignore=copy)
+    uv = str(CHECKOUT / ".venv/bin/uv")
+    subprocess.run([uv, "--no-config", "venv", "--quiet", "--python", python, home / ".venv"], check=True)
+    locked: list[str | Path] = [
+        "--python",
+        home / ".venv/bin/python",
+        "--quiet",
+        "--require-hashes",
+        home / "requirements.txt",
+    ]
+    subprocess.run([uv, "pip", "sync", *locked], check=True)
+    subprocess.run(["chown", "-R", "54321:54321", home], check=True)
+
+    def command(*words: str, group: str | None) -> list[str]:
+        """The command `matrix` as that user."""
+        groups = ["--groups", str(grp.getgrnam(group).gr_gid)] if group else ["--clear-groups"]
+        become = ["setpriv", "--reuid", "54321", "--regid", "54321", *groups, "--no-new-privs"]
+        matrix = [str(home / ".venv/bin/python"), "-c", MAIN, "--results", str(home / "results")]
+        bare = [
+            "env",
+            "-i",
+            f"HOME={home}",
+            "PATH=/usr/local/bin:/usr/bin:/bin",
+            f"MATRIX_BASE={os.environ['MATRIX_BASE']}",
+        ]
+        return [*become, *bare, "sh", "-c", f'cd {home} && exec "$@"', "sh", *matrix, *words]
+
+    command.home = home  # type: ignore[attr-defined]
+    yield command
+    shutil.rmtree(home)
+
+
+def test_an_ordinary_user_in_the_docker_group(ordinary: Any, images: dict[str, Image]) -> None:
+    results = ordinary.home / "results"
+    cells = ("cpu-plain", "cpu-debian13-torch2.6.0-plain")
+    run(ordinary("run", *cells, group="docker"))
+    for record in records(results):
+        # torch below 2.13 dies on a uid without a name, unless USER is set.
+        assert record["outcome"] == "completed", record["detail"]
+        assert record["intent"]["image"] == images[record["intent"]["cell"]].id
+        folder = results / "runs" / record["intent"]["run_id"]
+        assert {(f.stat().st_uid, f.stat().st_gid) for f in folder.rglob("*")} == {(54321, 54321)}
+        told = json.loads((folder / "container-log.json").read_text(encoding="utf-8"))
+        assert told["Config"]["User"] == "54321:54321"
+    assert {record["intent"]["cell"] for record in records(results)} == set(cells)
+
+
+def test_an_engine_that_may_not_be_used_is_an_error_that_names_the_fix(ordinary: Any) -> None:
+    for words in (["run", "cpu-plain"], ["plan"], ["run-cell", "cpu-plain"], ["build", "cpu-plain"]):
+        done = run(ordinary(*words, group=None), expected=2)
+        assert "usermod -aG docker" in done.stderr
+        assert "--executor process" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert not (ordinary.home / "results" / "runs").exists()
+
+
+def test_a_container_removed_from_outside_is_an_interrupted_run(
+    words: list[str], results: Path, engine: Engine
+) -> None:
+    process = subprocess.Popen([*words, "run", "--selection", "endless"], stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: training(results))
+    (container,) = containers(engine, results)
+    container.remove(force=True)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    assert "removed from outside" in err.splitlines()[-1]
+    (record,) = records(results)
+    assert record["outcome"] == "interrupted"
+    assert containers(engine, results) == []
+
+
+def test_ctrl_c_ends_the_container(words: list[str], results: Path, engine: Engine) -> None:
+    process = subprocess.Popen([*words, "run", "--selection", "endless"], stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: training(results))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert [record["outcome"] for record in records(results)] == ["interrupted"]
+    assert containers(engine, results) == []
+
+
+def test_a_killed_harness_leaves_a_container_that_the_next_run_ends(
+    words: list[str], results: Path, engine: Engine
+) -> None:
+    process = subprocess.Popen([*words, "run", "--selection", "endless"], stderr=subprocess.DEVNULL)
+    wait_until(lambda: training(results))
+    process.kill()
+    process.wait()
+    assert len(containers(engine, results)) == 1
+    done = run([*words, "run", "cpu-plain"])
+    assert "recorded as interrupted" in done.stderr
+    assert containers(engine, results) == []
+    assert sorted(record["outcome"] for record in records(results)) == ["completed", "interrupted"]
+
+
+def test_out_of_memory_is_the_diagnosis(words: list[str], results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import sys, harness.containers as c; c.MEMORY_SHARE = 0.003; from harness.cli import main; main(sys.argv[1:])"
+    )
+    run([str(CHECKOUT / ".venv/bin/python"), "-c", code, *words[1:], "run-cell", "cpu-plain"], expected=1)
+    (record,) = records(results)
+    assert (record["outcome"], record["diagnosis"]) == ("failed", "out-of-memory")
+    assert "memory limit" in record["detail"]
+
+
+def test_the_printed_command_does_the_same_by_hand(words: list[str], results: Path) -> None:
+    printed = run([*words, "run-cell", "cpu-plain", "--print-command"]).stdout
+    assert not results.joinpath("runs").exists()
+    # An engine that may not raise this limit refuses the whole command.
+    shell = printed if subprocess.run(["prlimit", "--memlock=unlimited", "true"], check=False).returncode == 0 else None
+    done = run(["sh", "-ec", shell or printed.replace("--ulimit memlock=-1:-1", "")])
+    assert "epoch 2/2" in done.stdout
+    assert (results / "by-hand" / "output" / "model.pt").is_file()
+
+
+def test_an_engine_that_dies_in_mid_run(
+    words: list[str], results: Path, engine: Engine, private_engine: Any, tmp_path: Path, matrix: Matrix
+) -> None:
+    private = private_engine.start()
+    saved = [engine.builder.program, "save", "--output", str(tmp_path / "image.tar")]
+    stack = find_stack_image(engine, inputs_of(engine, matrix.stacks["cpu"]))
+    assert stack is not None
+    tags = [*stack.tags, cell_tag(matrix.cells["cpu-plain"]), matrix.base]
+    subprocess.run([*saved, *tags], check=True, env=engine.builder.variables)
+    with (tmp_path / "image.tar").open("rb") as stream:
+        private.client.images.load(stream)
+    variables = {**os.environ, "DOCKER_HOST": private_engine.address}
+    command = [*words, "run", "cpu-plain", "--workload"]
+    process = subprocess.Popen([*command, "endless"], stderr=subprocess.PIPE, text=True, env=variables)
+    wait_until(lambda: training(results))
+    private_engine.kill()
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2, err
+    assert "Traceback" not in err
+    assert err.splitlines()[-1].startswith(
+        "matrix: the Docker engine does not answer any more; the same command goes on"
+    )
+    (record,) = records(results)
+    assert record["outcome"] == "interrupted"
+    mark = str(results / "runs" / record["intent"]["run_id"])
+    assert not any(mark.encode() in environ(pid) for pid in Path("/proc").glob("[0-9]*"))
+
+    gone = run([*command, "tiny"], expected=2, env=variables)
+    assert "but none answers there: start it" in gone.stderr
+    private = private_engine.start()
+    run([*command, "tiny"], env=variables)
+    assert sorted(record["outcome"] for record in records(results)) == ["completed", "interrupted"]
+    assert containers(private, results) == []
+
+
+def environ(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""
