@@ -9,7 +9,7 @@ COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotat
 TEST_PYTHON = .cache/envs/cpu-test/bin/python
 
 .DEFAULT_GOAL = help
-.PHONY: help setup matrix-test build base train test check test-harness test-app test-docker lock schemas bench clean
+.PHONY: help setup matrix-test build base train test check test-harness test-app test-docker lock docs schemas bench bench-features clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ bench: setup ## measure what the project claims about its own speed (minutes)
 	.venv/bin/python benchmarks/harness_cost.py
 	.venv/bin/python benchmarks/images.py
 
+bench-features: setup $(TEST_PYTHON) ## measure the features against peers, into docs/features-speed.md (LARGE=1: also at 14 M rows; ARGS=)
+	.venv/bin/python benchmarks/features.py $(if $(LARGE),--large) $(ARGS)
+
 setup: .venv/.ready ## make .venv
 
 .venv/.ready: requirements.txt pyproject.toml
@@ -68,6 +71,9 @@ lock: setup ## resolve the hash locks of the harness and of the test tools anew
 	.venv/bin/uv pip compile $(COMPILE) --universal --group dev pyproject.toml -o requirements.txt
 	.venv/bin/uv pip compile $(COMPILE) --python-platform x86_64-manylinux_2_28 -c images/locks/cpu.txt \
 	  tests/app/requirements.in -o tests/app/requirements.txt
+
+docs: $(TEST_PYTHON) ## write the table of docs/features.md from the code
+	$(TEST_PYTHON) tests/app/feature_table.py
 
 schemas: setup ## write the JSON Schemas and docs/files.md from the types
 	.venv/bin/python -m harness.contract_files

@@ -105,6 +105,9 @@ def make_lock(stack: Stack, lock: Path, digest: str | None = None) -> Path:
     temporary = lock.with_suffix(".tmp")
     target = ["--python-version", stack.python, "--python-platform", "x86_64-manylinux_2_28"]
     output = ["--generate-hashes", "--no-annotate", "--no-header", "--quiet", "-o", str(temporary)]
+    if stack.torch_from_base:
+        # The base brings the numpy that its torch was built with.
+        output += ["--no-emit-package", "numpy"]
     try:
         try_sources(stack, "pip", "compile", *target, *output, pins_file(stack))
         note = {"schema": 1, "stack": stack.name, "made": time.time(), "host": platform.node(), "base": stack.base}

@@ -141,6 +141,7 @@ class Workload(_Strict):
     use_mixed_precision: bool = False
     data_fraction: float = Field(1.0, gt=0, le=1)
     chunk_size: int = Field(50, ge=1)
+    vpoc_path: Literal["cpu", "naive", "chunked", "preallocated", "pooled"] = "cpu"
     loader_workers: int = Field(2, ge=0, le=64)
     strategy: Literal["single"] = "single"
     seed: int = 7

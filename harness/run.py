@@ -150,7 +150,8 @@ class Run:
         features = str(folder / "features.parquet")
         if phase == "features":
             places = (*data, "--output", features, "--run-dir", str(folder))
-            return self.environment.app("features", *places, *arguments(options_of(self.workload, FEATURE_OPTIONS)))
+            options = arguments(options_of(self.workload, FEATURE_OPTIONS))
+            return self.environment.app("features", *places, "--device", self.environment.device, *options)
         handed_over = ("--features", features) if "features" in self.cell.preset.phases else ()
         places = (*data, *handed_over, "--output", str(folder / OUTPUT), "--name", "model", "--run-dir", str(folder))
         known = ("--device", self.environment.device, "--workload-hash", self.workload_hash)

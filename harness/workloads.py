@@ -19,7 +19,7 @@ from harness.storage import file_hash, json_hash
 
 POLL_SECONDS = 0.05
 STOP_SECONDS = 5.0
-FEATURE_OPTIONS = ("rows", "warm_up", "data_fraction", "chunk_size")
+FEATURE_OPTIONS = ("rows", "warm_up", "data_fraction", "chunk_size", "vpoc_path")
 TRAIN_OPTIONS = (
     *FEATURE_OPTIONS,
     "epochs",
@@ -101,7 +101,7 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
     """
     with tempfile.TemporaryDirectory(prefix="matrix-check-") as place:
         seen = view_of(Path(place), file.absolute(), contained=environment.image is not None).data
-        words = ("check", str(seen), "--warm-up", str(workload.warm_up))
+        words = ("check", str(seen), "--merged", "--rows", workload.rows, "--warm-up", str(workload.warm_up))
         ok, said = _app(Path(place), environment, executor, words, file)
     if not ok:
         raise UserError(f"--data: {said.removeprefix('vpoc: ').replace(str(seen), str(file))}")

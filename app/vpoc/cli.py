@@ -19,6 +19,7 @@ COMMANDS = {
     "merge": "vpoc.commands.data",
     "check": "vpoc.commands.data",
     "features": "vpoc.commands.features",
+    "plot": "vpoc.commands.plot",
     "train": "vpoc.commands.train",
     "reference": "vpoc.commands.train",
     "check-model": "vpoc.commands.model",

@@ -5,8 +5,9 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from vpoc.errors import UserError, from_os_error
 
@@ -66,7 +67,14 @@ def require_output(output: Path, *inputs: Path | None) -> None:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write `content` so that `path` holds all of it or what it held before, also after a power cut.
+    """Write `content` so that `path` holds all of it or what it held before, as `open_atomic`."""
+    with open_atomic(path) as stream:
+        stream.write(content)
+
+
+@contextlib.contextmanager
+def open_atomic(path: Path) -> Iterator[IO[bytes]]:
+    """A stream to write to, so that `path` holds all of it at the end or what it held before, also after a power cut.
 
     The folder is made when it is missing, and a link is followed, not replaced. UserError when the disk is full, the
     folder is not writable, or `path` is something else than a file; the temporary file is then removed.
@@ -79,7 +87,7 @@ def write_atomic(path: Path, content: bytes) -> None:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         try:
             with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content)
+                yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
                 os.fchmod(stream.fileno(), 0o666 & ~_umask())

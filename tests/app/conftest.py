@@ -43,6 +43,15 @@ def other_merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def summer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """26 synthetic sessions of 10-minute bars around 11 June 2018 (a roll), 3 July (a half day) and 4 July (none)."""
+    path = tmp_path_factory.mktemp("data") / "summer.csv"
+    header, *lines = coarse_csv(131, 10).splitlines(keepends=True)
+    path.write_text(header + "".join(lines[105 * 138 :]))
+    return path
+
+
 @pytest.fixture(autouse=True)
 def _warnings_are_errors_in_other_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONWARNINGS", "error")

@@ -6,12 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 import pytest
 import torch
 
 from vpoc.cli import COMMANDS, run
+from vpoc.data.load import load_bars
 from vpoc.data.synth import BARS
+from vpoc.features.build import build_features
+from vpoc.features.options import FeatureOptions
+from vpoc.features.store import read_features
 from vpoc.models.mlp import fresh_mlp
 from vpoc.training.artefact import serialise
 
@@ -45,7 +50,8 @@ def test_python_dash_m():
     assert done.stdout.startswith("vpoc, version")
 
 
-def test_usage_errors(capsys, merged):
+def test_usage_errors(capsys, merged, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert vpoc(capsys, "lunch")[0] == 2
     code, _, err = vpoc(capsys, "train", "--data", merged, "--output", "x", "--hidden-layers", "32,x")
     assert code == 2
@@ -55,6 +61,10 @@ def test_usage_errors(capsys, merged):
     code, _, err = vpoc(capsys, "train", "--data", merged, "--output", "x", "--rows", "session", "--target", "up_30")
     assert code == 2
     assert err == "vpoc: --target up_30 is not known for --rows session; choose one of next_up, next_vpoc_touched\n"
+    for command in ("train", "features", "reference"):
+        code, _, err = vpoc(capsys, command, "--data", merged, "--output", f"x-{command}", "--as-of", "open")
+        assert code == 2
+        assert err == "vpoc: --as-of open is for --rows session: a bar row is always as of the bar's end\n"
 
 
 def test_synth(capsys, tmp_path):
@@ -102,10 +112,107 @@ def test_merge(capsys, tmp_path):
     (tmp_path / "b.csv").write_text("ts,open,high,low,close,volume\n2024-01-03T15:00:00Z,100,101,99,100.5,7\n")
     (tmp_path / "v.csv").write_text("DATE,OPEN,HIGH,LOW,CLOSE\n2024-01-02,1,1,1,13.20\n")
     arguments = ["--bars", tmp_path / "b.csv", "--vix", tmp_path / "v.csv", "--output", tmp_path / "m.csv"]
-    code, out, _ = vpoc(capsys, "merge", *arguments)
+    code, _, err = vpoc(capsys, "merge", *arguments)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "say it with --stamps start or --stamps end" in err
+    code, out, _ = vpoc(capsys, "merge", *arguments, "--stamps", "start")
     assert code == 0
-    assert "1 rows; stamps read as UTC" in out
+    assert "1 rows of 60-second bars" in out
+    assert "stamps read as UTC, start of bar" in out
     assert (tmp_path / "m.csv").read_text().splitlines()[1] == "2024-01-03T15:00:00Z,100.00,101.00,99.00,100.50,7,13.20"
+
+
+CHOICES = {
+    "rows": "session",
+    "as_of": "open",
+    "warm_up": 20,
+    "data_fraction": 0.8,
+    "placement": "typical",
+    "value_area": "one_row",
+    "rth_close": "16:00",
+    "rolls": "none",
+    "chunk_size": 3,
+}
+
+
+def test_every_option_of_the_features_is_passed_on(capsys, summer, tmp_path):
+    output = tmp_path / "f.parquet"
+    chosen = [str(part) for name, value in CHOICES.items() for part in (f"--{name.replace('_', '-')}", value)]
+    code, out, err = vpoc(capsys, "features", "--data", summer, "--output", output, *chosen)
+    assert (code, err) == (0, "")
+    options = FeatureOptions(**CHOICES)
+    wanted = build_features(load_bars(summer), options)
+    found = read_features(output)
+    assert found.options == options
+    assert found.frame.equals(wanted.frame)
+    # Of 26, the last has no next open, and of 5 the most recent 4 are used.
+    assert out == f"{output}: 4 rows per session of 4 of 26 sessions (20 warm up, 1 without next open)\n"
+
+
+def test_parsed_bars_are_kept_beside_the_features(capsys, merged, other_merged, tmp_path):
+    data, output, kept = tmp_path / "m.csv", tmp_path / "f.parquet", tmp_path / "f.bars.parquet"
+    data.write_bytes(merged.read_bytes())
+    arguments = ["features", "--data", data, "--output", output, "--warm-up", 20]
+    assert vpoc(capsys, *arguments)[0] == 0
+    names = ["f.bars.parquet", "f.parquet", "m.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    features, bars = output.read_bytes(), kept.stat()
+    assert vpoc(capsys, *arguments)[0] == 0
+    assert (output.read_bytes(), kept.stat().st_mtime_ns) == (features, bars.st_mtime_ns)
+    data.write_bytes(other_merged.read_bytes())
+    assert vpoc(capsys, *arguments)[0] == 0
+    assert kept.stat().st_mtime_ns != bars.st_mtime_ns
+    assert output.read_bytes() != features
+
+
+def test_a_run_keeps_no_bars(capsys, merged, tmp_path):
+    arguments = ["--data", merged, "--output", tmp_path / "f.parquet", "--warm-up", 20, "--run-dir", tmp_path / "run"]
+    assert vpoc(capsys, "features", *arguments)[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.parquet", "run"]
+
+
+def test_rolls_of_a_file(capsys, merged, tmp_path):
+    rolls, output = tmp_path / "rolls.csv", tmp_path / "f.parquet"
+    arguments = ["features", "--data", merged, "--output", output, "--warm-up", 20, "--rows", "session"]
+    rolls.write_text("date\n2018-01-30\n")
+    code, _, err = vpoc(capsys, *arguments, "--rolls", rolls)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "of the sessions after the warm-up, 2 give rows and 4 must; left out are 4 after roll" in err
+    rolls.write_text("date\n30.1.2018\n")
+    code, _, err = vpoc(capsys, *arguments, "--rolls", rolls)
+    assert (code, err) == (2, f"vpoc: {rolls}, line 2: no date like 2026-03-16; correct or remove the row\n")
+    code, _, err = vpoc(capsys, *arguments, "--rolls", tmp_path / "none.csv")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "no such file" in err
+    assert not output.exists()
+
+
+def test_a_path_on_a_device(capsys, merged, tmp_path, monkeypatch):
+    """The answer is the CPU's; a device that is not there is refused only where it is asked."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    output = tmp_path / "f.parquet"
+    arguments = ["features", "--data", merged, "--output", output, "--warm-up", 20]
+    assert vpoc(capsys, *arguments)[0] == 0
+    features = output.read_bytes()
+    for path in ("naive", "chunked", "preallocated", "pooled"):
+        assert vpoc(capsys, *arguments, "--vpoc-path", path)[0] == 0
+        assert output.read_bytes() == features
+    code, _, err = vpoc(capsys, *arguments, "--vpoc-path", "pooled", "--device", "cuda")
+    assert (code, err.count("\n")) == (3, 1)
+    assert "sees no GPU" in err
+
+
+def test_a_model_predicts_by_the_options_it_was_trained_with(capsys, merged, other_merged, tmp_path):
+    chosen = ["--rows", "session", "--as-of", "open", "--target", "next_up", "--rolls", "none"]
+    train = ["--data", merged, *SMALL, *chosen, "--epochs", 1, "--output", tmp_path, "--name", "m"]
+    assert vpoc(capsys, "train", *train)[0] == 0
+    arguments = ["--model", tmp_path / "m.pt", "--data", other_merged, "--output", tmp_path / "p.csv"]
+    assert vpoc(capsys, "predict", *arguments)[0] == 0
+    rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
+    assert (list(rows[0]), len(rows)) == (["trade_date", "probability"], 5)
+    _, out, _ = vpoc(capsys, "check-model", tmp_path / "m.pt", "--json")
+    facts = json.loads(out)
+    assert (facts["rows"], facts["target"], len(facts["features"])) == ("session", "next_up", 54)
 
 
 def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
@@ -129,7 +236,7 @@ def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
     model = out_dir / "merged.pt"
     code, out, _ = vpoc(capsys, "check-model", model, "--json")
     facts = json.loads(out)
-    assert (code, facts["sha256"], facts["parameters"]) == (0, result["model"]["sha256"], 145)
+    assert (code, facts["sha256"], facts["parameters"]) == (0, result["model"]["sha256"], 481)
     assert vpoc(capsys, "check_model", model)[0] == 0
 
     code, _, _ = vpoc(capsys, "predict", "--model", model, "--data", other_merged, "--output", tmp_path / "p.csv")
@@ -190,9 +297,12 @@ def test_an_output_that_cannot_be_written_is_found_before_training(capsys, merge
 def test_no_command_writes_over_its_input(capsys, merged, tmp_path):
     data = tmp_path / "data.pt"
     data.write_bytes(merged.read_bytes())
+    kept = tmp_path / "f.bars.parquet"
+    kept.hardlink_to(data)
     for command in (
         ["features", "--data", data, "--warm-up", 20, "--output", data],
         ["train", "--data", data, *SMALL, "--output", tmp_path],
+        ["features", "--data", kept, "--warm-up", 20, "--output", tmp_path / "f.parquet"],
         ["reference", "--data", data, *SMALL, "--output", data],
         ["merge", "--bars", data, "--vix", data, "--output", data],
         ["predict", "--model", data, "--data", merged, "--output", data],
@@ -223,9 +333,10 @@ def test_a_run_folder_used_again(capsys, merged, tmp_path):
 
 
 def test_a_sick_model_predicts_nothing(capsys, merged, tmp_path):
-    facts = {"hidden_layers": [4], "target": "up_30", "rows": "bar", "warm_up": 20, "bar_seconds": 600}
+    options = asdict(FeatureOptions(rows="bar", warm_up=20))
+    facts = {"hidden_layers": [4], "target": "up_30", "feature_options": options, "bar_seconds": 600}
     for weight, said in ((math.nan, "weights that are not finite"), (3e38, "answer is not finite for some rows")):
-        network = fresh_mlp(12, [4], 7)
+        network = fresh_mlp(54, [4], 7)
         with torch.no_grad():
             network[0].weight[:] = weight
         (tmp_path / "m.pt").write_bytes(serialise(network, facts))

@@ -12,11 +12,11 @@ from harness.paths import LOCKS
 def pins(stack: Stack) -> str:
     """What `images/locks/<stack>.in` must say."""
     if stack.torch_from_base:
-        return "polars\nclick\n"
+        return "polars\nclick\nmatplotlib\n"
     label = f"+rocm{stack.rocm}" if stack.rocm else "+cpu"
     # torch up to 2.2 was compiled against numpy 1.
     old = tuple(map(int, (stack.torch or "0.0").split(".")[:2])) <= (2, 2)
-    return f"torch=={stack.torch}{label}\n{'numpy==1.26.4' if old else 'numpy'}\npolars\nclick\n"
+    return f"torch=={stack.torch}{label}\n{'numpy==1.26.4' if old else 'numpy'}\npolars\nclick\nmatplotlib\n"
 
 
 def test_every_stack_has_its_pins_and_no_other(matrix: Matrix) -> None:
@@ -54,6 +54,13 @@ def test_everything_in_a_lock_has_a_hash_and_no_place(file: str) -> None:
 
 def test_no_nvidia_package_is_in_the_cpu_stack() -> None:
     assert not re.search(r"^(nvidia|triton|cuda)", (LOCKS / "cpu.txt").read_text(), re.MULTILINE)
+
+
+def test_a_base_that_brings_torch_brings_its_numpy_too(matrix: Matrix) -> None:
+    for stack in matrix.stacks.values():
+        lock = LOCKS / f"{stack.name}.txt"
+        if lock.is_file():
+            assert bool(re.search(r"^numpy==", lock.read_text(), re.MULTILINE)) is not stack.torch_from_base
 
 
 def test_wheels_held_locally_are_tried_before_the_index(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:

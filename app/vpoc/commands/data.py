@@ -1,16 +1,43 @@
 """`vpoc synth`, `vpoc merge` and `vpoc check`."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
-from vpoc.commands.options import IN_FILE, JSON, ROWS
+from vpoc.commands.options import IN_FILE, JSON, ROWS, together
+from vpoc.errors import UserError
+
+READING = together(
+    [
+        click.option(
+            "--zone", help="Time zone of stamps without an offset, such as America/New_York.  [default: found out]"
+        ),
+        click.option(
+            "--stamps",
+            type=click.Choice(["start", "end"]),
+            help="What the stamps of the bars mark.  [default: found out]",
+        ),
+        click.option(
+            "--column",
+            "columns",
+            multiple=True,
+            metavar="NAME=COLUMN",
+            help="Your name of a column, such as es_close=close; stamp, date, time, open, high, low, close, volume or "
+            "symbol. Can be given several times.",
+        ),
+        click.option("--symbol", help="Keep this contract of a file that has several.  [default: the front one]"),
+    ]
+)
+SHOWN_LINES = 20
 
 
 @click.command()
 @click.option("--output", type=IN_FILE, required=True, help="CSV file to write.")
-@click.option("--sessions", type=click.IntRange(1, 20_000), default=1014, help="Trading days, from 2018-01-02 on.")
+@click.option("--sessions", type=click.IntRange(1, 11_000), default=1014, help="Trading days, from 2018-01-02 on.")
 @click.option("--seed", type=click.IntRange(min=0), default=7, help="Another seed gives other prices.")
 def synth(output: Path, sessions: int, seed: int) -> None:
     """Make synthetic ES and VIX minutes in the merged format.
@@ -26,28 +53,48 @@ def synth(output: Path, sessions: int, seed: int) -> None:
 
 
 @click.command()
-@click.option("--bars", type=IN_FILE, required=True, help="CSV of ES bars: a stamp, open, high, low, close, volume.")
-@click.option("--vix", type=IN_FILE, required=True, help="CSV of daily VIX values: DATE and CLOSE.")
+@click.option("--bars", type=IN_FILE, required=True, help="File of ES bars, of any format that docs/formats.md lists.")
+@click.option("--vix", type=IN_FILE, required=True, help="CSV of VIX values: a date and a close, or bars with a stamp.")
 @click.option("--output", type=IN_FILE, required=True, help="Merged CSV to write.")
-@click.option("--zone", help="Time zone of stamps without an offset, such as America/New_York.  [default: found out]")
-def merge(bars: Path, vix: Path, output: Path, zone: str | None) -> None:
+@READING
+@JSON
+def merge(
+    bars: Path,
+    vix: Path,
+    output: Path,
+    zone: str | None,
+    stamps: str | None,
+    columns: tuple[str, ...],
+    symbol: str | None,
+    as_json: bool,
+) -> None:
     """Join ES bars and VIX into a merged CSV.
 
     The merged CSV is the one format that training reads.
-    Columns are found by name: ts_event, datetime, ts or time for the START of the bar, and open, high, low, close,
-    volume, symbol (if any). A bar gets the last VIX close published by its end: that of day t from 16:15 New York on.
+    Formats are known by what is in the file, columns by their names. A bar gets the last VIX value published by its
+    end: the close of a day from 16:15 New York on, the close of an intraday bar from its end on.
+    Of several contracts at a time, calendar spreads are dropped, and the one that had most volume in the session before
+    is kept.
     """
     from vpoc.data.merge import merge as join  # noqa: PLC0415
     from vpoc.files import require_output, write_atomic  # noqa: PLC0415
 
     require_output(output, bars, vix)
-    merged = join(bars, vix, zone)
+    merged = join(bars, vix, zone, stamp_side=stamps, columns=_own_names(columns), symbol=symbol)
     write_atomic(output, merged.csv)
-    click.echo(
-        f"{output}: {merged.rows} rows; stamps read as {merged.zone}; {merged.duplicates} duplicates dropped; "
-        f"{merged.off_grid} rows with a price off the grid; "
-        f"{merged.without_vix} rows without VIX, {merged.stale_vix} with a VIX older than 5 days"
-    )
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "output": str(output), **merged.facts()}, indent=2))
+    else:
+        click.echo(f"{output}: {merged.told()}")
+
+
+def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
+    """The user's names of columns -> ours."""
+    pairs = [given.rpartition("=") for given in columns]
+    for given, (name, _, column) in zip(columns, pairs, strict=True):
+        if not name or not column:
+            raise UserError(f"--column {given}: not of the form NAME=COLUMN, such as es_close=close")
+    return {name: column for name, _, column in pairs}
 
 
 @click.command()
@@ -59,21 +106,82 @@ def merge(bars: Path, vix: Path, output: Path, zone: str | None) -> None:
     help="Complete sessions that training will use up before its first row.",
 )
 @ROWS
+@click.option("--fix", "output", type=IN_FILE, help="Write a cleaned copy of FILE here.")
+@click.option(
+    "--changes",
+    type=IN_FILE,
+    help="CSV to list every row in that --fix dropped or changed, and why.  [default: beside the copy]",
+)
+@click.option("--merged", is_flag=True, help="Refuse any file but a merged CSV, which is what training reads.")
+@READING
 @JSON
-def check(file: Path, warm_up: int, rows: str, as_json: bool) -> None:
-    """Show the quality of a merged CSV.
+def check(
+    file: Path,
+    warm_up: int,
+    rows: str,
+    output: Path | None,
+    changes: Path | None,
+    merged: bool,
+    zone: str | None,
+    stamps: str | None,
+    columns: tuple[str, ...],
+    symbol: str | None,
+    as_json: bool,
+) -> None:
+    """Show the quality of a merged CSV, or of bars as a vendor wrote them.
 
-    Exit status 1 when something in it would stop training.
+    Exit status 1 when something in it would stop training; with --fix, when something in the cleaned copy still would.
     """
+    from vpoc.data.fix import fix, reading_of_copy  # noqa: PLC0415
+    from vpoc.data.load import require_merged  # noqa: PLC0415
     from vpoc.data.quality import inspect  # noqa: PLC0415
 
-    quality = inspect(file, warm_up, rows)
+    if changes is not None and output is None:
+        raise UserError("--changes: there are no changes without --fix OUTPUT; give both or neither")
+    if merged:
+        require_merged(file)
+    reading = {"zone": zone, "stamp_side": stamps, "columns": _own_names(columns) or None, "symbol": symbol}
+    quality = inspect(file, warm_up, rows, **reading)
+    document = {"schema": 1, "file": str(file), **quality.facts, "errors": quality.errors, "warnings": quality.warnings}
+    told = _table(quality.facts, quality.warnings)
+    errors = quality.errors
+    if output is not None:
+        listed = changes or output.with_name(f"{output.stem}.changes.csv")
+        fixed = fix(file, quality, output, listed, **reading)
+        errors = inspect(output, warm_up, rows, **reading_of_copy(quality, reading)).errors
+        done = {"output": str(output), "changes": str(listed), **asdict(fixed), "errors": errors}
+        document["fix"] = done
+        told += [f"error: {error}" for error in quality.errors]
+        told += [
+            f"{output}: {fixed.dropped} rows dropped, {fixed.changed} changed, {fixed.moved} moved; {listed} lists them"
+        ]
     if as_json:
-        click.echo(json.dumps({"schema": 1, "file": str(file), **quality.facts, "errors": quality.errors}, indent=2))
+        click.echo(json.dumps(document, indent=2))
     else:
-        for name, value in quality.facts.items():
-            click.echo(f"{name.replace('_', ' '):<24} {'-' if value is None else value}")
-        for error in quality.errors:
+        click.echo("\n".join(told))
+        for error in errors:
             click.echo(f"vpoc: {error}", err=True)
-    if quality.errors:
+    if errors:
         click.get_current_context().exit(1)
+
+
+def _table(facts: Mapping[str, Any], warnings: list[str]) -> list[str]:
+    """The facts and warnings as lines; long lists are cut."""
+    lines = []
+    for key, value in facts.items():
+        name = f"{key.replace('_', ' '):<24}"
+        if not isinstance(value, list):
+            lines.append(f"{name} {'-' if value is None else value}")
+        elif not value or isinstance(value[0], str):
+            more = f" and {len(value) - SHOWN_LINES} more" if len(value) > SHOWN_LINES else ""
+            lines.append(f"{name} {', '.join(value[:SHOWN_LINES]) or '-'}{more}")
+        else:
+            lines.append(f"{name} {len(value)}")
+            lines += [f"  {_row(row)}" for row in value[:SHOWN_LINES]]
+            if len(value) > SHOWN_LINES:
+                lines.append(f"  and {len(value) - SHOWN_LINES} more; --json lists them all")
+    return [*lines, *(f"warning: {warning}" for warning in warnings)]
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in row.items() if value is not None)

@@ -1,10 +1,11 @@
 """`vpoc features`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from vpoc.commands.options import CHUNK_SIZE, DATA, DATA_FRACTION, IN_FILE, ROWS, RUN_DIR, WARM_UP
+from vpoc.commands.options import DATA, FEATURE_OPTIONS, IN_FILE, RUN_DIR, feature_options
 from vpoc.files import remove, require_output
 from vpoc.progress import Progress
 
@@ -12,37 +13,35 @@ from vpoc.progress import Progress
 @click.command()
 @DATA
 @click.option("--output", type=IN_FILE, required=True, help="Parquet file to write.")
-@ROWS
-@WARM_UP
-@DATA_FRACTION
-@CHUNK_SIZE
+@FEATURE_OPTIONS
 @RUN_DIR
-def features(
-    data: Path, output: Path, rows: str, warm_up: int, data_fraction: float, chunk_size: int, run_dir: Path | None
-) -> None:
-    """Compute the features and targets of a merged CSV.
+def features(data: Path, output: Path, run_dir: Path | None, vpoc_path: str, device: str, **chosen: Any) -> None:
+    """Compute the 54 features and the targets of a merged CSV.
 
-    Levels (vpoc, vah, val) and atr20 are in ticks of 0.25. The file says which data it belongs to, and
-    `vpoc train --features` refuses it for other data.
-    """
+    Each row holds what was known at its as-of time and nothing later. Prices are in ticks of 0.25; docs/features.md
+    has every formula. The file says which data and options it belongs to, and `vpoc train --features` refuses it for
+    others. Without --run-dir, the parsed bars are kept beside it, as NAME.bars.parquet, and used again while the data
+    stays the same.
+
+    \b
+    vpoc features --data merged.csv --output features.parquet
+    vpoc features --data merged.csv --output sessions.parquet --rows session --as-of open
+    """  # noqa: D301 - click needs the character itself
+    options = feature_options(chosen)
     require_output(output, data)
+    # A run folder is evidence, not a place to come back to.
+    cache = None if run_dir else output.with_name(f"{output.stem}.bars.parquet")
+    if cache is not None:
+        require_output(cache, data, output)
     progress = Progress(run_dir)
     if run_dir is not None:
         remove(run_dir / "result.json")
     progress.phase("import")
 
-    from vpoc.data.bars import load_bars  # noqa: PLC0415
-    from vpoc.features.build import build_features  # noqa: PLC0415
+    from vpoc.features.command import compute_features  # noqa: PLC0415
     from vpoc.features.store import write_features  # noqa: PLC0415
 
-    progress.phase("data")
-    bars = load_bars(data)
-    sizes = {"warm_up": warm_up, "chunk_size": chunk_size}
-    built = build_features(bars, rows, data_fraction=data_fraction, progress=progress, **sizes)
+    built = compute_features(data, options, progress, cache=cache, vpoc_path=vpoc_path, device=device)
     progress.phase("checkpoint")
     write_features(output, built)
-    click.echo(
-        f"{output}: {built.frame.height} rows per {rows} of {built.sessions_used} sessions "
-        f"({built.sessions_total} in the file, {built.sessions_dropped} incomplete and left out, "
-        f"{built.sessions_apart} left out after a gap)"
-    )
+    click.echo(f"{output}: {built.frame.height} rows per {options.rows} of {built.told()}")

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -30,7 +31,7 @@ def check_model(model: Path, as_json: bool) -> None:
         "parameters": parameter_count(loaded.model),
         "weights_sha256": weights_sha256(loaded.model),
         "target": loaded.target,
-        "rows": loaded.rows,
+        "rows": loaded.feature_options.rows,
         "features": loaded.features,
     }
     if as_json:
@@ -59,7 +60,7 @@ def predict(model: Path, data: Path, output: Path, warm_up: int | None, chunk_si
     Writes the probability of the model's target for every row.
     A session that is still open at the end of the file is included when the model works on bars.
     """
-    from vpoc.data.bars import load_bars  # noqa: PLC0415
+    from vpoc.data.load import load_bars  # noqa: PLC0415
     from vpoc.features.build import build_features  # noqa: PLC0415
     from vpoc.files import require_output, write_atomic  # noqa: PLC0415
     from vpoc.training.artefact import check, load_model  # noqa: PLC0415
@@ -71,8 +72,9 @@ def predict(model: Path, data: Path, output: Path, warm_up: int | None, chunk_si
     check(loaded)
     bars = load_bars(data)
     require_match(loaded, bars.bar_seconds)
-    warm_up = warm_up or loaded.warm_up
-    features = build_features(bars, loaded.rows, warm_up=warm_up, chunk_size=chunk_size, fewest=1)
+    asked = loaded.feature_options
+    options = replace(asked, warm_up=warm_up or asked.warm_up, chunk_size=chunk_size, data_fraction=1.0)
+    features = build_features(bars, options, fewest=1)
     frame = probabilities(loaded, features)
     buffer = io.BytesIO()
     frame.write_csv(buffer, datetime_format="%Y-%m-%dT%H:%M:%SZ")

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from vpoc.errors import UserError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,10 +50,57 @@ DATA_FRACTION = click.option(
     default=1.0,
     help="Most recent share of the sessions after the warm-up to use.",
 )
+AS_OF = click.option(
+    "--as-of",
+    type=click.Choice(["close", "open"]),
+    default="close",
+    help="When a session row is decided on: at 17:00 of its day, or with the first price of the next regular hours.",
+)
+PLACEMENT = click.option(
+    "--placement",
+    type=click.Choice(["uniform", "close", "typical", "ticks"]),
+    default="uniform",
+    help="Where in its range a bar's volume is put; ticks is for files with a row per trade.",
+)
+VALUE_AREA = click.option(
+    "--value-area",
+    type=click.Choice(["two_row", "one_row"]),
+    default="two_row",
+    help="How the value area grows: by pairs of rows (Dalton, CBOT) or by single rows.",
+)
+RTH_CLOSE = click.option(
+    "--rth-close",
+    type=click.Choice(["16:00", "16:15"]),
+    default="16:00",
+    help="New York time at which regular hours end on full days.",
+)
+ROLLS = click.option(
+    "--rolls",
+    metavar="[auto|column|calendar|none|FILE]",
+    default="auto",
+    help="Where the contract changes; nothing is compared across: where the symbol does, on the Monday of CME's "
+    "expiry weeks, nowhere, or on the dates of a CSV file with a column `date`. auto: by the symbol if it names "
+    "contracts, else by the calendar.",
+)
+VPOC_PATH = click.option(
+    "--vpoc-path",
+    type=click.Choice(["cpu", "naive", "chunked", "preallocated", "pooled"]),
+    default="cpu",
+    help="Also compute the profiles of sessions on --device with torch, along one of these paths, and stop when they "
+    "differ from the CPU's; cpu: do not.",
+)
+DEVICE = click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    envvar="VPOC_DEVICE",
+    show_envvar=True,
+    help="Where tensors are; cuda is also the name for AMD GPUs. Nothing falls back: exit 3 when it is not there.",
+)
 CHUNK_SIZE = click.option(
     "--chunk-size",
     type=click.IntRange(min=1),
-    default=16,
+    default=64,
     help="Sessions in memory at a time while profiles are computed; any value gives the same answer.",
 )
 RUN_DIR = click.option(
@@ -62,6 +112,15 @@ RUN_DIR = click.option(
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+def feature_options(chosen: dict[str, Any]) -> Any:
+    """The options of the features among those of a command."""
+    from vpoc.features.options import FeatureOptions  # noqa: PLC0415
+
+    if chosen["as_of"] == "open" and chosen["rows"] == "bar":
+        raise UserError("--as-of open is for --rows session: a bar row is always as of the bar's end")
+    return FeatureOptions(**{f.name: chosen[f.name] for f in fields(FeatureOptions)})
+
+
 def together(options: Sequence[Callable[[Function], Function]]) -> Callable[[Function], Function]:
     """All of `options` as one decorator, shown in this order."""
 
@@ -71,3 +130,9 @@ def together(options: Sequence[Callable[[Function], Function]]) -> Callable[[Fun
         return function
 
     return decorate
+
+
+FEATURE_OPTIONS = together(
+    [ROWS, AS_OF, WARM_UP, DATA_FRACTION, PLACEMENT, VALUE_AREA, RTH_CLOSE, ROLLS, CHUNK_SIZE, VPOC_PATH, DEVICE]
+)
+"""What decides about features, and where they are computed."""

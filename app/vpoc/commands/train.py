@@ -7,16 +7,14 @@ from typing import Any
 import click
 
 from vpoc.commands.options import (
-    CHUNK_SIZE,
     DATA,
-    DATA_FRACTION,
+    FEATURE_OPTIONS,
     IN_FILE,
     LARGEST_COUNT,
-    ROWS,
     RUN_DIR,
     SEED,
-    WARM_UP,
     FiniteRange,
+    feature_options,
     together,
 )
 from vpoc.errors import UserError
@@ -43,7 +41,7 @@ TRAINING_OPTIONS = together(
             help="Features of the same data and options, made before by `vpoc features`; without it they are "
             "computed first, in this process.",
         ),
-        ROWS,
+        FEATURE_OPTIONS,
         click.option(
             "--target",
             type=click.Choice(["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"]),
@@ -51,9 +49,6 @@ TRAINING_OPTIONS = together(
             help="What to predict: up_30 or prior_vpoc_touched for bar rows, next_up or next_vpoc_touched for session "
             "rows.  [default: up_30 / next_vpoc_touched]",
         ),
-        WARM_UP,
-        DATA_FRACTION,
-        CHUNK_SIZE,
         click.option(
             "--epochs", type=click.IntRange(1, LARGEST_COUNT), default=3, help="Passes over the training samples."
         ),
@@ -73,14 +68,6 @@ TRAINING_OPTIONS = together(
         click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads of torch."),
         click.option(
             "--loader-workers", type=click.IntRange(0, 64), default=2, help="Processes that load batches; 0: none."
-        ),
-        click.option(
-            "--device",
-            type=click.Choice(["cpu", "cuda"]),
-            default="cpu",
-            envvar="VPOC_DEVICE",
-            show_envvar=True,
-            help="Where to train; cuda is also the name for AMD GPUs. Nothing falls back: exit 3 when it is not there.",
         ),
         click.option("--strategy", type=click.Choice(["single"]), default="single", help="How devices are used."),
         click.option(
@@ -159,6 +146,7 @@ def _options(chosen: dict[str, Any]) -> Any:
     from vpoc.features.targets import DEFAULT_TARGET, TARGETS  # noqa: PLC0415
     from vpoc.training.options import TrainOptions  # noqa: PLC0415
 
+    feature_options(chosen)
     rows = chosen["rows"]
     target = chosen["target"] or DEFAULT_TARGET[rows]
     if target not in TARGETS[rows]:

@@ -8,7 +8,7 @@ One row per bar, sorted by `ts`, comma-separated UTF-8 with this header:
 | `open`, `high`, `low`, `close` | prices in index points, multiples of 0.25 |
 | `volume` | contracts, a whole number |
 | `vix` | last VIX value published by the END of the bar; empty until the first one |
-| `symbol` | optional; the same on every row |
+| `symbol` | optional; the contract, in every row or in none; where it changes there is a roll |
 """
 
 PRICES = ("open", "high", "low", "close")

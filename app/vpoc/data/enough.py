@@ -1,46 +1,103 @@
-"""Which sessions give rows, and whether there are enough of them."""
+"""Which sessions give rows, why the others do not, and whether there are enough of them."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from vpoc.data.bars import Ints
+from vpoc.data.bars import Flags, Floats, Ints
 from vpoc.data.sessions import Sessions
 from vpoc.errors import UserError
 
 LOOK_BACK = 5
-"""The farthest single session that a feature or target looks back to; all of them must be there."""
-SHORTEST_WARM_UP = 20
-"""atr20 of bar rows needs this many sessions before the first row."""
+"""The farthest single session that a feature or target looks back to; all up to it must be there."""
+HISTORY = 20
+"""Sessions that means look back over."""
+SHORTEST_WARM_UP = HISTORY
 FEWEST = {"bar": 3, "session": 4}
 """Sessions needed to train, by kind of row: two to train and one to validate; the last session row has no label."""
 
 
-def usable_sessions(found: Sessions, rows: str) -> Sessions:
-    """The complete sessions, and for bar rows also the one still in progress."""
-    usable = found.complete.copy()
+@dataclass(frozen=True)
+class Selection:
+    """`sessions`: indices of those that give rows. `left_out`: how many do not, by the first reason that holds."""
+
+    sessions: Ints
+    left_out: dict[str, int]
+
+
+def chain(sessions: Sessions, rolls: Ints) -> Ints:
+    """How many complete sessions stand right before each [sessions], with none missing and no roll in between.
+
+    `rolls` [sessions]: how many rolls lie before each.
+    """
+    unbroken = np.zeros(len(sessions), dtype=np.bool_)
+    unbroken[1:] = sessions.complete[:-1] & (np.diff(sessions.number) == 1) & (np.diff(rolls) == 0)
+    place = np.arange(len(sessions))
+    return place - np.maximum.accumulate(np.where(unbroken, 0, place))
+
+
+def select_sessions(
+    sessions: Sessions, rolls: Ints, vix_close: Floats, *, rows: str, warm_up: int, next_open: bool = False
+) -> Selection:
+    """Which of `sessions`, all with RTH bars, give rows; `next_open`: session rows as of the next open.
+
+    `vix_close` [sessions], NaN where unknown: means need it of 20 sessions.
+    """
+    giving = sessions.complete.copy()
     if rows == "bar":
-        usable[-1:] |= found.in_progress
-    return found.take(usable)
+        giving[-1:] |= sessions.in_progress
+    before: Ints = np.cumsum(sessions.complete) - sessions.complete
+    full = sessions.complete & (sessions.close == sessions.close.max(initial=0))
+    known = _all_known(sessions.complete, vix_close, through=rows == "session")
+    adjacent = np.zeros(len(sessions), dtype=np.bool_)
+    adjacent[:-1] = (np.diff(sessions.number) == 1) & (np.diff(rolls) == 0)
+    links = chain(sessions, rolls)
+    unrolled = chain(sessions, np.zeros_like(rolls))
+    reasons = {
+        "incomplete": ~giving,
+        "warm_up": before < warm_up,
+        "after_gap": unrolled < LOOK_BACK,
+        "after_roll": links < LOOK_BACK,
+        "short_history": np.cumsum(full) - full < HISTORY,
+        "without_vix": ~known,
+    }
+    if next_open:
+        reasons["without_next_open"] = ~adjacent
+    left = np.ones(len(sessions), dtype=np.bool_)
+    left_out = {}
+    for reason, holds in reasons.items():
+        left_out[reason] = int((left & holds).sum())
+        left &= ~holds
+    return Selection(np.flatnonzero(left), left_out)
 
 
-def after_gap(usable: Sessions, warm_up: int) -> int:
-    """How many sessions after the warm-up give no rows because one of the 5 before them is missing."""
-    return int((usable.follows[warm_up:] < LOOK_BACK).sum())
-
-
-def sessions_with_rows(path: Path, usable: Sessions, warm_up: int, fewest: int) -> Ints:
-    """Indices of the sessions after the warm-up that follow 5 others without a gap; UserError under `fewest`."""
-    late = np.arange(len(usable)) >= warm_up
-    found = np.flatnonzero(late & (usable.follows >= LOOK_BACK))
-    if len(found) >= fewest:
-        return found
-    if late.sum() >= fewest:
+def require_enough(path: Path, sessions: Sessions, found: Selection, warm_up: int, fewest: int) -> None:
+    """UserError when fewer than `fewest` sessions give rows."""
+    if len(found.sessions) >= fewest:
+        return
+    complete = int(sessions.complete.sum())
+    if complete < warm_up + fewest:
         raise UserError(
-            f"{path}: of the {int(late.sum())} complete sessions after the warm-up, {len(found)} follow {LOOK_BACK} "
-            f"others without a gap, and {fewest} such are needed; give data without gaps, or more of it"
+            f"{path}: {warm_up + fewest} complete sessions are needed ({warm_up} to warm up, {fewest} to use), "
+            f"the file has {complete}; give more data or a smaller --warm-up (at least {SHORTEST_WARM_UP})"
         )
-    raise UserError(
-        f"{path}: {warm_up + fewest} complete sessions are needed ({warm_up} to warm up, {fewest} to use), "
-        f"the file has {len(usable)}; give more data or a smaller --warm-up (at least {SHORTEST_WARM_UP})"
+    shown = ", ".join(
+        f"{count} {reason.replace('_', ' ')}"
+        for reason, count in found.left_out.items()
+        if count and reason not in {"incomplete", "warm_up"}
     )
+    raise UserError(
+        f"{path}: of the sessions after the warm-up, {len(found.sessions)} give rows and {fewest} must; left out are "
+        f"{shown}; give data without gaps, or more of it"
+    )
+
+
+def _all_known(complete: Flags, vix_close: Floats, *, through: bool) -> Flags:
+    """Whether the last 20 VIX closes of complete sessions are known, for each session; with its own (`through`)."""
+    unknown = np.isnan(vix_close)
+    among = np.concatenate([[0], np.cumsum(unknown[complete])])
+    stop = np.cumsum(complete) - (0 if through else complete)
+    begin = np.maximum(stop - HISTORY, 0)
+    known: Flags = among[stop] == among[begin]
+    return known

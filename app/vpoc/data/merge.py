@@ -1,24 +1,22 @@
-"""A vendor's bars and a daily VIX file -> the merged CSV."""
+"""A vendor's bars and VIX values -> the merged CSV."""
 
-import datetime as dt
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Floats, Ints, bar_seconds, grid_problem, to_ticks
-from vpoc.data.columns import PRICES, STAMP_FORMAT
-from vpoc.data.sessions import ZONE
-from vpoc.data.stamps import require_starts, stamp_column, utc_stamps
-from vpoc.data.table import Table, numbers, one_symbol, read_table, require_columns, require_years, volumes
+from vpoc.data.bars import MAX_TICKS, Floats, Ints, grid_problem, to_ticks
+from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
+from vpoc.data.readers import read_vendor
+from vpoc.data.readers.contracts import OneContract, one_contract
+from vpoc.data.readers.vix import Vix, read_vix
+from vpoc.data.vendor import VendorBars
 from vpoc.errors import UserError
 
-VIX_COLUMNS = ("date", "close")
-VIX_DATES = ("%Y-%m-%d", "%m/%d/%Y")
-VIX_PUBLISHED = dt.time(16, 15)
-"""New York time from which the VIX close of a day is known."""
 STALE_DAYS = 5
 """No weekend and holiday together is longer than this."""
 
@@ -27,58 +25,75 @@ STALE_DAYS = 5
 class Merged:
     """The merged CSV and what is worth knowing about it.
 
-    `zone`: of the bars' stamps. `off_grid`: rows with a price that is no multiple of the tick.
+    `format`, `zone`, `stamp_side`, `bar_seconds`: what the file of bars was taken for. `symbols`: the contracts kept,
+    in order of time. `spread_rows`, `other_rows`: rows of strategies, and of contracts that were not in front.
+    `unended`: last lines that were left out because they are not ended. `off_grid`: rows with a price that is no
+    multiple of the tick. `daily_vix`: VIX values are closes of days.
     """
 
     csv: bytes
     rows: int
+    format: str
     zone: str
+    stamp_side: str
+    bar_seconds: int
+    symbols: tuple[str, ...]
+    spread_rows: int
+    other_rows: int
+    unended: int
     off_grid: int
     duplicates: int
+    daily_vix: bool
     without_vix: int
     stale_vix: int
 
+    def told(self) -> str:
+        """What was found and done, in one short paragraph."""
+        step = f"{self.bar_seconds}-second bars" if self.bar_seconds else "single trades"
+        parts = [
+            f"{self.rows} rows of {step}, read as {self.format}; stamps read as {self.zone}, {self.stamp_side} of bar",
+            f"{self.duplicates} duplicates dropped; {self.off_grid} rows with a price off the grid",
+            f"{'daily' if self.daily_vix else 'intraday'} VIX: {self.without_vix} rows without VIX, {self.stale_vix} "
+            f"with a VIX older than {STALE_DAYS} days",
+        ]
+        if len(self.symbols) > 1 or self.spread_rows or self.other_rows:
+            parts.insert(
+                1,
+                f"contracts kept: {', '.join(self.symbols)}; left out: {self.spread_rows} rows of spreads, "
+                f"{self.other_rows} of other contracts",
+            )
+        if self.unended:
+            parts.append("the last line is not ended, so it was left out")
+        return "; ".join(parts)
 
-def merge(bars_path: Path, vix_path: Path, zone: str | None = None) -> Merged:
-    """Join the bars with the last VIX close published by the END of each bar; never a later one.
+    def facts(self) -> dict[str, Any]:
+        """Everything but the CSV, for JSON."""
+        return {name: value for name, value in vars(self).items() if name != "csv"}
 
-    Columns are found by name. Rows are sorted and exact duplicates dropped. UserError on what cannot be read, missing
-    columns, several symbols, an unknown zone, prices off the grid, stamps that look like the ends of bars, or two
-    different bars with the same stamp.
+
+def merge(
+    bars_path: Path,
+    vix_path: Path,
+    zone: str | None = None,
+    *,
+    stamp_side: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    symbol: str | None = None,
+) -> Merged:
+    """Join the bars with the last VIX value published by the END of each bar; never a later one.
+
+    Of several contracts at the same time the front one of each session is kept, or `symbol`. Rows are sorted and exact
+    duplicates dropped. The other arguments are as in `read_vendor`. UserError on what cannot be read, a zone or side of
+    the stamps that nothing shows, prices off the grid, or two different bars with the same stamp.
     """
-    table = read_table(bars_path)
-    require_columns(table, (stamp_column(table), *PRICES, "volume"))
-    ts, zone = utc_stamps(table, zone)
-    prices = {name: numbers(table, name) for name in PRICES}
-    off_grid = _off_grid(table, prices)
-    columns = {"row": np.arange(len(ts)), "ts": ts, **prices}
-    frame = pl.DataFrame({**columns, "volume": volumes(table)})
-    symbol = one_symbol(table)
-    values = ["ts", *PRICES, "volume"]
-    unique = frame.unique(subset=values, keep="first").sort("ts", "row")
-    _refuse_conflicts(table, unique)
+    read = read_vendor(bars_path, zone=zone, stamp_side=stamp_side, columns=columns, symbol=symbol)
+    one = one_contract(read)
+    off_grid = _off_grid(one.bars)
+    unique = _sorted_once(one.bars)
+    published = read_vix(vix_path, zone)
     ts = unique["ts"].to_numpy()
-    require_starts(table, ts, bar_seconds(ts))
-    published, close = _vix(vix_path)
-    vix, age_days = as_of(ts + bar_seconds(ts), published, close)
-    out = unique.select(
-        pl.from_epoch("ts", time_unit="s").dt.to_string(STAMP_FORMAT),
-        *PRICES,
-        "volume",
-        pl.Series("vix", vix, nan_to_null=True),
-        *([pl.lit(symbol).alias("symbol")] if symbol is not None else []),
-    )
-    buffer = io.BytesIO()
-    out.write_csv(buffer, float_precision=2)
-    return Merged(
-        csv=buffer.getvalue(),
-        rows=out.height,
-        zone=zone,
-        off_grid=off_grid,
-        duplicates=frame.height - unique.height,
-        without_vix=int(np.isnan(vix).sum()),
-        stale_vix=int((age_days > STALE_DAYS).sum()),
-    )
+    vix, age_days = as_of(ts + read.bar_seconds, published.published, published.close)
+    return _merged(read, one, unique, published, vix, age_days, off_grid, one.bars.frame.height - unique.height)
 
 
 def as_of(ends: Ints, published: Ints, values: Floats) -> tuple[Floats, Floats]:
@@ -92,54 +107,72 @@ def as_of(ends: Ints, published: Ints, values: Floats) -> tuple[Floats, Floats]:
     return np.where(known, values[last], np.nan), np.where(known, age, np.nan)
 
 
-def _refuse_conflicts(table: Table, bars: pl.DataFrame) -> None:
-    conflict = bars.filter(pl.col("ts").diff() == 0)
+def _merged(
+    read: VendorBars,
+    one: OneContract,
+    rows: pl.DataFrame,
+    published: Vix,
+    vix: Floats,
+    age_days: Floats,
+    off_grid: int,
+    duplicates: int,
+) -> Merged:
+    out = rows.select(
+        pl.from_epoch("ts", time_unit="s").dt.to_string(STAMP_FORMAT).alias("ts"),
+        *PRICES,
+        "volume",
+        pl.Series("vix", vix, nan_to_null=True),
+        *(["symbol"] if one.symbols else []),
+    )
+    buffer = io.BytesIO()
+    out.write_csv(buffer, float_precision=2)
+    return Merged(
+        csv=buffer.getvalue(),
+        rows=out.height,
+        format=read.format,
+        zone=read.zone,
+        stamp_side=read.stamp_side,
+        bar_seconds=read.bar_seconds,
+        symbols=one.symbols,
+        spread_rows=one.spread_rows,
+        other_rows=one.other_rows + read.counts.get("rows_of_other_symbols", 0),
+        unended=read.counts.get("unended_last_line", 0) + read.counts.get("unended_last_record", 0),
+        off_grid=off_grid,
+        duplicates=duplicates,
+        daily_vix=published.daily,
+        without_vix=int(np.isnan(vix).sum()),
+        stale_vix=int((age_days > STALE_DAYS).sum()),
+    )
+
+
+def _sorted_once(bars: VendorBars) -> pl.DataFrame:
+    """The rows by time, without exact duplicates; trades all of them. UserError on two bars of one time."""
+    if (np.diff(bars.frame["ts"].to_numpy()) > 0).all():
+        return bars.frame
+    frame = bars.frame.with_row_index("row")
+    if not bars.bar_seconds:
+        return frame.sort("ts", "row")
+    sorted_rows = frame.unique(subset=["ts", *PRICES, "volume"], keep="first").sort("ts", "row")
+    conflict = sorted_rows.filter(pl.col("ts").diff() == 0)
     if conflict.height:
         raise UserError(
-            f"{table.line(int(conflict['row'][0]))}: another row has the same stamp but other values "
+            f"{bars.where(int(conflict['row'][0]))}: another row has the same stamp but other values "
             f"({conflict.height} such rows); keep one of them"
         )
+    return sorted_rows
 
 
-def _off_grid(table: Table, prices: dict[str, Floats]) -> int:
+def _off_grid(bars: VendorBars) -> int:
     """How many rows have a price off the grid; the rule of loading, applied before two decimals hide it."""
-    off_grid = np.zeros(table.frame.height, dtype=np.bool_)
-    for name, values in prices.items():
-        off_grid |= to_ticks(table, name, values)[1]
+    off_grid = np.zeros(bars.frame.height, dtype=np.bool_)
+    for name in PRICES:
+        values = bars.frame[name].to_numpy()
+        absurd = np.abs(values) > MAX_TICKS * TICK
+        if absurd.any():
+            where = bars.where(int(np.flatnonzero(absurd)[0]))
+            raise UserError(f"{where}: {name} is beyond any price; correct or remove the row")
+        off_grid |= to_ticks(values)[1]
     problem = grid_problem(off_grid)
     if problem is not None:
-        raise UserError(f"{table.line(problem.first_row)}: {problem.name} ({problem.rows} rows); {problem.advice}")
+        raise UserError(f"{bars.where(problem.first_row)}: {problem.name} ({problem.rows} rows); {problem.advice}")
     return int(off_grid.sum())
-
-
-def _vix(path: Path) -> tuple[Ints, Floats]:
-    """When each VIX close was published (seconds since 1970 UTC, sorted) and the closes, in points.
-
-    Exact duplicates are dropped. UserError, with the line, on a date that cannot be read or has two closes, and on a
-    close that is not above zero.
-    """
-    table = read_table(path)
-    require_columns(table, VIX_COLUMNS)
-    text = table.frame["date"].str.strip_chars()
-    for style in VIX_DATES:
-        date = text.str.to_date(style, strict=False)
-        if date[0] is not None:
-            break
-    if date.null_count():
-        row = int(date.is_null().arg_max() or 0)
-        raise UserError(f"{table.line(row)}: date is {text[row]!r}, not like 2018-01-02; correct the row")
-    require_years(table, "date", date)
-    close = numbers(table, "close")
-    if (close <= 0).any():
-        row = int(np.flatnonzero(close <= 0)[0])
-        raise UserError(f"{table.line(row)}: close is {table.frame['close'][row]}, not above zero; correct the row")
-    days = pl.DataFrame({"row": np.arange(len(date)), "date": date, "close": close})
-    days = days.unique(subset=["date", "close"], keep="first").sort("date", "row")
-    conflict = days.filter(pl.col("date").diff() == dt.timedelta(0))
-    if conflict.height:
-        raise UserError(
-            f"{table.line(int(conflict['row'][0]))}: another row has the same date but another close "
-            f"({conflict.height} such rows); keep one of them"
-        )
-    stamps = days["date"].dt.combine(VIX_PUBLISHED).dt.replace_time_zone(ZONE).dt.epoch("s").to_numpy()
-    return stamps, days["close"].to_numpy()

@@ -1,70 +1,177 @@
-"""The data-quality table of a merged CSV."""
+"""The data-quality table of a file of bars: what would stop training, and what is worth knowing before."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vpoc.data.bars import conflicting_duplicates, exact_duplicates, ohlc_violations, parse_bars, problems
-from vpoc.data.enough import FEWEST, SHORTEST_WARM_UP, after_gap, sessions_with_rows, usable_sessions
-from vpoc.data.sessions import Sessions, split_sessions
-from vpoc.data.table import read_table
+from vpoc.data.bars import MAX_OFF_GRID_SHARE
+from vpoc.data.blocks import merged_blocks, vendor_blocks
+from vpoc.data.cells import read_head
+from vpoc.data.columns import TICK
+from vpoc.data.enough import SHORTEST_WARM_UP
+from vpoc.data.findings import Findings
+from vpoc.data.readers import read_vendor
+from vpoc.data.session_facts import look_at_sessions
 from vpoc.errors import UserError
+
+MERGED = "merged"
+SUSPECT_SHARE = 0.03
+"""Of bars outside known hours; a clock that is an hour off puts 4 % of the bars into the daily break."""
+NEARLY_ALL = 0.9
+FEWEST_EVENINGS = 3
+
+ERRORS: Mapping[str, tuple[str, str]] = {
+    "not_positive": ("a price is not above zero", "correct or remove the row"),
+    "late": ("the stamp is before that of the line above", "sort the file by ts"),
+    "conflicting_duplicates": ("the same stamp with other values", "keep one of the rows"),
+    "ohlc_violations": (
+        "open or close is outside low..high",
+        "correct or remove the row, and check that the columns are not swapped",
+    ),
+    "vix_not_positive": ("vix is not above zero", "correct the row, or leave the cell empty"),
+}
+"""What is wrong with rows that stop training, by tally: what, and what to do."""
+WARNINGS: Mapping[str, str] = {
+    "exact_duplicates": "rows repeat the one before; loading drops them",
+    "zero_volume": "bars have no volume",
+    "invented_fills": "bars in a row have a volume of 1 and a range of 2 ticks, as if a vendor had made them up",
+    "flat_repeats": "bars in a row repeat one price and volume, as if a vendor had made them up",
+    "unknown_hours": "bars begin when the market is not known to be open",
+    "stale_vix": "rows have a VIX that has not changed for more than 5 days",
+}
 
 
 @dataclass(frozen=True)
 class Quality:
-    """`facts`: the table, by name, in order. `errors`: one line for each thing that stops training."""
+    """`facts`: the table, by name, in order. `errors`, `warnings`: one line for each thing.
+
+    An error stops training. A table inside `facts` is a list of mappings.
+    """
 
     facts: dict[str, Any]
     errors: list[str]
+    warnings: list[str]
 
 
-def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP, rows: str = "bar") -> Quality:
+def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP, rows: str = "bar", **reading: Any) -> Quality:
     """Look at everything in a merged CSV that is to be trained on, with these `rows`, after `warm_up` sessions.
 
-    UserError only when the file cannot be read as a table of bars.
+    Any file that `read_vendor` reads is looked at, too; `reading` is passed on to it. There, what the sessions of the
+    file are enough for is a warning, since it may be one of several. UserError only when the file cannot be read as a
+    table of bars.
     """
-    table = read_table(path)
-    bars = parse_bars(table)
-    errors = [
-        f"{table.line(problem.first_row)}: {problem.name} ({problem.rows} rows); {problem.advice}"
-        for problem in problems(bars)
-    ]
-    sessions = split_sessions(bars.take(~exact_duplicates(bars)))
-    usable = usable_sessions(sessions, rows)
-    facts: dict[str, Any] = {
-        "rows": len(bars),
-        "first": _stamp(int(bars.ts[0])),
-        "last": _stamp(int(bars.ts[-1])),
-        "symbol": bars.symbol,
-        "bar_seconds": bars.bar_seconds,
-        **_sessions(sessions),
-        "sessions_after_a_gap": after_gap(usable, warm_up),
-        "exact_duplicates": int(exact_duplicates(bars).sum()),
-        "conflicting_duplicates": int(conflicting_duplicates(bars).sum()),
-        "zero_volume": int((bars.volume == 0).sum()),
-        "off_grid": int(bars.off_grid.sum()),
-        "ohlc_violations": int(ohlc_violations(bars).sum()),
-        "null_vix": int(np.isnan(bars.vix).sum()),
+    head = read_head(path)
+    found = Findings()
+    if head is not None and any(reading.values()):
+        raise UserError(f"{path}: a merged CSV is read in one way only; leave out --zone, --stamps, --column, --symbol")
+    if head is not None:
+        source: dict[str, Any] = {"format": MERGED, "zone": "UTC", "stamp_side": "start"}
+        counts: Mapping[str, int] = {}
+        for block in merged_blocks(head):
+            found.add(block)
+    else:
+        vendor = read_vendor(path, **reading)
+        source = {"format": vendor.format, "zone": vendor.zone, "stamp_side": vendor.stamp_side}
+        counts = vendor.counts
+        for block in vendor_blocks(vendor):
+            found.add(block)
+    if found.rows == found.tally("unreadable").rows:
+        first = found.tally("unreadable").first_line
+        told = f", line {first}: {found.unreadable_reason}" if first else ": there is a header but no rows"
+        raise UserError(f"{path}{told}; give a file with bars")
+    merged = head is not None
+    errors = _row_errors(path, found, merged=merged)
+    warnings = [f"{count} {name.replace('_', ' ')} on reading" for name, count in counts.items() if count]
+    warnings += _row_warnings(found, merged=merged)
+    sessions = look_at_sessions(path, found, rows, warm_up)
+    facts = {**source, **_facts(found, merged=merged), **sessions.facts}
+    warnings += sessions.warnings
+    if found.halt:
+        errors.append(found.halt)
+    elif sessions.too_few:
+        (errors if merged else warnings).append(sessions.too_few)
+    return Quality(facts, errors, warnings)
+
+
+def _facts(found: Findings, *, merged: bool) -> dict[str, Any]:
+    tallies = {
+        "unreadable": "unreadable",
+        "out_of_order": "late",
+        **{name: name for name in ("not_positive", "exact_duplicates", "conflicting_duplicates", "ohlc_violations")},
+        **{name: name for name in ("off_grid", "zero_volume", "invented_fills", "flat_repeats", "unknown_hours")},
+        **{name: name for name in ("null_vix", "stale_vix", "vix_not_positive")},
     }
-    try:
-        sessions_with_rows(path, usable, warm_up, FEWEST[rows])
-    except UserError as error:
-        errors.append(str(error))
-    return Quality(facts, errors)
-
-
-def _sessions(sessions: Sessions) -> dict[str, int]:
-    traded = sessions.stop > sessions.start
-    missing = sessions.expected - (sessions.stop - sessions.start)[traded]
     return {
-        "sessions": len(sessions),
-        "complete_rth_sessions": int(sessions.complete.sum()),
-        "sessions_without_rth": int((~traded).sum()),
-        "missing_rth_bars": int(np.maximum(missing, 0).sum()),
+        "rows": found.rows,
+        "first": _stamp(found.first),
+        "last": _stamp(found.last),
+        "symbols": [symbol for symbol in found.symbols if symbol],
+        "bar_seconds": found.bar_seconds,
+        **{key: found.tally(name).rows for key, name in tallies.items()},
+        **({} if merged else dict.fromkeys(("null_vix", "stale_vix", "vix_not_positive"))),
     }
+
+
+def _row_errors(path: Path, found: Findings, *, merged: bool) -> list[str]:
+    errors = []
+    unreadable = found.tally("unreadable")
+    if unreadable.rows:
+        reason, line = found.unreadable_reason, unreadable.first_line
+        errors.append(
+            f"{path}, line {line}: {reason} ({_rows(unreadable.rows)} cannot be read); correct or remove the row"
+        )
+    for name, (what, advice) in ERRORS.items():
+        tally = found.tally(name)
+        # `vpoc merge` sorts the rows of a vendor.
+        if tally.rows and (merged or name != "late"):
+            errors.append(f"{path}, line {tally.first_line}: {what} ({_rows(tally.rows)}); {advice}")
+    grid = found.tally("off_grid")
+    if grid.rows > MAX_OFF_GRID_SHARE * found.rows:
+        errors.append(
+            f"{path}, line {grid.first_line}: a price is not a multiple of {TICK} ({_rows(grid.rows)}); use unadjusted "
+            "prices of one ES contract (no calendar spreads, no ratio adjustment)"
+        )
+    if merged and found.tally("null_vix").rows + unreadable.rows >= found.rows:
+        errors.append(f"{path}: no row has a VIX value; make the file anew with `vpoc merge --vix`")
+    if merged and 0 < found.nameless < found.rows:
+        errors.append(f"{path}: the symbol is empty, but not in every row; fill it in or remove the column")
+    return errors
+
+
+def _row_warnings(found: Findings, *, merged: bool) -> list[str]:
+    warnings = []
+    for name, what in WARNINGS.items():
+        tally = found.tally(name)
+        if tally.rows:
+            warnings.append(f"line {tally.first_line}: {tally.rows} {what}")
+    grid = found.tally("off_grid")
+    if 0 < grid.rows <= MAX_OFF_GRID_SHARE * found.rows:
+        warnings.append(
+            f"line {grid.first_line}: {grid.rows} bars have a price off the grid of {TICK}; loading rounds it"
+        )
+    if found.tally("late").rows and not merged:
+        warnings.append(
+            f"line {found.tally('late').first_line}: the rows are not sorted by time; `vpoc merge` does that"
+        )
+    gaps = found.tally("vix_gaps")
+    if gaps.rows:
+        warnings.append(f"line {gaps.first_line}: {gaps.rows} rows have no VIX, although rows above have one")
+    if found.tally("unknown_hours").rows > SUSPECT_SHARE * found.rows:
+        warnings.append("so many bars outside known hours mean that the time zone of the stamps is probably wrong")
+    firsts = np.concatenate(found.after_break) if found.after_break else np.zeros(0, dtype=np.int64)
+    if len(firsts) >= FEWEST_EVENINGS and firsts.min() > 0 and np.mean(firsts == found.bar_seconds) >= NEARLY_ALL:
+        warnings.append(
+            f"the first bars after the daily break are stamped 18:00 plus {found.bar_seconds} seconds New York and "
+            "never 18:00, so the stamps look like the END of the bars"
+        )
+    return warnings
+
+
+def _rows(count: int) -> str:
+    return f"{count} rows"
 
 
 def _stamp(seconds: int) -> str:

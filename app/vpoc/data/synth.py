@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from vpoc.data.bars import Ints
+from vpoc.data.calendar import FIRST, LAST, rth_close
 from vpoc.data.columns import PRICES, STAMP_FORMAT
 from vpoc.data.mix import bits_set, words
 from vpoc.data.sessions import RTH_CLOSE, RTH_OPEN, ZONE
@@ -24,7 +25,10 @@ RTH = (MINUTE >= RTH_OPEN) & (MINUTE < RTH_CLOSE)
 
 
 def synthetic_csv(sessions: int, seed: int) -> bytes:
-    """A merged CSV with `sessions` sessions of 1380 bars from trade date 2018-01-02 on, weekdays only."""
+    """A merged CSV with `sessions` sessions of 1380 bars, those of the calendar from 2018-01-02 on; half days are long.
+
+    Where the calendar ends before, they begin earlier.
+    """
     columns = _columns(sessions, seed)
     frame = pl.DataFrame(
         {
@@ -67,8 +71,11 @@ def _columns(sessions: int, seed: int) -> dict[str, Ints]:
 
 
 def _stamps(sessions: int) -> pl.Series:
-    weekdays = pl.Series(np.busday_offset(FIRST_TRADE_DATE, np.arange(sessions)).astype("datetime64[us]"))
-    opens = (weekdays.dt.offset_by("-6h")).dt.replace_time_zone(ZONE).dt.convert_time_zone("UTC")
+    days = np.arange(FIRST, LAST + 1).astype(np.int64)
+    days = days[rth_close(days) > 0]
+    begin = min(int(np.searchsorted(days, FIRST_TRADE_DATE.astype(np.int64))), len(days) - sessions)
+    dates = pl.Series(days[begin : begin + sessions].astype("datetime64[D]").astype("datetime64[us]"))
+    opens = (dates.dt.offset_by("-6h")).dt.replace_time_zone(ZONE).dt.convert_time_zone("UTC")
     seconds = opens.dt.epoch("s").to_numpy()[:, None] + 60 * np.arange(BARS)
     return pl.from_epoch(pl.Series(seconds.ravel()), time_unit="s").dt.to_string(STAMP_FORMAT)
 

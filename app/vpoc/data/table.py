@@ -22,28 +22,34 @@ MAX_VOLUME = 10**12
 class Table:
     """A file with a header: `frame` has one text column per header name (lower case), in file order.
 
-    `newline_at_end`: the last line is ended, which a file cut short seldom has.
+    `newline_at_end`: the last line is ended, which a file cut short seldom has. `rows_before`: rows of the file that
+    stand before those of `frame`.
     """
 
     path: Path
     sha256: str
     frame: pl.DataFrame
     newline_at_end: bool
+    rows_before: int = 0
 
     def line(self, row: int) -> str:
         """Where row `row` (from 0) stands, for an error message."""
-        return f"{self.path}, line {row + 1 + HEADER_LINES}"
+        return f"{self.path}, line {self.rows_before + row + 1 + HEADER_LINES}"
 
 
 def read_table(path: Path) -> Table:
     """Read `path`, without blank lines at its end; UserError when it is unreadable, empty, not text, or has no rows."""
-    content = read_bytes(path)
+    return parse_table(path, read_bytes(path))
+
+
+def parse_table(path: Path, content: bytes, rows_before: int = 0) -> Table:
+    """The table in `content`, which is the header of `path` and its rows from `rows_before` on; UserError as above."""
     if b"\0" in content:
         raise UserError(f"{path}: this is not a text file; give a CSV file")
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        line = content.count(b"\n", 0, error.start) + 1 + rows_before
         raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8 CSV") from error
     _require_different_names(path, content)
     try:
@@ -54,7 +60,7 @@ def read_table(path: Path) -> Table:
     if frame.height == 0:
         raise UserError(f"{path}: there is a header but no rows; give a file with bars")
     frame.columns = [name.strip().lower() for name in frame.columns]
-    return Table(path, sha256(content), frame, newline_at_end=content.endswith((b"\n", b"\r")))
+    return Table(path, sha256(content), frame, content.endswith((b"\n", b"\r")), rows_before)
 
 
 def _require_different_names(path: Path, content: bytes) -> None:
@@ -127,19 +133,33 @@ def volumes(table: Table) -> npt.NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def one_symbol(table: Table) -> str | None:
-    """The symbol of all rows, None when the column is missing or empty; UserError when there are several."""
+def contracts(table: Table) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Which symbol each row has [rows], and the symbols in order of appearance; none without such a column.
+
+    UserError, with the line, where the symbol is empty in some rows only.
+    """
     if "symbol" not in table.frame.columns:
-        return None
+        return np.zeros(table.frame.height, dtype=np.int64), ()
     column = table.frame["symbol"].str.strip_chars().fill_null("")
     symbols = column.unique(maintain_order=True).to_list()
-    if len(symbols) > 1 and "" in symbols:
+    if symbols == [""]:
+        return np.zeros(table.frame.height, dtype=np.int64), ()
+    if "" in symbols:
         row = int((column == "").arg_max() or 0)
         raise UserError(
             f"{table.line(row)}: the symbol is empty, but not in every row; fill it in or remove the column"
         )
+    order = {symbol: place for place, symbol in enumerate(symbols)}
+    return column.replace_strict(order, return_dtype=pl.Int64).to_numpy(), tuple(symbols)
+
+
+def one_symbol(table: Table) -> str | None:
+    """The symbol of all rows, None when the column is missing or empty; UserError when there are several."""
+    codes, symbols = contracts(table)
     if len(symbols) > 1:
-        row = int((column != symbols[0]).arg_max() or 0)
         shown = ", ".join(symbols[:4])
-        raise UserError(f"{table.line(row)}: several symbols in one file ({shown}); keep the rows of one contract")
-    return symbols[0] or None
+        raise UserError(
+            f"{table.line(int((codes > 0).argmax()))}: several symbols in one file ({shown}); keep the rows of one "
+            "contract"
+        )
+    return symbols[0] if symbols else None

@@ -4,203 +4,203 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 
 from vpoc.data.bars import Bars, Floats, Ints
-from vpoc.data.enough import FEWEST, after_gap, sessions_with_rows, usable_sessions
-from vpoc.data.sessions import Sessions, split_sessions
+from vpoc.data.enough import FEWEST, Selection, require_enough, select_sessions
+from vpoc.data.rolls import roll_numbers
+from vpoc.data.sessions import Sessions, ranges, split_sessions
 from vpoc.errors import UserError
+from vpoc.features.days import Days, find_days
+from vpoc.features.options import FeatureOptions
+from vpoc.features.snapshots import bar_snapshots, session_snapshot
 from vpoc.features.table import FEATURES, Snapshot
-from vpoc.features.targets import next_touched, next_up, touched_later, up_30
-from vpoc.profile.levels import Levels
-from vpoc.profile.sessions import developing_levels, rth_rows, session_levels
+from vpoc.features.targets import HORIZON, label_weight, move_30, session_targets, touched_later
+from vpoc.profile.sessions import chunks
 from vpoc.progress import Progress
 from vpoc.terminal import watched
 
-ATR_SESSIONS = 20
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """`frame` has one row per session or RTH bar; the counts say which sessions of the file it covers.
+    """`frame` has one row per session or RTH bar; the rest says what it was made from, and what was left out.
 
-    `sessions_total`: trade dates in the file. `sessions_dropped`: those without 95 % of their RTH bars.
-    `sessions_apart`: those after the warm-up without rows because one of the 5 sessions before them is missing.
-    `sessions_used`: those that have rows in `frame`.
+    `sessions_total`: sessions with regular hours in the file. `sessions_used`: those that have rows. `left_out`: how
+    many have none, by the first reason that holds; its `rows_without_vix` counts rows.
     """
 
     frame: pl.DataFrame
-    rows: str
+    options: FeatureOptions
     data_sha256: str
     data_rows: int
     bar_seconds: int
-    warm_up: int
-    data_fraction: float
     sessions_total: int
-    sessions_dropped: int
-    sessions_apart: int
     sessions_used: int
+    left_out: dict[str, int]
 
-
-@dataclass(frozen=True)
-class _Days:
-    """RTH of each session [sessions], in ticks, and the levels of its whole profile."""
-
-    open: Ints
-    high: Ints
-    low: Ints
-    close: Ints
-    levels: Levels
+    def told(self) -> str:
+        """How many sessions were used and why others were not, as part of a sentence."""
+        reasons = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.left_out.items() if count]
+        return f"{self.sessions_used} of {self.sessions_total} sessions" + (
+            f" ({', '.join(reasons)})" if reasons else ""
+        )
 
 
 def build_features(
-    bars: Bars,
-    rows: str,
-    *,
-    warm_up: int,
-    data_fraction: float = 1.0,
-    chunk_size: int = 16,
-    fewest: int | None = None,
-    progress: Progress | None = None,
+    bars: Bars, options: FeatureOptions, *, fewest: int | None = None, progress: Progress | None = None
 ) -> FeatureSet:
-    """Features and targets of `bars`, `rows` being "bar" or "session".
+    """Features and targets of `bars`; `options.chunk_size` sessions at a time, which does not change the answer.
 
-    The first `warm_up` complete sessions give no rows, nor does one that does not follow 5 complete ones without a gap;
-    of the rest, the most recent `data_fraction` is kept. `chunk_size` sessions are in memory at a time; it does not
-    change the answer. UserError when fewer than `fewest` sessions are left (by default what training needs).
-    Columns: trade_date, ts (bar rows), vpoc, vah, val (ticks), the features, atr20 (ticks), the targets.
+    UserError when fewer than `fewest` sessions give rows (by default what training needs).
+    Columns: trade_date, ts (bar rows), the features in order, the targets.
     """
-    found = split_sessions(bars)
-    sessions = usable_sessions(found, rows)
-    kept = kept_sessions(bars.path, sessions, warm_up, data_fraction, FEWEST[rows] if fewest is None else fewest)
     progress = progress or Progress(None)
-    days = _days(bars, sessions, _levels(session_levels, bars, sessions, chunk_size, progress))
-    if rows == "bar":
-        used = sessions.take(np.isin(np.arange(len(sessions)), kept))
-        frame = _bar_rows(bars, used, days, kept, _levels(developing_levels, bars, used, chunk_size, progress))
+    days = _together(bars, [_find_days(bars, options, progress, goes_on=False)])
+    rolls, found, kept = _select(bars, days, options, fewest)
+    if options.rows == "session":
+        frame = _session_frame(days, rolls, kept, options)
     else:
-        frame = _session_rows(sessions, days, kept)
-    return FeatureSet(
-        frame=frame,
-        rows=rows,
-        data_sha256=bars.sha256,
-        data_rows=bars.rows_in_file,
-        bar_seconds=bars.bar_seconds,
-        warm_up=warm_up,
-        data_fraction=data_fraction,
-        sessions_total=len(found),
-        sessions_dropped=len(found) - len(sessions),
-        sessions_apart=after_gap(sessions, warm_up),
-        sessions_used=len(kept),
-    )
+        frame = _bar_frame(bars, days, rolls, kept, options, progress)
+    return _feature_set(frame, bars, days, found, options)
 
 
-def kept_sessions(path: Path, usable: Sessions, warm_up: int, data_fraction: float, fewest: int) -> Ints:
-    """Indices of the sessions that give rows; UserError when fewer than `fewest` are left."""
-    found = sessions_with_rows(path, usable, warm_up, fewest)
-    keep = round(len(found) * data_fraction)
-    if keep < fewest:
-        raise UserError(
-            f"{path}: --data-fraction {data_fraction} of {len(found)} sessions leaves {keep}; "
-            f"give at least {fewest / len(found):.3g}, or more data"
-        )
-    return found[len(found) - keep :]
+def stream_features(
+    blocks: Iterator[Bars], options: FeatureOptions, *, fewest: int | None = None, progress: Progress | None = None
+) -> FeatureSet:
+    """Session rows, as of `build_features`, of bars that come in blocks of whole sessions."""
+    progress = progress or Progress(None)
+    block = next(blocks)
+    parts: list[Days | None] = []
+    for following in blocks:
+        parts.append(_find_days(block, options, progress, goes_on=True))
+        block = following
+    parts.append(_find_days(block, options, progress, goes_on=False))
+    days = _together(block, parts)
+    rolls, found, kept = _select(block, days, options, fewest)
+    return _feature_set(_session_frame(days, rolls, kept, options), block, days, found, options)
 
 
-def _levels(
-    compute: Callable[[Bars, Sessions, int], Iterator[Levels]],
-    bars: Bars,
-    sessions: Sessions,
-    chunk_size: int,
-    progress: Progress,
-) -> Levels:
-    """All levels that `compute` gives, chunk by chunk, with progress."""
-    chunks = -(-len(sessions) // chunk_size)
-    progress.phase("features", chunks)
-    parts: list[Levels] = []
+def _together(bars: Bars, parts: list[Days | None]) -> Days:
+    some = [part for part in parts if part is not None]
+    if not some:
+        raise UserError(f"{bars.path}: no bars in regular hours, from 09:30 New York; check --zone at the merge")
+    return Days.concatenate(some)
+
+
+def _find_days(bars: Bars, options: FeatureOptions, progress: Progress, *, goes_on: bool) -> Days | None:
+    """Facts of the sessions of `bars` that have regular hours; None without any."""
+    sessions = split_sessions(bars, options.close_minute, goes_on=goes_on)
+    traded = sessions.take(sessions.stop > sessions.start)
+    if not len(traded):
+        return None
+    parts = _watched(lambda chunk: find_days(bars, chunk, options), traded, options, progress, "sessions")
+    return Days.concatenate(parts)
+
+
+def _watched(
+    work: Callable[[Sessions], T], sessions: Sessions, options: FeatureOptions, progress: Progress, label: str
+) -> list[T]:
+    """What `work` makes of all chunks of `sessions`, with progress."""
+    count = -(-len(sessions) // options.chunk_size)
+    progress.phase("features", count)
+    parts: list[T] = []
     started = time.monotonic()
-    for part in watched(compute(bars, sessions, chunk_size), compute.__name__.replace("_", " "), chunks):
+    for part in watched(map(work, chunks(sessions, options.chunk_size)), label, count):
         parts.append(part)
         now = time.monotonic()
         progress.step(len(parts), now - started)
         started = now
-    return Levels.concatenate(parts)
+    return parts
 
 
-def _days(bars: Bars, sessions: Sessions, levels: Levels) -> _Days:
-    rows = rth_rows(sessions)
-    sizes = sessions.stop - sessions.start
-    starts = np.cumsum(sizes) - sizes
-    return _Days(
-        open=bars.open[sessions.start],
-        high=np.maximum.reduceat(bars.high[rows], starts),
-        low=np.minimum.reduceat(bars.low[rows], starts),
-        close=bars.close[sessions.stop - 1],
-        levels=levels,
+def _select(bars: Bars, days: Days, options: FeatureOptions, fewest: int | None) -> tuple[Ints, Selection, Ints]:
+    """Rolls before each session, which sessions give rows, and the most recent of them that were asked for."""
+    rolls = roll_numbers(days.sessions, bars.symbols, options.rolls)
+    needed = FEWEST[options.rows] if fewest is None else fewest
+    found = select_sessions(
+        days.sessions,
+        rolls,
+        days.vix_close,
+        rows=options.rows,
+        warm_up=options.warm_up,
+        next_open=options.as_of == "open",
     )
+    require_enough(bars.path, days.sessions, found, options.warm_up, needed)
+    return rolls, found, most_recent(bars.path, found.sessions, options.data_fraction, needed)
 
 
-def _range_mean(days: _Days, last: Ints) -> Floats:
-    """Mean RTH range, in ticks, of the 20 sessions that end with each of `last`; exact, since the sums are integers."""
-    total = np.concatenate([[0], np.cumsum(days.high - days.low)])
-    means: Floats = (total[last + 1] - total[last + 1 - ATR_SESSIONS]) / ATR_SESSIONS
-    return means
+def most_recent(path: Path, sessions: Ints, data_fraction: float, fewest: int) -> Ints:
+    """The last `data_fraction` of `sessions`; UserError when fewer than `fewest` are left."""
+    keep = round(len(sessions) * data_fraction)
+    if keep < fewest:
+        raise UserError(
+            f"{path}: --data-fraction {data_fraction} of {len(sessions)} sessions leaves {keep}; "
+            f"give at least {fewest / len(sessions):.3g}, or more data"
+        )
+    return sessions[len(sessions) - keep :]
 
 
-def _session_rows(sessions: Sessions, days: _Days, kept: Ints) -> pl.DataFrame:
-    vpoc = days.levels.vpoc
-    snapshot = Snapshot(
-        high=days.high[kept],
-        low=days.low[kept],
-        close=days.close[kept],
-        levels=days.levels.take(kept),
-        vpoc_1=vpoc[kept - 1],
-        vpoc_5=vpoc[kept - 5],
-    )
-    # What came after a gap is not what came next.
-    adjacent = np.append(sessions.follows[1:] > 0, np.False_)
-    targets = {
-        "next_up": np.where(adjacent, next_up(days.open, days.close), np.nan)[kept],
-        "next_vpoc_touched": np.where(adjacent, next_touched(vpoc, days.low, days.high), np.nan)[kept],
-    }
-    return _frame(snapshot, {"trade_date": sessions.date[kept]}, _range_mean(days, kept), targets)
+def _session_frame(days: Days, rolls: Ints, kept: Ints, options: FeatureOptions) -> pl.DataFrame:
+    targets = session_targets(days, rolls, kept, at_open=options.as_of == "open")
+    return _frame({"trade_date": days.sessions.date[kept]}, session_snapshot(days, rolls, kept, options), targets)
 
 
-def _bar_rows(bars: Bars, used: Sessions, days: _Days, kept: Ints, levels: Levels) -> pl.DataFrame:
-    high, low, up, touched = [], [], [], []
-    for session, start, stop in zip(kept, used.start, used.stop, strict=True):
+def _bar_frame(
+    bars: Bars, days: Days, rolls: Ints, kept: Ints, options: FeatureOptions, progress: Progress
+) -> pl.DataFrame:
+    def rows_of(chunk: Sessions) -> pl.DataFrame:
+        place = np.searchsorted(days.sessions.date, chunk.date)
+        rows = ranges(chunk.start, chunk.stop)
+        stamps = {"trade_date": np.repeat(chunk.date, chunk.stop - chunk.start), "ts": bars.ts[rows]}
+        targets = _bar_targets(bars, days, chunk, place)
+        return _frame(stamps, bar_snapshots(bars, days, rolls, place, options), targets)
+
+    used = days.sessions.take(np.isin(np.arange(len(days)), kept))
+    return pl.concat(_watched(rows_of, used, options, progress, "bars"), rechunk=False)
+
+
+def _bar_targets(bars: Bars, days: Days, chunk: Sessions, place: Ints) -> dict[str, Floats]:
+    done = np.flatnonzero(days.sessions.complete)
+    prior = days.profile.levels.vpoc[done[np.searchsorted(done, place) - 1]]
+    moves, weights, touched = [], [], []
+    for number, (start, stop, vpoc) in enumerate(zip(chunk.start, chunk.stop, prior, strict=True)):
         part = slice(int(start), int(stop))
-        over = not (used.in_progress and session == kept[-1])
-        prior = int(days.levels.vpoc[session - 1])
-        high.append(np.maximum.accumulate(bars.high[part]))
-        low.append(np.minimum.accumulate(bars.low[part]))
-        up.append(up_30(bars.close[part]))
-        touched.append(touched_later(bars.low[part], bars.high[part], prior, session_over=over))
-    rows = rth_rows(used)
-    session_of_row = np.repeat(kept, used.stop - used.start)
-    snapshot = Snapshot(
-        high=np.concatenate(high),
-        low=np.concatenate(low),
-        close=bars.close[rows],
-        levels=levels,
-        vpoc_1=days.levels.vpoc[session_of_row - 1],
-        vpoc_5=days.levels.vpoc[session_of_row - 5],
-    )
-    stamps = {"trade_date": np.repeat(used.date, used.stop - used.start), "ts": bars.ts[rows]}
-    targets = {"up_30": np.concatenate(up), "prior_vpoc_touched": np.concatenate(touched)}
-    return _frame(snapshot, stamps, _range_mean(days, session_of_row - 1), targets)
+        over = not (chunk.in_progress and number == len(chunk) - 1)
+        moves.append(move_30(bars.close[part]))
+        weights.append(label_weight(moves[-1]))
+        touched.append(touched_later(bars.low[part], bars.high[part], int(vpoc), session_over=over))
+    move = np.concatenate(moves)
+    return {
+        f"up_{HORIZON}": np.where(np.isnan(move), np.nan, move > 0),
+        f"move_{HORIZON}": move,
+        "prior_vpoc_touched": np.concatenate(touched),
+        "label_weight": np.concatenate(weights),
+    }
 
 
-def _frame(snapshot: Snapshot, stamps: dict[str, Ints], atr: Floats, targets: dict[str, Floats]) -> pl.DataFrame:
-    levels = snapshot.levels
+def _frame(stamps: dict[str, Ints], snapshot: Snapshot, targets: dict[str, Floats]) -> pl.DataFrame:
     columns: dict[str, Any] = {"trade_date": pl.Series(stamps["trade_date"]).cast(pl.Int32).cast(pl.Date)}
     if "ts" in stamps:
         columns["ts"] = pl.Series(stamps["ts"] * 1_000_000).cast(pl.Datetime("us", "UTC"))
-    columns |= {"vpoc": levels.vpoc, "vah": levels.vah, "val": levels.val}
     columns |= {feature.name: feature.compute(snapshot).astype(np.float64) for feature in FEATURES}
-    columns["atr20"] = atr
     columns |= {name: pl.Series(values, nan_to_null=True) for name, values in targets.items()}
     return pl.DataFrame(columns)
+
+
+def _feature_set(frame: pl.DataFrame, bars: Bars, days: Days, found: Selection, options: FeatureOptions) -> FeatureSet:
+    known = frame.filter(pl.col("vix").is_not_nan())
+    return FeatureSet(
+        frame=known,
+        options=options,
+        data_sha256=bars.sha256,
+        data_rows=bars.rows_in_file,
+        bar_seconds=bars.bar_seconds,
+        sessions_total=len(days),
+        sessions_used=known["trade_date"].n_unique(),
+        left_out={**found.left_out, "rows_without_vix": frame.height - known.height},
+    )

@@ -1,36 +1,28 @@
 """Feature sets as parquet files that say which data they belong to."""
 
-import hashlib
-import io
-import json
-from dataclasses import fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
-
-import polars as pl
 
 from vpoc import __version__
 from vpoc.errors import UserError
 from vpoc.features.build import FeatureSet
+from vpoc.features.options import FeatureOptions
 from vpoc.features.table import NAMES
 from vpoc.files import read_bytes, write_atomic
+from vpoc.sealed import DamagedError, seal, unseal
 
 KEY = "vpoc"
-SCHEMA = 1
+SCHEMA = 2
 
 
 def write_features(path: Path, features: FeatureSet) -> None:
     """Write `features` as parquet, atomically; all but the frame goes into the metadata, as JSON under `vpoc`.
 
-    The metadata also hold the schema, the version of this program and the SHA-256 of facts and columns.
+    The metadata also hold the schema, the version of this program and the SHA-256 of the file.
     """
-    facts: dict[str, Any] = {
-        field.name: getattr(features, field.name) for field in fields(features) if field.name != "frame"
-    }
-    document = {"schema": SCHEMA, "app_version": __version__, "content_sha256": _sha256(facts, features.frame), **facts}
-    buffer = io.BytesIO()
-    features.frame.write_parquet(buffer, metadata={KEY: json.dumps(document)})
-    write_atomic(path, buffer.getvalue())
+    document = {"schema": SCHEMA, "app_version": __version__, **_facts(features)}
+    write_atomic(path, seal(features.frame, KEY, document, compression="lz4"))
 
 
 def read_features(path: Path) -> FeatureSet:
@@ -38,39 +30,33 @@ def read_features(path: Path) -> FeatureSet:
 
     UserError when it is anything else, was changed since, or is of another version of this program.
     """
-    content = read_bytes(path)
     try:
-        facts = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[KEY])
-        found = facts.pop("schema"), facts.pop("app_version")
-        digest = facts.pop("content_sha256")
-        frame = pl.read_parquet(io.BytesIO(content))
-        features = FeatureSet(frame=frame, **facts)
-    except (pl.exceptions.PolarsError, OSError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: not a file that `vpoc features` wrote; make it again") from error
-    if digest != _sha256(facts, frame):
-        raise UserError(f"{path}: its content is not what `vpoc features` wrote there; make it again")
+        frame, facts = unseal(read_bytes(path), KEY)
+    except DamagedError as error:
+        raise UserError(f"{path}: not a file that `vpoc features` wrote, or changed since; make it again") from error
+    found = facts.pop("schema", 0), facts.pop("app_version", "")
     if found != (SCHEMA, __version__) or not set(NAMES) <= set(frame.columns):
         raise UserError(f"{path}: its features are not those of this version; make it again with `vpoc features`")
-    return features
+    return FeatureSet(**{**facts, "frame": frame, "options": FeatureOptions(**facts["options"])})
 
 
-def require_same(path: Path, features: FeatureSet, expected: dict[str, object]) -> None:
-    """UserError when `features`, read from `path`, was not made from the data and options in `expected`."""
-    for field in fields(FeatureSet):
-        if field.name in expected and getattr(features, field.name) != expected[field.name]:
-            name = field.name.replace("_", "-")
+def require_same(path: Path, features: FeatureSet, data_sha256: str, options: FeatureOptions) -> None:
+    """UserError when `features`, read from `path`, was not made from this data and these options."""
+    # How many sessions are computed at a time changes nothing.
+    options = replace(options, chunk_size=features.options.chunk_size)
+    made, wanted = (
+        {"data_sha256": sha, **asdict(o)}
+        for sha, o in ((features.data_sha256, features.options), (data_sha256, options))
+    )
+    for name, value in wanted.items():
+        if made[name] != value:
+            option = name.replace("_", "-")
             raise UserError(
-                f"{path}: made with {name} {getattr(features, field.name)}, but this run has {name} "
-                f"{expected[field.name]}; make it again with `vpoc features` from this data and these options"
+                f"{path}: made with {option} {made[name]}, but this run has {option} {value}; "
+                "make it again with `vpoc features` from this data and these options"
             )
 
 
-def _sha256(facts: dict[str, Any], frame: pl.DataFrame) -> str:
-    """SHA-256 of `facts` and of the names, types, nulls and values of the columns."""
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for column in frame.iter_columns():
-        values = column.to_physical().fill_null(0).to_numpy()
-        digest.update(json.dumps([column.name, str(column.dtype), str(values.dtype)]).encode())
-        digest.update(column.is_null().to_numpy().tobytes())
-        digest.update(values.tobytes())
-    return digest.hexdigest()
+def _facts(features: FeatureSet) -> dict[str, Any]:
+    facts = {field.name: getattr(features, field.name) for field in fields(features) if field.name != "frame"}
+    return {**facts, "options": asdict(features.options)}

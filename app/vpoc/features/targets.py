@@ -1,21 +1,35 @@
-"""Targets: what came after the as-of time of a row; 1, 0, or NaN where it is not known or not asked."""
+"""Targets: what came after the as-of time of a row; NaN where it is not known or not asked."""
 
 import numpy as np
 
 from vpoc.data.bars import Flags, Floats, Ints
+from vpoc.features.days import Days
 
 HORIZON = 30
 """Bars of RTH that up_30 looks ahead."""
 TARGETS = {"bar": ("up_30", "prior_vpoc_touched"), "session": ("next_up", "next_vpoc_touched")}
-"""Target columns by kind of row."""
+"""Targets that are 1 or 0, by kind of row: what the networks predict."""
+SIZES = {"bar": ("move_30", "label_weight"), "session": ("next_vpoc_move",)}
+"""What else a target column can be: sizes, in ticks, and the weight of a label."""
 DEFAULT_TARGET = {"bar": "up_30", "session": "next_vpoc_touched"}
 
 
-def up_30(close: Ints) -> Floats:
-    """Whether the close 30 bars later is above this one, for the RTH bars [bars] of one session; NaN near the end."""
+def move_30(close: Ints) -> Floats:
+    """How far, in ticks, the close 30 bars later is above this one, for the RTH bars [bars] of one session.
+
+    NaN where the session ends before.
+    """
     target = np.full(len(close), np.nan)
-    target[:-HORIZON] = close[HORIZON:] > close[:-HORIZON]
+    target[:-HORIZON] = close[HORIZON:] - close[:-HORIZON]
     return target
+
+
+def label_weight(move: Floats) -> Floats:
+    """1 / how many labels of the session [bars] look at the same bars as each label does; NaN without a label."""
+    labelled = np.concatenate([[0], np.cumsum(~np.isnan(move))])
+    place = np.arange(len(move))
+    sharing = labelled[np.minimum(place + HORIZON, len(move))] - labelled[np.maximum(place - HORIZON + 1, 0)]
+    return np.where(np.isnan(move), np.nan, 1 / np.maximum(sharing, 1))
 
 
 def touched_later(low: Ints, high: Ints, price: int, *, session_over: bool) -> Floats:
@@ -32,15 +46,20 @@ def touched_later(low: Ints, high: Ints, price: int, *, session_over: bool) -> F
     return target
 
 
-def next_up(open_: Ints, close: Ints) -> Floats:
-    """Whether the next session closes above its open, per session [sessions]; NaN for the last."""
-    return _of_next(close > open_)
+def session_targets(days: Days, rolls: Ints, t: Ints, *, at_open: bool) -> dict[str, Floats]:
+    """Targets of session rows `t` [rows], by name; NaN unless the next session is complete and of the same contract."""
+    following = np.minimum(t + 1, len(days) - 1)
+    number = days.sessions.number
+    known = (number[following] == number[t] + 1) & days.sessions.complete[following] & (rolls[following] == rolls[t])
+    vpoc = days.profile.levels.vpoc
+    touched = (days.low[following] <= vpoc[t]) & (vpoc[t] <= days.high[following])
+    origin = days.open[following] if at_open else days.close[t]
+    return {
+        "next_up": _where(known, days.close[following] > days.open[following]),
+        "next_vpoc_touched": _where(known, touched),
+        "next_vpoc_move": _where(known, vpoc[following] - origin),
+    }
 
 
-def next_touched(vpoc: Ints, low: Ints, high: Ints) -> Floats:
-    """Whether the RTH range of the next session holds this session's VPOC [sessions]; NaN for the last."""
-    return _of_next((low <= np.roll(vpoc, 1)) & (np.roll(vpoc, 1) <= high))
-
-
-def _of_next(happened: Flags) -> Floats:
-    return np.append(happened[1:].astype(np.float64), np.nan)
+def _where(known: Flags, values: Flags | Ints) -> Floats:
+    return np.where(known, values.astype(np.float64), np.nan)

@@ -1,30 +1,70 @@
-"""Volume at price, `uniform` placement, as exact int64 histograms.
+"""Volume at price as exact integer histograms.
 
-A bar of V contracts on the n ticks low..high gives q = V // n to every tick; the r = V % n contracts left over go one
-each to a run of r ticks that starts at clamp(close - r // 2, low, high - r + 1). Nothing is lost and no float is used.
+Placements say where the volume V of a bar goes; nothing is ever lost and no float is used:
+
+- `uniform`: on the n ticks low..high, V // n on every tick; the r = V % n contracts left over go one each to a run of r
+  ticks that starts at clamp(close - r // 2, low, high - r + 1).
+- `close`: all at the close. `typical`: all at floor((high + low + close) / 3 + 1/2), in ticks.
+- `ticks`: all at the price of the row, where every row is a trade.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from vpoc.data.bars import Ints
 
+PLACEMENTS = ("uniform", "close", "typical", "ticks")
 
-def differences(low: Ints, high: Ints, close: Ints, volume: Ints, row: Ints, shape: tuple[int, int]) -> Ints:
-    """First differences along the ticks of the histogram of every bar, added up per `row`.
 
-    `low`, `high`, `close` [bars] are columns of the matrix (ticks above its lowest price), `row` [bars] says into which
-    row each bar goes, `shape` is (rows, ticks). The result is [rows, ticks + 1]; its cumulative sum along axis 1 is the
-    histogram, and 0 in the last column.
+@dataclass(frozen=True)
+class Spread:
+    """Where the volume of each bar goes; every array is [bars].
+
+    `share` contracts go to each tick of `low`..`high`, and one more to each tick of `run`..`run` + `left` - 1.
     """
-    ticks = high - low + 1
-    share, left = np.divmod(volume, ticks)
-    run = np.clip(close - left // 2, low, high - left + 1)
+
+    low: Ints
+    high: Ints
+    share: Ints
+    run: Ints
+    left: Ints
+
+    def take(self, rows: slice) -> "Spread":
+        """The bars selected by `rows`."""
+        return Spread(self.low[rows], self.high[rows], self.share[rows], self.run[rows], self.left[rows])
+
+
+def spread(low: Ints, high: Ints, close: Ints, volume: Ints, placement: str) -> Spread:
+    """Where `volume` [bars] goes by `placement`; prices in ticks."""
+    if placement == "uniform":
+        ticks = high - low + 1
+        share, left = _divmod(volume, ticks)
+        run = np.minimum(np.maximum(close - (left >> 1), low), high - left + 1)
+        return Spread(low, high, share, run, left)
+    # floor(x / 3 + 1 / 2) of a sum x.
+    price = (2 * (high + low + close) + 3) // 6 if placement == "typical" else close
+    return Spread(price, price, volume, price, np.zeros_like(volume))
+
+
+def _divmod(volume: Ints, ticks: Ints) -> tuple[Ints, Ints]:
+    if max(volume.max(initial=0), ticks.max(initial=0)) < 2**31:
+        # A third of the time.
+        share, left = np.divmod(volume.astype(np.int32), ticks.astype(np.int32))
+        return share.astype(np.int64), left.astype(np.int64)
+    return np.divmod(volume, ticks)
+
+
+def histograms(placed: Spread, row: Ints, shape: tuple[int, int]) -> Ints:
+    """Histograms [rows, ticks], the bars of each `row` [bars] added up; prices count from the matrix's first column."""
+    # First differences along the ticks take a bar in four steps, however wide it is.
     width = shape[1] + 1
-    flat = np.zeros(shape[0] * width, dtype=np.int64)
+    steps = np.zeros(shape[0] * width, dtype=np.int64)
     origin = row * width
-    np.add.at(flat, origin + low, share)
-    np.subtract.at(flat, origin + high + 1, share)
-    some = left > 0
-    np.add.at(flat, (origin + run)[some], 1)
-    np.subtract.at(flat, (origin + run + left)[some], 1)
-    return flat.reshape(shape[0], width)
+    np.add.at(steps, origin + placed.low, placed.share)
+    np.subtract.at(steps, origin + placed.high + 1, placed.share)
+    if placed.left.any():
+        begin, one = origin + placed.run, np.minimum(placed.left, 1)
+        np.add.at(steps, begin, one)
+        np.subtract.at(steps, begin + placed.left, one)
+    return np.cumsum(steps.reshape(shape[0], width), axis=1)[:, :-1]

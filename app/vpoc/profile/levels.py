@@ -4,10 +4,16 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from vpoc.data.bars import Ints
+from vpoc.data.bars import Flags, Ints, SmallInts
 
 VALUE_AREA = (7, 10)
 """The value area holds at least 7/10 of the volume; a ratio of integers, so that no rounding decides."""
+METHODS = {"two_row": 2, "one_row": 1}
+"""Rows that the value area grows by at a time."""
+CROWDED = 0.75
+"""Share of the profiles that must still grow."""
+PADDING = 4
+"""Columns of zeros on each side of a histogram, so that what looks at neighbours needs no borders."""
 
 
 @dataclass(frozen=True)
@@ -34,62 +40,135 @@ class Levels:
         return Levels(**{f.name: getattr(self, f.name)[profiles] for f in fields(Levels)})
 
 
-def find_levels(histogram: Ints, first: Ints, last: Ints, base: Ints) -> Levels:
+@dataclass(frozen=True)
+class LevelSearch:
+    """Profiles of which all but the value area is known; every array but `gains` is [profiles], columns with padding.
+
+    `gains`: those of every profile, `widths` long, one after the other; see `value_area_gains`.
+    """
+
+    vpoc: Ints
+    at_vpoc: Ints
+    volume: Ints
+    first: Ints
+    last: Ints
+    origin: Ints
+    widths: Ints
+    gains: SmallInts
+
+    @staticmethod
+    def of(histogram: SmallInts, first: Ints, last: Ints, base: Ints, method: str) -> "LevelSearch":
+        """For `histogram` [profiles, columns], whose columns first..last [profiles] exist; see `find_levels`."""
+        padded = np.pad(histogram, ((0, 0), (PADDING, PADDING)))
+        count, width = padded.shape
+        first, last = first + PADDING, last + PADDING
+        vpoc = find_vpoc(padded, first, last)
+        gains = value_area_gains(padded.reshape(-1), within(first, last, width).reshape(-1), method)
+        volume = histogram.sum(axis=1, dtype=np.int64)
+        at_vpoc = padded[np.arange(count), vpoc].astype(np.int64)
+        return LevelSearch(vpoc, at_vpoc, volume, first, last, base - PADDING, np.full(count, width), gains)
+
+    def levels(self, method: str) -> Levels:
+        """The levels, prices in ticks."""
+        starts = np.cumsum(self.widths) - self.widths
+        bottom, top, held = value_area(
+            self.gains, starts, self.vpoc, self.at_vpoc, self.volume, self.first, self.last, method
+        )
+        origin = self.origin
+        return Levels(origin + self.vpoc, origin + top, origin + bottom, self.at_vpoc, held, self.volume)
+
+
+def find_levels(histogram: SmallInts, first: Ints, last: Ints, base: Ints, method: str = "two_row") -> Levels:
     """Levels of `histogram` [profiles, columns], whose ticks first..last [profiles] exist; the rest is padding.
 
-    Column 0 of profile i is the price base[i], in ticks. Padding must be 0. See `find_vpoc` and `two_row_area`.
+    Column 0 of profile i is the price base[i], in ticks. Padding must be 0. See `find_vpoc` and `value_area`.
     """
-    vpoc = find_vpoc(histogram, first, last)
-    below = np.zeros((histogram.shape[0], histogram.shape[1] + 1), dtype=np.int64)
-    np.cumsum(histogram, axis=1, out=below[:, 1:])
-    bottom, top = two_row_area(below, first, last, vpoc)
-    each = np.arange(len(histogram))
-    return Levels(
-        vpoc=base + vpoc,
-        vah=base + top,
-        val=base + bottom,
-        vpoc_volume=histogram[each, vpoc],
-        area_volume=below[each, top + 1] - below[each, bottom],
-        volume=below[:, -1].copy(),
-    )
+    return LevelSearch.of(histogram, first, last, base, method).levels(method)
 
 
-def find_vpoc(histogram: Ints, first: Ints, last: Ints) -> Ints:
-    """Column [profiles] of the largest volume; on a tie the one nearest the middle of first..last, then the lower."""
-    columns = np.arange(histogram.shape[1])
+def within(low: Ints, high: Ints, columns: int) -> Flags:
+    """Which columns [rows, columns] lie in low..high [rows]."""
+    kind = np.int16 if columns < 2**15 else np.int64
+    column = np.arange(columns, dtype=kind)
+    inside: Flags = (column >= low.astype(kind)[:, None]) & (column <= high.astype(kind)[:, None])
+    return inside
+
+
+def find_vpoc(histogram: SmallInts, first: Ints, last: Ints) -> Ints:
+    """Column [profiles] of the largest volume; on a tie the one nearest the middle of first..last, then the lower.
+
+    `histogram` [profiles, columns] is 0 outside first..last.
+    """
     peak = histogram.max(axis=1, keepdims=True)
-    tied = (histogram == peak) & (columns >= first[:, None]) & (columns <= last[:, None])
+    tied = histogram == peak
     vpoc: Ints = tied.argmax(axis=1)
-    several = np.flatnonzero(np.count_nonzero(tied, axis=1) > 1)
-    from_middle = np.abs(2 * columns - (first + last)[several, None])
-    vpoc[several] = np.where(tied[several], from_middle, np.iinfo(np.int64).max).argmin(axis=1)
+    highest = histogram.shape[1] - 1 - tied[:, ::-1].argmax(axis=1)
+    several = np.flatnonzero(vpoc != highest)
+    if len(several):
+        columns = np.arange(histogram.shape[1])
+        inside = within(first[several], last[several], histogram.shape[1])
+        from_middle = np.abs(2 * columns - (first + last)[several, None])
+        vpoc[several] = np.where(tied[several] & inside, from_middle, np.iinfo(np.int64).max).argmin(axis=1)
     return vpoc
 
 
-def two_row_area(below: Ints, first: Ints, last: Ints, vpoc: Ints) -> tuple[Ints, Ints]:
-    """Lowest and highest column [profiles] of the value area by the two-row rule (Dalton, Mind over Markets; CBOT).
+def value_area_gains(flat: SmallInts, exists: Flags, method: str = "two_row") -> SmallInts:
+    """What a value area gains by a step to the rows that begin in each column; -1 where no row is left.
 
-    `below` [profiles, columns + 1] is the volume below each column. From the VPOC, the next two rows above (one when
-    only one is left) are compared with the next two below, and the larger pair is added, above on a tie, until the area
-    holds 7/10 of the volume. A side with no rows left counts as -1, so that an empty row, which is 0, wins against it.
+    `flat`: histograms one after the other, with columns of zeros between them, four at least; `exists`: which columns
+    are no padding.
     """
-    bottom, top = vpoc.copy(), vpoc.copy()
+    if METHODS[method] == 1:
+        return np.where(exists, flat, -1)
+    pairs = np.empty_like(flat)
+    np.add(flat[:-1], flat[1:], out=pairs[:-1])
+    # Where one row is left, its neighbour is padding, which is 0.
+    left = exists.copy()
+    left[:-1] |= exists[1:]
+    left[-1] = False
+    np.copyto(pairs, -1, where=~left)
+    return pairs
+
+
+def value_area(
+    gains: SmallInts,
+    starts: Ints,
+    vpoc: Ints,
+    at_vpoc: Ints,
+    volume: Ints,
+    first: Ints,
+    last: Ints,
+    method: str = "two_row",
+) -> tuple[Ints, Ints, Ints]:
+    """Lowest and highest column [profiles] of the value area, and the volume in it.
+
+    Column 0 of profile i is at starts[i] in `gains`, from `value_area_gains`; its columns first[i]..last[i] exist.
+    From the VPOC, which holds `at_vpoc` of `volume`, the next two rows above (one when only one is left) are compared
+    with the next two below, and the larger pair is added, above on a tie, until the area holds 7/10 of the volume
+    (`two_row`: Dalton, Mind over Markets; CBOT); `one_row` compares single rows. A side with no rows left counts as -1,
+    so that an empty row, which is 0, wins against it.
+    """
+    step = METHODS[method]
     part, whole = VALUE_AREA
-    total = below[:, -1]
-    # ceil(part * total / whole) without forming part * total, which could overflow.
-    target = part * (total // whole) - (-part * (total % whole)) // whole
-    each = np.arange(len(below))
-    open_ = each[below[each, top + 1] - below[each, bottom] < target]
-    while len(open_):
-        t, b = top[open_], bottom[open_]
-        at_top, at_bottom = below[open_, t + 1], below[open_, b]
-        above = np.minimum(t + 2, last[open_])
-        under = np.maximum(b - 2, first[open_])
-        gain_above = np.where(above > t, below[open_, above + 1] - at_top, -1)
-        gain_under = np.where(under < b, at_bottom - below[open_, under], -1)
-        up = gain_above >= gain_under
-        top[open_] = np.where(up, above, t)
-        bottom[open_] = np.where(up, b, under)
-        gained = at_top - at_bottom + np.where(up, gain_above, gain_under)
-        open_ = open_[gained < target[open_]]
-    return bottom, top
+    # ceil(part * volume / whole) without forming part * volume, which could overflow.
+    target = part * (volume // whole) - (-part * (volume % whole)) // whole
+    held = at_vpoc.copy()
+    # Places in `gains` of the next rows on each side.
+    above, below = starts + vpoc + 1, starts + vpoc - step
+    places = np.flatnonzero(held < target)
+    while len(places):
+        goal, got, up, down = target[places], held[places], above[places], below[places]
+        while True:
+            # Profiles that are done stay in the arrays until they are many: to take them out each time costs more.
+            growing = got < goal
+            if np.count_nonzero(growing) < CROWDED * len(places):
+                break
+            gain_up, gain_down = gains[up], gains[down]
+            higher = gain_up >= gain_down
+            got += np.maximum(gain_up, gain_down) * growing
+            up += step * (higher & growing)
+            down -= step * (~higher & growing)
+        above[places], below[places], held[places] = up, down, got
+        places = places[growing]
+    # A last step to a single row goes one too far.
+    return np.maximum(below + step - starts, first), np.minimum(above - 1 - starts, last), held

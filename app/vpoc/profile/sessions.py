@@ -1,68 +1,148 @@
 """Profiles of regular trading hours: of whole sessions, and developing bar by bar."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from vpoc.data.bars import Bars, Ints
-from vpoc.data.sessions import Sessions
+from vpoc.data.bars import Bars, Ints, SmallInts
+from vpoc.data.sessions import Sessions, ranges
 from vpoc.errors import UserError
-from vpoc.profile.histogram import differences
-from vpoc.profile.levels import Levels, find_levels
+from vpoc.profile.facts import Histograms, ProfileFacts, joined, profile_facts, zeros
+from vpoc.profile.histogram import Spread, histograms, spread
+from vpoc.profile.levels import PADDING, Levels, LevelSearch, within
+from vpoc.profile.tpo import BRACKET_SECONDS, developing_tpo, session_tpo
 
 
-def session_levels(bars: Bars, sessions: Sessions, chunk_size: int) -> Iterator[Levels]:
-    """Levels of the RTH profile of every session, one profile per session, `chunk_size` sessions at a time."""
-    for chunk in _chunks(sessions, chunk_size):
-        rows, sizes, base, width = _layout(bars, chunk)
-        session = np.repeat(np.arange(len(chunk)), sizes)
-        low, high, close = (part[rows] - base[session] for part in (bars.low, bars.high, bars.close))
-        steps = differences(low, high, close, bars.volume[rows], session, (len(chunk), width))
-        highest = np.maximum.reduceat(high, np.cumsum(sizes) - sizes)
-        yield find_levels(np.cumsum(steps, axis=1)[:, :-1], np.zeros_like(base), highest, base)
+@dataclass(frozen=True)
+class RthBars:
+    """RTH bars of some sessions, one after the other; every array is [bars] or [sessions].
+
+    `rows`: of the Bars. `sizes`, `starts`: how many bars each session has, and where they begin. `base`, `width`:
+    lowest tick of each session, and ticks of its range. Prices `low`, `high` count from `base`; so does `placed`.
+    """
+
+    rows: Ints | slice
+    sizes: Ints
+    starts: Ints
+    base: Ints
+    width: Ints
+    low: Ints
+    high: Ints
+    placed: Spread
+
+    @property
+    def session(self) -> Ints:
+        """Which of the sessions each bar is of."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    @property
+    def parts(self) -> list[slice]:
+        """The bars of each session."""
+        return [slice(int(start), int(start + size)) for start, size in zip(self.starts, self.sizes, strict=True)]
 
 
-def developing_levels(bars: Bars, sessions: Sessions, chunk_size: int) -> Iterator[Levels]:
-    """Levels of the profile of the RTH bars up to and including each bar, one profile per RTH bar."""
-    for chunk in _chunks(sessions, chunk_size):
-        rows, sizes, base, width = _layout(bars, chunk)
-        base = np.repeat(base, sizes)
-        low, high, close = (part[rows] - base for part in (bars.low, bars.high, bars.close))
-        steps = differences(low, high, close, bars.volume[rows], np.arange(len(rows)), (len(rows), width))
-        lowest, highest = np.empty_like(low), np.empty_like(high)
-        stops = np.cumsum(sizes)
-        for start, stop in zip(stops - sizes, stops, strict=True):
-            part = slice(start, stop)
-            np.cumsum(steps[part], axis=0, out=steps[part])
-            np.minimum.accumulate(low[part], out=lowest[part])
-            np.maximum.accumulate(high[part], out=highest[part])
-        np.cumsum(steps, axis=1, out=steps)
-        yield find_levels(steps[:, :-1], lowest, highest, base)
+def rth_bars(bars: Bars, sessions: Sessions, placement: str) -> RthBars:
+    """The RTH bars of `sessions`, all of which have some.
 
-
-def rth_rows(sessions: Sessions) -> Ints:
-    """Rows of the Bars that are RTH bars of `sessions`, in order."""
+    UserError where a session's range is absurd, or `ticks` is asked for bars that are no trades.
+    """
+    if placement == "ticks" and bars.bar_seconds:
+        raise UserError(f"{bars.path}: --placement ticks is for a file with a row per trade; this one has bars")
     sizes = sessions.stop - sessions.start
-    before = np.cumsum(sizes) - sizes
-    return np.repeat(sessions.start - before, sizes) + np.arange(int(sizes.sum()))
-
-
-def _chunks(sessions: Sessions, size: int) -> Iterator[Sessions]:
-    for start in range(0, len(sessions), size):
-        yield sessions.take(slice(start, start + size))
-
-
-def _layout(bars: Bars, chunk: Sessions) -> tuple[Ints, Ints, Ints, int]:
-    """Rows of the RTH bars, their number and lowest tick per session, and the widest range of ticks in the chunk."""
-    rows = rth_rows(chunk)
-    sizes = chunk.stop - chunk.start
+    joined_up = np.array_equal(sessions.start[1:], sessions.stop[:-1])
+    # A slice of the columns is no copy of them.
+    rows = slice(sessions.start[0], sessions.stop[-1]) if joined_up else ranges(sessions.start, sessions.stop)
     starts = np.cumsum(sizes) - sizes
-    base = np.minimum.reduceat(bars.low[rows], starts)
-    span = np.maximum.reduceat(bars.high[rows], starts) - base
-    if (2 * span > base).any():
-        date = np.datetime64(int(chunk.date[np.argmax(2 * span > base)]), "D")
+    low, high = bars.low[rows], bars.high[rows]
+    base = np.minimum.reduceat(low, starts)
+    width = np.maximum.reduceat(high, starts) - base + 1
+    if (2 * width > base).any():
+        date = np.datetime64(int(sessions.date[np.argmax(2 * width > base)]), "D")
         raise UserError(
             f"{bars.path}: the session of {date} has a high more than half above its low; "
             "remove the bar with the wrong price"
         )
-    return rows, sizes, base, int(span.max()) + 1
+    origin = np.repeat(base, sizes)
+    low, high, close = low - origin, high - origin, bars.close[rows] - origin
+    if placement == "typical":
+        # Rounding is of the price itself, not of its distance from the base.
+        placed = spread(low + origin, high + origin, close + origin, bars.volume[rows], placement)
+        placed = Spread(placed.low - origin, placed.high - origin, placed.share, placed.run - origin, placed.left)
+    else:
+        placed = spread(low, high, close, bars.volume[rows], placement)
+    return RthBars(rows, sizes, starts, base, width, low, high, placed)
+
+
+def brackets(bars: Bars, sessions: Sessions, rth: RthBars) -> Ints:
+    """Half hours since the open [bars] in which the bars of `rth` begin, which are those of `sessions`."""
+    found: Ints = (bars.ts[rth.rows] - np.repeat(sessions.open_utc, rth.sizes)) // BRACKET_SECONDS
+    return found
+
+
+def chunks(sessions: Sessions, size: int) -> Iterator[Sessions]:
+    """`sessions`, `size` at a time."""
+    for start in range(0, len(sessions), size):
+        yield sessions.take(slice(start, start + size))
+
+
+def session_levels(
+    bars: Bars, sessions: Sessions, chunk_size: int, placement: str = "uniform", method: str = "two_row"
+) -> Levels:
+    """Levels of the RTH profile of every session; histograms are made of `chunk_size` sessions at a time."""
+    parts = []
+    for chunk in chunks(sessions, chunk_size):
+        rth = rth_bars(bars, chunk, placement)
+        found = histograms(rth.placed, rth.session, (len(chunk), int(rth.width.max())))
+        parts.append(LevelSearch.of(found, np.zeros_like(rth.base), rth.width - 1, rth.base, method))
+    # Value areas grow step by step: many at a time cost little more than a few.
+    return joined(parts).levels(method)
+
+
+def session_profiles(rth: RthBars, bracket: Ints, method: str) -> tuple[ProfileFacts, Ints]:
+    """Facts of the RTH profile of every session, and the histograms [sessions, widest], from each session's base.
+
+    `bracket` [bars]: as of `brackets`.
+    """
+    shape = (len(rth.sizes), int(rth.width.max()))
+    found = histograms(rth.placed, rth.session, shape)
+    padded = zeros(shape[0], shape[1] + 2 * PADDING, largest_volume(rth))
+    padded[:, PADDING:-PADDING] = found
+    tpo = np.pad(session_tpo(rth.low, rth.high, bracket, rth.session, shape), ((0, 0), (PADDING, PADDING)))
+    part = Histograms(padded, np.zeros_like(rth.base), rth.width - 1, rth.base, tpo)
+    return profile_facts([part], method), found
+
+
+def developing_profiles(rth: RthBars, bracket: Ints, method: str) -> ProfileFacts:
+    """Facts of the profile of the bars of each session up to and including each bar, one profile per bar."""
+    largest = largest_volume(rth)
+    found = []
+    for part, width, base in zip(rth.parts, rth.width.tolist(), rth.base.tolist(), strict=True):
+        low, high = rth.low[part], rth.high[part]
+        padded = develop(rth.placed.take(part), width, largest)
+        inside = within(low + PADDING, high + PADDING, padded.shape[1])
+        tpo = developing_tpo(inside, bracket[part])
+        ends = np.minimum.accumulate(low), np.maximum.accumulate(high)
+        found.append(Histograms(padded, *ends, np.full(len(low), base), tpo))
+    return profile_facts(found, method)
+
+
+def develop(placed: Spread, columns: int, largest: int, padding: int = PADDING) -> SmallInts:
+    """Histograms [bars, columns + 2 * padding] of the bars up to and including each; none holds more than `largest`."""
+    padded = zeros(len(placed.low), columns + 2 * padding, largest)
+    flat = padded.reshape(-1)
+    origin = np.arange(len(padded)) * padded.shape[1] + padding
+    # What each bar adds, on the ticks of its range alone.
+    flat[ranges(origin + placed.low, origin + placed.high + 1)] = np.repeat(
+        placed.share.astype(flat.dtype), placed.high - placed.low + 1
+    )
+    if placed.left.any():
+        flat[ranges(origin + placed.run, origin + placed.run + placed.left)] += 1
+    return np.cumsum(padded, axis=0, out=padded)
+
+
+def largest_volume(rth: RthBars) -> int:
+    """Volume of the session that has most."""
+    placed = rth.placed
+    volume = placed.share * (placed.high - placed.low + 1) + placed.left
+    return int(np.add.reduceat(volume, rth.starts).max())

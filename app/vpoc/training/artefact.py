@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from vpoc.errors import UserError
+from vpoc.features.options import FeatureOptions
 from vpoc.features.table import NAMES, SCALING
 from vpoc.files import read_bytes, sha256
 from vpoc.models.mlp import mlp
 
-KEYS = {"schema", "state_dict", "hidden_layers", "features", "scaling", "target", "rows", "warm_up", "bar_seconds"}
+KEYS = {"schema", "state_dict", "hidden_layers", "features", "scaling", "target", "feature_options", "bar_seconds"}
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,9 @@ class LoadedModel:
     bytes: int
     model: nn.Sequential
     features: list[str]
-    scaling: dict[str, str]
+    scaling: dict[str, str | float]
     target: str
-    rows: str
-    warm_up: int
+    feature_options: FeatureOptions
     bar_seconds: int
 
 
@@ -50,7 +50,8 @@ def load_model(path: Path) -> LoadedModel:
         document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         model = mlp(len(document["features"]), document["hidden_layers"])
         model.load_state_dict(document["state_dict"])
-        facts = {name: document[name] for name in ("features", "scaling", "target", "rows", "warm_up", "bar_seconds")}
+        facts = {name: document[name] for name in ("features", "scaling", "target", "bar_seconds")}
+        facts["feature_options"] = FeatureOptions(**document["feature_options"])
     except Exception as error:  # a damaged file can fail anywhere in the unpickler
         raise UserError(f"{path}: not an intact model file; train it again or copy it again", exit_code=1) from error
     model.eval()

@@ -1,8 +1,10 @@
 """What a training run was asked to do."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from vpoc.features.options import FeatureOptions
 
 
 @dataclass(frozen=True)
@@ -12,10 +14,16 @@ class TrainOptions:
     data: Path
     features: Path | None
     rows: str
+    as_of: str
     target: str
     warm_up: int
     data_fraction: float
+    placement: str
+    value_area: str
+    rth_close: str
+    rolls: str
     chunk_size: int
+    vpoc_path: str
     epochs: int
     batch_size: int
     learning_rate: float
@@ -29,6 +37,11 @@ class TrainOptions:
     skip_gpu_cleanup: bool
     run_dir: Path | None
     workload_hash: str | None
+
+    @property
+    def of_features(self) -> FeatureOptions:
+        """Those of the features."""
+        return FeatureOptions(**{f.name: getattr(self, f.name) for f in fields(FeatureOptions)})
 
     def as_json(self) -> dict[str, Any]:
         """Every option as a plain JSON value."""

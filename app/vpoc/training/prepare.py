@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from vpoc.data.bars import load_bars
-from vpoc.features.build import FeatureSet, build_features
+from vpoc.features.build import FeatureSet
+from vpoc.features.command import compute_features
 from vpoc.features.store import read_features, require_same
 from vpoc.features.table import NAMES
 from vpoc.files import sha256_file
@@ -48,20 +48,13 @@ def prepare(options: TrainOptions, device: torch.device, progress: Progress) -> 
 
 
 def _features(options: TrainOptions, progress: Progress) -> FeatureSet:
-    asked = {"rows": options.rows, "warm_up": options.warm_up, "data_fraction": options.data_fraction}
+    if options.features is None:
+        return compute_features(
+            options.data, options.of_features, progress, vpoc_path=options.vpoc_path, device=options.device
+        )
     progress.phase("data")
-    if options.features is not None:
-        digest = sha256_file(options.data)
-        progress.phase("features")
-        features = read_features(options.features)
-        require_same(options.features, features, {"data_sha256": digest, **asked})
-        return features
-    bars = load_bars(options.data)
-    return build_features(
-        bars,
-        options.rows,
-        warm_up=options.warm_up,
-        data_fraction=options.data_fraction,
-        chunk_size=options.chunk_size,
-        progress=progress,
-    )
+    digest = sha256_file(options.data)
+    progress.phase("features")
+    features = read_features(options.features)
+    require_same(options.features, features, digest, options.of_features)
+    return features

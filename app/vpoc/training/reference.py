@@ -16,7 +16,7 @@ from vpoc.training.run import step_facts
 
 def reference(options: TrainOptions, steps: int, progress: Progress) -> dict[str, Any]:
     """Loss and gradient norm of the first `steps` steps of `train` with these options, as float32 on the CPU."""
-    options = replace(options, device="cpu", use_mixed_precision=False)
+    options = replace(options, device="cpu", vpoc_path="cpu", use_mixed_precision=False)
     run = prepare(options, prepare_device(options, progress), progress)
     progress.phase("first-step", steps)
     made: list[Step] = []

@@ -62,8 +62,7 @@ def train(options: TrainOptions, output: Path, name: str, progress: Progress, sa
         {
             "hidden_layers": list(options.hidden_layers),
             "target": options.target,
-            "rows": options.rows,
-            "warm_up": options.warm_up,
+            "feature_options": asdict(options.of_features),
             "bar_seconds": run.features.bar_seconds,
         },
     )
@@ -123,9 +122,7 @@ def _train_epoch(run: Prepared, epoch: int, steps: int, first_steps: list[Step],
 
 def _sample_line(run: Prepared) -> str:
     return (
-        f"{run.features.sessions_used} of {run.features.sessions_total} sessions "
-        f"({run.features.sessions_dropped} incomplete, "
-        f"{run.features.sessions_apart} after a gap): {len(run.train)} training samples of {run.train.sessions} "
+        f"{run.features.told()}: {len(run.train)} training samples of {run.train.sessions} "
         f"sessions, {len(run.validation)} validation samples of {run.validation.sessions} sessions"
     )
 

@@ -9,7 +9,7 @@ import polars as pl
 from vpoc.data.sessions import RTH_MINUTES
 from vpoc.errors import UserError
 from vpoc.features.build import FeatureSet
-from vpoc.features.table import NAMES, SCALING
+from vpoc.features.table import SCALING
 from vpoc.features.targets import HORIZON
 
 VALIDATION_SHARE = 0.2
@@ -30,13 +30,13 @@ class Samples:
 
 
 def scaled_inputs(frame: pl.DataFrame) -> npt.NDArray[np.float32]:
-    """Inputs [rows, features]: columns in ticks divided by the row's atr20, the others as they are.
+    """Inputs [rows, features]: columns in ticks divided by the row's atr20, the others by a constant.
 
     Each row is scaled by what was known at its as-of time, never by statistics of the whole file.
     """
     atr = frame["atr20"].to_numpy()
     ranges = np.where(atr > 0, atr, 1.0)
-    columns = [frame[name].to_numpy() / (ranges if SCALING[name] == "atr20" else 1.0) for name in NAMES]
+    columns = [frame[name].to_numpy() / (ranges if isinstance(size, str) else size) for name, size in SCALING.items()]
     return np.ascontiguousarray(np.stack(columns, axis=1), dtype=np.float32)
 
 
@@ -60,7 +60,7 @@ def split(features: FeatureSet, target: str) -> tuple[Samples, Samples]:
         )
     validating = max(1, round(VALIDATION_SHARE * len(dates)))
     first_validation = dates[-validating]
-    end_of_training = dates[-validating - 1] if features.rows == "session" else first_validation
+    end_of_training = dates[-validating - 1] if features.options.rows == "session" else first_validation
     train = labelled.filter(pl.col("trade_date") < end_of_training)
     validation = labelled.filter(pl.col("trade_date") >= first_validation)
     return _samples(train, target), _samples(validation, target)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vpoc.data.bars import load_bars
+from vpoc.data.load import load_bars
 from vpoc.data.quality import inspect
 from vpoc.errors import UserError
 
@@ -31,10 +31,6 @@ CASES = {
     "high below close": (HEADER + GOOD.replace("4001.00", "4000.00"), "line 2: open or close is outside low..high"),
     "backwards": (HEADER + LATER + GOOD, "line 3: the stamp is before"),
     "conflict": (HEADER + GOOD + GOOD.replace(",10,", ",11,"), "line 3: the same stamp with other values"),
-    "two symbols": (
-        HEADER.replace("vix", "vix,symbol") + GOOD[:-1] + ",ESH4\n" + LATER[:-1] + ",ESM4\n",
-        "line 3: several symbols in one file (ESH4, ESM4)",
-    ),
     "really doubled column": (HEADER[:-1] + ",low\n" + GOOD[:-1] + ",1\n", "appears twice"),
     "year 1970": (
         HEADER + GOOD + LATER.replace("2024", "1970"),
@@ -103,7 +99,7 @@ def test_symbols_are_stripped(tmp_path, symbols):
     path = tmp_path / "m.csv"
     lines = (f"{line[:-1]},{symbol}\n" for line, symbol in zip((GOOD, LATER), symbols, strict=True))
     path.write_text(HEADER.replace("vix", "vix,symbol") + "".join(lines))
-    assert load_bars(path).symbol == (symbols[0] or None)
+    assert load_bars(path).symbols == ((symbols[0],) if symbols[0] else ())
 
 
 def test_exact_duplicates_are_dropped(tmp_path):

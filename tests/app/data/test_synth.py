@@ -4,9 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from vpoc.data.bars import load_bars
+from vpoc.data import synth
+from vpoc.data.load import load_bars
 from vpoc.data.mix import bits_set, words
-from vpoc.data.sessions import split_sessions
+from vpoc.data.sessions import new_york, split_sessions
 from vpoc.data.synth import BARS, synthetic_csv
 from vpoc.files import sha256
 
@@ -31,13 +32,39 @@ def test_it_has_the_shape_of_real_sessions(tmp_path):
     assert len(bars) == 30 * BARS
     assert len(sessions) == 30
     assert sessions.complete.all()
-    assert np.is_busday(sessions.date.astype("datetime64[D]")).all()
+    assert str(sessions.date[0].astype("datetime64[D]")) == "2018-01-02"
+    assert (np.diff(sessions.number) == 1).all()
     rth = [slice(a, b) for a, b in zip(sessions.start, sessions.stop, strict=True)]
     ranges = [bars.high[part].max() - bars.low[part].min() for part in rth]
     assert 150 <= np.median(ranges) <= 300
     volume = np.median([bars.volume[part] for part in rth], axis=0)
     assert volume.argmax() == 389, "the closing bar is the biggest"
     assert volume[:30].mean() > 2 * volume[180:210].mean() < volume[-31:-1].mean()
+
+
+def test_sessions_are_those_of_the_calendar(summer):
+    """3 July 2018 is a half day with bars to 17:00, 4 July a holiday without any."""
+    bars = load_bars(summer)
+    sessions = split_sessions(bars)
+    date, minute = new_york(bars.ts)
+    days, bars_of = np.unique(date, return_counts=True)
+    assert days.tolist() == sessions.date.tolist()
+    assert (np.diff(sessions.number) == 1).all()
+    assert set(bars_of.tolist()) == {138}
+    half_day = np.datetime64("2018-07-03").astype(int)
+    assert minute[date == half_day][-1] == 16 * 60 + 50
+    assert sessions.close[days == half_day].tolist() == [13 * 60]
+    assert half_day + 1 not in days
+
+
+def test_where_the_calendar_ends_sessions_begin_earlier(tmp_path, monkeypatch):
+    monkeypatch.setattr(synth, "LAST", np.datetime64("2018-01-10"))
+    found = {}
+    for count in (7, 9):
+        (tmp_path / "m.csv").write_bytes(synthetic_csv(count, 7))
+        found[count] = split_sessions(load_bars(tmp_path / "m.csv")).date.astype("datetime64[D]").astype(str).tolist()
+    assert (found[7][0], found[7][-1], len(found[7])) == ("2018-01-02", "2018-01-10", 7)
+    assert found[9] == ["2017-12-28", "2017-12-29", *found[7]]
 
 
 def test_vix_is_null_until_it_is_quoted():

@@ -7,99 +7,188 @@ import numpy as np
 import polars as pl
 import pytest
 
-from vpoc.data.bars import load_bars
+from vpoc.data.load import load_bars
 from vpoc.data.sessions import new_york, split_sessions
-from vpoc.features import build
+from vpoc.features import build, snapshots
 from vpoc.features.build import build_features
+from vpoc.features.options import FeatureOptions
 from vpoc.features.table import NAMES
-from vpoc.features.targets import TARGETS
+from vpoc.features.targets import SIZES, TARGETS
+from vpoc.profile.sessions import session_profiles
 
 WARM_UP = 20
-KNOWN = ["trade_date", "vpoc", "vah", "val", *NAMES, "atr20"]
+BAR_SESSIONS = (21, 25)
+"""Those whose bars are all looked at; the first is the half day of `summer`, the last ends the file."""
+KINDS = [("bar", "close"), ("session", "close"), ("session", "open")]
 
 
-def causes_nothing_from_later(path: Path, tmp_path: Path, rows: str) -> bool:
-    header, *lines = path.read_text().splitlines(keepends=True)
+def options_of(rows, as_of):
+    return FeatureOptions(rows=rows, as_of=as_of, warm_up=WARM_UP)
+
+
+def ends(path: Path, rows: str, as_of: str) -> list[int]:
+    """How many lines of the file are known at the as-of time of each row that is looked at."""
     bars = load_bars(path)
     sessions = split_sessions(bars)
-    whole = build_features(bars, rows, warm_up=WARM_UP).frame
-    # The first two sessions are needed beside the last one, so truncated files end in the third or later.
-    first = WARM_UP + 2
     if rows == "bar":
-        ends = [row + 1 for t in range(first, len(sessions)) for row in range(sessions.start[t], sessions.stop[t])]
-        expected = whole.slice(2 * 39)
-    else:
-        date, minute = new_york(bars.ts)
-        ends = [int(np.flatnonzero(date == sessions.date[t])[-1]) + 1 for t in range(first, len(sessions))]
-        assert all(minute[end - 1] == 16 * 60 + 50 for end in ends)
-        expected = whole.slice(2)
+        return [row + 1 for t in BAR_SESSIONS for row in range(sessions.start[t], sessions.stop[t])]
+    if as_of == "open":
+        return [int(start) + 1 for start in sessions.start[WARM_UP + 1 :]]
+    date, minute = new_york(bars.ts)
+    found = [int(np.flatnonzero(date == day)[-1]) + 1 for day in sessions.date[WARM_UP:]]
+    assert all(minute[end - 1] == 16 * 60 + 50 for end in found)
+    return found
+
+
+def only_its_open(line: str) -> str:
+    """The first bar of regular hours, of which nothing but the open is known when it opens."""
+    ts, price, *_ = line.split(",")
+    high, low = float(price) + 60, float(price) - 45
+    return f"{ts},{price},{high:.2f},{low:.2f},{low:.2f},987654,77.77\n"
+
+
+def causes_nothing_from_later(path: Path, tmp_path: Path, rows: str, as_of: str = "close") -> bool:
+    header, *lines = path.read_text().splitlines(keepends=True)
+    chosen = options_of(rows, as_of)
+    whole = build_features(load_bars(path), chosen).frame
+    stamps = ["trade_date", "ts"] if rows == "bar" else ["trade_date"]
     truncated = tmp_path / "truncated.csv"
-    found = []
-    for end in ends:
-        truncated.write_text(header + "".join(lines[:end]))
-        found.append(build_features(load_bars(truncated), rows, warm_up=WARM_UP, fewest=1).frame.tail(1).select(KNOWN))
-    return pl.concat(found).equals(expected.select(KNOWN))
+    for end in ends(path, rows, as_of):
+        last = only_its_open(lines[end - 1]) if as_of == "open" else lines[end - 1]
+        truncated.write_text(header + "".join(lines[: end - 1]) + last)
+        row = build_features(load_bars(truncated), chosen, fewest=1).frame.tail(1).select(*stamps, *NAMES)
+        same = whole.join(row.select(stamps), on=stamps, how="semi").select(row.columns)
+        assert same.height == 1
+        if not row.equals(same):
+            return False
+    return True
 
 
-@pytest.mark.parametrize("rows", ["bar", "session"])
-def test_rows_depend_on_nothing_later(merged, tmp_path, rows):
-    assert causes_nothing_from_later(merged, tmp_path, rows)
+@pytest.mark.parametrize(
+    ("data", "rows", "as_of"), [("merged", *kind) for kind in KINDS[1:]] + [("summer", *kind) for kind in KINDS]
+)
+def test_rows_depend_on_nothing_later(request, tmp_path, data, rows, as_of):
+    assert causes_nothing_from_later(request.getfixturevalue(data), tmp_path, rows, as_of)
 
 
-@pytest.mark.parametrize("rows", ["bar", "session"])
-def test_a_planted_leak_is_found(merged, tmp_path, rows, monkeypatch):
-    honest = build._range_mean
+@pytest.mark.parametrize(("rows", "as_of"), KINDS)
+def test_a_mean_that_reaches_one_session_too_far_is_found(merged, tmp_path, rows, as_of, monkeypatch):
+    honest = snapshots.mean_of_last
+    monkeypatch.setattr(
+        snapshots,
+        "mean_of_last",
+        lambda values, stop, count: honest(values, np.minimum(stop + 1, len(values)), count),
+    )
+    assert not causes_nothing_from_later(merged, tmp_path, rows, as_of)
 
-    def leaks(days, last):
-        return honest(days, np.minimum(last + 1, len(days.high) - 1))
 
-    monkeypatch.setattr(build, "_range_mean", leaks)
-    assert not causes_nothing_from_later(merged, tmp_path, rows)
+def plant_vpoc_of_the_next_session(monkeypatch):
+    """Where there is a next session, vpoc_chg5 is taken from its VPOC."""
+    honest = snapshots._prior
+
+    def leaks(days, done, place):
+        later = days.profile.levels.vpoc[done[np.minimum(place + 1, len(done) - 1)]]
+        return honest(days, done, place) | {"vpoc_5": later}
+
+    monkeypatch.setattr(snapshots, "_prior", leaks)
 
 
-def test_a_leak_within_the_session_is_found(merged, tmp_path, monkeypatch):
-    def final_levels(bars, sessions, chunk_size):
-        for levels in build.session_levels(bars, sessions, chunk_size):
-            yield levels.take(np.repeat(np.arange(len(levels.vpoc)), 39)[: int((sessions.stop - sessions.start).sum())])
+@pytest.mark.parametrize(("rows", "as_of"), KINDS)
+def test_the_vpoc_of_the_next_session_is_found(merged, tmp_path, rows, as_of, monkeypatch):
+    plant_vpoc_of_the_next_session(monkeypatch)
+    assert not causes_nothing_from_later(merged, tmp_path, rows, as_of)
 
-    monkeypatch.setattr(build, "developing_levels", final_levels)
+
+def vix_at_10(bars, sessions):
+    """VIX of the last bar of each session's RTH that starts by 10:00, as far as the bars go."""
+    row = np.searchsorted(bars.ts, sessions.open_utc + 1800, side="right") - 1
+    return bars.vix[row]
+
+
+def test_the_vix_of_10_oclock_is_found_in_the_bars_before(merged, tmp_path, monkeypatch):
+    honest = build.bar_snapshots
+
+    def leaks(bars, days, rolls, t, options):
+        sessions = days.sessions.take(t)
+        at_10 = np.repeat(vix_at_10(bars, sessions), sessions.stop - sessions.start)
+        found = honest(bars, days, rolls, t, options)
+        early = bars.ts[build.ranges(sessions.start, sessions.stop)] < np.repeat(
+            sessions.open_utc + 1800, sessions.stop - sessions.start
+        )
+        return replace(found, vix=np.where(early, at_10, found.vix))
+
+    monkeypatch.setattr(build, "bar_snapshots", leaks)
     assert not causes_nothing_from_later(merged, tmp_path, "bar")
 
 
-def contradicted_targets(path: Path, tmp_path: Path, rows: str) -> int:
-    """How many targets, known in a file that ends at some bar, are another value or unknown in the whole file."""
+def test_the_vix_of_10_oclock_is_found_as_of_the_open(merged, tmp_path, monkeypatch):
+    honest = build.find_days
+    monkeypatch.setattr(
+        build,
+        "find_days",
+        lambda bars, sessions, options: replace(honest(bars, sessions, options), vix_open=vix_at_10(bars, sessions)),
+    )
+    assert not causes_nothing_from_later(merged, tmp_path, "session", "open")
+
+
+@pytest.mark.parametrize("name", ["high", "low", "close", "volume", "vix"])
+def test_any_more_of_the_opening_bar_than_its_open_is_found(merged, tmp_path, monkeypatch, name):
+    honest = build.find_days
+
+    def leaks(bars, sessions, options):
+        found = honest(bars, sessions, options)
+        opening = getattr(bars, name)[sessions.start]
+        return replace(found, vix_open=opening) if name == "vix" else replace(found, open=opening)
+
+    monkeypatch.setattr(build, "find_days", leaks)
+    assert not causes_nothing_from_later(merged, tmp_path, "session", "open")
+
+
+def test_a_leak_within_the_session_is_found(merged, tmp_path, monkeypatch):
+    def final(rth, bracket, method):
+        return snapshots._take(session_profiles(rth, bracket, method)[0], rth.session)
+
+    monkeypatch.setattr(snapshots, "developing_profiles", final)
+    assert not causes_nothing_from_later(merged, tmp_path, "bar")
+
+
+def contradicts_no_target(path: Path, tmp_path: Path, rows: str, as_of: str = "close") -> bool:
+    """Whether all targets that are known in a file that ends at some bar are the same in the whole file.
+
+    The weight of a label is none of them: it falls as labels come that share its bars.
+    """
     header, *lines = path.read_text().splitlines(keepends=True)
     bars = load_bars(path)
     sessions = split_sessions(bars)
     keys = ["trade_date", "ts"] if rows == "bar" else ["trade_date"]
-    whole = build_features(bars, rows, warm_up=WARM_UP).frame
+    chosen = options_of(rows, as_of)
+    whole = build_features(bars, chosen).frame
     truncated = tmp_path / "truncated.csv"
-    wrong = 0
-    for session in range(WARM_UP + 3, len(sessions)):
-        for end in range(sessions.start[session] + 1, sessions.stop[session] + 1):
-            truncated.write_text(header + "".join(lines[:end]))
-            early = build_features(load_bars(truncated), rows, warm_up=WARM_UP, fewest=1).frame
-            both = early.join(whole, on=keys, how="left", suffix="_whole")
-            for target in TARGETS[rows]:
-                known = both.filter(pl.col(target).is_not_null())
-                wrong += known.filter(~pl.col(target).eq_missing(pl.col(f"{target}_whole"))).height
-    return wrong
+    for end in range(sessions.start[-1] + 1, sessions.stop[-1] + 1):
+        truncated.write_text(header + "".join(lines[:end]))
+        early = build_features(load_bars(truncated), chosen, fewest=1).frame
+        both = early.join(whole, on=keys, how="left", suffix="_whole")
+        for target in {*TARGETS[rows], *SIZES[rows]} - {"label_weight"}:
+            known = both.filter(pl.col(target).is_not_null())
+            if known.filter(~pl.col(target).eq_missing(pl.col(f"{target}_whole"))).height:
+                return False
+    return True
 
 
-@pytest.mark.parametrize("rows", ["bar", "session"])
-def test_a_target_once_known_never_changes(merged, tmp_path, rows):
-    assert contradicted_targets(merged, tmp_path, rows) == 0
+@pytest.mark.parametrize(("rows", "as_of"), KINDS)
+def test_a_target_once_known_never_changes(merged, tmp_path, rows, as_of):
+    assert contradicts_no_target(merged, tmp_path, rows, as_of)
 
 
-@pytest.mark.parametrize("rows", ["bar", "session"])
-def test_a_target_known_too_early_is_found(merged, tmp_path, rows, monkeypatch):
+@pytest.mark.parametrize(("rows", "as_of"), KINDS)
+def test_a_target_known_too_early_is_found(merged, tmp_path, rows, as_of, monkeypatch):
     """A session counts as over before it is."""
     honest = build.split_sessions
 
-    def hasty(bars):
-        found = honest(bars)
+    def hasty(bars, close, *, goes_on):
+        found = honest(bars, close, goes_on=goes_on)
         found.complete[-1] |= found.in_progress
         return replace(found, in_progress=False)
 
     monkeypatch.setattr(build, "split_sessions", hasty)
-    assert contradicted_targets(merged, tmp_path, rows) > 0
+    assert not contradicts_no_target(merged, tmp_path, rows, as_of)

@@ -1,39 +1,69 @@
 import json
+import random
+from dataclasses import asdict, fields, replace
 
 import polars as pl
 import pytest
 
-from vpoc.data.bars import load_bars
+from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features import store
 from vpoc.features.build import build_features
+from vpoc.features.options import FeatureOptions
 from vpoc.features.store import read_features, require_same, write_features
+from vpoc.files import sha256_file
+
+OPTIONS = FeatureOptions(rows="session", warm_up=20)
+OTHERS = {
+    "rows": "bar",
+    "as_of": "open",
+    "warm_up": 60,
+    "data_fraction": 0.5,
+    "placement": "typical",
+    "value_area": "one_row",
+    "rth_close": "16:15",
+    "rolls": "none",
+}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def built(merged):
-    return build_features(load_bars(merged), "session", warm_up=20)
+    return build_features(load_bars(merged), OPTIONS)
 
 
 def test_what_is_written_is_read(built, tmp_path):
     write_features(tmp_path / "f.parquet", built)
     again = read_features(tmp_path / "f.parquet")
     assert again.frame.equals(built.frame)
-    assert again.data_sha256 == built.data_sha256
+    assert again.options == OPTIONS
     assert again.sessions_total == 26
+    assert vars(again) | {"frame": None} == vars(built) | {"frame": None}
+
+
+def test_the_metadata_say_what_the_file_is(built, tmp_path, merged):
+    write_features(tmp_path / "f.parquet", built)
+    found = json.loads(pl.read_parquet_metadata(tmp_path / "f.parquet")["vpoc"])
+    assert list(found) == [
+        *("file_sha256", "schema", "app_version", "options", "data_sha256", "data_rows", "bar_seconds"),
+        *("sessions_total", "sessions_used", "left_out"),
+    ]
+    assert (found["schema"], found["app_version"]) == (2, store.__version__)
+    assert found["options"] == asdict(OPTIONS)
+    assert found["data_sha256"] == sha256_file(merged)
+    assert found["left_out"]["warm_up"] == 20
 
 
 def test_other_files_are_refused(built, tmp_path):
     path = tmp_path / "f.parquet"
     built.frame.write_parquet(path)
-    with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):
+    with pytest.raises(UserError, match="not a file that `vpoc features` wrote, or changed since"):
         read_features(path)
     path.write_bytes(b"PAR1 and then nothing")
-    with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):
+    with pytest.raises(UserError, match="not a file that `vpoc features` wrote, or changed since"):
         read_features(path)
     write_features(path, built)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):
+    with pytest.raises(UserError, match="not a file that `vpoc features` wrote, or changed since"):
         read_features(path)
 
 
@@ -60,11 +90,27 @@ def test_content_that_was_changed_is_found(built, tmp_path, what):
     elif what == "order":
         frame = frame.reverse()
     else:
-        facts = {**json.loads(metadata["vpoc"]), "warm_up": 60}
+        facts = json.loads(metadata["vpoc"])
+        facts["options"]["warm_up"] = 60
         metadata["vpoc"] = json.dumps(facts)
     frame.write_parquet(path, metadata={"vpoc": metadata["vpoc"]})
-    with pytest.raises(UserError, match="its content is not what `vpoc features` wrote there"):
+    with pytest.raises(UserError, match="or changed since"):
         read_features(path)
+
+
+def test_a_file_with_a_flipped_byte_is_refused(built, tmp_path, capfd):
+    """Whichever it is, and in one line: what reads parquet may do anything with a damaged file."""
+    path = tmp_path / "f.parquet"
+    write_features(path, built)
+    content = path.read_bytes()
+    rng = random.Random(7)
+    for place in range(0, len(content), 3):
+        damaged = bytearray(content)
+        damaged[place] ^= rng.choice([0xFF, 1, 0x80, 0x20])
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"^[^\n]*: not a file that `vpoc features` wrote, or changed since[^\n]*$"):
+            read_features(path)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("name", ["SCHEMA", "__version__"])
@@ -78,8 +124,21 @@ def test_features_of_another_schema_or_version_are_refused(built, tmp_path, monk
 
 def test_features_of_other_data_or_options_are_refused(built, tmp_path):
     path = tmp_path / "f.parquet"
-    require_same(path, built, {"data_sha256": built.data_sha256, "rows": "session", "warm_up": 20})
+    require_same(path, built, built.data_sha256, OPTIONS)
     with pytest.raises(UserError, match="made with data-sha256"):
-        require_same(path, built, {"data_sha256": "0" * 64})
+        require_same(path, built, "0" * 64, OPTIONS)
     with pytest.raises(UserError, match="made with warm-up 20, but this run has warm-up 60"):
-        require_same(path, built, {"warm_up": 60})
+        require_same(path, built, built.data_sha256, replace(OPTIONS, warm_up=60))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_option_that_changes_the_answer_is_compared(built, tmp_path, name):
+    other = replace(OPTIONS, **{name: OTHERS[name]})
+    wanted = f"made with {name.replace('_', '-')} {getattr(OPTIONS, name)}, but this run has .* {OTHERS[name]};"
+    with pytest.raises(UserError, match=wanted):
+        require_same(tmp_path / "f.parquet", built, built.data_sha256, other)
+
+
+def test_how_many_sessions_are_computed_at_a_time_is_not_compared(built, tmp_path):
+    require_same(tmp_path / "f.parquet", built, built.data_sha256, replace(OPTIONS, chunk_size=3))
+    assert {field.name for field in fields(OPTIONS)} == {*OTHERS, "chunk_size"}

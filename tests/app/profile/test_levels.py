@@ -4,14 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vpoc.data.bars import Bars
 from vpoc.data.sessions import Sessions
 from vpoc.errors import UserError
+from vpoc.profile import moves
 from vpoc.profile.levels import Levels, find_levels
-from vpoc.profile.sessions import developing_levels, session_levels
+from vpoc.profile.moves import last_moves
+from vpoc.profile.sessions import brackets, developing_profiles, rth_bars, session_levels, session_profiles
 
 PRICE = 16_000
 
@@ -27,13 +29,13 @@ def oracle_histogram(bars):
     return [histogram.get(tick, 0) for tick in range(min(histogram), max(histogram) + 1)], min(histogram)
 
 
-def oracle_levels(rows, lowest):
+def oracle_levels(rows, lowest, step=2):
     middle = len(rows) - 1
     vpoc = min(range(len(rows)), key=lambda k: (-rows[k], abs(2 * k - middle), k))
     top = bottom = vpoc
     area, total = rows[vpoc], sum(rows)
     while 10 * area < 7 * total:
-        above, below = rows[top + 1 : top + 3], rows[max(0, bottom - 2) : bottom]
+        above, below = rows[top + 1 : top + 1 + step], rows[max(0, bottom - step) : bottom]
         gain_above = sum(above) if above else -1
         gain_below = sum(below) if below else -1
         if gain_above >= gain_below:
@@ -66,17 +68,25 @@ def as_bars(sessions):
         volume=volume,
         vix=np.full(len(rows), np.nan),
         off_grid=np.zeros(len(rows), bool),
-        symbol=None,
+        contract=np.zeros(len(rows), dtype=np.int64),
+        symbols=(),
         bar_seconds=60,
         rows_in_file=len(rows),
     )
     found = Sessions(
         date=np.arange(len(sessions)),
+        number=np.arange(len(sessions)),
+        close=np.full(len(sessions), 960),
+        open_utc=(stop - sizes) * 60,
+        close_utc=(stop - sizes + 390) * 60,
+        first=stop - sizes,
         start=stop - sizes,
         stop=stop,
+        end=stop,
+        expected=np.full(len(sessions), 390),
+        found=sizes,
         complete=np.ones(len(sessions), bool),
-        follows=np.arange(len(sessions)),
-        expected=390,
+        contract=np.zeros(len(sessions), dtype=np.int64),
         in_progress=False,
     )
     return bars, found
@@ -94,22 +104,87 @@ def a_bar(draw):
 many_sessions = st.lists(st.lists(a_bar(), min_size=1, max_size=8), min_size=1, max_size=5)
 
 
-@settings(max_examples=300, deadline=None)
-@given(many_sessions, st.integers(1, 6))
-def test_sessions_agree_with_the_oracle(sessions, chunk_size):
-    bars, found = as_bars(sessions)
-    levels = Levels.concatenate(list(session_levels(bars, found, chunk_size)))
-    assert as_tuples(levels) == [oracle_levels(*oracle_histogram(session)) for session in sessions]
+methods = st.sampled_from(["two_row", "one_row"])
+STEP = {"two_row": 2, "one_row": 1}
 
 
 @settings(max_examples=300, deadline=None)
-@given(many_sessions, st.integers(1, 6))
-def test_developing_profiles_agree_with_the_oracle(sessions, chunk_size):
+@given(many_sessions, st.integers(1, 6), methods)
+def test_sessions_agree_with_the_oracle(sessions, chunk_size, method):
     bars, found = as_bars(sessions)
-    levels = Levels.concatenate(list(developing_levels(bars, found, chunk_size)))
-    assert as_tuples(levels) == [
-        oracle_levels(*oracle_histogram(session[: i + 1])) for session in sessions for i in range(len(session))
+    levels = session_levels(bars, found, chunk_size, method=method)
+    expected = [oracle_levels(*oracle_histogram(session), STEP[method]) for session in sessions]
+    assert as_tuples(levels) == expected
+    rth = rth_bars(bars, found, "uniform")
+    profiles, histogram = session_profiles(rth, brackets(bars, found, rth), method)
+    assert as_tuples(profiles.levels) == expected
+    for rows, session in zip(histogram.tolist(), sessions, strict=True):
+        volumes = oracle_histogram(session)[0]
+        assert rows == volumes + [0] * (len(rows) - len(volumes))
+
+
+@settings(max_examples=300, deadline=None)
+@given(many_sessions, methods)
+def test_developing_profiles_agree_with_the_oracle(sessions, method):
+    bars, found = as_bars(sessions)
+    rth = rth_bars(bars, found, "uniform")
+    profiles = developing_profiles(rth, brackets(bars, found, rth), method)
+    expected = [
+        oracle_levels(*oracle_histogram(session[: i + 1]), STEP[method])
+        for session in sessions
+        for i in range(len(session))
     ]
+    assert as_tuples(profiles.levels) == expected
+    so_far = [session[: i + 1] for session in sessions for i in range(len(session))]
+    assert profiles.low.tolist() == [min(bar[0] for bar in part) for part in so_far]
+    assert profiles.high.tolist() == [max(bar[1] for bar in part) for part in so_far]
+
+
+@st.composite
+def a_busy_bar(draw):
+    """One of many that are alike, so that the VPOC moves often, over a range that is wider than the rivals are many."""
+    low = PRICE + draw(st.sampled_from([0, 1, 2, 20, 40, 60]))
+    high = low + draw(st.sampled_from([0, 0, 1, 5]))
+    return low, high, draw(st.sampled_from([low, high])), draw(st.integers(0, 4))
+
+
+def print_at(tick, volume):
+    return PRICE + tick, PRICE + tick, PRICE + tick, volume
+
+
+TIED_WITH_NO_RIVAL = [
+    (PRICE, PRICE + 5, PRICE, 0),
+    print_at(0, 5),
+    print_at(5, 5),
+    print_at(3, 5),
+    (PRICE + 3, PRICE + 7, PRICE + 3, 0),
+    print_at(5, 5),
+    print_at(0, 2),
+]
+"""The VPOC comes from 3, which is no rival of 5 at the end, but was its equal before."""
+
+
+def last_move_of(session):
+    """The bar, from 0, at which the VPOC of the bars so far last changed."""
+    vpoc = [oracle_levels(*oracle_histogram(session[: i + 1]))[0] for i in range(len(session))]
+    return max((i for i in range(1, len(vpoc)) if vpoc[i] != vpoc[i - 1]), default=0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.one_of(a_busy_bar(), a_bar()), min_size=1, max_size=25), min_size=1, max_size=4),
+    st.sampled_from([1, 3, 32]),
+)
+@example([TIED_WITH_NO_RIVAL], 1)
+def test_the_last_move_of_the_developing_vpoc_is_found(sessions, rivals):
+    """However few ticks are taken for rivals of the VPOC."""
+    bars, found = as_bars(sessions)
+    rth = rth_bars(bars, found, "uniform")
+    profiles, histogram = session_profiles(rth, brackets(bars, found, rth), "two_row")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(moves, "RIVALS", rivals)
+        moved = last_moves(rth, histogram, profiles.levels.vpoc - rth.base)
+    assert moved.tolist() == [last_move_of(session) for session in sessions]
 
 
 @settings(max_examples=300, deadline=None)
@@ -158,7 +233,7 @@ def test_padding_does_not_lift_the_area_above_the_session_high():
     narrow = [(PRICE, PRICE, PRICE, 5), (PRICE + 1, PRICE + 1, PRICE + 1, 5)]
     wide = [(PRICE, PRICE + 50, PRICE, 100)]
     bars, found = as_bars([narrow, wide])
-    levels = next(session_levels(bars, found, 2))
+    levels = session_levels(bars, found, 2)
     assert levels.vah[0] <= PRICE + 1
     assert levels.val[0] == PRICE
 
@@ -176,10 +251,10 @@ def test_the_share_of_an_enormous_volume_does_not_overflow():
 
 def test_no_volume_at_all():
     bars, found = as_bars([[(PRICE, PRICE + 4, PRICE, 0)]])
-    assert as_tuples(next(session_levels(bars, found, 1))) == [(PRICE + 2, PRICE + 2, PRICE + 2, 0, 0, 0)]
+    assert as_tuples(session_levels(bars, found, 1)) == [(PRICE + 2, PRICE + 2, PRICE + 2, 0, 0, 0)]
 
 
 def test_a_wrong_print_is_refused_before_it_fills_the_memory():
     bars, found = as_bars([[(PRICE, PRICE, PRICE, 1), (PRICE * 10, PRICE * 10, PRICE * 10, 1)]])
     with pytest.raises(UserError, match="high more than half above its low"):
-        next(session_levels(bars, found, 1))
+        session_levels(bars, found, 1)

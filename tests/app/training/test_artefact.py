@@ -1,27 +1,33 @@
 import contextlib
 import io
 import random
+from dataclasses import asdict
 
 import pytest
 import torch
 
 from vpoc.errors import UserError
+from vpoc.features.options import FeatureOptions
+from vpoc.features.table import NAMES, SCALING
 from vpoc.models.mlp import fresh_mlp
 from vpoc.training.artefact import check, load_model, serialise, weights_sha256
 
-FACTS = {"hidden_layers": [4], "target": "up_30", "rows": "bar", "warm_up": 20, "bar_seconds": 60}
+OPTIONS = FeatureOptions(rows="session", as_of="open", warm_up=20, rolls="none")
+FACTS = {"hidden_layers": [4], "target": "up_30", "feature_options": asdict(OPTIONS), "bar_seconds": 60}
 
 
 @pytest.fixture
 def content():
-    return serialise(fresh_mlp(12, [4], 7), FACTS)
+    return serialise(fresh_mlp(54, [4], 7), FACTS)
 
 
 def test_a_model_file_holds_plain_values_only(content):
     document = torch.load(io.BytesIO(content), weights_only=True)
     assert document["schema"] == 1
     assert document["hidden_layers"] == [4]
-    assert document["features"][0] == "vpoc_dist"
+    assert document["features"] == list(NAMES)
+    assert document["scaling"] == SCALING
+    assert document["feature_options"] == asdict(OPTIONS)
 
 
 def test_what_is_written_is_read(content, tmp_path):
@@ -29,14 +35,18 @@ def test_what_is_written_is_read(content, tmp_path):
     path.write_bytes(content)
     loaded = load_model(path)
     check(loaded)
-    assert weights_sha256(loaded.model) == weights_sha256(fresh_mlp(12, [4], 7))
-    assert weights_sha256(loaded.model) != weights_sha256(fresh_mlp(12, [4], 8))
-    assert (loaded.bytes, loaded.target, loaded.warm_up) == (len(content), "up_30", 20)
+    assert weights_sha256(loaded.model) == weights_sha256(fresh_mlp(54, [4], 7))
+    assert weights_sha256(loaded.model) != weights_sha256(fresh_mlp(54, [4], 8))
+    assert (loaded.bytes, loaded.target, loaded.feature_options) == (len(content), "up_30", OPTIONS)
+    assert (loaded.features, loaded.scaling, loaded.bar_seconds) == (list(NAMES), SCALING, 60)
 
 
 def test_forgotten_facts_are_our_own_bug():
-    with pytest.raises(ValueError, match="target"):
-        serialise(fresh_mlp(12, [4], 7), {key: value for key, value in FACTS.items() if key != "target"})
+    for missing in FACTS:
+        with pytest.raises(ValueError, match=missing):
+            serialise(fresh_mlp(54, [4], 7), {key: value for key, value in FACTS.items() if key != missing})
+    with pytest.raises(ValueError, match="more"):
+        serialise(fresh_mlp(54, [4], 7), {**FACTS, "more": 1})
 
 
 def test_damaged_files_are_one_line(content, tmp_path):
@@ -56,6 +66,14 @@ def test_damaged_files_are_one_line(content, tmp_path):
             load_model(path)
 
 
+def test_a_model_with_options_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "m.pt"
+    for options in (asdict(OPTIONS) | {"more": 1}, 3, None):
+        path.write_bytes(serialise(fresh_mlp(54, [4], 7), {**FACTS, "feature_options": options}))
+        with pytest.raises(UserError, match="not an intact model file"):
+            load_model(path)
+
+
 @pytest.mark.parametrize("what", [b"", b"not a model", None])
 def test_other_files_are_refused(tmp_path, what):
     path = tmp_path / "m.pt"
@@ -68,7 +86,7 @@ def test_other_files_are_refused(tmp_path, what):
 
 
 def test_weights_that_are_not_finite_are_found(tmp_path):
-    model = fresh_mlp(12, [4], 7)
+    model = fresh_mlp(54, [4], 7)
     with torch.no_grad():
         # The ReLU makes a 0 of it, so that the answer does not show it.
         model[0].bias[0] = float("-inf")

@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from vpoc.data.bars import load_bars
+from vpoc.data.load import load_bars
 from vpoc.errors import UserError
+from vpoc.features import command
 from vpoc.features.build import build_features
+from vpoc.features.options import FeatureOptions
 from vpoc.features.store import write_features
 from vpoc.features.table import NAMES
 from vpoc.files import sha256_file
+from vpoc.profile.device import PATHS
 from vpoc.progress import Progress
 from vpoc.training import loop, prepare
+from vpoc.training.artefact import load_model
 from vpoc.training.reference import reference
 from vpoc.training.run import _about, constant_rate_loss, train
 from vpoc.training.samples import Samples
@@ -44,6 +48,8 @@ def test_the_result_says_what_was_done(options, tmp_path):
     assert list(result) == RESULT_KEYS.split()
     assert (result["schema"], result["command"], result["workload_hash"]) == (1, "train", "abc")
     assert result["options"]["hidden_layers"] == [8, 4]
+    asked = {"as_of": "close", "placement": "uniform", "value_area": "two_row", "rth_close": "16:00", "rolls": "auto"}
+    assert result["options"].items() >= (asked | {"vpoc_path": "cpu"}).items()
     assert result["sessions"]["total"] == 26
     assert result["sessions"]["used"] == 6
     assert result["epochs_requested"] == result["epochs_done"] == 2
@@ -62,11 +68,12 @@ def test_the_result_says_what_was_done(options, tmp_path):
     model = tmp_path / "out" / result["model"]["file"]
     assert sha256_file(model) == result["model"]["sha256"] == metadata["model"]["sha256"]
     assert model.stat().st_size == result["model"]["bytes"]
-    assert result["model"]["parameters"] == 12 * 8 + 8 + 8 * 4 + 4 + 4 + 1
+    assert result["model"]["parameters"] == 54 * 8 + 8 + 8 * 4 + 4 + 4 + 1
     assert metadata["features"] == list(NAMES)
     assert metadata["metrics"]["validation"]["loss"] == result["epoch_losses"][-1]["validation"]
     assert metadata["metrics"]["constant_rate_loss"] > 0
     assert len(result["rank_weights_sha256"]) == 1
+    assert said[1].startswith("6 of 26 sessions (20 warm up): ")
     assert "torch" in said[0]
     assert "rows per bar" in said[0]
 
@@ -118,7 +125,7 @@ def test_mixed_precision_on_the_cpu_is_bfloat16(options, tmp_path):
 
 def test_features_made_before_give_the_same_training(options, tmp_path, merged, other_merged):
     path = tmp_path / "f.parquet"
-    write_features(path, build_features(load_bars(merged), "bar", warm_up=20))
+    write_features(path, build_features(load_bars(merged), FeatureOptions(rows="bar", warm_up=20)))
     with_file, _, _ = trained(options(features=path), tmp_path / "a")
     without, _, _ = trained(options(), tmp_path / "b")
     assert with_file["rank_weights_sha256"] == without["rank_weights_sha256"]
@@ -133,6 +140,42 @@ def test_session_rows(options, tmp_path):
     result, _, _ = trained(options(rows="session", target="next_vpoc_touched"), tmp_path)
     # Of 6, the last has no label, the one before validates, and the last of the other 4 is purged.
     assert result["sessions"] == {"total": 26, "used": 6, "train": 3, "validation": 1}
+
+
+def test_the_model_says_what_its_features_were(options, tmp_path):
+    chosen = options(rows="session", as_of="open", target="next_up", value_area="one_row", rolls="none", epochs=1)
+    trained(chosen, tmp_path)
+    found = load_model(tmp_path / "out" / "m.pt").feature_options
+    assert found == chosen.of_features
+    assert (found.rows, found.as_of, found.warm_up) == ("session", "open", 20)
+    assert (found.value_area, found.rolls) == ("one_row", "none")
+
+
+def test_session_rows_as_of_the_open(options, tmp_path):
+    result, _, _ = trained(options(rows="session", as_of="open", target="next_up"), tmp_path)
+    # The sixth has no next open; of 5, the last validates, and the last of the other 4 is purged.
+    assert result["sessions"] == {"total": 26, "used": 5, "train": 3, "validation": 1}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_device_path_changes_nothing(options, tmp_path, path):
+    with_path, _, _ = trained(options(epochs=1, vpoc_path=path), tmp_path / "a")
+    without, _, _ = trained(options(epochs=1), tmp_path / "b")
+    assert with_path["rank_weights_sha256"] == without["rank_weights_sha256"]
+
+
+def test_a_device_that_computes_other_levels_stops_the_training(options, tmp_path, monkeypatch):
+    honest = command.device_levels
+
+    def wrong(*arguments, **kind):
+        for part in honest(*arguments, **kind):
+            yield replace(part, vah=part.vah + 1)
+
+    monkeypatch.setattr(command, "device_levels", wrong)
+    with pytest.raises(UserError, match="cpu along the path pooled computes another vah than the CPU") as caught:
+        trained(options(vpoc_path="pooled"), tmp_path)
+    assert caught.value.exit_code == 1
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -5,29 +5,42 @@ import numpy as np
 import polars as pl
 import pytest
 
+from vpoc.data.load import load_bars
 from vpoc.errors import UserError
-from vpoc.features.build import FeatureSet
+from vpoc.features.build import FeatureSet, build_features
+from vpoc.features.options import FeatureOptions
 from vpoc.features.table import FEATURES, NAMES
 from vpoc.training.samples import scaled_inputs, split
 
 
 def features(rows, labels, per_session=2):
     days = [dt.date(2024, 1, 1) + dt.timedelta(i // per_session) for i in range(len(labels))]
-    frame = pl.DataFrame({"trade_date": days, "y": labels, "atr20": 50.0, **dict.fromkeys(NAMES, 10.0)})
-    return FeatureSet(frame, rows, "", 0, 60, 20, 1.0, 0, 0, 0, 0)
+    frame = pl.DataFrame({"trade_date": days, "y": labels, **dict.fromkeys(NAMES, 10.0), "atr20": 50.0})
+    return FeatureSet(frame, FeatureOptions(rows=rows), "", 0, 60, len(set(days)), len(set(days)), {})
 
 
-def test_columns_in_ticks_are_divided_by_the_rows_atr():
-    frame = pl.DataFrame({"atr20": [50.0, 20.0, 0.0], **{name: [10.0, 10.0, 10.0] for name in NAMES}})
+SIZES = {"minutes": 390, "sessions": 60, "points": 100, "count": 10, "ratio": 1, "code": 1}
+
+
+def test_columns_in_ticks_are_divided_by_the_rows_atr_and_others_by_a_constant():
+    frame = pl.DataFrame({**{name: [10.0, 10.0, 10.0] for name in NAMES}, "atr20": [50.0, 20.0, 0.0]})
     inputs = scaled_inputs(frame)
-    assert inputs.dtype == np.float32
+    assert (inputs.dtype, inputs.shape) == (np.float32, (3, 54))
     for column, feature in enumerate(FEATURES):
-        expected = [0.2, 0.5, 10] if feature.unit == "ticks" else [10, 10, 10]
-        assert inputs[:, column].tolist() == pytest.approx(expected)
+        expected = [0.2, 0.5, 10] if feature.unit == "ticks" else [10 / SIZES[feature.unit]] * 3
+        expected = [0.05, 0.02, 0] if feature.name == "atr20" else expected
+        assert inputs[:, column].tolist() == pytest.approx(expected), feature.name
+    assert {feature.unit for feature in FEATURES} == {"ticks", *SIZES}
+
+
+def test_inputs_of_synthetic_data_are_of_the_order_of_one(merged):
+    frame = build_features(load_bars(merged), FeatureOptions(rows="bar", warm_up=20)).frame
+    largest = np.abs(scaled_inputs(frame)).max(axis=0)
+    assert (largest < 20).all()
 
 
 def test_a_row_is_scaled_by_itself_alone():
-    frame = pl.DataFrame({"atr20": [50.0, 20.0], **{name: [10.0, 4000.0] for name in NAMES}})
+    frame = pl.DataFrame({**{name: [10.0, 4000.0] for name in NAMES}, "atr20": [50.0, 20.0]})
     assert (scaled_inputs(frame)[:1] == scaled_inputs(frame.head(1))).all()
 
 

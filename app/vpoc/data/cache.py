@@ -1,0 +1,66 @@
+"""Parsed bars, kept as parquet, so that the same file is not parsed twice."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from vpoc import __version__
+from vpoc.data.bars import COLUMNS, Bars
+from vpoc.data.columns import PRICES
+from vpoc.data.load import load_bars
+from vpoc.files import sha256_file, write_atomic
+from vpoc.sealed import DamagedError, seal, unseal
+
+KEY = "vpoc-bars"
+SCHEMA = 1
+FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
+
+
+def load_cached(path: Path, cache: Path) -> Bars:
+    """The bars of the merged CSV `path`, as `load_bars`: from `cache` when they were read from this very content.
+
+    Otherwise `cache` is written. A cache that is torn, changed, of other data or of another version is not used.
+    """
+    if cache.exists():
+        with ThreadPoolExecutor(1) as pool:
+            # What the file holds now is found out while the cache is read.
+            digest = pool.submit(sha256_file, path)
+            kept = _read(cache, path)
+            if kept is not None and kept.sha256 == digest.result():
+                return kept
+    bars = load_bars(path)
+    frame = pl.DataFrame({name: _narrow(name, getattr(bars, name)) for name in COLUMNS})
+    facts = {"schema": SCHEMA, "app_version": __version__, **{name: getattr(bars, name) for name in FACTS}}
+    write_atomic(cache, seal(frame, KEY, facts, compression="uncompressed"))
+    return bars
+
+
+def _narrow(name: str, values: Any) -> pl.Series:
+    """`values` in fewer bytes where they fit."""
+    kinds: dict[str, Any] = {
+        "ts": np.uint32,
+        "volume": np.uint32,
+        "contract": np.uint8,
+        **dict.fromkeys(PRICES, np.int32),
+    }
+    kind = kinds.get(name)
+    if kind is None or values.min(initial=0) < np.iinfo(kind).min or values.max(initial=0) > np.iinfo(kind).max:
+        return pl.Series(name, values)
+    return pl.Series(name, values.astype(kind))
+
+
+def _read(cache: Path, path: Path) -> Bars | None:
+    try:
+        frame, facts = unseal(cache.read_bytes(), KEY)
+    except (OSError, DamagedError):
+        return None
+    if (facts.pop("schema", 0), facts.pop("app_version", "")) != (SCHEMA, __version__):
+        return None
+    kinds: dict[str, Any] = {"vix": np.float64, "off_grid": np.bool_}
+    columns: dict[str, Any] = {
+        name: frame[name].to_numpy().astype(kinds.get(name, np.int64), copy=False) for name in COLUMNS
+    }
+    return Bars(path=path, **columns, **{**facts, "symbols": tuple(facts["symbols"])})

@@ -1,0 +1,184 @@
+"""What the blocks of a file show: counts of rows with the line of the first, and facts of each session."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vpoc.data.bars import Bars, Flags, Floats, Ints, conflicting_duplicates, exact_duplicates, ohlc_violations
+from vpoc.data.blocks import Block
+from vpoc.data.calendar import GLOBEX_OPEN, unknown_hours
+from vpoc.data.sessions import Sessions, new_york, split_sessions
+from vpoc.errors import UserError
+
+INVENTED_RANGE = 2
+"""Ticks; some vendors fill minutes without trades with bars of one contract and this range."""
+FEWEST_INVENTED = 3
+FEWEST_FLAT = 5
+"""Bars in a row; fewer than that are seen in a quiet night, too."""
+STALE_SECONDS = 5 * 86_400
+"""No weekend and holidays together are longer."""
+
+
+@dataclass
+class Tally:
+    """How many rows something is true of, and the first line of them."""
+
+    rows: int = 0
+    first_line: int = 0
+
+    def add(self, lines: Ints) -> None:
+        """Count the rows on these lines."""
+        if len(lines):
+            first = int(lines.min())
+            self.first_line = min(self.first_line, first) if self.rows else first
+            self.rows += len(lines)
+
+
+@dataclass
+class _LastVix:
+    """The last VIX value so far and since when it is the same."""
+
+    value: float = np.nan
+    since: int = 0
+    """Seconds since 1970 UTC."""
+
+    def look(self, bars: Bars) -> tuple[Flags, Flags, Flags]:
+        """Which bars have no VIX, which of them although it was there before, and which one that is older than 5 days.
+
+        All [rows]. A VIX is as old as the last change of its value.
+        """
+        missing = np.isnan(bars.vix)
+        known = np.flatnonzero(~missing)
+        seen = np.ones_like(missing) if not np.isnan(self.value) else np.logical_or.accumulate(~missing)
+        stale = np.zeros(len(bars), dtype=np.bool_)
+        if len(known):
+            values, ts = bars.vix[known], bars.ts[known]
+            changed = np.concatenate([[values[0] != self.value], values[1:] != values[:-1]])
+            since = np.maximum.accumulate(np.where(changed, ts, -(2**62)))
+            since = np.where(since == -(2**62), self.since, since)
+            stale[known] = ts - since > STALE_SECONDS
+            self.value, self.since = float(values[-1]), int(since[-1])
+        return missing, missing & seen, stale
+
+
+@dataclass
+class Findings:
+    """Everything that the blocks so far show.
+
+    `tallies`: by name; those of `row_flags`, "unreadable", "late", "unknown_hours", "null_vix", "vix_gaps" (no VIX,
+    but one above) and "stale_vix". `rows`: all; `bars`: those that can be read. `first`, `last`: stamps, seconds since
+    1970 UTC. `nameless`: rows with an empty symbol, where the file has such a column. `halt`: why the bars cannot be
+    parted into sessions. `sessions`: parts that follow each other; beside them for each session `opens` and `closes`,
+    the first and last price in ticks, and `vix_closes`, the VIX at 17:00. `after_break`: seconds from 18:00 to the
+    first bar of the hour after the daily break, one for each evening.
+    """
+
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    unreadable_reason: str = ""
+    rows: int = 0
+    bars: int = 0
+    first: int = 2**62
+    last: int = -(2**62)
+    bar_seconds: int = 0
+    symbols: tuple[str, ...] = ()
+    sessions: list[Sessions] = field(default_factory=list)
+    opens: list[Ints] = field(default_factory=list)
+    closes: list[Ints] = field(default_factory=list)
+    vix_closes: list[Floats] = field(default_factory=list)
+    halt: str = ""
+    nameless: int = 0
+    after_break: list[Ints] = field(default_factory=list)
+    vix: _LastVix = field(default_factory=_LastVix)
+
+    def add(self, block: Block) -> None:
+        """Look at one more block."""
+        self.rows += len(block.bars) + block.unreadable.height
+        if block.unreadable.height and not self._tally("unreadable").rows:
+            self.unreadable_reason = block.unreadable["reason"][int(block.unreadable["line"].arg_min() or 0)]
+        self._tally("unreadable").add(block.unreadable["line"].to_numpy())
+        self._tally("late").add(block.late)
+        bars = block.bars
+        if not len(bars):
+            return
+        self.bars += len(bars)
+        self.first, self.last = min(self.first, int(bars.ts[0])), max(self.last, int(bars.ts[-1]))
+        self.bar_seconds, self.symbols = bars.bar_seconds, bars.symbols
+        if "" in bars.symbols:
+            self.nameless += int((bars.contract == bars.symbols.index("")).sum())
+        date, minute = new_york(bars.ts)
+        for name, flags in row_flags(bars).items():
+            self._tally(name).add(block.line[flags])
+        self._tally("unknown_hours").add(block.line[unknown_hours(date, minute)])
+        missing, gaps, stale = self.vix.look(bars)
+        self._tally("null_vix").add(block.line[missing])
+        self._tally("vix_gaps").add(block.line[gaps])
+        self._tally("stale_vix").add(block.line[stale])
+        self.after_break.append(_after_break(bars.ts, date, minute))
+        self._split(bars.take(~exact_duplicates(bars)), goes_on=not block.last)
+
+    def tally(self, name: str) -> Tally:
+        """The tally of `name`, an empty one when nothing was counted."""
+        return self.tallies.get(name, Tally())
+
+    def _tally(self, name: str) -> Tally:
+        return self.tallies.setdefault(name, Tally())
+
+    def _split(self, bars: Bars, *, goes_on: bool) -> None:
+        if self.halt:
+            return
+        try:
+            sessions = split_sessions(bars, goes_on=goes_on)
+        except UserError as error:
+            self.halt = str(error)
+            return
+        ends = np.append(sessions.first[1:], len(bars)) - 1
+        self.sessions.append(sessions)
+        self.opens.append(bars.open[sessions.first])
+        self.closes.append(bars.close[ends])
+        self.vix_closes.append(bars.vix[np.maximum(sessions.end, 1) - 1])
+
+
+def row_flags(bars: Bars) -> Mapping[str, Flags]:
+    """What is true of which rows [rows] of `bars`, sorted by time, by name."""
+    none = np.zeros(len(bars), dtype=np.bool_)
+    trades = not bars.bar_seconds
+    return {
+        "not_positive": (bars.low <= 0) | (bars.open <= 0) | (bars.close <= 0) | (bars.high <= 0),
+        # Trades of one second may be alike.
+        "exact_duplicates": none if trades else exact_duplicates(bars),
+        "conflicting_duplicates": none if trades else conflicting_duplicates(bars),
+        "ohlc_violations": ohlc_violations(bars),
+        "vix_not_positive": bars.vix <= 0,
+        "off_grid": bars.off_grid,
+        "zero_volume": bars.volume == 0,
+        "invented_fills": none if trades else _invented(bars),
+        "flat_repeats": none if trades else _flat_repeats(bars),
+    }
+
+
+def _invented(bars: Bars) -> Flags:
+    return _in_runs((bars.volume == 1) & (bars.high - bars.low == INVENTED_RANGE), FEWEST_INVENTED)
+
+
+def _flat_repeats(bars: Bars) -> Flags:
+    """Bars without a range that repeat the one before in price and volume, in a run with it of at least 5."""
+    flat = (bars.high == bars.low) & (bars.open == bars.close) & (bars.open == bars.low)
+    same = np.zeros(len(bars), dtype=np.bool_)
+    same[1:] = flat[1:] & flat[:-1] & (bars.close[1:] == bars.close[:-1]) & (bars.volume[1:] == bars.volume[:-1])
+    same[1:] &= bars.ts[1:] != bars.ts[:-1]
+    return _in_runs(same, FEWEST_FLAT - 1)
+
+
+def _in_runs(flags: Flags, fewest: int) -> Flags:
+    """Which rows [rows] stand in a run of at least `fewest` rows with the flag."""
+    borders = np.flatnonzero(np.diff(flags, prepend=~flags[:1], append=~flags[-1:]))
+    lengths = np.diff(borders)
+    return flags & np.repeat(lengths >= fewest, lengths)
+
+
+def _after_break(ts: Ints, date: Ints, minute: Ints) -> Ints:
+    evening = (minute >= GLOBEX_OPEN) & (minute < GLOBEX_OPEN + 60)
+    since = (minute - GLOBEX_OPEN)[evening] * 60 + ts[evening] % 60
+    days, first = np.unique(date[evening], return_index=True)
+    return since[first] if len(days) else since

@@ -1,0 +1,87 @@
+"""Readers of vendors' files. A file is known by what is in it, never by its name."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from vpoc.data.readers import parquet, scid
+from vpoc.data.readers.delimited import read_delimited
+from vpoc.data.readers.lean import read_lean
+from vpoc.data.readers.raw import RawBars, finish
+from vpoc.data.vendor import VendorBars
+from vpoc.errors import UserError, from_os_error
+
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+GZIP = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""Of gzip, and of zstd, in which Databento delivers."""
+
+
+def read_vendor(
+    path: Path,
+    *,
+    zone: str | None = None,
+    stamp_side: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    symbol: str | None = None,
+) -> VendorBars:
+    """The bars of a file of any known format.
+
+    `zone` and `stamp_side` ("start" or "end"): what the user says about the stamps, where the file does not. `columns`:
+    the user's column names -> stamp, open, high, low, close, volume, symbol. `symbol`: keep the rows of this one only.
+    UserError in one line, with the line of the file where there is one, on everything that is not understood.
+    """
+    raw = _read(path, columns, symbol)
+    return finish(raw if symbol is None else _only(raw, symbol), zone, stamp_side)
+
+
+def _read(path: Path, columns: Mapping[str, str] | None, symbol: str | None) -> RawBars:
+    magic = _magic(path)
+    if path.is_dir() or magic in ZIP:
+        return read_lean(path)
+    if magic == scid.MAGIC:
+        return scid.read_scid(path)
+    if magic == parquet.MAGIC:
+        return parquet.read_parquet(path, columns)
+    return read_delimited(path, columns, symbol)
+
+
+def _magic(path: Path) -> bytes:
+    """The first four bytes of a file; none of a folder with zip files, which Lean keeps."""
+    try:
+        if path.is_dir() and any(path.glob("*.zip")):
+            return b""
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    if not magic:
+        raise UserError(f"{path}: the file is empty; give a file with bars")
+    if magic.startswith(GZIP):
+        raise UserError(f"{path}: the file is compressed; unpack it, and give what is in it")
+    return magic
+
+
+def _only(raw: RawBars, symbol: str) -> RawBars:
+    """The rows of one symbol; all of a file without symbols that has one instrument only is not taken for it."""
+    if raw.symbol is None:
+        if raw.format == "yfinance":
+            return raw
+        raise UserError(f"{raw.path}: the file has no symbols, so --symbol {symbol} finds nothing; leave it out")
+    kept = (raw.symbol == symbol).to_numpy()
+    if not kept.any():
+        there = ", ".join(raw.symbol.unique(maintain_order=True).head(6).to_list())
+        raise UserError(f"{raw.path}: no rows of {symbol}; there are: {there}")
+    rows = kept.nonzero()[0]
+    return replace(
+        raw,
+        lines=raw.lines[rows],
+        stamps=replace(raw.stamps, seconds=raw.stamps.seconds[rows]),
+        prices={name: values[rows] for name, values in raw.prices.items()},
+        volume=raw.volume[rows],
+        symbol=raw.symbol.gather(pl.Series(rows)),
+        entries=None if raw.entries is None else raw.entries.gather(pl.Series(rows)),
+        where=lambda row: raw.where(int(rows[row])),
+        counts={**raw.counts, "rows_of_other_symbols": int(len(kept) - len(rows))},
+    )

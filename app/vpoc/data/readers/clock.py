@@ -1,0 +1,237 @@
+"""When bars begin: the time zone of stamps and the side of the bar that they mark, as the daily break shows them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from vpoc.data.bars import DAY, Ints
+from vpoc.data.stamps import Written, as_seconds, require_zone
+from vpoc.errors import UserError
+
+NEW_YORK = "America/New_York"
+ZONES = (NEW_YORK, "America/Chicago", "UTC")
+"""Where stamps without an offset may come from."""
+FIXED_ZONES = ("Etc/GMT+5", "Etc/GMT+6")
+"""Clocks that some exports keep all year: UTC-5 ("EST") and UTC-6 ("CST")."""
+SIDES = ("start", "end")
+QUARTER = 900
+CLOSED, OPEN = 1050, 1080
+"""From 17:30 to 18:00 New York the market has been closed in all years; since 2015 it is from 17:00 on."""
+NEARLY_ALL = 0.9
+MAX_BAD_DAYS_IN_A_ROW = 2
+"""A holiday and the half day before it; more means that the zone is wrong for a part of the year."""
+FEWEST_OPENS = 3
+MOST = 0.5
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Starts of bars in seconds since 1970 UTC, the zone and side of the stamps they come from, the step between."""
+
+    ts: Ints
+    zone: str
+    side: str
+    bar_seconds: int
+
+
+def starts(
+    path: Path,
+    stamps: Written,
+    where: Callable[[int], str],
+    *,
+    zone: str | None,
+    side: str | None,
+    documented: str | None,
+) -> Starts:
+    """When the bars with these stamps begin. `where` tells where a row stands.
+
+    `zone` and `side` ("start" or "end") are what the user says, `documented` the side that this format is known to
+    have. What is not said is told by the daily break of the market, 17:00 to 18:00 New York, and by the first bar after
+    it, which begins at 18:00. UserError when that does not settle it.
+    """
+    if zone is not None:
+        require_zone(path, zone)
+    known = "UTC" if stamps.utc else stamps.zone or zone
+    unique = _unique(stamps.seconds)
+    step = _step(unique)
+    if known is not None and side is not None:
+        found = (known, side)
+    else:
+        found = _settle(path, unique, step, known, side, documented)
+    if zone is not None and known == zone and not stamps.utc:
+        _require_fitting(path, unique, step, zone, found[1])
+    if found[1] == "end" and len(unique) < 2:
+        raise UserError(f"{path}: one bar does not show how long it is, so its start is not known; give more bars")
+    ts = stamps.seconds if stamps.utc else _all_to_utc(stamps.seconds, found[0], where)
+    return Starts(ts - step if found[1] == "end" else ts, found[0], found[1], step)
+
+
+def has_break(utc: Ints, step: int = 60) -> bool:
+    """Whether bars of `step` seconds that begin at `utc` leave out 17:30-18:00 New York on nearly all days.
+
+    They must trade before and after it. The days on which they do not must not stand in a row of more than two.
+    """
+    return _share(_quarters(utc), step) is not None
+
+
+def _settle(
+    path: Path, unique: Ints, step: int, known: str | None, side: str | None, documented: str | None
+) -> tuple[str, str]:
+    zones = (known,) if known else (*ZONES, *FIXED_ZONES)
+    sides = (side,) if side else SIDES
+    fits = _fits(unique, step, zones, sides)
+    if fits:
+        best = [fit for fit in fits if fit[0] == fits[0][0]]
+        if len(best) > 1 and documented in SIDES:
+            best = [fit for fit in best if fit[2] == documented] or best
+        if len(best) == 1:
+            return best[0][1], best[0][2]
+    zone = known or _zone_alone(unique, step, sides if side else (documented,) if documented else SIDES)
+    if zone is None or (fits and not known):
+        raise UserError(
+            f"{path}: the stamps do not say their time zone, and the daily break at 17:00-18:00 New York does "
+            f"not give it away; say it with --zone (such as {ZONES[0]} or {ZONES[1]})"
+        )
+    if side or documented:
+        return zone, side or documented or ""
+    raise UserError(
+        f"{path}: nothing shows whether the stamps are the start or the end of the bars; say it with --stamps start "
+        "or --stamps end"
+    )
+
+
+def _fits(unique: Ints, step: int, zones: Sequence[str], sides: Sequence[str]) -> list[tuple[float, str, str]]:
+    """Share of good days, zone and side of the readings that put break and first bar in place; best first.
+
+    Readings that give the same times are one.
+    """
+    found: list[tuple[float, str, str, Ints]] = []
+    for side in sides:
+        begins = unique - step if side == "end" else unique
+        wall, sharp = _quarters(begins), begins[begins % QUARTER == 0]
+        for zone in zones:
+            quarters = _moved(wall, zone)
+            share = _share(quarters, step)
+            if share is None or not _opens(quarters, _moved(sharp, zone), side):
+                continue
+            if not any(np.array_equal(quarters, other) for *_, other in found):
+                found.append((share, zone, side, quarters))
+    found.sort(key=lambda fit: -fit[0])
+    return [fit[:3] for fit in found]
+
+
+def _zone_alone(unique: Ints, step: int, sides: Sequence[str]) -> str | None:
+    """The one zone that puts the break in its place, whenever the first bar after it begins."""
+    found: list[tuple[str, Ints]] = []
+    for side in sides:
+        wall = _quarters(unique - step if side == "end" else unique)
+        for zone in (*ZONES, *FIXED_ZONES):
+            quarters = _moved(wall, zone)
+            seen = any(zone == name or np.array_equal(quarters, other) for name, other in found)
+            if not seen and _share(quarters, step) is not None:
+                found.append((zone, quarters))
+    return found[0][0] if len(found) == 1 else None
+
+
+def _require_fitting(path: Path, unique: Ints, step: int, zone: str, side: str) -> None:
+    """UserError when the user's zone moves the daily break from its place and another zone keeps it there."""
+    begins = unique - step if side == "end" else unique
+    if has_break(_moved(_quarters(begins), zone), step):
+        return
+    others = _fits(unique, step, ZONES, (side,))
+    if others:
+        raise UserError(
+            f"{path}: --zone {zone} does not put the daily break at 17:00-18:00 New York, but {others[0][1]} does; "
+            "correct --zone"
+        )
+
+
+def _quarters(begins: Ints) -> Ints:
+    """The quarters of an hour in which bars begin, as their seconds since 1970, sorted, each once."""
+    return _unique(begins // QUARTER) * QUARTER
+
+
+def _moved(wall: Ints, zone: str) -> Ints:
+    """Seconds of the clock in `zone`, sorted, in UTC, without those that do not exist or exist twice."""
+    return wall if zone == "UTC" else _unique(as_seconds(_to_utc(wall, zone).drop_nulls()))
+
+
+def _share(quarters: Ints, step: int) -> float | None:
+    """The share of days with the break in its place, None if the zone is not right."""
+    day, minute = _wall_clock(quarters)
+    # A bar that begins before the break must not reach into it, however long it is.
+    into = max(CLOSED - step // 60 + 1, 0)
+    days = (
+        pl.DataFrame({"day": day, "minute": minute})
+        .filter((pl.col("day") + 3) % 7 <= 3)
+        .group_by("day")
+        .agg(
+            noon=pl.col("minute").is_between(720, 1019).any(),
+            before=pl.col("minute").is_between(960, 1019).any(),
+            inside=pl.col("minute").is_between(into, OPEN - 1).any(),
+            after=pl.col("minute").is_between(OPEN, OPEN + 59).any(),
+        )
+        .filter("noon")
+        .sort("day")
+    )
+    good = days.select(pl.col("before") & ~pl.col("inside") & pl.col("after")).to_series()
+    share = float(np.mean(good.to_numpy())) if len(good) else 0.0
+    if share < NEARLY_ALL:
+        return None
+    runs = good.rle().struct.unnest()
+    return None if (~runs["value"] & (runs["len"] > MAX_BAD_DAYS_IN_A_ROW)).any() else share
+
+
+def _opens(quarters: Ints, sharp: Ints, side: str) -> bool:
+    """Whether the first bar after the break begins at 18:00 sharp; `sharp`: bars that begin with a quarter.
+
+    A start at 18:00 cannot be the end of a bar, since the market is closed before; that ends are never 18:00 but one
+    bar later could be chance, and takes more days to believe.
+    """
+    day, minute = _wall_clock(quarters)
+    days = np.unique(day[(minute >= OPEN) & (minute < OPEN + 60)])
+    sharp_day, sharp_minute = _wall_clock(sharp)
+    at_open = np.unique(sharp_day[sharp_minute == OPEN])
+    fewest, share = (FEWEST_OPENS, NEARLY_ALL) if side == "end" else (1, MOST)
+    return len(days) >= fewest and len(at_open) >= share * len(days)
+
+
+def _wall_clock(utc: Ints) -> tuple[Ints, Ints]:
+    """Day (since 1970-01-01, a Thursday) and minute of the day in New York."""
+    local = pl.from_epoch(pl.Series(utc), "s").dt.replace_time_zone("UTC").dt.convert_time_zone(NEW_YORK)
+    wall = as_seconds(local.dt.replace_time_zone(None))
+    return wall // DAY, wall % DAY // 60
+
+
+def _step(unique: Ints) -> int:
+    """The most common step between stamps, in seconds, a day at most; 60 when there is none."""
+    if len(unique) < 2:
+        return 60
+    return int(np.bincount(np.minimum(np.diff(unique), DAY)).argmax())
+
+
+def _unique(values: Ints) -> Ints:
+    """`values` sorted, each once; the files are sorted as a rule."""
+    if len(values) > 1 and (np.diff(values) < 0).any():
+        values = np.sort(values)
+    fresh = np.ones(len(values), dtype=np.bool_)
+    fresh[1:] = values[1:] != values[:-1]
+    return values[fresh]
+
+
+def _all_to_utc(seconds: Ints, zone: str, where: Callable[[int], str]) -> Ints:
+    utc = _to_utc(seconds, zone)
+    if utc.null_count():
+        row = int(utc.is_null().arg_max() or 0)
+        stamp = np.datetime64(int(seconds[row]), "s")
+        raise UserError(f"{where(row)}: {stamp} does not exist, or exists twice, in {zone}; check --zone")
+    return as_seconds(utc)
+
+
+def _to_utc(seconds: Ints, zone: str) -> pl.Series:
+    local = pl.from_epoch(pl.Series(seconds, dtype=pl.Int64), "s")
+    aware = local.dt.replace_time_zone(zone, ambiguous="null", non_existent="null")
+    return aware.dt.convert_time_zone("UTC").dt.replace_time_zone(None)

@@ -1,0 +1,116 @@
+"""A file of several contracts at the same time -> one contract at a time, chosen without looking ahead."""
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from vpoc.data.bars import Ints
+from vpoc.data.readers.lean import MONTHS
+from vpoc.data.sessions import session_dates
+from vpoc.data.vendor import VendorBars
+from vpoc.errors import UserError
+
+OUTRIGHT = re.compile(rf"(?P<root>[A-Z0-9]{{1,4}}?)(?P<month>[{MONTHS}])(?P<year>\d{{1,2}}|\d{{4}})")
+SPREAD = re.compile(r"[-: ]")
+"""What the symbols of calendar spreads (ESZ3-ESH4), butterflies and user-defined strategies have and outrights lack."""
+
+
+@dataclass(frozen=True)
+class OneContract:
+    """Bars of one contract at a time.
+
+    `spread_rows`: rows of calendar spreads and other strategies that were left out. `other_rows`: rows of contracts
+    while they were not in front. `symbols`: the contracts kept, in order of time; none in a file without symbols.
+    """
+
+    bars: VendorBars
+    spread_rows: int
+    other_rows: int
+    symbols: tuple[str, ...]
+
+
+def one_contract(bars: VendorBars) -> OneContract:
+    """Keep the front contract of each session, and with it the rolls from one contract to the next.
+
+    In front is the contract with the largest volume in the session before, of those that trade in this one; in the
+    first session, the one that expires first. It never goes back to an earlier expiry. A file that has one contract at
+    a time as it is stays so. UserError when symbols are no contracts of one root, so that --symbol must choose.
+    """
+    symbol = bars.frame["symbol"]
+    if symbol.null_count():
+        return OneContract(bars, 0, 0, ())
+    names = symbol.unique(maintain_order=True).to_list()
+    outright = [name for name in names if not SPREAD.search(name)]
+    if len(names) == 1:
+        return OneContract(bars, 0, 0, tuple(names))
+    if not outright:
+        raise UserError(f"{bars.path}: spreads only ({', '.join(names[:4])}); give the bars of contracts")
+    frame = bars.frame if len(outright) == len(names) else bars.frame.filter(symbol.is_in(outright))
+    spreads = bars.frame.height - frame.height
+    bars = replace(bars, frame=frame)
+    parts = _parts(bars, outright)
+    if not _at_the_same_time(frame):
+        return OneContract(bars, spreads, 0, tuple(outright))
+    kept = frame.filter(_front(bars, parts))
+    order = kept.sort("ts")["symbol"].unique(maintain_order=True).to_list()
+    return OneContract(replace(bars, frame=kept), spreads, frame.height - kept.height, tuple(order))
+
+
+def _at_the_same_time(frame: pl.DataFrame) -> bool:
+    """Whether the rows of two symbols interleave; a series that rolls from one to the next changes once for each."""
+    by_time = frame.select("ts", code=pl.col("symbol").rank("dense")).sort("ts", "code")
+    changes = by_time["code"].diff().fill_null(0) != 0
+    if ((by_time["ts"].diff().fill_null(1) == 0) & changes).any():
+        return True
+    return int(changes.sum()) > frame["symbol"].n_unique() - 1
+
+
+def _front(bars: VendorBars, parts: dict[str, tuple[int, str]]) -> pl.Series:
+    """Which rows [rows] are of the front contract of their session."""
+    date = _session_dates(bars.frame["ts"].to_numpy())
+    traded = (
+        pl.DataFrame({"date": date, "symbol": bars.frame["symbol"], "volume": bars.frame["volume"]})
+        .group_by("date", "symbol")
+        .agg(pl.col("volume").sum())
+    )
+    chosen: dict[int, str] = {}
+    before: dict[str, int] = {}
+    last = 0
+    for (day,), session in traded.sort("date").group_by("date", maintain_order=True):
+        volumes = dict(zip(session["symbol"].to_list(), session["volume"].to_list(), strict=True))
+        expiry = {name: _expiry(parts[name], int(str(day))) for name in volumes}
+        later = [name for name in volumes if expiry[name] >= last] or list(volumes)
+        front = min(later, key=lambda name: (-before.get(name, 0), expiry[name]))
+        chosen[int(str(day))], last, before = front, expiry[front], volumes
+    fronts = pl.DataFrame({"date": list(chosen), "front": list(chosen.values())})
+    rows = pl.DataFrame({"date": date, "symbol": bars.frame["symbol"]}).join(fronts, on="date", maintain_order="left")
+    return rows["symbol"] == rows["front"]
+
+
+def _session_dates(ts: Ints) -> Ints:
+    order = np.argsort(ts, kind="stable")
+    date = np.empty_like(ts)
+    date[order] = session_dates(ts[order])
+    return date
+
+
+def _parts(bars: VendorBars, names: list[str]) -> dict[str, tuple[int, str]]:
+    """Month (from 1) and digits of the year of each contract; UserError unless all are contracts of one root."""
+    found = {name: OUTRIGHT.fullmatch(name) for name in names}
+    roots = {match["root"] for match in found.values() if match}
+    if None in found.values() or len(roots) > 1:
+        second = int((bars.frame["symbol"] != names[0]).arg_max() or 0)
+        shown = ", ".join(names[:4])
+        raise UserError(f"{bars.where(second)}: several symbols in one file ({shown}); choose one with --symbol")
+    return {name: (MONTHS.index(match["month"]) + 1, match["year"]) for name, match in found.items() if match}
+
+
+def _expiry(part: tuple[int, str], day: int) -> int:
+    """The month of expiry, counted from year 0, of a contract that trades on `day` (since 1970-01-01)."""
+    month, digits = part
+    now = int(str(np.datetime64(day, "D"))[:4])
+    cycle: int = 10 ** len(digits)
+    year = now + (int(digits) - now) % cycle
+    return year * 12 + month

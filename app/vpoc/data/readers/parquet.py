@@ -1,0 +1,105 @@
+"""Bars in a parquet file; columns by name, as in a CSV with a header."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from vpoc.data.bars import Flags, Floats, Ints
+from vpoc.data.columns import PRICES
+from vpoc.data.readers.names import NEEDED, find_columns
+from vpoc.data.readers.raw import RawBars
+from vpoc.data.stamps import Written, require_seconds, written
+from vpoc.data.table import MAX_VOLUME, Table
+from vpoc.errors import UserError, from_os_error
+from vpoc.files import sha256_file
+
+MAGIC = b"PAR1"
+BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+"""Polars panics on some torn files."""
+
+
+class _Rows(Table):
+    def line(self, row: int) -> str:
+        return f"{self.path}, row {row + 1}"
+
+
+def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
+    """Read a parquet file; `columns`: the user's names -> ours.
+
+    UserError, with the row, on what is not a stamp, a finite price or a whole volume.
+    """
+    digest = sha256_file(path)
+    try:
+        header = list(pl.read_parquet_schema(path))
+        places = find_columns(path, header, columns, NEEDED)
+        frame = pl.read_parquet(path, columns=[header[place] for place in places.values()], glob=False)
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    except BROKEN as error:
+        reason = (str(error).splitlines() or ["damaged"])[0]
+        raise UserError(f"{path}: the parquet file is cut short or damaged ({reason}); copy it again") from error
+    if frame.height == 0:
+        raise UserError(f"{path}: the file has columns but no rows; give a file with bars")
+    frame = frame.rename({header[place]: name for name, place in places.items()})
+    table = _Rows(path, digest, frame, newline_at_end=True)
+    return RawBars(
+        path=path,
+        sha256=digest,
+        format="parquet",
+        lines=np.arange(1, frame.height + 1),
+        stamps=_stamps(table),
+        prices={name: _numbers(table, name) for name in PRICES},
+        volume=_volumes(table),
+        symbol=_symbols(table),
+        documented=None,
+        where=table.line,
+        unit="row",
+    )
+
+
+def _stamps(table: Table) -> Written:
+    column = table.frame["stamp"]
+    _refuse(table, "stamp", column.is_null().to_numpy(), "is empty")
+    kind = column.dtype
+    if isinstance(kind, pl.Datetime):
+        seconds: Ints = column.dt.epoch("s").to_numpy()
+        require_seconds(seconds, lambda row: f"{table.line(row)}: the stamp is {column[row]}")
+        return Written(seconds, utc=kind.time_zone is not None, zone="UTC" if kind.time_zone else None)
+    if kind.is_integer():
+        column = column.cast(pl.String)
+    if column.dtype != pl.String:
+        raise UserError(f"{table.path}: the stamps are of type {kind}, not dates with a time; write them as timestamps")
+    return written(replace(table, frame=pl.DataFrame({"stamp": column})))
+
+
+def _numbers(table: Table, name: str) -> Floats:
+    values: Floats = table.frame[name].cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    _refuse(table, name, ~np.isfinite(values), "is no finite number")
+    return values
+
+
+def _volumes(table: Table) -> Ints:
+    values = _numbers(table, "volume")
+    _refuse(table, "volume", values != np.rint(values), "is not a whole number")
+    _refuse(table, "volume", values < 0, "is negative")
+    _refuse(table, "volume", values > MAX_VOLUME, "is more than any market trades")
+    return values.astype(np.int64)
+
+
+def _symbols(table: Table) -> pl.Series | None:
+    if "symbol" not in table.frame.columns:
+        return None
+    column: pl.Series = table.frame["symbol"].cast(pl.String).str.strip_chars().fill_null("")
+    if (column == "").all():
+        return None
+    _refuse(table, "symbol", (column == "").to_numpy(), "is empty, but not in every row")
+    return column
+
+
+def _refuse(table: Table, name: str, wrong: Flags, what: str) -> None:
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise UserError(f"{table.line(row)}: {name} {what} ({table.frame[name][row]}); correct or remove the row")

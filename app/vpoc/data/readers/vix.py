@@ -1,0 +1,97 @@
+"""VIX values of a daily or an intraday file, and when each was published."""
+
+import re
+from dataclasses import dataclass
+from datetime import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from vpoc.data.bars import Floats, Ints
+from vpoc.data.readers.clock import NEW_YORK, starts
+from vpoc.data.readers.names import find_columns, stamp_text, with_time
+from vpoc.data.readers.text import open_text, read_text
+from vpoc.data.stamps import written
+from vpoc.data.table import Table, numbers, require_years
+from vpoc.errors import UserError
+
+DATE_FORMS = ("%Y-%m-%d", "%m/%d/%Y", "%Y%m%d")
+MIDNIGHT = re.compile(r"[T ]00:00(:00)?$")
+PUBLISHED = time(16, 15)
+"""New York time from which the VIX close of a day is known."""
+
+
+@dataclass(frozen=True)
+class Vix:
+    """VIX values in points [values], and when each was published: seconds since 1970 UTC, sorted.
+
+    `daily`: they are closes of days, not of bars. Exact duplicates are left out.
+    """
+
+    published: Ints
+    close: Floats
+    daily: bool
+
+
+def read_vix(path: Path, zone: str | None = None) -> Vix:
+    """Read the daily file of the CBOE (a date and a close), or bars of VIX (a stamp and a close).
+
+    The close of a day is known from 16:15 New York time on, that of a bar at the end of the bar; stamps of bars are
+    taken for their starts, which is never too early. `zone` is of stamps without an offset. UserError, with the line,
+    on a date or value that cannot be read, two values for one time, and a value that is not above zero.
+    """
+    text = open_text(path)
+    if not text.levels:
+        raise UserError(f"{path}, line 1: there is no header; put a first line with the names, such as DATE,CLOSE")
+    header = text.head[0]
+    first = text.head[1] if len(text.head) > 1 else []
+    places = with_time(find_columns(path, header, None, ("stamp", "close")), header, first)
+    table = read_text(text, places)
+    close = numbers(table, "close")
+    if (close <= 0).any():
+        row = int(np.flatnonzero(close <= 0)[0])
+        raise UserError(f"{table.line(row)}: close is {table.frame['close'][row]}, not above zero; correct the row")
+    stamps = stamp_text(table, header, places)
+    shown = stamps.frame.to_series()[0] or ""
+    daily = not (":" in MIDNIGHT.sub("", shown) or (shown.strip().isdigit() and len(shown.strip()) > 8))
+    published = _days(stamps) if daily else _ends(stamps, zone)
+    values = pl.DataFrame({"row": np.arange(len(close)), "published": published, "close": close})
+    unique = values.unique(subset=["published", "close"], keep="first").sort("published", "row")
+    conflict = unique.filter(pl.col("published").diff() == 0)
+    if conflict.height:
+        raise UserError(
+            f"{table.line(int(conflict['row'][0]))}: another row has the same {'date' if daily else 'time'} but "
+            f"another close ({conflict.height} such rows); keep one of them"
+        )
+    return Vix(unique["published"].to_numpy(), unique["close"].to_numpy(), daily)
+
+
+def _days(table: Table) -> Ints:
+    """When the closes of days were published."""
+    name = table.frame.columns[0]
+    text = table.frame.to_series().str.strip_chars().str.replace(MIDNIGHT.pattern, "")
+    for form in DATE_FORMS:
+        date = text.str.to_date(form, strict=False)
+        if date[0] is not None:
+            break
+    if date.null_count():
+        row = int(date.is_null().arg_max() or 0)
+        raise UserError(
+            f"{table.line(row)}: {name} is {table.frame[name][row]!r}, not like 2018-01-02; correct the row"
+        )
+    require_years(table, name, date)
+    published: Ints = date.dt.combine(PUBLISHED).dt.replace_time_zone(NEW_YORK).dt.epoch("s").to_numpy()
+    return published
+
+
+def _ends(table: Table, zone: str | None) -> Ints:
+    """When bars of VIX are over."""
+    stamps = written(table)
+    if not stamps.utc and stamps.zone is None and zone is None:
+        raise UserError(
+            f"{table.path}: the stamps of the VIX bars do not say their time zone; say it with --zone, or write them "
+            "as 2018-01-02T14:30:00Z"
+        )
+    begun = starts(table.path, stamps, table.line, zone=zone, side="start", documented=None)
+    return begun.ts + begun.bar_seconds

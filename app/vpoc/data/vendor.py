@@ -1,0 +1,36 @@
+"""What every reader of a vendor's file gives: bars as they are in the file, with stamps in UTC."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+
+@dataclass(frozen=True)
+class VendorBars:
+    """Bars of a file, in file order, unchecked beyond being readable.
+
+    `frame` columns: `line` (Int64, the line of the file, from 1; the record for binary files), `ts` (Int64, START of
+    the bar, seconds since 1970 UTC), `open`, `high`, `low`, `close` (Float64, index points), `volume` (Int64,
+    contracts), `symbol` (String, null where the file has none) and, where a file holds several, `entry` (String).
+    `format`: name of the reader. `zone`: of the stamps in the file. `stamp_side`: "start" or "end", what the stamps in
+    the file mark; `ts` is always the start. `bar_seconds`: step between bars; 0 for single trades. `unit`: what `line`
+    counts: "line", "row" or "record". `counts`: what was left out or changed on reading, by what it is; such as a last
+    line that is not ended.
+    """
+
+    path: Path
+    sha256: str
+    format: str
+    frame: pl.DataFrame
+    zone: str
+    stamp_side: str
+    bar_seconds: int
+    unit: str = "line"
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def where(self, row: int) -> str:
+        """Where row `row` (from 0) stands, for an error message."""
+        entry = f"{self.frame['entry'][row]}, " if "entry" in self.frame.columns else ""
+        return f"{self.path}, {entry}{self.unit} {self.frame['line'][row]}"

@@ -1,0 +1,235 @@
+"""What is known at the as-of time of each row: of a whole session, or of a session so far."""
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from vpoc.data.bars import Bars, Flags, Floats, Ints
+from vpoc.data.enough import HISTORY
+from vpoc.data.sessions import Sessions
+from vpoc.features.days import IB_SECONDS, Days, Flow, signed_volume
+from vpoc.features.look_back import Naked, composite_vpoc, mean_of_last, naked, naked_levels
+from vpoc.features.options import FeatureOptions
+from vpoc.features.table import Snapshot
+from vpoc.profile.facts import ProfileFacts
+from vpoc.profile.moments import profile_moments
+from vpoc.profile.sessions import RthBars, brackets, developing_profiles, rth_bars
+
+NAKED_SESSIONS = 60
+COMPOSITES = {"comp5": 5, "comp20": 20}
+
+
+def session_snapshot(days: Days, rolls: Ints, t: Ints, options: FeatureOptions) -> Snapshot:
+    """Snapshots of whole sessions, those with the indices `t` [rows], as of their close or of the next open."""
+    done, place = _complete(days, t)
+    before, levels = done[place - 1], days.profile.levels
+    reach = min(NAKED_SESSIONS, options.warm_up)
+    level, age, alive = naked_levels(days, rolls, t, reach, after=True)
+    at_open = options.as_of == "open"
+    price = days.open[t + 1] if at_open else days.close[t]
+    night = t + 1 if at_open else t
+    vix = np.where(np.isnan(days.vix_open[night]), days.vix_close[t], days.vix_open[night]) if at_open else None
+    moments = _take(days.moments, t)
+    return Snapshot(
+        open=days.open[t],
+        high=days.high[t],
+        low=days.low[t],
+        close=days.close[t],
+        price=price,
+        profile=_take(days.profile, t),
+        vwap=days.open[t] + moments.mean,
+        std=moments.std,
+        skew=moments.skew,
+        kurt=moments.kurt,
+        ib_range=days.ib_high[t] - days.ib_low[t],
+        ext_up=days.high[t] - days.ib_high[t],
+        ext_dn=days.ib_low[t] - days.low[t],
+        vpoc_age=days.vpoc_age[t],
+        usual_volume=_usual_volume(days, t, (days.sessions.expected[t] - 1)),
+        on_volume=days.on_volume[night],
+        on_range=np.maximum(days.on_high[night] - days.on_low[night], 0),
+        day_volume=days.on_volume[night] + levels.volume[t] if at_open else days.eth_volume[t],
+        flow=_take(days.flow, t),
+        **_prior(days, done, place),
+        entry=price if at_open else days.open[t],
+        entry_vah=levels.vah[t if at_open else before],
+        entry_val=levels.val[t if at_open else before],
+        entry_close=days.close[t if at_open else before],
+        **_composites(days, rolls, done, place + 1),
+        naked=naked(level, age, alive, price),
+        **_volatility(days, done, place + 1, vix, days.vix_close[before]),
+    )
+
+
+def bar_snapshots(bars: Bars, days: Days, rolls: Ints, t: Ints, options: FeatureOptions) -> Snapshot:
+    """Snapshots at the end of each RTH bar of the sessions with the indices `t`, in order."""
+    sessions = days.sessions.take(t)
+    rth = rth_bars(bars, sessions, options.placement)
+    row = np.repeat(t, rth.sizes)
+    profile = developing_profiles(rth, brackets(bars, sessions, rth), options.value_area)
+    high, low = profile.high, profile.low
+    volume = profile.levels.volume
+    first_open = np.repeat(bars.open[sessions.start], rth.sizes)
+    moments = profile_moments(
+        rth.placed,
+        first_open - np.repeat(rth.base, rth.sizes),
+        lambda values: _running(values, rth),
+        volume,
+        high - low + 1,
+        profile.levels.vpoc_volume < volume,
+    )
+    ib_high, ib_low = _first_hour(bars, sessions, rth, high, low)
+    ends = bars.ts[rth.rows] + bars.bar_seconds
+    moved = bars.ts[rth.rows][_last_move(profile.levels.vpoc, rth)] + bars.bar_seconds
+    step = bars.bar_seconds or 60
+    slot = (bars.ts[rth.rows] - np.repeat(sessions.open_utc, rth.sizes)) // step
+    done, place = _complete(days, t)
+    per_session: dict[str, Any] = {
+        **_prior(days, done, place),
+        **_composites(days, rolls, done, place),
+        **_volatility(days, done, place, None, days.vix_close[done[place - 1]]),
+    }
+    repeated = {name: np.repeat(values, rth.sizes) for name, values in per_session.items() if name != "vix"}
+    return Snapshot(
+        open=first_open,
+        high=high,
+        low=low,
+        close=bars.close[rth.rows],
+        price=bars.close[rth.rows],
+        profile=profile,
+        vwap=first_open + moments.mean,
+        std=moments.std,
+        skew=moments.skew,
+        kurt=moments.kurt,
+        ib_range=ib_high - ib_low,
+        ext_up=high - ib_high,
+        ext_dn=ib_low - low,
+        vpoc_age=(ends - moved) / 60,
+        usual_volume=_usual_volume(days, row, slot),
+        on_volume=days.on_volume[row],
+        on_range=np.maximum(days.on_high[row] - days.on_low[row], 0),
+        day_volume=days.on_volume[row] + volume,
+        flow=_flow_so_far(bars, rth, profile),
+        entry=first_open,
+        entry_vah=repeated["vah_1"],
+        entry_val=repeated["val_1"],
+        entry_close=repeated["close_1"],
+        naked=_naked_so_far(days, rolls, t, rth, profile, bars.close[rth.rows], min(NAKED_SESSIONS, options.warm_up)),
+        vix=bars.vix[rth.rows],
+        **repeated,
+    )
+
+
+def _take(facts: Any, rows: Ints) -> Any:
+    """The rows of a dataclass of arrays."""
+    if isinstance(facts, np.ndarray):
+        return facts[rows]
+    return type(facts)(**{name: _take(value, rows) for name, value in vars(facts).items()})
+
+
+def _complete(days: Days, t: Ints) -> tuple[Ints, Ints]:
+    """Indices of the complete sessions, and how many of them lie before each of `t`."""
+    done = np.flatnonzero(days.sessions.complete)
+    return done, np.searchsorted(done, t)
+
+
+def _prior(days: Days, done: Ints, place: Ints) -> dict[str, Any]:
+    before, levels = done[place - 1], days.profile.levels
+    return {
+        "vpoc_1": levels.vpoc[before],
+        "vah_1": levels.vah[before],
+        "val_1": levels.val[before],
+        "close_1": days.close[before],
+        "vpoc_5": levels.vpoc[done[place - 5]],
+    }
+
+
+def _composites(days: Days, rolls: Ints, done: Ints, stop: Ints) -> dict[str, Any]:
+    """VPOC of the composites of complete sessions up to place `stop`-1 in `done`, cut at the last roll."""
+    since_roll = np.searchsorted(rolls[done], rolls[done][stop - 1])
+    return {
+        name: composite_vpoc(days, done, np.maximum(stop - count, since_roll), stop)
+        for name, count in COMPOSITES.items()
+    }
+
+
+def _volatility(days: Days, done: Ints, stop: Ints, vix: Floats | None, vix_before: Floats) -> dict[str, Any]:
+    """Range and VIX of the 20 complete sessions up to place `stop`-1 in `done`; without `vix`, the last is that now."""
+    closes = days.vix_close[done]
+    window = sliding_window_view(closes, HISTORY)[stop - HISTORY]
+    constant = window.max(axis=1) == window.min(axis=1)
+    return {
+        "vix": closes[stop - 1] if vix is None else vix,
+        "vix_1": vix_before,
+        "vix_mean": window.mean(axis=1),
+        # What rounding leaves of equal values is no spread.
+        "vix_std": np.where(constant, 0.0, window.std(axis=1)),
+        "atr": mean_of_last((days.high - days.low)[done], stop, HISTORY),
+    }
+
+
+def _usual_volume(days: Days, row: Ints, slot: Ints) -> Floats:
+    """Mean volume [rows], up to and including `slot` [rows], of the 20 full sessions before each session of `row`."""
+    total, stop = days.total_curve, np.searchsorted(days.full, row)
+    return (total[stop, slot] - total[stop - HISTORY, slot]) / float(HISTORY)
+
+
+def _running(values: Any, rth: RthBars) -> Any:
+    """Sums [bars, n] of the values of each session up to and including each bar."""
+    found = np.empty_like(values)
+    for part in rth.parts:
+        np.cumsum(values[part], axis=0, out=found[part])
+    return found
+
+
+def _first_hour(bars: Bars, sessions: Sessions, rth: RthBars, high: Ints, low: Ints) -> tuple[Ints, Ints]:
+    """Highest and lowest price of the first hour so far, [bars] each; those of RTH so far where it has no bars."""
+    place = np.arange(len(rth.low))
+    inside = bars.ts[rth.rows] < np.repeat(sessions.open_utc + IB_SECONDS, rth.sizes)
+    last = np.maximum.accumulate(np.where(inside, place, -1))
+    last = np.where(last >= np.repeat(rth.starts, rth.sizes), last, place)
+    return high[last], low[last]
+
+
+def _flow_so_far(bars: Bars, rth: RthBars, profile: ProfileFacts) -> Flow:
+    signed = signed_volume(bars, rth)
+    volume, vpoc = bars.volume[rth.rows], profile.levels.vpoc
+    total, at, whole = np.empty_like(signed), np.empty_like(signed), np.empty_like(signed)
+    for part, base in zip(rth.parts, rth.base.tolist(), strict=True):
+        np.cumsum(signed[part], out=total[part])
+        level = vpoc[part] - base
+        # The VPOC moves seldom: between its moves, one level is asked for all bars.
+        for price in np.unique(level).tolist():
+            asked = np.flatnonzero(level == price) + part.start
+            holds = (rth.low[part] <= price) & (price <= rth.high[part])
+            at[asked] = np.cumsum(signed[part] * holds)[asked - part.start]
+            whole[asked] = np.cumsum(volume[part] * holds)[asked - part.start]
+    return Flow(total, at, whole)
+
+
+def _naked_so_far(
+    days: Days, rolls: Ints, t: Ints, rth: RthBars, profile: ProfileFacts, price: Ints, reach: int
+) -> Naked:
+    level, age, alive = naked_levels(days, rolls, t, reach, after=False)
+    # Few are alive: those alone go on to the bars.
+    most = int(np.count_nonzero(alive, axis=1).max(initial=1))
+    order = np.argsort(~alive, axis=1, kind="stable")[:, :most]
+    levels, ages, living = (_of_bars(values, order, rth.sizes) for values in (level, age, alive))
+    untouched: Flags = (levels < profile.low[:, None]) | (levels > profile.high[:, None])
+    return naked(levels, ages, living & untouched, price)
+
+
+def _of_bars(values: Any, order: Ints, sizes: Ints) -> Any:
+    """Values [sessions, levels] in another order, for each bar of each session."""
+    return np.repeat(np.take_along_axis(values, order, axis=1), sizes, axis=0)
+
+
+def _last_move(vpoc: Ints, rth: RthBars) -> Ints:
+    """For each bar [bars], the last one up to it at which the developing VPOC moved; the first of a session did."""
+    place = np.arange(len(vpoc))
+    moved = np.ones(len(vpoc), dtype=np.bool_)
+    moved[1:] = vpoc[1:] != vpoc[:-1]
+    moved[rth.starts] = True
+    latest: Ints = np.maximum.accumulate(np.where(moved, place, 0))
+    return latest

@@ -1,0 +1,1 @@
+"""Pictures of sessions with their volume profiles."""

@@ -1,0 +1,94 @@
+"""The words in a picture."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from vpoc.data.bars import Bars
+from vpoc.data.columns import TICK
+from vpoc.data.sessions import RTH_OPEN
+from vpoc.plots.study import Method, Naked, Study
+
+PLACED = {
+    "uniform": "over each bar's range (uniform)",
+    "close": "at each bar's close (close)",
+    "typical": "at each bar's typical price (typical)",
+    "ticks": "at the price of each trade (ticks)",
+}
+COMPARED = {"two_row": "two rows at a time (two_row)", "one_row": "one row at a time (one_row)"}
+
+
+def points(ticks: float) -> str:
+    """A price in index points."""
+    return f"{ticks * TICK:.2f}"
+
+
+def day(date: int) -> str:
+    """A trade date (days since 1970-01-01) as 2026-03-10."""
+    return str(np.datetime64(int(date), "D"))
+
+
+def weekday(date: int) -> str:
+    """Its day of the week, as Tue."""
+    return ("Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed")[date % 7]
+
+
+def clock(minute: float) -> str:
+    """A minute after 09:30 as a time of day."""
+    hour, rest = divmod(int(minute) + RTH_OPEN, 60)
+    return f"{hour % 24:02d}:{rest:02d}"
+
+
+def symbol(bars: Bars, row: int) -> str:
+    """The contract of a bar, or the name of the file that names none."""
+    return bars.symbols[int(bars.contract[row])] if bars.symbols else bars.path.name
+
+
+def heading(name: str, studies: Sequence[Study]) -> str:
+    """Symbol and date."""
+    first, last = studies[0], studies[-1]
+    incomplete = sum(not shown.complete for shown in studies)
+    if len(studies) == 1:
+        told = f"{name}, {weekday(first.date)} {day(first.date)}"
+        return told + ", half day" * first.half_day + ", session not complete" * incomplete
+    told = f"{name}, {len(studies)} sessions, {day(first.date)} to {day(last.date)}"
+    return told + (f", {incomplete} not complete" if incomplete else "")
+
+
+def description(bars: Bars, method: Method) -> str:
+    """Bar size and how the profile was made."""
+    rows = f", rows of {method.row_ticks} ticks" if method.row_ticks > 1 else ""
+    placed = f"volume {PLACED[method.placement]}{rows}"
+    return (
+        f"{bar_size(bars.bar_seconds)}, New York time; profile of regular hours: {placed}; "
+        f"value area {COMPARED[method.value_area]}, 70 %"
+    )
+
+
+def bar_size(seconds: int) -> str:
+    """The step between bars in words."""
+    if not seconds:
+        return "trades"
+    return f"{seconds // 60}-minute bars" if seconds % 60 == 0 else f"{seconds}-second bars"
+
+
+def numbers(shown: Study) -> str:
+    """The prices and the volume of a session's regular hours."""
+    rth = shown.rth
+    prices = zip("OHLC", (rth.open[0], rth.high.max(), rth.low.min(), rth.close[-1]), strict=True)
+    told = "  ".join(f"{letter} {points(int(price))}" for letter, price in prices)
+    return f"regular hours:  {told}  {int(shown.levels.volume[0]):,} contracts"
+
+
+def beyond(far: Sequence[Naked], studies: Sequence[Study]) -> str:
+    """The naked VPOCs that lie too far away to be drawn; empty when there are none."""
+    top = max(int(shown.rth.high.max()) for shown in studies)
+    told = []
+    for side, levels in (
+        ("above", sorted((n for n in far if n.price > top), key=lambda n: n.price)),
+        ("below", sorted((n for n in far if n.price <= top), key=lambda n: -n.price)),
+    ):
+        if levels:
+            nearest = f"{points(levels[0].price)} of {day(levels[0].date)}"
+            told.append(f"{len(levels)} {side} ({nearest}{' is the nearest' if len(levels) > 1 else ''})")
+    return f"naked VPOCs outside the picture: {', '.join(told)}" if told else ""

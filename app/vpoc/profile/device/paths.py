@@ -1,0 +1,125 @@
+"""The paths: who owns the tensors, and how long they live."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+from vpoc.data.bars import Bars, Ints
+from vpoc.data.sessions import Sessions
+from vpoc.profile.device.kernels import STEP, Matrices, add_bars, find_levels, target_of
+from vpoc.profile.device.layout import Layout, layout_of
+from vpoc.profile.levels import Levels
+
+PLACEMENTS = ("uniform", "typical", "close", "ticks")
+Room = Callable[[Layout], Matrices]
+"""Gives the matrices for a chunk, with `volume` zeroed."""
+
+
+def levels_by_path(
+    bars: Bars, sessions: Sessions, path: str, device: str, chunk_size: int, value_area: str, placement: str
+) -> Iterator[Levels]:
+    """See `vpoc.profile.device.device_levels`."""
+    if value_area not in STEP:
+        raise ValueError(f"value area {value_area!r} is none of {', '.join(STEP)}")
+    if placement not in PLACEMENTS:
+        raise ValueError(f"placement {placement!r} is none of {', '.join(PLACEMENTS)}")
+    place, step = torch.device(device), STEP[value_area]
+    chunks = layout_of(bars, sessions).chunks(chunk_size)
+    if path == "naive":
+        return (_by_session(bars, chunk, place, placement, step) for chunk in chunks)
+    makers = {"chunked": _fresh, "preallocated": _preallocated, "pooled": _pooled}
+    if path not in makers:
+        raise ValueError(f"path {path!r} is none of naive, {', '.join(makers)}")
+    return _by_chunk(bars, chunks, makers[path](chunks, place), place, placement, step)
+
+
+def _by_chunk(
+    bars: Bars, chunks: list[Layout], room: Room, place: torch.device, placement: str, step: int
+) -> Iterator[Levels]:
+    for chunk in chunks:
+        columns = torch.from_numpy(chunk.columns(bars)).to(place)
+        last = torch.from_numpy(chunk.last).to(place)
+        yield _levels(find_levels(room(chunk), columns, last, placement, step).cpu().numpy(), chunk)
+
+
+def _levels(found: Ints, chunk: Layout) -> Levels:
+    vpoc, vah, val, vpoc_volume, area_volume, volume = found
+    return Levels(
+        vpoc=chunk.base + vpoc,
+        vah=chunk.base + vah,
+        val=chunk.base + val,
+        vpoc_volume=vpoc_volume,
+        area_volume=area_volume,
+        volume=volume,
+    )
+
+
+def _cells(chunk: Layout) -> int:
+    return len(chunk) * (chunk.width + 1)
+
+
+def _allocate(cells: int, place: torch.device) -> Matrices:
+    """Room for so many cells, flat."""
+    volume, below, keys = (torch.empty(cells, dtype=torch.int64, device=place) for _ in range(3))
+    return Matrices(volume, below, keys, torch.empty(cells, dtype=torch.bool, device=place))
+
+
+def _zeroed(flat: Matrices, chunk: Layout) -> Matrices:
+    """The first cells of `flat` as matrices for `chunk`."""
+    cells, shape = _cells(chunk), (len(chunk), chunk.width + 1)
+    volume, below, keys, mask = (part[:cells].view(shape) for part in (flat.volume, flat.below, flat.keys, flat.mask))
+    return Matrices(volume.zero_(), below, keys, mask)
+
+
+def _fresh(_chunks: list[Layout], place: torch.device) -> Room:
+    return lambda chunk: _zeroed(_allocate(_cells(chunk), place), chunk)
+
+
+def _preallocated(chunks: list[Layout], place: torch.device) -> Room:
+    flat = _allocate(max(map(_cells, chunks), default=0), place)
+    return lambda chunk: _zeroed(flat, chunk)
+
+
+def _pooled(_chunks: list[Layout], place: torch.device) -> Room:
+    pool: dict[int, Matrices] = {}
+
+    def room(chunk: Layout) -> Matrices:
+        size_class = (_cells(chunk) - 1).bit_length()
+        if size_class not in pool:
+            pool[size_class] = _allocate(1 << size_class, place)
+        return _zeroed(pool[size_class], chunk)
+
+    return room
+
+
+def _by_session(bars: Bars, chunk: Layout, place: torch.device, placement: str, step: int) -> Levels:
+    sessions = [_session(bars, session, place, placement, step) for session in chunk.chunks(1)]
+    return _levels(np.array(list(zip(*sessions, strict=True)), dtype=np.int64), chunk)
+
+
+def _session(bars: Bars, session: Layout, place: torch.device, placement: str, step: int) -> tuple[int, ...]:
+    """The six numbers of `find_levels` for one session, decided on the host, one `.item()` at a time."""
+    columns = torch.stack([torch.tensor(column, device=place) for column in session.columns(bars)])
+    differences = torch.zeros((1, session.width + 1), dtype=torch.int64, device=place)
+    add_bars(differences, columns, placement)
+    volume = differences.cumsum(1)[0, :-1]
+    last = len(volume) - 1
+    peak = volume.max().item()
+    tied = torch.nonzero(volume == peak)[:, 0]
+    # The lowest of the nearest: a tie leaves at most one below the middle and one above.
+    away = (2 * tied - last).abs()
+    vpoc = int(tied[away == away.min()].min().item())
+    total = volume.sum()
+    target = int(target_of(total).item())
+    bottom = top = vpoc
+    held = int(peak)
+    while held < target:
+        above, under = min(top + step, last), max(bottom - step, 0)
+        gain_above = int(volume[top + 1 : above + 1].sum().item()) if above > top else -1
+        gain_under = int(volume[under:bottom].sum().item()) if under < bottom else -1
+        if gain_above >= gain_under:
+            top, held = above, held + gain_above
+        else:
+            bottom, held = under, held + gain_under
+    return vpoc, top, bottom, int(peak), held, int(total.item())

@@ -1,0 +1,52 @@
+"""One profile: the volume, or the time, at each row of prices."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vpoc.data.bars import Ints
+from vpoc.profile.histogram import histograms, spread
+from vpoc.profile.levels import Levels, find_levels
+from vpoc.profile.tpo import session_tpo
+
+
+@dataclass(frozen=True)
+class Profile:
+    """`volume` [rows], contracts or TPO; row k holds the ticks `base` + k * `row_ticks` and the `row_ticks` - 1 above.
+
+    `base` is a multiple of `row_ticks`, so that the rows of all profiles lie on one grid.
+    """
+
+    base: int
+    volume: Ints
+    row_ticks: int = 1
+
+
+def profile_of(
+    low: Ints, high: Ints, close: Ints, volume: Ints, placement: str = "uniform", row_ticks: int = 1
+) -> Profile:
+    """The profile of all these bars [bars]; prices in ticks, above 0. Composites are profiles of several sessions."""
+    bottom = int(low.min())
+    base = bottom // row_ticks * row_ticks
+    placed = spread(low, high, close, volume, placement)
+    moved = type(placed)(placed.low - base, placed.high - base, placed.share, placed.run - base, placed.left)
+    rows = int(high.max()) // row_ticks - base // row_ticks + 1
+    ticks = histograms(moved, np.zeros(len(low), dtype=np.int64), (1, rows * row_ticks))
+    return Profile(base, ticks.reshape(rows, row_ticks).sum(axis=1), row_ticks)
+
+
+def tpo_of(low: Ints, high: Ints, bracket: Ints, row_ticks: int = 1) -> Profile:
+    """The TPO profile of all these bars [bars]: in how many of the brackets some bar's range meets each row."""
+    low, high = low // row_ticks, high // row_ticks
+    base = int(low.min())
+    shape = (1, int(high.max()) - base + 1)
+    count = session_tpo(low - base, high - base, bracket, np.zeros(len(low), dtype=np.int64), shape)
+    return Profile(base * row_ticks, count[0], row_ticks)
+
+
+def levels_of(profile: Profile, value_area: str = "two_row") -> Levels:
+    """Levels of `profile`, arrays of one element; prices in ticks, each the lowest of its row."""
+    ends = np.zeros(1, dtype=np.int64), np.array([len(profile.volume) - 1])
+    found = find_levels(profile.volume[None, :], *ends, np.zeros(1, dtype=np.int64), value_area)
+    prices = {name: profile.base + getattr(found, name) * profile.row_ticks for name in ("vpoc", "vah", "val")}
+    return Levels(**prices, vpoc_volume=found.vpoc_volume, area_volume=found.area_volume, volume=found.volume)

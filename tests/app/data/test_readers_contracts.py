@@ -1,0 +1,138 @@
+"""Several contracts at the same time in one file."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from vpoc.data.readers import read_vendor
+from vpoc.data.readers.contracts import one_contract
+from vpoc.errors import UserError
+
+DAY = 86_400
+MONDAY = 1_386_601_200
+"""Monday 2013-12-09, 10:00 New York."""
+
+
+def databento(path, rows):
+    """`rows`: day, minute, symbol, volume."""
+    lines = (
+        f"{(MONDAY + day * DAY + minute * 60) * 10**9},33,1,{len(symbol)},1800,1801,1799,1800.25,{volume},{symbol}"
+        for day, minute, symbol, volume in rows
+    )
+    path.write_text(
+        "ts_event,rtype,publisher_id,instrument_id,open,high,low,close,volume,symbol\n" + "\n".join(lines) + "\n"
+    )
+    return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data.csv"
+
+
+def kept(path, **options):
+    one = one_contract(read_vendor(path, **options))
+    day = (one.bars.frame["ts"] - MONDAY) // DAY
+    return one, list(zip(day.to_list(), one.bars.frame["symbol"].to_list(), strict=True))
+
+
+def week(volumes, symbols=("ESZ3", "ESH4")):
+    return [
+        (day, minute, symbol, volume)
+        for day, pair in enumerate(volumes)
+        for minute in range(2)
+        for symbol, volume in zip(symbols, pair, strict=True)
+    ]
+
+
+def test_the_front_contract_is_that_of_the_session_before(path):
+    # On Tuesday the volume moves; only Wednesday can know.
+    databento(path, week([(90, 10), (10, 90), (10, 90)]))
+    one, rows = kept(path)
+    assert rows == [(0, "ESZ3")] * 2 + [(1, "ESZ3")] * 2 + [(2, "ESH4")] * 2
+    assert (one.other_rows, one.spread_rows, one.symbols) == (6, 0, ("ESZ3", "ESH4"))
+
+
+def test_the_first_session_is_of_the_nearest_expiry_whatever_its_volume(path):
+    databento(path, week([(1, 99)]))
+    assert kept(path)[1] == [(0, "ESZ3")] * 2
+
+
+def test_the_front_contract_never_goes_back(path):
+    databento(path, week([(10, 90), (90, 10), (90, 10)]))
+    assert [symbol for _, symbol in kept(path)[1]] == ["ESZ3"] * 2 + ["ESH4"] * 4
+
+
+def test_what_comes_later_changes_nothing(path):
+    rng = np.random.default_rng(3)
+    volumes = rng.integers(1, 100, (5, 2)).tolist()
+    databento(path, week(volumes))
+    whole = kept(path)[1]
+    for days in range(1, 5):
+        databento(path, week(volumes[:days]))
+        assert kept(path)[1] == whole[: 2 * days]
+
+
+def test_an_expired_contract_gives_way(path):
+    databento(path, [*week([(90, 10)]), (1, 0, "ESH4", 5), (1, 0, "ESM4", 1)])
+    assert kept(path)[1][-1] == (1, "ESH4")
+
+
+def test_spreads_are_dropped_and_counted(path):
+    spreads = [(0, 0, "ESZ3-ESH4", 500), (0, 1, "ES:BF H4-M4-U4", 500), (0, 1, "UD:1V: 123", 500)]
+    databento(path, [*spreads, *week([(90, 10)])])
+    one, rows = kept(path)
+    assert (one.spread_rows, one.other_rows) == (3, 2)
+    assert rows == [(0, "ESZ3")] * 2
+    assert one.bars.where(0).endswith("line 5")
+    databento(path, spreads)
+    with pytest.raises(UserError, match="spreads only"):
+        kept(path)
+
+
+def test_years_of_one_digit_come_round(path):
+    databento(path, week([(90, 10)], ("ESH4", "ESZ3")))
+    assert kept(path)[1] == [(0, "ESZ3")] * 2
+    databento(path, week([(90, 10)], ("ESH14", "ESZ13")))
+    assert kept(path)[1] == [(0, "ESZ13")] * 2
+
+
+def test_a_series_that_rolls_by_itself_stays_as_it_is(path):
+    databento(path, [(0, 0, "ESZ3", 5), (0, 1, "ESZ3", 5), (0, 2, "ESH4", 1), (1, 0, "ESH4", 1)])
+    one, rows = kept(path)
+    assert [symbol for _, symbol in rows] == ["ESZ3", "ESZ3", "ESH4", "ESH4"]
+    assert one.other_rows == 0
+
+
+def test_a_symbol_can_be_chosen(path):
+    databento(path, week([(90, 10), (10, 90)]))
+    one, rows = kept(path, symbol="ESH4")
+    assert rows == [(0, "ESH4")] * 2 + [(1, "ESH4")] * 2
+    assert one.bars.counts == {"rows_of_other_symbols": 4}
+    assert one.bars.where(0).endswith("line 3")
+    with pytest.raises(UserError, match="no rows of ESM4; there are: ESZ3, ESH4"):
+        kept(path, symbol="ESM4")
+
+
+@pytest.mark.parametrize("symbols", [("ESZ3", "NQZ3"), ("ES.c.0", "ES.c.1"), ("ESZ3", "SPY")])
+def test_symbols_of_which_none_is_in_front(path, symbols):
+    databento(path, week([(90, 10)], symbols))
+    with pytest.raises(UserError, match=r"line 3: several symbols in one file \(.*choose one with --symbol"):
+        kept(path)
+
+
+def test_instrument_numbers_do_not_tell_the_expiry(path):
+    databento(path, week([(90, 10)]))
+    frame = pl.read_csv(path, infer_schema=False).drop("symbol").with_columns(instrument_id=pl.Series(["17", "18"] * 2))
+    frame.write_csv(path)
+    with pytest.raises(UserError, match=r"several symbols in one file \(17, 18\)"):
+        kept(path)
+    assert len(kept(path, symbol="18")[1]) == 2
+
+
+def test_sessions_begin_in_the_evening(path):
+    """18:30 on Monday is of Tuesday's session, and knows Monday's volume."""
+    evening = 8 * 60 + 30
+    rows = [(0, 0, "ESZ3", 1), (0, 0, "ESH4", 9), (0, evening, "ESZ3", 9), (0, evening, "ESH4", 1)]
+    databento(path, rows)
+    assert kept(path)[1] == [(0, "ESZ3"), (0, "ESH4")]

@@ -1,0 +1,35 @@
+"""The table that everything about a feature is said in."""
+
+from feature_table import PAGE, page
+
+from vpoc.features.table import FEATURES, NAMES, SCALING
+
+# The order of the specification, which files, models and the page share.
+ORDER = """vpoc_dist vah_dist val_dist va_width va_width_frac vpoc_pos close_pos close_vs_va vpoc_share va_share
+vpoc_chg1 vpoc_chg5 va_overlap va_relation open_vs_prior_va gap prior_vpoc_hit comp5_dist comp20_dist naked_n naked_up
+naked_dn naked_age naked_imb vwap_dist prof_std prof_skew prof_kurt prof_entropy shape_pb hvn_n lvn_n tpoc_dist
+vpoc_tpoc single_share tail_hi tail_lo poor_hl ib_range ib_frac ext_up ext_dn dvpoc_age log_vol_rel on_vol_share
+delta_proxy
+delta_at_vpoc on_range_frac vix vix_chg vix_z20 vix_rr atr20 ret1"""
+
+
+def test_there_are_54_in_the_order_of_the_specification():
+    assert tuple(ORDER.split()) == NAMES
+    assert len(NAMES) == 54
+
+
+def test_every_feature_says_what_it_is():
+    for feature in FEATURES:
+        assert feature.formula
+        assert feature.unit
+        assert feature.source
+
+
+def test_ticks_are_scaled_by_the_range_and_the_range_by_a_constant():
+    assert {feature.name for feature in FEATURES if SCALING[feature.name] == "atr20"} == {
+        feature.name for feature in FEATURES if feature.unit == "ticks" and feature.name != "atr20"
+    }
+
+
+def test_the_page_is_what_the_code_says():
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `make docs`"

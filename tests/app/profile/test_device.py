@@ -1,0 +1,242 @@
+"""Every device path against the CPU's levels and against an oracle in plain Python integers."""
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vpoc.data.bars import Bars
+from vpoc.data.sessions import Sessions
+from vpoc.errors import UserError
+from vpoc.profile.device import PATHS, device_levels, paths
+from vpoc.profile.levels import Levels
+from vpoc.profile.sessions import session_levels
+
+PRICE = 16_000
+CHUNK_SIZES = (1, 2, 7, 1000)
+PLACEMENTS = ("uniform", "typical", "close", "ticks")
+VALUE_AREAS = ("two_row", "one_row")
+no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
+DEVICES = ("cpu", pytest.param("cuda", marks=no_gpu))
+
+
+def oracle(bars, placement="uniform", value_area="two_row"):
+    lowest, highest = min(bar[0] for bar in bars), max(bar[1] for bar in bars)
+    rows = [0] * (highest - lowest + 1)
+    for low, high, close, volume in bars:
+        if placement == "uniform":
+            n = high - low + 1
+            share, left = divmod(volume, n)
+            start = min(max(close - left // 2, low), high - left + 1)
+            for tick in range(low, high + 1):
+                rows[tick - lowest] += share + (1 if start <= tick < start + left else 0)
+        else:
+            at = (2 * (high + low + close) + 3) // 6 if placement == "typical" else close
+            rows[at - lowest] += volume
+    middle, step = len(rows) - 1, {"two_row": 2, "one_row": 1}[value_area]
+    vpoc = min(range(len(rows)), key=lambda k: (-rows[k], abs(2 * k - middle), k))
+    top = bottom = vpoc
+    area, total = rows[vpoc], sum(rows)
+    while 10 * area < 7 * total:
+        above, below = rows[top + 1 : top + 1 + step], rows[max(0, bottom - step) : bottom]
+        gain_above = sum(above) if above else -1
+        gain_below = sum(below) if below else -1
+        if gain_above >= gain_below:
+            top, area = top + len(above), area + gain_above
+        else:
+            bottom, area = bottom - len(below), area + gain_below
+    return (lowest + vpoc, lowest + top, lowest + bottom, rows[vpoc], area, total)
+
+
+def as_tuples(levels):
+    return list(zip(*(getattr(levels, field.name).tolist() for field in fields(Levels)), strict=True))
+
+
+def only(cls, rest, **known):
+    """A `cls` with these fields; whatever else it has is of no concern here, and is `rest`."""
+    return cls(**{field.name: known.get(field.name, rest) for field in fields(cls)})
+
+
+def as_bars(sessions, between=2):
+    """The sessions as Bars, with `between` bars outside regular hours before each."""
+    outside = (PRICE // 2, PRICE * 2, PRICE, 10**6)
+    rows, start, stop = [], [], []
+    for session in sessions:
+        rows += [outside] * between
+        start.append(len(rows))
+        rows += session
+        stop.append(len(rows))
+    low, high, close, volume = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    ts = np.arange(len(rows)) * 60
+    bars = only(Bars, None, path=Path("made-up"), ts=ts, low=low, high=high, close=close, volume=volume)
+    found = only(Sessions, np.arange(len(sessions)), start=np.array(start), stop=np.array(stop), in_progress=False)
+    return bars, found
+
+
+def computed(sessions, path, chunk_size, *, device="cpu", **options):
+    bars, found = as_bars(sessions)
+    parts = list(device_levels(bars, found, path, device, chunk_size, **options))
+    assert [len(part.vpoc) for part in parts] == [len(sessions[i : i + chunk_size]) for i in _starts(found, chunk_size)]
+    levels = Levels.concatenate(parts)
+    assert all(getattr(levels, field.name).dtype == np.int64 for field in fields(Levels))
+    return as_tuples(levels)
+
+
+def _starts(found, chunk_size):
+    return range(0, len(found.start), chunk_size)
+
+
+@st.composite
+def a_bar(draw):
+    low = PRICE + draw(st.integers(-15, 15))
+    high = low + draw(st.integers(0, 12))
+    # Small volumes make ties and empty rows; the largest still sum to less than 2^63.
+    volume = draw(st.one_of(st.integers(0, 20), st.integers(0, 2**53)))
+    return low, high, draw(st.integers(low, high)), volume
+
+
+many_sessions = st.lists(st.lists(a_bar(), min_size=1, max_size=8), min_size=1, max_size=9)
+
+
+@settings(max_examples=150, deadline=None)
+@given(many_sessions, st.sampled_from(PATHS), st.sampled_from(CHUNK_SIZES), st.data())
+def test_agrees_with_the_oracle(sessions, path, chunk_size, data):
+    options = {
+        "placement": data.draw(st.sampled_from(PLACEMENTS)),
+        "value_area": data.draw(st.sampled_from(VALUE_AREAS)),
+    }
+    expected = [oracle(session, **options) for session in sessions]
+    assert computed(sessions, path, chunk_size, **options) == expected
+
+
+def walk(sessions, seed=7):
+    """Sessions of 1 to 60 bars whose ranges differ a lot."""
+    random = np.random.default_rng(seed)
+    made = []
+    for _ in range(sessions):
+        price, session = PRICE + int(random.integers(-500, 500)), []
+        spread = int(random.choice([0, 2, 9, 60]))
+        for _ in range(int(random.choice([1, 2, 60]))):
+            price += int(random.integers(-spread, spread + 1))
+            low, high = price - int(random.integers(0, spread + 1)), price + int(random.integers(0, spread + 1))
+            volume = int(random.choice([0, 1, 7, 1_000, 2**53 + 1]))
+            session.append((low, high, int(random.integers(low, high + 1)), volume))
+        made.append(session)
+    return made
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
+@pytest.mark.parametrize("path", PATHS)
+def test_is_the_cpus_answer_for_every_chunk_size(path, chunk_size, device):
+    sessions = walk(40)
+    bars, found = as_bars(sessions)
+    expected = as_tuples(session_levels(bars, found, 7))
+    assert computed(sessions, path, chunk_size, device=device) == expected
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_sessions_of_one_bar(path):
+    one_tick = [(PRICE, PRICE, PRICE, 5)]
+    sessions = [one_tick, [(PRICE - 9, PRICE + 9, PRICE, 3)], one_tick]
+    assert computed(sessions, path, 1000)[0] == (PRICE, PRICE, PRICE, 5, 5, 5)
+    assert computed(sessions, path, 1000) == [oracle(session) for session in sessions]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_ties_go_to_the_middle_of_the_session_then_to_the_lower_price(path):
+    def traded(*ticks):
+        return [(PRICE + tick, PRICE + tick, PRICE + tick, volume) for tick, volume in ticks]
+
+    near_the_middle = traded((0, 5), (4, 5), (10, 1))
+    lower = traded((0, 5), (1, 1), (2, 5))
+    # In one matrix with a wide session, whose middle is another.
+    wide = traded((0, 5), (30, 1), (100, 5))
+    found = computed([near_the_middle, lower, wide], path, 1000)
+    assert [levels[0] - PRICE for levels in found] == [4, 0, 0]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_volumes_that_no_float_can_tell_apart(path):
+    session = [(PRICE, PRICE, PRICE, 2**60), (PRICE + 9, PRICE + 9, PRICE + 9, 2**60 + 1)]
+    session += [(PRICE + 5, PRICE + 5, PRICE + 5, 1)] * 3
+    (levels,) = computed([session], path, 1)
+    assert levels == oracle(session)
+    assert levels[0] == PRICE + 9
+    assert levels[5] == 2**61 + 4
+
+
+@pytest.mark.parametrize("chunk_size", CHUNK_SIZES)
+@pytest.mark.parametrize("path", PATHS)
+def test_padding_is_absent_not_empty(path, chunk_size):
+    # Nothing is left above the high, so the area goes down through empty rows; and without any volume the padding,
+    # which is 0 too, must not become the VPOC.
+    gap_below = [(PRICE, PRICE, PRICE, 4), (PRICE + 8, PRICE + 8, PRICE + 8, 5)]
+    no_volume = [(PRICE, PRICE + 4, PRICE, 0)]
+    wide = [(PRICE, PRICE + 50, PRICE, 100)]
+    found = computed([wide, gap_below, no_volume], path, chunk_size)
+    assert found[1] == (PRICE + 8, PRICE + 8, PRICE, 5, 9, 9)
+    assert found[2] == (PRICE + 2, PRICE + 2, PRICE + 2, 0, 0, 0)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_untraded_gap_is_not_stepped_over(path):
+    def traded(*ticks):
+        return [(4 * PRICE + tick, 4 * PRICE + tick, 4 * PRICE + tick, volume) for tick, volume in ticks]
+
+    near, far = computed([traded((0, 2), (1, 10), (400, 5)), traded((0, 2), (1, 10), (400, 6))], path, 2)
+    assert [tick - 4 * PRICE for tick in (*near[:3], *far[:3])] == [1, 1, 0, 1, 400, 0]
+
+
+def allocations(monkeypatch, sessions, path, chunk_size):
+    sizes = []
+    allocate = paths._allocate
+
+    def counted(cells, place):
+        sizes.append(cells)
+        return allocate(cells, place)
+
+    monkeypatch.setattr(paths, "_allocate", counted)
+    assert computed(sessions, path, chunk_size) == [oracle(session) for session in sessions]
+    return sizes
+
+
+def test_what_each_path_allocates(monkeypatch):
+    # 4, 51, 3 and 60 ticks, and a column that ends the differences.
+    sessions = [[(PRICE, PRICE + span, PRICE, 100)] for span in (3, 50, 2, 59)]
+    assert allocations(monkeypatch, sessions, "chunked", 1) == [5, 52, 4, 61]
+    assert allocations(monkeypatch, sessions, "preallocated", 1) == [61]
+    assert allocations(monkeypatch, sessions, "preallocated", 2) == [122]
+    assert allocations(monkeypatch, sessions, "pooled", 1) == [8, 64, 4]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_no_session_gives_nothing(path):
+    bars, found = as_bars([[(PRICE, PRICE, PRICE, 1)]])
+    empty = only(Sessions, None, start=found.start[:0], stop=found.stop[:0])
+    assert list(device_levels(bars, empty, path, "cpu", 4)) == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_wrong_print_is_refused_before_it_fills_the_memory(path):
+    bars, found = as_bars([[(PRICE, PRICE, PRICE, 1), (PRICE * 10, PRICE * 10, PRICE * 10, 1)]])
+    with pytest.raises(UserError, match="start at 1970-01-01T00:02:00Z has a high more than half above its low"):
+        device_levels(bars, found, path, "cpu", 1)
+
+
+@pytest.mark.parametrize("wrong", [{"path": "fast"}, {"value_area": "three_row"}, {"placement": "open"}])
+def test_a_wrong_word_is_refused(wrong):
+    bars, found = as_bars([[(PRICE, PRICE, PRICE, 1)]])
+    with pytest.raises(ValueError, match=f"'{next(iter(wrong.values()))}' is none of"):
+        device_levels(bars, found, **{"path": "chunked", "device": "cpu", "chunk_size": 1, **wrong})
+
+
+def test_torch_is_imported_only_when_used():
+    code = "import sys, vpoc.profile.device; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

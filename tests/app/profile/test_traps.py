@@ -1,0 +1,164 @@
+"""Mistakes that other programs, or an earlier version of this one, have really made."""
+
+import datetime as dt
+
+import numpy as np
+import polars as pl
+import pytest
+from oracle.app import built, frame_of, merged_2026, read_merged
+from oracle.market import calendar, made_up, market, regular
+from oracle.profile import Bar
+from oracle.sessions import local, split, utc
+
+from vpoc.data.readers import read_vendor
+from vpoc.profile.levels import find_levels
+from vpoc.profile.profile import Profile, levels_of, profile_of
+
+KINDS = (("bar", "close"), ("session", "close"), ("session", "open"))
+
+
+def profile_at(prices, tick):
+    """The profile of (price, volume) pairs; the rows between them are empty."""
+    ticks = {round(price / tick): volume for price, volume in prices}
+    rows = [ticks.get(row, 0) for row in range(min(ticks), max(ticks) + 1)]
+    return Profile(min(ticks), np.array(rows))
+
+
+def levels(profile, method):
+    found = levels_of(profile, method)
+    return found.val[0], found.vpoc[0], found.vah[0]
+
+
+@pytest.mark.parametrize("method", ["two_row", "one_row"])
+def test_a_gap_is_not_stepped_over(method):
+    """12.6 of 18: the empty rows above lose against 2 below, and then only the climb through the gap is left."""
+    assert levels(profile_at([(100, 2), (100.25, 10), (200, 6)], 0.25), method) == (400, 401, 800)
+    # 11.9 of 17 are reached with the 2 below. As if the rows were neighbours, the 5 at 200 would have won.
+    assert levels(profile_at([(100, 2), (100.25, 10), (200, 5)], 0.25), method) == (400, 401, 401)
+
+
+@pytest.mark.parametrize(("method", "vah"), [("two_row", 103), ("one_row", 102)])
+def test_a_far_print_makes_no_value_area_of_400_ticks(method, vah):
+    """14.7 of 21: 10 and 4 below and 1 above."""
+    assert levels(profile_at([(100, 4), (101, 10), (102, 1), (500, 6)], 1), method) == (100, 101, vah)
+
+
+@pytest.mark.parametrize("method", ["two_row", "one_row"])
+def test_padding_does_not_lift_the_value_area_above_the_high(method):
+    """A narrow profile beside a wide one. Above its VPOC there are no rows, which is less than two empty rows below."""
+    matrix = np.zeros((2, 40), dtype=np.int64)
+    matrix[0, 10:14] = 4, 0, 0, 5
+    matrix[1] = 7
+    found = find_levels(matrix, np.array([10, 0]), np.array([13, 39]), np.array([100, 100]), method)
+    assert (found.val[0], found.vpoc[0], found.vah[0]) == (110, 113, 113)
+    assert found.area_volume[0] == 9
+
+
+def test_the_61st_minute_is_not_of_the_initial_balance():
+    bars = made_up(1, 22, 1, night=0)
+    last = regular(bars, dt.date(2025, 11, 18))
+    assert len(last) == 390
+    for i in last:
+        bars[i] = bars[i]._replace(open=16_000, high=16_000, low=16_000, close=16_000)
+    bars[last[59]] = bars[last[59]]._replace(high=16_007)
+    bars[last[60]] = bars[last[60]]._replace(high=16_050, low=15_980)
+    frame = built(market(bars, 1), "bar").filter(pl.col("trade_date") == dt.date(2025, 11, 18))
+    names = ("ib_range", "ext_up", "ext_dn")
+    assert frame.select(names).row(59) == (7, 0, 0)
+    assert frame.select(names).row(60) == (7, 43, 20)
+    assert frame.select(names).row(389) == (7, 43, 20)
+
+
+def test_summer_time_moves_the_open_in_utc():
+    bars = made_up(2, 24, 10, first=dt.date(2025, 10, 6), night=1)
+    frame = built(market(bars, 10), "bar")
+    opens = dict(frame.group_by("trade_date").agg(pl.col("ts").min().dt.strftime("%H:%M")).iter_rows())
+    assert opens[dt.date(2025, 11, 3)] == "14:30"
+    frame = built(market(made_up(2, 24, 10, first=dt.date(2025, 9, 26), night=1), 10), "bar")
+    opens = dict(frame.group_by("trade_date").agg(pl.col("ts").min().dt.strftime("%H:%M")).iter_rows())
+    assert opens[dt.date(2025, 10, 28)] == "13:30"
+
+
+def one_contract_each(first, days):
+    """Half-hours of one contract each, none missing: features count bars."""
+    return [bar._replace(volume=1) for bar in made_up(3, days, 30, first=first, night=1)]
+
+
+def test_sunday_evening_is_of_monday():
+    frame = built(market(one_contract_each(dt.date(2025, 10, 6), 26), 30), "session")
+    share = dict(frame.select("trade_date", "on_vol_share").iter_rows())
+    # 31 bars from 18:00 to 09:30, 13 until 16:00, 2 until 17:00.
+    assert share[dt.date(2025, 11, 3)] == share[dt.date(2025, 11, 4)] == pytest.approx(31 / 46)
+    assert dt.date(2025, 11, 2) not in share
+
+
+def test_a_holiday_is_of_the_next_session_and_a_half_day_ends_at_1300():
+    bars = one_contract_each(dt.date(2025, 10, 20), 30)
+    frame = built(market(bars, 30), "session")
+    share = dict(frame.select("trade_date", "on_vol_share").iter_rows())
+    friday = dt.date(2025, 11, 28)
+    assert dt.date(2025, 11, 27) not in share
+    # 38 bars of Thanksgiving until its halt at 13:00, 31 of the night, 7 until 13:00, 1 until 13:30.
+    assert share[friday] == pytest.approx(69 / 77)
+    row = frame.row(by_predicate=pl.col("trade_date") == friday, named=True)
+    assert row["log_vol_rel"] == 0, "7 half-hours against the first 7 of full days"
+    assert 0 <= row["dvpoc_age"] < 210
+    by_bar = built(market(bars, 30), "bar").filter(pl.col("trade_date") == friday)
+    assert by_bar["ts"].dt.strftime("%H:%M").to_list()[-1] == "17:30"  # in UTC, 12:30 in New York
+    assert by_bar.height == 7
+
+
+@pytest.mark.parametrize(("rows", "as_of"), KINDS)
+def test_bars_after_1700_of_2013_change_nothing(rows, as_of):
+    """Until 2015 Globex traded to 17:15: those bars belong to the day, but a row is as of 17:00."""
+    bars = made_up(4, 23, 5, first=dt.date(2013, 9, 3), night=1)
+    late = [
+        Bar(utc(date, minute), 16_000, 20_000, 15_000, 16_000, 10**6, 99.0)
+        for date in sorted({local(bar.ts).date() for bar in bars if local(bar.ts).hour == 12})
+        for minute in (17 * 60, 17 * 60 + 5, 17 * 60 + 10)
+    ]
+    assert len(late) == 3 * 23
+    before = built(market(bars, 5), rows, as_of)
+    assert built(market(sorted([*bars, *late]), 5), rows, as_of).equals(before)
+
+
+@pytest.mark.parametrize(("side", "shift"), [("start", 0), ("end", 60)])
+def test_stamps_of_the_ends_of_bars_are_moved_back(side, shift, tmp_path):
+    """The first bar after the break says it: 18:00 or 18:01. An hour is 60 bars, not 59 and one of the next."""
+    bars = made_up(5, 5, 1, night=1)
+    lines = ["datetime,open,high,low,close,volume"]
+    for bar in bars:
+        stamp = local(bar.ts) + dt.timedelta(seconds=shift)
+        prices = ",".join(str(price / 4) for price in (bar.open, bar.high, bar.low, bar.close))
+        lines.append(f"{stamp},{prices},{bar.volume}")
+    path = tmp_path / "vendor.csv"
+    path.write_text("\n".join(lines) + "\n")
+    read = read_vendor(path, zone="America/New_York")
+    assert read.stamp_side == side
+    assert read.frame["ts"].to_list() == [bar.ts for bar in bars]
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("rows", "as_of"), KINDS)
+def test_the_roll_of_march_2026(rows, as_of, real_data, tmp_path_factory):
+    """No jump of prices shows it. From Monday of the expiry week on, a row needs five sessions of the new contract."""
+    path = merged_2026(real_data, tmp_path_factory)
+    first = [frame_of(path, rows, as_of, rolls=rolls, warm_up=20)["trade_date"][0] for rolls in ("none", "calendar")]
+    assert first == [dt.date(2026, 3, 17), dt.date(2026, 3, 23)]
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("placement", "least", "most"), [("uniform", 0, 1), ("close", 42, 42)])
+def test_the_vpoc_is_not_the_last_close(placement, least, most, real_data, tmp_path_factory):
+    """The 50 are all sessions of the NYSE from 17 February to 28 April 2026; each is complete."""
+    bars = read_merged(merged_2026(real_data, tmp_path_factory))
+    sessions = [session for session in split(bars, calendar, 300) if session.rth]
+    assert len(sessions) == 50
+    assert all(session.complete for session in sessions)
+    same = 0
+    for session in sessions:
+        columns = zip(*[(bar.low, bar.high, bar.close, bar.volume) for bar in session.rth], strict=True)
+        profile = profile_of(*(np.array(column) for column in columns), placement=placement)
+        assert int(profile.volume.sum()) == sum(bar.volume for bar in session.rth)
+        same += levels_of(profile).vpoc[0] == session.rth[-1].close
+    assert least <= same <= most
