@@ -7,7 +7,6 @@ all 1,014 sessions. What was not measured is said to be so.
 
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -46,8 +45,6 @@ JOBS = {
     "session rows, cache": "the same, with the cache that an earlier run left",
     "bar rows, CSV": "`vpoc features --rows bar`, whole command, no cache",
     "bar rows, cache": "the same, with the cache that an earlier run left",
-    "streamed, CSV": "session rows in the command's streaming mode, no cache",
-    "streamed, cache": "the same, with the cache that an earlier run left",
 }
 """What each job is; those that say nothing of cores use all of them."""
 
@@ -234,11 +231,9 @@ def from_files(file: Path, rounds: int, series: Series) -> None:
 
 
 def larger(small: Path, large: Path, rounds: int, series: Series) -> None:
-    """Session rows of the large file and of the small one, and the streaming mode if there is one."""
+    """Session rows of the large file, which is read in blocks, and of the small one."""
     few = {"session rows": ["--rows", "session"]}
-    mode = re.search(r"--stream[\w-]*", output_of("-m", "vpoc", "features", "--help"))
-    many = few | ({"streamed": ["--rows", "session", mode[0]]} if mode else {})
-    with commands(small, series, few, " (1x)") as one, commands(large, series, many, " (10x)") as ten:
+    with commands(small, series, few, " (1x)") as one, commands(large, series, few, " (10x)") as ten:
         series.run({"python (10x)": lambda: command("-c", "pass")[0], **one, **ten}, rounds)
 
 
@@ -261,11 +256,9 @@ def table(series: Series) -> list[Row]:
     lines.append(
         Row("session rows, CSV, of 10 x the rows over 1 x, both less python", growth, "at most", 11, why=absent)
     )
-    no_mode = "the command has no streaming mode" if growth else absent
     peaks = {job: [peak / 1e9 for peak in taken] for job, taken in series.peaks.items()}
-    streamed = peaks.get("streamed, CSV (10x)", [])
-    lines.append(Row("peak memory at 10 x the rows, streaming", streamed, "at most", 1, "GB", no_mode))
-    lines.append(Row("peak memory at 10 x the rows, otherwise", peaks.get(large, []), unit="GB", why=absent))
+    what = "peak memory of the whole command at 10 x the rows, in blocks"
+    lines.append(Row(what, peaks.get(large, []), "at most", 1, "GB", absent))
     return lines
 
 

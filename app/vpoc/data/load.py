@@ -31,9 +31,9 @@ from vpoc.data.table import MAX_VOLUME, Table, contracts, numbers, parse_table, 
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import read_bytes, sha256
 
-BLOCK_BYTES = 1 << 26
+BLOCK_BYTES = 1 << 25
 HEADER_BYTES = 4096
-LARGE_BYTES = 4 * BLOCK_BYTES
+LARGE_BYTES = 8 * BLOCK_BYTES
 """A file of more is read in blocks where the caller can work with them."""
 TYPES = {
     "ts": pl.String,
