@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from harness.errors import UserError
@@ -68,32 +69,47 @@ def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: No
         # What a fetch that was killed left half-done.
         for left in WHEELS.glob(f"{PARTIAL}*"):
             shutil.rmtree(left)
+        # A version has a wheel for every Python, and all their hashes stand in its lock.
+        tags = _tags(stack)
         for entry in read_lock(lock):
-            wheel = _held(entry)
+            wheel = _held(entry, tags)
             if wheel is None:
                 notify(f"fetching {entry.name} {entry.version}")
                 _download(stack, entry)
-                wheel = _held(entry)
+                wheel = _held(entry, tags)
             if wheel is None:
                 raise UserError(f"stack {stack.name}: no wheel of {entry.name} {entry.version} has a hash of the lock")
             wheels[entry.name] = wheel
     return wheels
 
 
-def _held(entry: Locked) -> Path | None:
-    """The wheel of an entry that is on this host already; None where there is none with a hash of the lock."""
+def _tags(stack: Stack) -> frozenset[Tag]:
+    """What a wheel may name to be for the stack's Python."""
+    major, minor = (int(part) for part in stack.python.split("."))
+    interpreter = f"cp{major}{minor}"
+    python = (major, minor)
+    return frozenset(
+        [
+            *cpython_tags(python, abis=[interpreter], platforms=PLATFORMS),
+            *compatible_tags(python, interpreter, PLATFORMS),
+        ]
+    )
+
+
+def _held(entry: Locked, tags: frozenset[Tag]) -> Path | None:
+    """The wheel of an entry that is on this host already; None where there is none with these tags and a known hash."""
     folders = [WHEELS, *(Path(place) for place in wheel_folders())]
-    wheels = (wheel for folder in folders for wheel in _wheels_of(entry, folder))
+    wheels = (wheel for folder in folders for wheel in _wheels_of(entry, tags, folder))
     return next((wheel for wheel in wheels if file_hash(wheel) in entry.hashes), None)
 
 
-def _wheels_of(entry: Locked, folder: Path) -> Iterator[Path]:
+def _wheels_of(entry: Locked, tags: frozenset[Tag], folder: Path) -> Iterator[Path]:
     for wheel in sorted(folder.glob("*.whl")):
         try:
-            name, version, _, _ = parse_wheel_filename(wheel.name)
+            name, version, _, named = parse_wheel_filename(wheel.name)
         except InvalidWheelFilename:
             continue
-        if (name, str(version)) == (entry.name, entry.version):
+        if (name, str(version)) == (entry.name, entry.version) and named & tags:
             yield wheel
 
 

@@ -176,3 +176,16 @@ def test_a_lock_is_read_with_all_its_hashes(lock: Path) -> None:
     names = [e.name for e in read_lock(Path("images/locks/cpu.txt"))]
     assert len(names) == len(set(names)) == 24
     assert "typing-extensions" in names
+
+
+def test_a_wheel_for_another_python_is_not_taken_though_its_hash_is_in_the_lock(
+    stack: Stack, lock: Path, wheel: Path
+) -> None:
+    other = wheel.with_name(wheel.name.replace("cp311", "cp312"))
+    other.write_bytes(wheel.read_bytes() + b"\0")
+    digest = hashlib.sha256(other.read_bytes()).hexdigest()
+    lock.write_text(lock.read_text().rstrip() + f" \\\n    --hash=sha256:{digest}\n", encoding="utf-8")
+    kept = lock.parent / "wheels"
+    kept.mkdir()
+    (kept / other.name).write_bytes(other.read_bytes())
+    assert fetch(stack, lock)["torch"].name == wheel.name
