@@ -59,11 +59,14 @@ def remove(path: Path) -> None:
 
 def require_output(output: Path, *inputs: Path | None) -> None:
     """UserError when `output` is there but no regular file, or is one of the `inputs`, under whatever name."""
-    if output.exists() and not output.is_file():
-        raise UserError(f"{output}: this is not a file but a folder or a device; give the path of a file")
-    for path in inputs:
-        if path is not None and output.exists() and path.exists() and output.samefile(path):
-            raise UserError(f"{output}: this is the same file as the input {path}; choose another output")
+    try:
+        if output.exists() and not output.is_file():
+            raise UserError(f"{output}: this is not a file but a folder or a device; give the path of a file")
+        for path in inputs:
+            if path is not None and output.exists() and path.exists() and output.samefile(path):
+                raise UserError(f"{output}: this is the same file as the input {path}; choose another output")
+    except OSError as error:
+        raise from_os_error(error, output) from error
 
 
 def write_atomic(path: Path, content: bytes) -> None:

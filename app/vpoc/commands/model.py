@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from vpoc.commands.options import CHUNK_SIZE, DATA, IN_FILE, JSON
+from vpoc.errors import UserError
 
 
 @click.command()
@@ -62,6 +63,7 @@ def predict(model: Path, data: Path, output: Path, warm_up: int | None, chunk_si
     """
     from vpoc.data.load import load_bars  # noqa: PLC0415
     from vpoc.features.build import build_features  # noqa: PLC0415
+    from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
     from vpoc.files import require_output, write_atomic  # noqa: PLC0415
     from vpoc.training.artefact import check, load_model  # noqa: PLC0415
     from vpoc.training.predict import predict as probabilities  # noqa: PLC0415
@@ -73,6 +75,11 @@ def predict(model: Path, data: Path, output: Path, warm_up: int | None, chunk_si
     bars = load_bars(data)
     require_match(loaded, bars.bar_seconds)
     asked = loaded.feature_options
+    if warm_up and min(NAKED_SESSIONS, warm_up) != min(NAKED_SESSIONS, asked.warm_up):
+        raise UserError(
+            f"--warm-up {warm_up}: naked levels are looked for over as many sessions, {NAKED_SESSIONS} at most, and "
+            f"the model knows them over {min(NAKED_SESSIONS, asked.warm_up)}; leave --warm-up out"
+        )
     options = replace(asked, warm_up=warm_up or asked.warm_up, chunk_size=chunk_size, data_fraction=1.0)
     features = build_features(bars, options, fewest=1)
     frame = probabilities(loaded, features)

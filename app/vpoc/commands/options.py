@@ -36,7 +36,8 @@ WARM_UP = click.option(
     "--warm-up",
     type=click.IntRange(min=20),
     default=60,
-    help="Complete sessions at the start of the file that only feed the averages.",
+    help="Complete sessions at the start of the file that only feed what looks back; naked levels look back over as "
+    "many, 60 at most.",
 )
 ROWS = click.option(
     "--rows",
@@ -87,7 +88,7 @@ VPOC_PATH = click.option(
     type=click.Choice(["cpu", "naive", "chunked", "preallocated", "pooled"]),
     default="cpu",
     help="Also compute the profiles of sessions on --device with torch, along one of these paths, and stop when they "
-    "differ from the CPU's; cpu: do not.",
+    "differ from the CPU's; cpu: do not. With `vpoc train --features`, that was done then or not.",
 )
 DEVICE = click.option(
     "--device",

@@ -96,6 +96,7 @@ def train(output: Path, name: str | None, **chosen: Any) -> None:
 
     Exit status: 2 wrong input, 3 the device is not there, 4 loss or gradient are not finite, 130 or 143 interrupted.
     """  # noqa: D301 - click needs the character itself
+    feature_options(chosen)
     name = name or chosen["data"].stem
     if Path(name).name != name:
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
@@ -124,6 +125,7 @@ def reference(output: Path, steps: int, **chosen: Any) -> None:
     --use-mixed-precision change nothing here. A run on another device with the same options, data and seed sees the
     same batches, so its numbers can be compared with these.
     """
+    feature_options(chosen)
     require_output(output, chosen["data"], chosen["features"])
     progress = _start(chosen)
 
@@ -146,7 +148,6 @@ def _options(chosen: dict[str, Any]) -> Any:
     from vpoc.features.targets import DEFAULT_TARGET, TARGETS  # noqa: PLC0415
     from vpoc.training.options import TrainOptions  # noqa: PLC0415
 
-    feature_options(chosen)
     rows = chosen["rows"]
     target = chosen["target"] or DEFAULT_TARGET[rows]
     if target not in TARGETS[rows]:

@@ -32,6 +32,8 @@ def roll_numbers(sessions: Sessions, symbols: tuple[str, ...], rolls: str) -> In
     if rolls == NONE or not len(sessions):
         return np.zeros(len(sessions), dtype=np.int64)
     if rolls == COLUMN:
+        if not symbols:
+            raise UserError("--rolls column: the data names no symbol; use --rolls calendar, or a CSV file of dates")
         return _of_column(sessions)
     span = int(sessions.date[0]), int(sessions.date[-1])
     dates = roll_dates(*span) if rolls == CALENDAR else _of_file(Path(rolls))
@@ -47,7 +49,10 @@ def _of_column(sessions: Sessions) -> Ints:
 
 def _of_file(path: Path) -> Ints:
     text = read_bytes(path).decode("utf-8-sig", "replace")
-    lines = list(csv.reader(text.splitlines()))
+    try:
+        lines = list(csv.reader(text.splitlines()))
+    except csv.Error as error:
+        raise UserError(f"{path}: not a CSV file ({error}); give one with a column date") from error
     if not lines or "date" not in [cell.strip().lower() for cell in lines[0]]:
         raise UserError(f"{path}: no column named date; give a CSV file with a header and one trade date per roll")
     place = [cell.strip().lower() for cell in lines[0]].index("date")

@@ -80,7 +80,10 @@ def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, goes_on: bool = False)
             f"{bars.path}: bars are {step} seconds apart, which does not divide the regular hours to "
             f"{close // 60}:{close % 60:02}; give shorter bars (1 minute is best)"
         )
-    date, number, closes, before = _calendar(bars.ts[[0, -1]], close)
+    try:
+        date, number, closes, before = _calendar(bars.ts[[0, -1]], close)
+    except UserError as error:
+        raise UserError(f"{bars.path}: {error}") from error
     first = np.searchsorted(bars.ts, before)
     there = first < np.append(first[1:], len(bars))
     date, number, closes, first = date[there], number[there], closes[there], first[there]

@@ -11,7 +11,7 @@ import polars as pl
 
 from vpoc.data.columns import YEARS
 from vpoc.errors import UserError
-from vpoc.files import read_bytes, sha256
+from vpoc.files import sha256
 
 HEADER_LINES = 1
 MAX_VOLUME = 10**12
@@ -37,13 +37,11 @@ class Table:
         return f"{self.path}, line {self.rows_before + row + 1 + HEADER_LINES}"
 
 
-def read_table(path: Path) -> Table:
-    """Read `path`, without blank lines at its end; UserError when it is unreadable, empty, not text, or has no rows."""
-    return parse_table(path, read_bytes(path))
-
-
 def parse_table(path: Path, content: bytes, rows_before: int = 0) -> Table:
-    """The table in `content`, which is the header of `path` and its rows from `rows_before` on; UserError as above."""
+    """The table in `content`, which is the header of `path` and its rows from `rows_before` on, without blank ones.
+
+    UserError when it is not text, not well-formed, or has no rows.
+    """
     if b"\0" in content:
         raise UserError(f"{path}: this is not a text file; give a CSV file")
     try:
@@ -151,15 +149,3 @@ def contracts(table: Table) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
         )
     order = {symbol: place for place, symbol in enumerate(symbols)}
     return column.replace_strict(order, return_dtype=pl.Int64).to_numpy(), tuple(symbols)
-
-
-def one_symbol(table: Table) -> str | None:
-    """The symbol of all rows, None when the column is missing or empty; UserError when there are several."""
-    codes, symbols = contracts(table)
-    if len(symbols) > 1:
-        shown = ", ".join(symbols[:4])
-        raise UserError(
-            f"{table.line(int((codes > 0).argmax()))}: several symbols in one file ({shown}); keep the rows of one "
-            "contract"
-        )
-    return symbols[0] if symbols else None

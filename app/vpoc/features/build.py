@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from vpoc.progress import Progress
 from vpoc.terminal import watched
 
 T = TypeVar("T")
+MINUTE = 60
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,15 @@ def stream_features(
     return _feature_set(_session_frame(days, rolls, kept, options), block, days, found, options)
 
 
+def no_regular_hours(path: Path) -> UserError:
+    """What is wrong with a file without bars in regular trading hours."""
+    return UserError(f"{path}: no bars in regular hours, from 09:30 New York; check --zone at the merge")
+
+
 def _together(bars: Bars, parts: list[Days | None]) -> Days:
     some = [part for part in parts if part is not None]
     if not some:
-        raise UserError(f"{bars.path}: no bars in regular hours, from 09:30 New York; check --zone at the merge")
+        raise no_regular_hours(bars.path)
     return Days.concatenate(some)
 
 
@@ -161,6 +167,8 @@ def _bar_frame(
         return _frame(stamps, bar_snapshots(bars, days, rolls, place, options), targets)
 
     used = days.sessions.take(np.isin(np.arange(len(days)), kept))
+    # A session of seconds or of trades has as many rows as a hundred of minutes.
+    options = options if bars.bar_seconds >= MINUTE else replace(options, chunk_size=1)
     return pl.concat(_watched(rows_of, used, options, progress, "bars"), rechunk=False)
 
 

@@ -9,7 +9,7 @@ from vpoc.data.cache import load_cached
 from vpoc.data.load import LARGE_BYTES, load_bars, stream_bars
 from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError, from_os_error
-from vpoc.features.build import FeatureSet, build_features, stream_features
+from vpoc.features.build import FeatureSet, build_features, no_regular_hours, stream_features
 from vpoc.features.options import FeatureOptions
 from vpoc.profile.device import device_levels
 from vpoc.profile.facts import joined
@@ -52,6 +52,8 @@ def check_device(bars: Bars, options: FeatureOptions, path: str, device: str, pr
     require_device(device)
     sessions = split_sessions(bars, options.close_minute)
     sessions = sessions.take(sessions.stop > sessions.start)
+    if not len(sessions):
+        raise no_regular_hours(bars.path)
     kind = {"value_area": options.value_area, "placement": options.placement}
     progress.phase("features", -(-len(sessions) // options.chunk_size))
     found = []

@@ -32,7 +32,6 @@ def session_snapshot(days: Days, rolls: Ints, t: Ints, options: FeatureOptions) 
     vix = np.where(np.isnan(days.vix_open[night]), days.vix_close[t], days.vix_open[night]) if at_open else None
     moments = _take(days.moments, t)
     return Snapshot(
-        open=days.open[t],
         high=days.high[t],
         low=days.low[t],
         close=days.close[t],
@@ -92,7 +91,6 @@ def bar_snapshots(bars: Bars, days: Days, rolls: Ints, t: Ints, options: Feature
     }
     repeated = {name: np.repeat(values, rth.sizes) for name, values in per_session.items() if name != "vix"}
     return Snapshot(
-        open=first_open,
         high=high,
         low=low,
         close=bars.close[rth.rows],

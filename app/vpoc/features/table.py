@@ -32,16 +32,15 @@ YEAR = 252
 class Snapshot:
     """What is known at the as-of time of each row; every array is [rows], prices in ticks, volumes in contracts.
 
-    `open` .. `close`, `profile`, `flow`: RTH of the session up to the as-of time. `price`: where distances are taken
-    from. `vwap`, `std`, `skew`, `kurt`: moments of the profile. `ib_range`, `ext_up`, `ext_dn`: the first hour, and how
-    far the range goes beyond it. `vpoc_age`: minutes since the developing VPOC moved. `usual_volume`: mean of 20 full
-    sessions at the same time of day. `on_volume`, `on_range`: overnight; `day_volume`: what the overnight volume is
-    compared with. `vpoc_1` .. `close_1`, `vpoc_5`: of t-1 and t-5. `entry`, `entry_vah`, `entry_val`, `entry_close`:
-    the latest open, and the value area and close before it. `comp5`, `comp20`: VPOC of composites. `vix`: last value;
-    `vix_1`: close of t-1; `vix_mean`, `vix_std`: of 20 closes. `atr`: mean range of 20 sessions.
+    `high`, `low`, `close`, `profile`, `flow`: RTH of the session up to the as-of time. `price`: where distances are
+    taken from. `vwap`, `std`, `skew`, `kurt`: moments of the profile. `ib_range`, `ext_up`, `ext_dn`: the first hour,
+    and how far the range goes beyond it. `vpoc_age`: minutes since the developing VPOC moved. `usual_volume`: mean of
+    20 full sessions at the same time of day. `on_volume`, `on_range`: overnight; `day_volume`: what the overnight
+    volume is compared with. `vpoc_1` .. `close_1`, `vpoc_5`: of t-1 and t-5. `entry`, `entry_vah`, `entry_val`,
+    `entry_close`: the latest open, and the value area and close before it. `comp5`, `comp20`: VPOC of composites.
+    `vix`: last value; `vix_1`: close of t-1; `vix_mean`, `vix_std`: of 20 closes. `atr`: mean range of 20 sessions.
     """
 
-    open: Ints
     high: Ints
     low: Ints
     close: Ints
@@ -142,6 +141,8 @@ DIRECTION = "volume by direction of the bar; a proxy, not order flow"
 IMPLIED = "CBOE VIX"
 VOLATILITY = "average range of 20 sessions (Wilder, without gaps)"
 RETURN = "log return"
+GAP = "opening gap"
+NIGHT = "overnight range against the day's"
 
 FEATURES = (
     Feature("vpoc_dist", "P - VPOC", TICKS, DALTON, lambda s: s.price - s.profile.levels.vpoc),
@@ -201,7 +202,7 @@ FEATURES = (
         DALTON,
         lambda s: _side(s.entry, s.entry_val, s.entry_vah),
     ),
-    Feature("gap", "latest open - close before it", TICKS, RETURN, lambda s: s.entry - s.entry_close),
+    Feature("gap", "latest open - close before it", TICKS, GAP, lambda s: s.entry - s.entry_close),
     Feature(
         "prior_vpoc_hit",
         "1 if L <= VPOC of t-1 <= H",
@@ -297,7 +298,7 @@ FEATURES = (
         DIRECTION,
         lambda s: _ratio(s.flow.signed_at, s.flow.volume_at),
     ),
-    Feature("on_range_frac", "overnight range / (H - L)", RATIO, VOLATILITY, lambda s: _ratio(s.on_range, _range(s))),
+    Feature("on_range_frac", "overnight range / (H - L)", RATIO, NIGHT, lambda s: _ratio(s.on_range, _range(s))),
     Feature("vix", "last VIX value published", POINTS, IMPLIED, lambda s: s.vix),
     Feature("vix_chg", "ln(VIX / VIX close of t-1)", RATIO, IMPLIED, lambda s: _log_ratio(s.vix, s.vix_1)),
     Feature(

@@ -35,10 +35,6 @@ class Levels:
         """The profiles of all `parts`, in order."""
         return Levels(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Levels)})
 
-    def take(self, profiles: Ints) -> "Levels":
-        """The profiles with these indices."""
-        return Levels(**{f.name: getattr(self, f.name)[profiles] for f in fields(Levels)})
-
 
 @dataclass(frozen=True)
 class LevelSearch:

@@ -46,7 +46,7 @@ def split(features: FeatureSet, target: str) -> tuple[Samples, Samples]:
     The label of a session row comes from the session after it, so the last training session is purged.
     UserError when fewer than 3 sessions have a label, or the bars are so long that none can have one.
     """
-    bars_of_session = RTH_MINUTES * 60 // features.bar_seconds
+    bars_of_session = RTH_MINUTES * 60 // max(features.bar_seconds, 1)
     if target == "up_30" and bars_of_session <= HORIZON:
         raise UserError(
             f"--target {target} looks {HORIZON} bars ahead within a session, which has {bars_of_session} bars of "

@@ -46,7 +46,7 @@ def test_a_calendar_roll_on_the_first_session_changes_nothing(bars, sessions):
 def test_where_the_symbol_changes(bars, sessions):
     found = by_contract(bars, [sessions.first[7], sessions.first[20]])
     assert numbers(found, "column", ("ESM8", "ESU8", "ESZ8")) == [0] * 7 + [1] * 13 + [2] * 6
-    assert numbers(sessions, "column") == [0] * 26
+    assert numbers(sessions, "column", ("ES",)) == [0] * 26
 
 
 def test_a_symbol_that_changes_in_the_night_or_after_the_close_counts_from_the_next_regular_hours(bars, sessions):
@@ -139,3 +139,12 @@ def test_a_file_that_is_not_there_and_a_folder(sessions, tmp_path):
 def test_no_sessions_at_all(sessions):
     for rolls in ("auto", "column", "calendar", "none"):
         assert numbers(sessions.take(slice(0, 0)), rolls, ("ESM8",)) == []
+
+
+def test_a_column_that_is_not_there_and_a_file_that_is_no_table_are_refused(sessions, tmp_path):
+    with pytest.raises(UserError, match="the data names no symbol; use --rolls calendar"):
+        roll_numbers(sessions, (), "column")
+    path = tmp_path / "rolls.csv"
+    path.write_text('date\n"' + "x" * 200_000)
+    with pytest.raises(UserError, match="not a CSV file"):
+        roll_numbers(sessions, (), str(path))

@@ -72,7 +72,7 @@ TIME = {"tpoc": 108, "single": 3, "tail_hi": 2, "tail_lo": 4, "poor_hi": True, "
 FLOW = {"signed": 25, "signed_at": -6, "volume_at": 60}
 NAKED = {"above": 1, "below": 3, "up": 12, "down": 7, "age": 9}
 PROFILE = {"lower": 20, "upper": 45, "entropy": 0.9, "hvn": 2, "lvn": 1}
-OTHERS = {"open": 105, "high": 120, "low": 100, "close": 115, "price": 115}
+OTHERS = {"high": 120, "low": 100, "close": 115, "price": 115}
 OTHERS |= {"vwap": 111.5, "std": 4.5, "skew": 0.25, "kurt": -1.5, "ib_range": 10, "ext_up": 6, "ext_dn": 4}
 OTHERS |= {"vpoc_age": 40.0, "usual_volume": 50.0, "on_volume": 20, "on_range": 5, "day_volume": 200}
 OTHERS |= {"vpoc_1": 90, "vah_1": 108, "val_1": 88, "close_1": 92, "vpoc_5": 130}
@@ -392,7 +392,7 @@ def test_a_calendar_roll_breaks_the_chain_unless_it_is_told_not_to(summer):
     bars = load_bars(summer)
     few = bars.take(np.arange(len(bars)) < split_sessions(bars).first[12])
     assert split_sessions(few).date[5].astype("datetime64[D]") == np.datetime64("2018-06-11")
-    for rolls, left_out in (("auto", 5), ("calendar", 5), ("none", 0), ("column", 0)):
+    for rolls, left_out in (("auto", 5), ("calendar", 5), ("none", 0)):
         assert chain_left_out(few, rolls) == left_out
 
 
