@@ -19,7 +19,9 @@ FACTS = """
 import getpass, importlib.util, json, os, sys, torch, importlib.metadata as m, vpoc
 print(json.dumps({
     "torch": torch.__version__, "hip": torch.version.hip, "python": "%d.%d" % sys.version_info[:2],
-    "torch file": torch.__file__, "packages": {d.name.lower().replace("_", "-"): d.version for d in m.distributions()},
+    "torch file": torch.__file__,
+    # Of two, the first is the one that is imported.
+    "packages": {d.name.lower().replace("_", "-"): d.version for d in reversed(list(m.distributions()))},
     "pip": importlib.util.find_spec("pip") is not None, "user": getpass.getuser(),
     "bytecode": {n: open(importlib.util.cache_from_source(sys.modules[n].__file__), "rb").read(8)[4]
                  for n in ("torch", "torch.optim.adam", "polars", "vpoc") if n in sys.modules or __import__(n)},
