@@ -40,6 +40,23 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+def line_parts(path: Path, size: int) -> Iterator[bytes]:
+    """The file in parts of about `size` bytes that end with a line, all but perhaps the last; UserError as above."""
+    left = b""
+    try:
+        with path.open("rb") as stream:
+            while block := stream.read(size):
+                part = left + block
+                end = part.rfind(b"\n") + 1
+                if end:
+                    yield part[:end]
+                left = part[end:]
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    if left:
+        yield left
+
+
 def require_writable(folder: Path) -> None:
     """Make `folder` when it is missing; UserError unless a file can be made in it."""
     try:

@@ -1,5 +1,6 @@
 """Bars in memory, in integer ticks, and the rules they must obey."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,35 @@ def to_ticks(prices: Floats) -> tuple[Ints, Flags]:
     scaled = prices / TICK
     rounded = np.rint(scaled)
     return rounded.astype(np.int64), np.abs(scaled - rounded) > OFF_GRID
+
+
+def made_bars(
+    path: Path,
+    ts: Ints,
+    prices: Mapping[str, Floats],
+    volume: Ints,
+    vix: Floats,
+    contract: Ints,
+    symbols: tuple[str, ...],
+) -> Bars:
+    """Bars of columns [rows], `prices` by name and in points; where no row has a range, each is a trade."""
+    ticks = {name: to_ticks(values) for name, values in prices.items()}
+    off_grid = np.logical_or.reduce([off for _, off in ticks.values()])
+    high, low = ticks["high"][0], ticks["low"][0]
+    seconds = 0 if len(ts) and np.array_equal(high, low) else bar_seconds(ts)
+    return Bars(
+        path=path,
+        sha256="",
+        ts=ts,
+        **{name: values for name, (values, _) in ticks.items()},
+        volume=volume,
+        vix=vix,
+        off_grid=off_grid,
+        contract=contract,
+        symbols=symbols,
+        bar_seconds=seconds,
+        rows_in_file=len(ts),
+    )
 
 
 def grid_problem(off_grid: Flags) -> "Problem | None":

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import COLUMNS, MAX_TICKS, Bars, Floats, Ints, bar_seconds, to_ticks
+from vpoc.data.bars import COLUMNS, MAX_TICKS, Bars, Ints, made_bars
 from vpoc.data.cells import EARLIEST, LATEST, Head, Readable, readable_rows, text_parts
 from vpoc.data.columns import PRICES, TICK
 from vpoc.data.readers.contracts import one_contract
@@ -139,10 +139,7 @@ def _merged_bars(path: Path, found: Readable, symbols: dict[str, int]) -> Bars:
         for symbol in found.symbol.unique(maintain_order=True).to_list():
             symbols.setdefault(symbol, len(symbols))
         contract = found.symbol.replace_strict(symbols, return_dtype=pl.Int64).to_numpy()
-    bars = _bars(path, found.ts, found.prices, found.volume, found.vix, contract, tuple(symbols))
-    # Where no row has a range, each is a trade.
-    trades = len(bars) > 0 and np.array_equal(bars.high, bars.low)
-    return replace(bars, bar_seconds=0 if trades else bar_seconds(bars.ts))
+    return made_bars(path, found.ts, found.prices, found.volume, found.vix, contract, tuple(symbols))
 
 
 def _vendor_bars(vendor: VendorBars, part: pl.DataFrame) -> Bars:
@@ -153,35 +150,10 @@ def _vendor_bars(vendor: VendorBars, part: pl.DataFrame) -> Bars:
         contract = part["symbol"].replace_strict(codes, return_dtype=pl.Int64).to_numpy()
     prices = {name: part[name].to_numpy() for name in PRICES}
     no_vix = np.full(part.height, np.nan)
-    bars = _bars(
+    bars = made_bars(
         vendor.path, part["ts"].to_numpy(), prices, part["volume"].to_numpy(), no_vix, contract, tuple(symbols)
     )
     return replace(bars, bar_seconds=vendor.bar_seconds)
-
-
-def _bars(
-    path: Path,
-    ts: Ints,
-    prices: Mapping[str, Floats],
-    volume: Ints,
-    vix: Floats,
-    contract: Ints,
-    symbols: tuple[str, ...],
-) -> Bars:
-    ticks = {name: to_ticks(values) for name, values in prices.items()}
-    return Bars(
-        path=path,
-        sha256="",
-        ts=ts,
-        **{name: values for name, (values, _) in ticks.items()},
-        volume=volume,
-        vix=vix,
-        off_grid=np.logical_or.reduce([off for _, off in ticks.values()]),
-        contract=contract,
-        symbols=symbols,
-        bar_seconds=60,
-        rows_in_file=len(ts),
-    )
 
 
 def _impossible() -> pl.Expr:

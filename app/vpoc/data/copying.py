@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -12,6 +12,7 @@ import polars as pl
 from vpoc.data.bars import Ints
 from vpoc.data.cells import UNENDED, Head
 from vpoc.errors import from_os_error
+from vpoc.files import line_parts
 
 DROPPED, CHANGED, MOVED = "dropped", "changed", "moved"
 COPY_BYTES = 1 << 24
@@ -29,7 +30,7 @@ def copy_lines(path: Path, actions: pl.DataFrame, head: Head | None, output: IO[
     tell = _teller(changes)
     line = actions["line"].to_numpy()
     number = 1
-    for part in _parts(path):
+    for part in line_parts(path, COPY_BYTES):
         count = part.count(b"\n")
         begin, stop = np.searchsorted(line, [number, number + count]).tolist()
         if not part.endswith(b"\n") and part.strip():
@@ -107,20 +108,3 @@ def _teller(changes: IO[bytes]) -> Callable[[int, str, str, bytes, bytes], None]
 
 def _shown(text: bytes) -> str:
     return text.decode("utf-8", "replace").rstrip("\r").replace("\0", "\ufffd")
-
-
-def _parts(path: Path) -> Iterator[bytes]:
-    """The file in parts that end with a line, all but perhaps the last."""
-    left = b""
-    try:
-        with path.open("rb") as stream:
-            while block := stream.read(COPY_BYTES):
-                part = left + block
-                end = part.rfind(b"\n") + 1
-                if end:
-                    yield part[:end]
-                left = part[end:]
-    except OSError as error:
-        raise from_os_error(error, path) from error
-    if left:
-        yield left

@@ -19,11 +19,10 @@ from vpoc.data.bars import (
     Floats,
     Ints,
     Problem,
-    bar_seconds,
     exact_duplicates,
     grid_problem,
+    made_bars,
     problems,
-    to_ticks,
 )
 from vpoc.data.columns import OPTIONAL, PRICES, REQUIRED, STAMP_FORMAT, TICK, YEARS
 from vpoc.data.sessions import session_dates
@@ -106,7 +105,7 @@ def parse_bars(table: Table) -> Bars:
     ts = _stamps(table)
     prices = {name: _price(table, name) for name in PRICES}
     contract, symbols = contracts(table)
-    return _bars(table.path, ts, prices, volumes(table), numbers(table, "vix", empty=np.nan), contract, symbols)
+    return made_bars(table.path, ts, prices, volumes(table), numbers(table, "vix", empty=np.nan), contract, symbols)
 
 
 def _parse(path: Path, content: bytes, first_row: int) -> Bars:
@@ -144,36 +143,7 @@ def _plain(path: Path, content: bytes) -> Bars | None:
         known: tuple[str, ...] = (symbols[0],)
     else:
         known = ()
-    return _bars(path, stamps, prices, volume, vix.fill_null(np.nan).to_numpy(), np.zeros_like(stamps), known)
-
-
-def _bars(
-    path: Path,
-    ts: Ints,
-    prices: dict[str, Floats],
-    volume: Ints,
-    vix: Floats,
-    contract: Ints,
-    symbols: tuple[str, ...],
-) -> Bars:
-    ticks = {name: to_ticks(values) for name, values in prices.items()}
-    off_grid = np.logical_or.reduce([off for _, off in ticks.values()])
-    high, low = ticks["high"][0], ticks["low"][0]
-    # Where no row has a range, each is a trade.
-    seconds = 0 if np.array_equal(high, low) else bar_seconds(ts)
-    return Bars(
-        path=path,
-        sha256="",
-        ts=ts,
-        **{name: values for name, (values, _) in ticks.items()},
-        volume=volume,
-        vix=vix,
-        off_grid=off_grid,
-        contract=contract,
-        symbols=symbols,
-        bar_seconds=seconds,
-        rows_in_file=len(ts),
-    )
+    return made_bars(path, stamps, prices, volume, vix.fill_null(np.nan).to_numpy(), np.zeros_like(stamps), known)
 
 
 def _check(bars: Bars, first_row: int, *, whole: bool = True) -> None:

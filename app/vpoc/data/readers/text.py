@@ -3,7 +3,7 @@
 import csv
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -14,6 +14,7 @@ from vpoc.data.bars import Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.table import MAX_VOLUME, Table, numbers, volumes
 from vpoc.errors import UserError, from_os_error
+from vpoc.files import line_parts
 
 DELIMITERS = (",", ";", "\t")
 CHUNK = 1 << 23
@@ -195,28 +196,11 @@ def _cells(line: str, delimiter: str) -> list[str]:
         return [line]
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
-    """The file in pieces that end with a line feed, all but the last."""
-    try:
-        with path.open("rb") as file:
-            rest = b""
-            while piece := file.read(CHUNK):
-                joined = rest + piece
-                cut = joined.rfind(b"\n") + 1
-                if cut:
-                    yield joined[:cut]
-                rest = joined[cut:]
-            if rest:
-                yield rest
-    except OSError as error:
-        raise from_os_error(error, path) from error
-
-
 def _pass(path: Path, delimiter: bytes) -> _Whole:
     digest = hashlib.sha256()
     lines = blank = delimiters = 0
     unended = b""
-    for chunk in _chunks(path):
+    for chunk in line_parts(path, CHUNK):
         digest.update(chunk)
         _require_utf8(path, chunk, lines)
         whole, unended = (chunk, b"") if chunk.endswith(b"\n") else (b"", chunk)
@@ -251,7 +235,7 @@ def _require_utf8(path: Path, chunk: bytes, lines: int) -> None:
 def _blame_line(path: Path, delimiter: str, width: int) -> NoReturn:
     """UserError that names the first line with another number of cells than the first one has."""
     number, begun = 0, False
-    for chunk in _chunks(path):
+    for chunk in line_parts(path, CHUNK):
         for line in chunk.split(b"\n")[: chunk.count(b"\n")]:
             number += 1
             cells = QUOTED.sub(b"", line).count(delimiter.encode()) + 1
