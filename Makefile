@@ -4,12 +4,13 @@ SELECTION ?= default
 OUTPUT ?= TRAINING
 CELL ?= best
 SUITE ?= bookworm
+TORCH ?= 2.2.2
 MATRIX = .venv/bin/matrix
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
 TEST_PYTHON = .cache/envs/cpu-test/bin/python
 
 .DEFAULT_GOAL = help
-.PHONY: help setup matrix-test build base train test check test-harness test-app test-docker lock docs schemas bench bench-features clean
+.PHONY: help setup matrix-test build base train test check test-harness test-app test-torch test-docker lock docs schemas bench bench-features clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -45,6 +46,9 @@ test-docker: setup ## test images and containers on a real Docker engine (root; 
 test-app: $(TEST_PYTHON)
 	$(TEST_PYTHON) -m pytest tests/app
 
+test-torch: .cache/envs/torch-$(TORCH)/.ready ## run the app's tests with another torch, on a CPU: TORCH=2.2.2
+	.cache/envs/torch-$(TORCH)/bin/python -m pytest tests/app
+
 bench: setup ## measure what the project claims about its own speed (minutes)
 	.venv/bin/python benchmarks/cells.py
 	.venv/bin/python benchmarks/harness_cost.py
@@ -66,6 +70,10 @@ setup: .venv/.ready ## make .venv
 
 $(TEST_PYTHON): .venv/.ready images/locks/cpu.txt tests/app/requirements.txt app/pyproject.toml
 	.venv/bin/python tests/app_environment.py
+
+.cache/envs/torch-%/.ready: .venv/.ready tests/app/requirements.in app/pyproject.toml $(wildcard tests/app/locks/*.txt)
+	.venv/bin/python tests/app_environment.py $*
+	@touch $@
 
 lock: setup ## resolve the hash locks of the harness and of the test tools anew
 	.venv/bin/uv pip compile $(COMPILE) --universal --group dev pyproject.toml -o requirements.txt

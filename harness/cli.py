@@ -96,15 +96,19 @@ def cli(context: click.Context, file: Path, results: Path, base: str | None, whe
 @as_json
 @pass_settings
 def show(settings: Settings, selection: str | None, as_json: bool) -> None:
-    """Print the cells the matrix file resolves to, and why some are excluded."""
+    """Print the cells the matrix file resolves to, why some are excluded, and the workloads."""
     matrix = settings.matrix
     cells = (
         matrix.select(known(selection, matrix.selections, "selection")) if selection else list(matrix.cells.values())
     )
     if as_json:
-        print_json([commands.describe(cell) for cell in cells])
-    else:
-        out.print(tables.cells_table(cells))
+        workloads = [commands.describe_workload(workload) for workload in matrix.workloads.values()]
+        print_json({"cells": [commands.describe(cell) for cell in cells], "workloads": workloads})
+        return
+    out.print(tables.cells_table(cells))
+    if not selection:
+        click.echo()
+        out.print(tables.workloads_table(matrix.workloads.values()))
 
 
 @cli.command()

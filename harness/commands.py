@@ -23,7 +23,7 @@ from harness.images import cell_tag
 from harness.index import Index, Row
 from harness.job_environment import SCRATCH, SCRATCH_PLACES, visible_devices
 from harness.matrix import Cell, Matrix, Workload
-from harness.plan import Capabilities, Plan, PlannedRun, make_plan, placements, why_not
+from harness.plan import Capabilities, Plan, PlannedRun, make_plan, placements, too_few_gpus, why_not
 from harness.records import Results, check_run_id, new_run_id
 from harness.recovery import recover
 from harness.report import build_report, to_html, to_markdown
@@ -152,7 +152,7 @@ def run_one(
         if record is None:
             raise UserError(f"--run-id {run_id}: is being run by process {intent.owner_pid}; wait for its record")
         return record
-    planned = _first_run(bench, engine, cell, python)
+    planned = _first_run(bench, engine, cell, workload, python)
     display.preparing(cell.stack)
     bench.environment(cell, display.step)
     run = bench.run(planned, run_id or new_run_id(cell.id), workload)
@@ -168,7 +168,7 @@ def print_command(results: Results, cell: Cell, workload: Workload, notify: Noti
     """
     engine = choose_engine([cell], "docker")
     bench = _bench(results, engine, data, None)
-    planned = _first_run(bench, engine, cell, None)
+    planned = _first_run(bench, engine, cell, workload, None)
     bench.environment(cell, notify)
     run = bench.run(planned, "by-hand", workload)
     folder = results.folder / "by-hand"
@@ -185,15 +185,16 @@ def print_command(results: Results, cell: Cell, workload: Workload, notify: Noti
     return "\n".join(lines)
 
 
-def _first_run(bench: Bench, engine: Engine | None, cell: Cell, python: Path | None) -> PlannedRun:
+def _first_run(bench: Bench, engine: Engine | None, cell: Cell, workload: Workload, python: Path | None) -> PlannedRun:
     """The run of a cell where it is least risky.
 
     Raises:
         UserError: when the cell cannot run here.
     """
-    if reason := why_not(cell, capabilities_of(bench.host, engine, [cell], python), named=True):
+    host = capabilities_of(bench.host, engine, [cell], python)
+    if reason := why_not(cell, host, named=True) or too_few_gpus(cell, workload, bench.gpus):
         raise UserError(f"cell {cell.id} cannot run here: {reason}")
-    return placements(cell, 1, bench.gpus)[0]
+    return placements(cell, workload, 1, bench.gpus)[0]
 
 
 def _recover(bench: Bench, display: Display) -> None:
@@ -268,6 +269,11 @@ def describe(cell: Cell) -> dict[str, Any]:
     return {"id": cell.id, "stack": cell.stack.model_dump(), "preset": {"name": cell.preset.name, **preset}} | {
         "excluded": cell.excluded
     }
+
+
+def describe_workload(workload: Workload) -> dict[str, Any]:
+    """A workload as plain values."""
+    return {**workload.model_dump(), "earns_tags": workload.earns_tags}
 
 
 def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:

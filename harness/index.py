@@ -38,6 +38,7 @@ class Row:
     started: float
     seconds: float
     samples_per_second: float | None
+    drill: str | None
 
     @classmethod
     def of(cls, record: Record) -> "Row":

@@ -8,9 +8,10 @@ from typing import Annotated, Literal, Self
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from harness.app_files import ModelKind
 from harness.contracts import ExecutorName
 from harness.wheels import index_url, missing_wheel
 
@@ -42,8 +43,23 @@ def _settable(variables: dict[str, str]) -> dict[str, str]:
 
 
 Variables = Annotated[dict[str, str], AfterValidator(_settable)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+def _number_or_auto(value: object) -> object:
+    # One message instead of one for each half of the union.
+    if value == "auto" or (isinstance(value, int) and value > 0 and value is not True):
+        return value
+    raise ValueError(f"{value!r} is not a number from 1 on, nor auto")
+
+
+MicroBatch = Annotated[Positive | Literal["auto"], BeforeValidator(_number_or_auto)]
 Reason = Annotated[str, Field(min_length=10)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+Strategy = Literal["single", "dp", "ddp", "averaging", "fsdp", "model-parallel"]
+# The others of several devices drive them all from one process.
+RANK_PER_DEVICE = frozenset[Strategy]({"ddp", "averaging", "fsdp"})
+OVER_A_BACKEND = frozenset[Strategy]({"ddp", "fsdp"})
 
 
 class _Strict(BaseModel):
@@ -127,26 +143,56 @@ class SyntheticData(_Strict):
 
 
 class Workload(_Strict):
-    """What is run: the app's arguments, its data, and how long it may take."""
+    """What is run: the app's arguments, its data, and how long it may take. What is null is left to the app."""
 
     name: SkipJsonSchema[str] = ""
     description: str
     synthetic: SyntheticData
     rows: Literal["bar", "session"] = "bar"
     warm_up: int = Field(60, ge=20)
+    model: tuple[ModelKind, ...] = Field(
+        ("mlp",), description="trained in turn in one process; the last is the main one"
+    )
     epochs: int = Field(ge=1)
-    batch_size: int = Field(64, ge=1)
+    batch_size: int = Field(64, ge=1, description="samples of an optimizer step, over all devices")
+    micro_batch_size: MicroBatch | None = None
     learning_rate: float = Field(0.001, gt=0)
     hidden_layers: tuple[int, ...] = (32, 16)
     use_mixed_precision: bool = False
+    mixed_precision_dtype: Literal["float16", "bfloat16"] | None = None
+    sdpa: Literal["auto", "math", "flash", "efficient"] = "auto"
+    activation_checkpointing: bool = False
     data_fraction: float = Field(1.0, gt=0, le=1)
     chunk_size: int = Field(50, ge=1)
+    chunk_rows: Positive | None = Field(None, description="train from disk, so many rows at a time")
     vpoc_path: Literal["cpu", "naive", "chunked", "preallocated", "pooled"] = "cpu"
+    loop: Literal["plain", "resident"] = "plain"
     loader_workers: int = Field(2, ge=0, le=64)
-    strategy: Literal["single"] = "single"
+    strategy: Strategy = "single"
+    backend: Literal["gloo", "nccl"] | None = None
     seed: int = 7
     threads: int = Field(1, ge=1)
     time_limit: int = Field(description="seconds", ge=1)
+    max_device_memory: Positive | None = Field(None, description="bytes in use on a GPU above which a run fails")
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if not self.model:
+            raise ValueError("`model:` names none")
+        if self.backend and self.strategy not in OVER_A_BACKEND:
+            raise ValueError(f"strategy {self.strategy} uses no backend; leave `backend:` out")
+        if self.mixed_precision_dtype and not self.use_mixed_precision:
+            raise ValueError("`mixed_precision_dtype:` needs `use_mixed_precision: true`")
+        return self
+
+    @property
+    def earns_tags(self) -> bool:
+        """Whether a completed run speaks for a stack: only what failed for the user can show that it no longer does.
+
+        That was the plain loop (a copy to the device in each step, loader workers) on data in memory, after the VPOC
+        phase had used the device. A resident loop, chunks from the disk and profiles on the CPU leave that out.
+        """
+        return self.loop == "plain" and self.chunk_rows is None and self.vpoc_path != "cpu"
 
 
 class Exclusion(_Strict):

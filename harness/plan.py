@@ -105,7 +105,11 @@ def make_plan(
     the time is expected only where there are such runs, everything else would be a guess.
     """
     cells = list(cells)
-    skipped = [Skipped(cell, reason) for cell in cells if (reason := why_not(cell, host, named=named))]
+    skipped = [
+        Skipped(cell, reason)
+        for cell in cells
+        if (reason := why_not(cell, host, named=named) or too_few_gpus(cell, workload, host.gpus))
+    ]
     left_out = {s.cell.id for s in skipped}
     kept = [cell for cell in cells if cell.id not in left_out]
     runs = tuple(
@@ -113,7 +117,7 @@ def make_plan(
         for repeat in range(1, repeats + 1)
         for step in range(max(1, len(host.gpus)))
         for cell in kept
-        for run in placements(cell, repeat, host.gpus)[step : step + 1]
+        for run in placements(cell, workload, repeat, host.gpus)[step : step + 1]
     )
     download, disk = room_needed((cell.stack for cell in kept), host)
     known = [median(past_seconds[cell.id]) for cell in kept if past_seconds.get(cell.id)]
@@ -130,15 +134,17 @@ def make_plan(
     )
 
 
-def placements(cell: Cell, repeat: int, gpus: tuple[int, ...]) -> list[PlannedRun]:
-    """The runs of a cell on the GPUs of a host, the least risky first: `single` on each GPU.
+def placements(cell: Cell, workload: Workload, repeat: int, gpus: tuple[int, ...]) -> list[PlannedRun]:
+    """The runs of a cell on the GPUs of a host: `single` on each GPU alone, a strategy of several on all of them.
 
-    A preset that names its devices keeps them. Strategies of several GPUs would follow; the app has none yet.
+    A preset that names its devices keeps them.
     """
     if cell.stack.accelerator != "rocm":
         return [PlannedRun(cell, repeat, gpus[:1])]
     if cell.preset.devices:
         return [PlannedRun(cell, repeat, cell.preset.devices)]
+    if workload.strategy != "single":
+        return [PlannedRun(cell, repeat, gpus)]
     return [PlannedRun(cell, repeat, (gpu,), f"-gpu{gpu}" if len(gpus) > 1 else "") for gpu in gpus]
 
 
@@ -161,6 +167,14 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
     if any(gpu not in host.gpus for gpu in cell.preset.devices or ()) and stack.accelerator == "rocm":
         return f"its preset wants GPUs {', '.join(map(str, cell.preset.devices or ()))}, which are not all here"
     return None
+
+
+def too_few_gpus(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
+    """Why the strategy of a workload cannot use several GPUs in a cell; None where it can, or needs none."""
+    if workload.strategy == "single" or cell.stack.accelerator != "rocm" or len(cell.preset.devices or gpus) > 1:
+        return None
+    given = "its preset gives it one" if cell.preset.devices else "this host has one"
+    return f"strategy {workload.strategy} needs two GPUs; {given}"
 
 
 def missing_python(version: str) -> str:

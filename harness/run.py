@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from harness import __version__
 from harness.containers import Container, Device, container_of
@@ -16,7 +17,15 @@ from harness.matrix import Cell, Workload
 from harness.outcome import COMPARED_STEPS, Request
 from harness.processes import ProcessId
 from harness.watchdog import LIMITS
-from harness.workloads import FEATURE_OPTIONS, arguments, options_of, workload_hash
+from harness.workloads import (
+    FEATURE_OPTIONS,
+    REFERENCE_OPTIONS,
+    arguments,
+    device_count,
+    options_of,
+    train_options,
+    workload_hash,
+)
 
 ENV = "/usr/bin/env"
 
@@ -46,6 +55,16 @@ class Run:
         return workload_hash(self.workload, self.data.sha256)
 
     @property
+    def device_count(self) -> int:
+        """How many devices its strategy uses."""
+        return device_count(self.workload, self.environment.device, self.gpus)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the training, as plain values."""
+        return train_options(self.workload, self.device_count)
+
+    @property
     def request(self) -> Request:
         """What the evidence is held against."""
         return Request(
@@ -53,11 +72,13 @@ class Run:
             data_sha256=self.data.sha256,
             device=self.environment.device,
             # The strategy `single` uses one GPU, however many it can see.
-            gpus=0 if self.environment.device == "cpu" else 1,
+            gpus=0 if self.environment.device == "cpu" else self.device_count,
             torch=self.cell.stack.torch,
             rocm=self.cell.stack.rocm,
-            options=options_of(self.workload),
+            options=self.options,
             phases=self.cell.preset.phases,
+            devices=self.device_count,
+            max_device_memory=self.workload.max_device_memory,
         )
 
     def view(self, folder: Path) -> View:
@@ -111,7 +132,7 @@ class Run:
             gpus=self.gpus,
             torch=self.cell.stack.torch,
             rocm=self.cell.stack.rocm,
-            options=options_of(self.workload),
+            options=self.options,
             time_limit=self.workload.time_limit,
             commands={phase: self._phase(phase, view) for phase in phases},
             variables={
@@ -135,7 +156,8 @@ class Run:
     def reference_command(self, view: View, output: Path) -> tuple[str, ...]:
         """Computes the first steps on the CPU in float32."""
         places = ("--data", str(view.data), "--output", str(output), "--workload-hash", self.workload_hash)
-        return self._plain("reference", *places, "--steps", str(COMPARED_STEPS), *arguments(options_of(self.workload)))
+        options = arguments(options_of(self.workload, REFERENCE_OPTIONS))
+        return self._plain("reference", *places, "--steps", str(COMPARED_STEPS), *options)
 
     def _plain(self, *words: str) -> tuple[str, ...]:
         """A command of the app without the preset, which in an image is baked in."""
@@ -155,4 +177,4 @@ class Run:
         handed_over = ("--features", features) if "features" in self.cell.preset.phases else ()
         places = (*data, *handed_over, "--output", str(folder / OUTPUT), "--name", "model", "--run-dir", str(folder))
         known = ("--device", self.environment.device, "--workload-hash", self.workload_hash)
-        return self.environment.app("train", *places, *known, *arguments(options_of(self.workload)))
+        return self.environment.app("train", *places, *known, *arguments(self.options))

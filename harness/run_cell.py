@@ -9,7 +9,7 @@ from harness.evidence import last_line, model_file, model_hash, read_model_check
 from harness.executors import Executor, Exit
 from harness.interrupts import open_to_interruption, shielded
 from harness.job_environment import make_scratch, remove_scratch
-from harness.outcome import Evidence, Outcome, decide
+from harness.outcome import APP_EXITS, Evidence, Outcome, decide
 from harness.records import Results
 from harness.run import Run
 from harness.storage import json_hash, write_durably
@@ -19,6 +19,9 @@ LOG = "log.txt"
 CHECK_LOG = "check-model.txt"
 # Loading a model and sixteen steps on the CPU; the VPOC phase before them is what takes time.
 VERIFY_LIMIT_SECONDS = 1800
+
+APP_WORDS = {"app-error", *APP_EXITS.values()}
+"""Diagnoses of what the app said itself, where there is no result."""
 
 
 def run_cell(run: Run, results: Results, executor: Executor, observe: Observer = lambda _: None) -> Record:
@@ -53,7 +56,7 @@ def run_cell(run: Run, results: Results, executor: Executor, observe: Observer =
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
         outcome = decide(run.request, evidence)
-        if outcome.diagnosis == "app-error":
+        if outcome.diagnosis in APP_WORDS and evidence.result is None:
             # Decided already: what the app said only explains it.
             outcome = replace(outcome, detail=f"{outcome.detail}: {last_line(folder / LOG)}")
         record = _record(intent, outcome, evidence, watch, seconds or time.monotonic() - began)
@@ -83,6 +86,7 @@ def _carry_out(run: Run, intent: Intent, folder: Path, watch: Watch) -> Evidence
         result=result,
         result_problem=problem,
         gpus_seen=watch.gpus_seen,
+        memory=watch.memory.samples,
     )
 
 
@@ -127,7 +131,7 @@ def _record(intent: Intent, outcome: Outcome, evidence: Evidence, watch: Watch, 
         diagnosis=outcome.diagnosis,
         detail=outcome.detail,
         exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
-        ran_on=f"{result.device} ({', '.join(names)}) x{result.world_size}" if result else "unknown",
+        ran_on=f"{result.device} ({', '.join(names)}) x{len(result.devices)}" if result else "unknown",
         finished=time.time(),
         seconds=seconds,
         last_phase=watch.last.phase if watch.last else None,

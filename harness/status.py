@@ -36,9 +36,9 @@ def summarise(rows: Iterable[Row], current: Mapping[tuple[str, str], str]) -> li
 
     `current` holds the environment hash a cell would have now with an executor; where that is not known, the newest
     one counts.
-    Records of another one are stale: they are shown apart and never pooled.
+    Records of another one are stale: they are shown apart and never pooled. Drills are evidence of nothing.
     """
-    rows = sorted(rows, key=lambda row: row.started)
+    rows = sorted((row for row in rows if row.drill is None), key=lambda row: row.started)
     current = {**{(row.cell, row.executor): row.environment_hash for row in rows}, **current}
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:

@@ -8,7 +8,7 @@ from rich.table import Table
 from harness.display import COLOURS
 from harness.image_commands import BuildPlan
 from harness.index import Row
-from harness.matrix import Cell
+from harness.matrix import Cell, Workload
 from harness.plan import Plan, Skipped
 from harness.presets import Finding
 from harness.status import Status
@@ -38,6 +38,15 @@ def cells_table(cells: Sequence[Cell]) -> Table:
             cell.excluded or "",
         )
         table.add_row(*map(escape, row))
+    return table
+
+
+def workloads_table(workloads: Iterable[Workload]) -> Table:
+    """Workloads, and whether a tag can be earned with them."""
+    table = _table("workload", "earns tags", "models", "strategy", "what")
+    for one in workloads:
+        earns = "yes" if one.earns_tags else "no"
+        table.add_row(*map(escape, (one.name, earns, ", ".join(one.model), one.strategy, one.description)))
     return table
 
 

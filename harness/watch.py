@@ -8,6 +8,7 @@ from harness.containers import Container
 from harness.contracts import Phase, Progress
 from harness.executors import Executor, Exit, Handle, Job, JobLost
 from harness.host.gpu_memory import GpuWatch
+from harness.memory import MemoryHistory
 from harness.outcome import StoppedBy
 from harness.processes import end_processes_of_run, processes_of_run
 from harness.progress import ProgressReader
@@ -30,6 +31,7 @@ class Watch:
         self._observe = observe
         self._reader = ProgressReader(folder)
         self._gpus = gpus
+        self.memory = MemoryHistory()
         self.last: Progress | None = None
         self.stopped_by: StoppedBy | None = None
         self.stop_detail = ""
@@ -100,6 +102,7 @@ class Watch:
         for line in self._reader.new():
             self.last = line
             self._observe(line)
+            self.memory.saw(line)
             if watchdog:
                 watchdog.saw(line, now)
 

@@ -1,5 +1,6 @@
 """Progress -> alive or hung. Pure: the caller gives the time."""
 
+import math
 from collections.abc import Mapping
 
 from harness.contracts import Phase, Progress
@@ -33,8 +34,21 @@ class Watchdog:
             self._seen[line.rank] = (line.phase, line.done, now)
 
     def stuck(self, now: float) -> str | None:
-        """Which rank has not advanced for longer than its phase allows, in words; None while all is well."""
-        for rank, (phase, done, since) in self._seen.items():
-            if now - since > self._limits[phase]:
-                return f"rank {rank} made no progress for {now - since:.0f} s in phase {phase} at {done}"
-        return None
+        """Which ranks stand still, one of them for longer than its phase allows, in words; None while all is well."""
+        idle = {rank: now - since for rank, since in self._since().items()}
+        if all(idle[rank] <= self._limits[phase] for rank, (phase, _, _) in self._seen.items()):
+            return None
+        # Ranks wait for one another and tell of themselves once a second, so the one that sleeps may have told last.
+        standing = [
+            (done, rank, phase) for rank, (phase, done, _) in self._seen.items() if idle[rank] > self._limits[phase] / 2
+        ]
+        return "; ".join(
+            f"rank {rank} made no progress for {idle[rank]:.0f} s in phase {phase} at {done}"
+            for done, rank, phase in sorted(standing)
+        )
+
+    def _since(self) -> Mapping[int, float]:
+        """When each rank that is not through advanced; when all are, since when they could have ended."""
+        at_work = {rank: since for rank, (phase, _, since) in self._seen.items() if phase != "teardown"}
+        last = max(since for _, _, since in self._seen.values())
+        return {rank: at_work.get(rank, math.inf if at_work else last) for rank in self._seen}

@@ -24,6 +24,8 @@ COMMANDS = {
     "reference": "vpoc.commands.train",
     "check-model": "vpoc.commands.model",
     "predict": "vpoc.commands.model",
+    "evaluate": "vpoc.commands.evaluate",
+    "probe": "vpoc.commands.probe",
 }
 """Where each command lives, in the order of the help."""
 

@@ -26,12 +26,14 @@ class Progress:
 
     A line is written at each change of phase and, within a phase, at most once a second.
     `device_memory` may be set once there is a device to ask. After `interrupt`, the next call of `phase` or `step`
-    raises Interrupted: that is where the work can stop in good order.
+    raises Interrupted: that is where the work can stop in good order. While `holds_interrupts` is set it does not; the
+    work then looks at `interrupted_by` by itself.
     """
 
     def __init__(self, folder: Path | None, rank: int = 0) -> None:
         self.device_memory: DeviceMemory | None = None
         self.interrupted_by: int | None = None
+        self.holds_interrupts = False
         self._rank = rank
         self._phase = PHASES[0]
         self._total: int | None = None
@@ -64,7 +66,7 @@ class Progress:
             self._write(done, loss, gradient_norm)
 
     def _check_interrupted(self) -> None:
-        if self.interrupted_by is not None:
+        if self.interrupted_by is not None and not self.holds_interrupts:
             raise Interrupted(self.interrupted_by)
 
     def _write(self, done: int, loss: float | None, gradient_norm: float | None) -> None:

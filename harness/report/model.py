@@ -5,11 +5,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.app_files import MemoryPeaks, TimeKind, Training
 from harness.contracts import HostFacts, Record
 from harness.index import Row
 from harness.matrix import Matrix
 from harness.presets import Finding, beyond_cpu, lint
 from harness.status import Status, summarise
+
+# Less of the time is not worth a word.
+SMALLEST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -32,13 +36,29 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class TrainingView:
+    """One model of a run; `text` says what was done, `time` where it went; the losses are those of the last epoch."""
+
+    kind: str
+    text: str
+    train_loss: float | None
+    validation_loss: float | None
+    time: str
+
+
+@dataclass(frozen=True)
 class RunView:
-    """One run as the report shows it."""
+    """One run as the report shows it. `trainings`: in order, the main model's last; none without a result."""
 
     record: Record
     command: str
-    last_train_loss: float | None
-    last_validation_loss: float | None
+    trainings: tuple[TrainingView, ...]
+    memory: str
+
+    @property
+    def last_validation_loss(self) -> float | None:
+        """That of the main model."""
+        return self.trainings[-1].validation_loss if self.trainings else None
 
 
 @dataclass(frozen=True)
@@ -60,18 +80,19 @@ def build_report(
     records: Sequence[Record], matrix: Matrix, current: Mapping[tuple[str, str], str], made: float
 ) -> Report:
     """The report on all records of a results folder; `current` as in `summarise`, `made` in seconds since 1970."""
-    records = sorted(records, key=lambda record: record.intent.started)
+    everything = sorted(records, key=lambda record: record.intent.started)
+    records = [record for record in everything if record.drill is None]
     statuses = summarise((Row.of(record) for record in records), current)
     presets = {record.intent.preset for record in records}
     excluded = {c.id: c.excluded for c in matrix.cells.values() if c.excluded}
     return Report(
         made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(made)),
         headline=_headline(records),
-        cautions=tuple(_cautions(records, statuses, matrix)),
+        cautions=(*_cautions(records, statuses, matrix), *_drills(everything)),
         hosts=tuple({r.intent.host.fingerprint: r.intent.host for r in records}.values()),
         grids=tuple(_grids(records, statuses, matrix, excluded)),
         statuses=tuple(statuses),
-        runs=tuple(_run_view(record) for record in reversed(records)),
+        runs=tuple(_run_view(record) for record in reversed(everything)),
         excluded=_grouped(excluded),
         findings=tuple(finding for finding in beyond_cpu(lint(matrix), matrix) if finding.preset in presets),
     )
@@ -107,6 +128,12 @@ def _cautions(records: Sequence[Record], statuses: Sequence[Status], matrix: Mat
             "The selection `neighbours` changes one at a time."
         )
     return said
+
+
+def _drills(records: Sequence[Record]) -> list[str]:
+    drills = sum(record.drill is not None for record in records)
+    told = f"{drills} run was a drill" if drills == 1 else f"{drills} runs were drills"
+    return [f"{told}, with a fault injected on purpose; shown among the runs, and not counted."] if drills else []
 
 
 def _ran(records: Sequence[Record], matrix: Matrix) -> set[str]:
@@ -156,11 +183,47 @@ def _grouped(excluded: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _run_view(record: Record) -> RunView:
-    losses = record.result.epoch_losses if record.result else ()
     commands = [shlex.join(command) for command in record.intent.commands.values()]
+    result = record.result
     return RunView(
         record=record,
         command=" && ".join(commands),
-        last_train_loss=losses[-1].train if losses else None,
-        last_validation_loss=losses[-1].validation if losses else None,
+        trainings=tuple(_training_view(told) for told in result.trainings) if result else (),
+        memory=_memory(result.memory) if result and result.memory else "",
     )
+
+
+def _training_view(told: Training) -> TrainingView:
+    batch = f" of {told.batch_size}" if told.batch_size else ""
+    micro = f" in parts of {told.micro_batch_size}" if told.micro_batch_size not in (None, told.batch_size) else ""
+    skipped = f", {told.steps_skipped} of them skipped by the scaler" if told.steps_skipped else ""
+    resumed = f", resumed at step {', '.join(map(str, told.resumed_at))}" if told.resumed_at else ""
+    return TrainingView(
+        kind=told.model_kind,
+        text=f"{told.epochs_done} epochs, {told.steps_done} steps{batch}{micro}{skipped}{resumed}, "
+        f"{told.throughput.samples_per_second:.0f} samples/s",
+        train_loss=told.epoch_losses[-1].train if told.epoch_losses else None,
+        validation_loss=told.epoch_losses[-1].validation if told.epoch_losses else None,
+        time=_time(told.time or {}),
+    )
+
+
+def _memory(peaks: MemoryPeaks) -> str:
+    sizes = {
+        "resident": peaks.peak_rss_bytes,
+        "allocated on the device": peaks.peak_allocated_bytes,
+        "reserved": peaks.peak_reserved_bytes,
+        "in use by the driver's word": peaks.peak_driver_bytes,
+    }
+    said = [f"{size / 1e9:.2f} GB {name}" for name, size in sizes.items() if size is not None]
+    owners = [f"{owner.name or 'pid'} {owner.pid}: {owner.bytes / 1e9:.2f} GB" for owner in peaks.owners or ()]
+    if peaks.fragmentation is not None:
+        said.append(f"fragmentation {peaks.fragmentation:.0%}")
+    return ", ".join(said) + (f" (held by {', '.join(owners)})" if owners else "")
+
+
+def _time(seconds: Mapping[TimeKind, float]) -> str:
+    """Where the time went, in shares, the largest first."""
+    total = sum(seconds.values())
+    shares = sorted(((spent / total, kind) for kind, spent in seconds.items()), reverse=True) if total else []
+    return ", ".join(f"{share:.0%} {kind}" for share, kind in shares if share >= SMALLEST_SHARE)

@@ -17,7 +17,7 @@ from vpoc.data.synth import BARS
 from vpoc.features.build import build_features
 from vpoc.features.options import FeatureOptions
 from vpoc.features.store import read_features
-from vpoc.models.mlp import fresh_mlp
+from vpoc.models.build import fresh_network
 from vpoc.training.artefact import serialise
 
 SMALL = ["--warm-up", "20", "--target", "prior_vpoc_touched", "--loader-workers", "0"]
@@ -334,12 +334,12 @@ def test_a_run_folder_used_again(capsys, merged, tmp_path):
 
 def test_a_sick_model_predicts_nothing(capsys, merged, tmp_path):
     options = asdict(FeatureOptions(rows="bar", warm_up=20))
-    facts = {"hidden_layers": [4], "target": "up_30", "feature_options": options, "bar_seconds": 600}
+    facts = {"model": "mlp", "hidden_layers": [4], "target": "up_30", "feature_options": options, "bar_seconds": 600}
     for weight, said in ((math.nan, "weights that are not finite"), (3e38, "answer is not finite for some rows")):
-        network = fresh_mlp(54, [4], 7)
+        network = fresh_network("mlp", 54, [4], 7)
         with torch.no_grad():
             network[0].weight[:] = weight
-        (tmp_path / "m.pt").write_bytes(serialise(network, facts))
+        (tmp_path / "m.pt").write_bytes(serialise(network.state_dict(), facts))
         arguments = ["--model", tmp_path / "m.pt", "--data", merged, "--output", tmp_path / "p.csv"]
         code, _, err = vpoc(capsys, "predict", *arguments)
         assert (code, err.count("\n")) == (1, 1)

@@ -54,11 +54,17 @@ def test_a_mistake_is_told_in_one_line(name: str, tmp_path: Path) -> None:
 
 
 def test_show_prints_every_cell_with_its_reason(matrix: Matrix) -> None:
-    shown = json.loads(matrix_command("show", "--json").stdout)
+    printed = json.loads(matrix_command("show", "--json").stdout)
+    shown = printed["cells"]
     assert [cell["id"] for cell in shown] == list(matrix.cells)
     assert {cell["id"]: cell["excluded"] for cell in shown} == {c.id: c.excluded for c in matrix.cells.values()}
     text = matrix_command("show", "--selection", "neighbours").stdout
     assert len(text.splitlines()) == 1 + len(matrix.select("neighbours"))
+    assert {one["name"]: one["earns_tags"] for one in printed["workloads"]} == {
+        name: workload.earns_tags for name, workload in matrix.workloads.items()
+    }
+    last = matrix_command("show").stdout.splitlines()[-len(matrix.workloads) :]
+    assert [row.split()[:2] for row in last if row.startswith("standard")] == [["standard", "yes"]]
 
 
 def test_options_may_be_written_with_underscores() -> None:

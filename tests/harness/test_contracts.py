@@ -6,8 +6,9 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from harness.app_files import Training
 from harness.contract_files import FILES, SCHEMAS, TABLE, json_schema, markdown
-from harness.contracts import Result
+from harness.contracts import Reference, Result
 from harness.paths import CHECKOUT
 
 
@@ -41,3 +42,58 @@ def test_a_result_with_a_key_too_many_or_too_few_is_refused(result_values: dict[
     del result_values["dtype"]
     with pytest.raises(ValidationError):
         Result.model_validate(result_values)
+
+
+def test_the_files_of_older_apps_are_read(result_values: dict[str, Any]) -> None:
+    result = Result.model_validate(result_values)
+    assert (result.model_kind, result.batch_size, result.earlier, result.drill) == ("mlp", None, (), None)
+    assert result.trainings == (result,)
+    reference: dict[str, Any] = {
+        "schema": 1, "workload_hash": None, "data_sha256": "a" * 64, "samples": {"train": 1, "validation": 1},
+        "seed": 7, "dtype": "float32", "steps": [], "torch": "2.13.0",
+    }  # fmt: skip
+    assert [one.model_kind for one in Reference.model_validate(reference).trainings] == ["mlp"]
+
+
+NEW_KEYS: dict[str, Any] = {
+    "model_kind": "attention",
+    "batch_size": 8,
+    "micro_batch_size": 4,
+    "resumed_at": [17, 40],
+    "drill": "flip-gradient@3/1",
+    "memory": {
+        "peak_allocated_bytes": 1,
+        "peak_reserved_bytes": 2,
+        "peak_driver_bytes": None,
+        "peak_rss_bytes": 3,
+        "fragmentation": 0.5,
+        "owners": [{"pid": 1, "name": "python", "bytes": 5, "source": "kfd", "card": None}],
+    },
+    "time": {"device": 1.0, "loader": 2.0, "copy": 0.0, "validate": 1.0, "checkpoint": 0.5, "bookkeeping": 0.1},
+}
+
+
+def test_a_result_with_every_key_follows_schema_and_type_alike(result_values: dict[str, Any]) -> None:
+    earlier = {key: result_values[key] for key in Training.model_fields if key in result_values}
+    whole = {
+        **result_values,
+        **NEW_KEYS,
+        "earlier": [earlier, {**earlier, "resumed_at": [3], "time": NEW_KEYS["time"]}],
+    }
+    schema = Draft202012Validator(json.loads((SCHEMAS / "result.schema.json").read_text(encoding="utf-8")))
+    schema.validate(whole)
+    result = Result.model_validate(whole)
+    back = json.loads(result.model_dump_json())
+    assert {key: back[key] for key in NEW_KEYS} == NEW_KEYS
+    assert Result.model_validate(back) == result
+    for wrong in ({"time": {"sleep": 1.0}}, {"model_kind": "cnn"}, {"earlier": [{**earlier, "devices": []}]}):
+        assert not schema.is_valid({**whole, **wrong})
+        with pytest.raises(ValidationError):
+            Result.model_validate({**whole, **wrong})
+
+
+def test_a_null_says_that_it_could_not_be_told(result_values: dict[str, Any]) -> None:
+    nothing = dict.fromkeys(NEW_KEYS["memory"])
+    told = Result.model_validate({**result_values, "memory": nothing, "time": None})
+    assert told.memory is not None
+    assert told.memory.peak_on_device is None

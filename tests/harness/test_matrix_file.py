@@ -21,6 +21,7 @@ def test_the_small_file_the_tests_start_from_is_valid(write_matrix: WriteMatrix)
 
 
 STACKS = 'stacks:\n  cpu: {accelerator: cpu, torch: "2.13.0"}\n  '
+WORKLOAD = "workloads:\n  quick: {description: small, synthetic: {sessions: 30}, epochs: 1, time_limit: 60, "
 REFUSED = {
     "a torch that ROCm never had": (
         STACKS + 'rocm6.2-torch2.4.1: {accelerator: rocm, rocm: "6.2", torch: "2.4.1"}',
@@ -85,6 +86,16 @@ REFUSED = {
         "selections:\n  default: {description: d, stacks: all, presets: all, workload: quik}",
         "quik",
         ["unknown workload 'quik'", "did you mean quick?"],
+    ),
+    "a misspelt strategy": (WORKLOAD + "strategy: dpp}", "strategy", ["'dpp' is not known", "did you mean dp?"]),
+    "a micro-batch that is none": (WORKLOAD + "micro_batch_size: many}", "micro", ["'many' is not a number", "auto"]),
+    "no model": (WORKLOAD + "model: []}", "model", ["`model:` names none"]),
+    "a misspelt model": (WORKLOAD + "model: [mpl]}", "model", ["'mpl' is not known", "did you mean mlp?"]),
+    "a backend that is not used": (WORKLOAD + "backend: nccl}", "backend", ["strategy single uses no backend"]),
+    "a type that is not used": (
+        WORKLOAD + "mixed_precision_dtype: float16}",
+        "float16",
+        ["needs `use_mixed_precision: true`"],
     ),
     "an exclusion without a reason": ("exclude:\n  - {preset: plain}", "- {preset", ["`reason` is missing"]),
     "an exclusion of a preset there is not": (

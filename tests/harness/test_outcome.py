@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from harness.app_files import Training
 from harness.contracts import ModelCheck, Reference, Result
 from harness.executors import Exit
-from harness.outcome import TOLERANCE, Evidence, Request, decide
+from harness.memory import MemorySample
+from harness.outcome import TOLERANCE, Evidence, Request, decide, tolerance_of
 
 Values = dict[str, Any]
 
@@ -48,6 +50,7 @@ def check_of(values: Values) -> ModelCheck:
     told = {
         "schema": 1,
         "file": "model.pt",
+        "model": values.get("model_kind", "mlp"),
         "weights_sha256": weights,
         "target": "up_30",
         "rows": "bar",
@@ -118,10 +121,12 @@ LIES = {
     "another torch": (lie("torch.version", "2.12.0+cpu"), "wrong-stack"),
     "wrong first loss": (lie("first_steps.0.loss", 0.69 * 1.01), "wrong-result"),
     "wrong last compared gradient": (lie("first_steps.15.gradient_norm", 0.9), "wrong-result"),
-    "ranks with different weights": (
-        lambda v: v.update(world_size=2, devices=v["devices"] * 2, rank_weights_sha256=["c" * 64, "e" * 64]),
-        "wrong-result",
+    "a rank more than asked for": (
+        lambda v: v.update(world_size=2, devices=v["devices"] * 2, rank_weights_sha256=["c" * 64] * 2),
+        "incomplete-result",
     ),
+    "another model than asked for": (lie("model_kind", "attention"), "incomplete-result"),
+    "another batch than the options say": (lie("batch_size", 8), "wrong-workload"),
     "another model hash": (lie("model.sha256", "e" * 64), "model-damaged"),
     "another model size": (lie("model.bytes", 1), "model-damaged"),
     "no parameters": (lie("model.parameters", 0), "model-damaged"),
@@ -167,6 +172,12 @@ def test_a_model_that_is_not_there_or_is_not_the_one_or_does_not_load(request_: 
     assert outcome(request_, replace(evidence, model_check=None)) == ("failed", "model-does-not-load")
 
 
+def test_a_model_file_of_another_kind_is_not_the_one(request_: Request, evidence: Evidence) -> None:
+    assert evidence.model_check is not None
+    other = evidence.model_check.model_copy(update={"model": "attention"})
+    assert outcome(request_, replace(evidence, model_check=other)) == ("failed", "model-damaged")
+
+
 @pytest.mark.parametrize(
     "change", [{"data_sha256": "e" * 64}, {"workload_hash": "e" * 64}, {"steps": ()}], ids=["data", "workload", "short"]
 )
@@ -207,6 +218,13 @@ def test_the_tolerance_is_that_of_the_type_asked_for(
         assert outcome(replace(request_, options=options), lying)[0] == expected
 
 
+def test_the_tolerance_of_an_attention_model_grows_with_each_step_and_that_of_the_mlp_does_not() -> None:
+    assert {tolerance_of("mlp", "bfloat16", step) for step in (1, 2, 16)} == {TOLERANCE["bfloat16"]}
+    for kind in ("attention", "attention-small"):
+        tolerances = [tolerance_of(kind, "float32", step) for step in (1, 2, 3)]
+        assert tolerances == pytest.approx([1e-3, 3e-3, 9e-3])
+
+
 @pytest.mark.parametrize("code", [-11, -9, -6, 134, 139, 143])
 def test_a_crash_is_failed_not_interrupted(code: int, request_: Request, evidence: Evidence) -> None:
     assert outcome(request_, replace(evidence, exits={"train": Exit(code)}, result=None)) == ("failed", "crash")
@@ -221,6 +239,14 @@ def test_an_error_of_the_app_names_the_phase(request_: Request, evidence: Eviden
     assert (decided.name, decided.diagnosis) == ("failed", "app-error")
     assert "features" in decided.detail
     assert "exit 2" in decided.detail
+
+
+@pytest.mark.parametrize(("code", "diagnosis"), [(4, "not-finite"), (5, "wrong-result")])
+def test_numbers_that_the_app_itself_found_wrong(
+    request_: Request, evidence: Evidence, code: int, diagnosis: str
+) -> None:
+    decided = decide(request_, replace(evidence, exits={"train": Exit(code)}, result=None))
+    assert (decided.name, decided.diagnosis) == ("failed", diagnosis)
 
 
 @pytest.mark.parametrize(
@@ -278,3 +304,240 @@ class TestOnAGpu:
     def test_a_cuda_build(self, gpu_request: Request, evidence: Evidence, gpu_values: Values) -> None:
         gpu_values["torch"].update(hip=None, cuda="13.0")
         assert self.decide(gpu_request, evidence, gpu_values) == ("failed", "wrong-stack")
+
+
+LIES_ABOUT_THE_FIRST = {
+    "loss": (lie("earlier.0.first_steps.3.loss", 0.1), "wrong-result"),
+    "NaN": (lie("earlier.0.epoch_losses.1.train", math.nan), "not-finite"),
+    "a step less": (lie("earlier.0.steps_done", 31), "incomplete-result"),
+    "an epoch less": (lambda v: fewer_epochs(v["earlier"][0]), "incomplete-result"),
+    "skipped": (lie("earlier.0.steps_skipped", 30), "incomplete-result"),
+    "first steps": (lie("earlier.0.first_steps", []), "incomplete-result"),
+    "batch": (lie("earlier.0.batch_size", 32), "wrong-workload"),
+    "no weights": (lie("earlier.0.rank_weights_sha256", []), "incomplete-result"),
+    "not there": (lie("earlier", []), "incomplete-result"),
+    "another": (lie("earlier.0.model_kind", "attention-small"), "incomplete-result"),
+    "other samples": (lie("earlier.0.samples.validation", 100), "incomplete-result"),
+    "samples of the other": (lie("earlier.0.samples.train", 1000), "incomplete-result"),
+    "as many steps as the other would have": (
+        lambda v: v["earlier"][0].update(steps_per_epoch=15, steps_done=30),
+        "incomplete-result",
+    ),
+}
+
+
+class TestSeveralModels:
+    """The mlp before the attention model, in the same process."""
+
+    @pytest.fixture
+    def both_request(self, request_: Request) -> Request:
+        return replace(request_, options={**request_.options, "model": ["mlp", "attention"]})
+
+    @pytest.fixture
+    def both(self, result_values: Values) -> Values:
+        first = {key: deepcopy(result_values[key]) for key in Training.model_fields if key in result_values}
+        first |= {"model_kind": "mlp", "samples": {"train": 1020, "validation": 200}}
+        second = deepcopy(result_values)
+        second["model_kind"], second["earlier"] = "attention", [first]
+        for step in second["first_steps"]:
+            step["loss"] += 0.1
+        second["options"]["model"] = ["mlp", "attention"]
+        return second
+
+    def evidence_of(self, values: Values) -> Evidence:
+        told = reference_of(values).model_dump()
+        told["model_kind"] = values["model_kind"]
+        told["earlier"] = [
+            {key: deepcopy(one.get(key)) for key in ("model_kind", "samples")} | {"steps": deepcopy(one["first_steps"])}
+            for one in values["earlier"]
+        ]
+        return Evidence(
+            exits={"train": Exit(0)},
+            result=Result.model_validate(values),
+            model_sha256=values["model"]["sha256"],
+            model_check=check_of(values),
+            reference=Reference.model_validate(told),
+        )
+
+    def test_completed_when_each_agrees_with_its_own_reference(self, both_request: Request, both: Values) -> None:
+        decided = decide(both_request, self.evidence_of(both))
+        assert (decided.name, decided.detail) == (
+            "completed",
+            "2 epochs, 32 steps, then 2 epochs, 32 steps, model verified",
+        )
+
+    @pytest.mark.parametrize("name", LIES_ABOUT_THE_FIRST)
+    def test_a_lie_about_the_first_model_is_caught(self, name: str, both_request: Request, both: Values) -> None:
+        evidence = self.evidence_of(both)
+        tell, diagnosis = LIES_ABOUT_THE_FIRST[name]
+        tell(both)
+        decided = decide(both_request, replace(evidence, result=Result.model_validate(both)))
+        assert (decided.name, decided.diagnosis) == ("failed", diagnosis)
+
+    @pytest.mark.parametrize(
+        ("step", "factor", "expected"),
+        [(1, 1.0005, "completed"), (1, 1.002, "failed"), (3, 1.002, "completed"), (3, 1.02, "failed")],
+    )
+    def test_a_step_of_the_attention_model_is_held_to_its_own_tolerance(
+        self, step: int, factor: float, expected: str, both_request: Request, both: Values
+    ) -> None:
+        evidence = self.evidence_of(both)
+        both["first_steps"][step - 1]["gradient_norm"] *= factor
+        assert decide(both_request, replace(evidence, result=Result.model_validate(both))).name == expected
+
+    def test_the_model_that_is_wrong_is_named(self, both_request: Request, both: Values) -> None:
+        evidence = self.evidence_of(both)
+        both["earlier"][0]["first_steps"][0]["loss"] = 0.1
+        assert decide(both_request, replace(evidence, result=Result.model_validate(both))).detail.startswith("mlp: ")
+
+    def test_a_reference_of_one_model_is_none_for_two(self, both_request: Request, both: Values) -> None:
+        evidence = self.evidence_of(both)
+        assert evidence.reference is not None
+        alone = evidence.reference.model_copy(update={"earlier": ()})
+        assert outcome(both_request, replace(evidence, reference=alone)) == ("failed", "no-reference")
+
+
+class TestSeveralDevices:
+    def told(self, values: Values, strategy: str, ranks: int, devices: int) -> Values:
+        device = values["devices"][0]
+        options = {**values["options"], "strategy": strategy, "devices": 2}
+        return {
+            **values,
+            "options": options,
+            "strategy": strategy,
+            "world_size": ranks,
+            "devices": [{**device, "rank": n if ranks > 1 else 0} for n in range(devices)],
+            "rank_weights_sha256": values["rank_weights_sha256"] * ranks,
+        }
+
+    def asked(self, request: Request, strategy: str) -> Request:
+        return replace(request, devices=2, options={**request.options, "strategy": strategy, "devices": 2})
+
+    @pytest.mark.parametrize(
+        ("strategy", "ranks"), [("ddp", 2), ("averaging", 2), ("fsdp", 2), ("dp", 1), ("model-parallel", 1)]
+    )
+    def test_each_strategy_has_its_ranks(
+        self, strategy: str, ranks: int, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        right = self.told(result_values, strategy, ranks, 2)
+        for values, expected in (
+            (right, ("completed", None)),
+            (self.told(result_values, strategy, 3 - ranks, 2), ("failed", "incomplete-result")),
+            (self.told(result_values, strategy, 1, 1), ("failed", "incomplete-result")),
+            ({**right, "rank_weights_sha256": ["c" * 64] * (3 - ranks)}, ("failed", "incomplete-result")),
+            ({**right, "options": {**right["options"], "devices": 1}}, ("failed", "wrong-workload")),
+        ):
+            told = replace(evidence, result=Result.model_validate(values))
+            assert outcome(self.asked(request_, strategy), told) == expected
+
+    def test_one_rank_told_twice_is_not_two(self, request_: Request, evidence: Evidence, result_values: Values) -> None:
+        values = self.told(result_values, "ddp", 2, 2)
+        values["devices"][1]["rank"] = 0
+        told = replace(evidence, result=Result.model_validate(values))
+        assert outcome(self.asked(request_, "ddp"), told) == ("failed", "incomplete-result")
+
+    def test_ranks_that_end_with_different_weights(
+        self, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        values = self.told(result_values, "ddp", 2, 2)
+        values["rank_weights_sha256"] = ["c" * 64, "e" * 64]
+        told = replace(evidence, result=Result.model_validate(values))
+        assert outcome(self.asked(request_, "ddp"), told) == ("failed", "wrong-result")
+
+
+class TestDrill:
+    """A fault injected on purpose: the run is never evidence."""
+
+    DRILL = "flip-gradient@3/1"
+
+    def test_one_that_nothing_noticed_is_not_completed(
+        self, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        result_values["drill"] = self.DRILL
+        decided = decide(request_, replace(evidence, result=Result.model_validate(result_values)))
+        assert (decided.name, decided.diagnosis) == ("failed", "drill")
+        assert self.DRILL in decided.detail
+
+    def test_one_that_was_noticed_keeps_its_diagnosis(
+        self, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        result_values["drill"] = self.DRILL
+        result_values["first_steps"][2]["gradient_norm"] = 1e30
+        caught = replace(evidence, result=Result.model_validate(result_values))
+        decided = decide(request_, caught)
+        assert (decided.name, decided.diagnosis) == ("failed", "wrong-result")
+        assert decided.detail.endswith(f"this was a drill: {self.DRILL}")
+        assert outcome(request_, replace(caught, stopped_by="watchdog")) == ("hung", "no-progress")
+
+
+class TestMemory:
+    def peaks(self, driver: int | None, reserved: int | None) -> Values:
+        told = {"peak_allocated_bytes": 1, "peak_rss_bytes": 1, "fragmentation": None, "owners": None}
+        return {**told, "peak_driver_bytes": driver, "peak_reserved_bytes": reserved}
+
+    @pytest.mark.parametrize(
+        ("driver", "reserved", "expected"),
+        [
+            (18 * 10**9, 20 * 10**9, ("completed", None)),
+            (18 * 10**9 + 1, 1, ("failed", "memory-limit")),
+            (None, 18 * 10**9 + 1, ("failed", "memory-limit")),
+            (None, 1, ("completed", None)),
+            (None, None, ("failed", "incomplete-result")),
+        ],
+    )
+    def test_the_limit_holds_for_the_drivers_word_where_there_is_one(
+        self,
+        driver: int | None,
+        reserved: int | None,
+        expected: tuple[str, str | None],
+        request_: Request,
+        evidence: Evidence,
+        result_values: Values,
+    ) -> None:
+        gpu = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
+        values = {**result_values, "device": "cuda", "devices": [gpu], "memory": self.peaks(driver, reserved)}
+        asked = replace(request_, device="cuda", gpus=1, max_device_memory=18 * 10**9)
+        told = replace(evidence, result=Result.model_validate(values), gpus_seen=1)
+        assert outcome(asked, told) == expected
+        assert outcome(replace(asked, max_device_memory=None), told) == ("completed", None)
+
+    def test_a_gpu_whose_memory_nobody_told_is_not_within_its_limit(
+        self, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        asked = replace(request_, max_device_memory=1)
+        # On a CPU there is no device memory to limit.
+        assert outcome(asked, evidence) == ("completed", None)
+        gpu = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
+        told = Result.model_validate({**result_values, "device": "cuda", "devices": [gpu]})
+        seen = replace(evidence, result=told, gpus_seen=1)
+        assert outcome(replace(asked, device="cuda", gpus=1), seen) == ("failed", "incomplete-result")
+
+    def test_every_rank_is_held_to_the_limit(
+        self, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        gpu = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
+        options = {**result_values["options"], "strategy": "ddp"}
+        two = {"devices": [gpu, {**gpu, "rank": 1}], "world_size": 2, "rank_weights_sha256": ["c" * 64] * 2}
+        values = {**result_values, **two, "device": "cuda", "options": options, "strategy": "ddp"}
+        told = Result.model_validate({**values, "memory": self.peaks(10**9, 10**9)})
+        asked = replace(
+            request_, device="cuda", gpus=2, devices=2, max_device_memory=2 * 10**9,
+            options={**request_.options, "strategy": "ddp"},
+        )  # fmt: skip
+        for held, expected in ((10**9, ("completed", None)), (3 * 10**9, ("failed", "memory-limit"))):
+            samples = (MemorySample(0, 1, 1, 0.0, 1, 10**9), MemorySample(1, 2, 1, 0.0, 1, held))
+            seen = replace(evidence, result=told, gpus_seen=2, memory=samples)
+            assert outcome(asked, seen) == expected
+
+    def test_memory_that_grew_while_it_trained(self, request_: Request, evidence: Evidence) -> None:
+        samples = [MemorySample(0, 1, 1, 10.0 * n, 10**9 + n * 10**6, None) for n in range(400)]
+        assert outcome(request_, replace(evidence, memory=tuple(samples))) == ("failed", "memory-grows")
+        still = tuple(replace(sample, rss_bytes=10**9) for sample in samples)
+        assert outcome(request_, replace(evidence, memory=still)) == ("completed", None)
+
+
+def test_the_type_asked_for_by_name_counts(request_: Request) -> None:
+    options = {**request_.options, "use_mixed_precision": True, "mixed_precision_dtype": "bfloat16"}
+    assert replace(request_, options=options, device="cuda").dtype == "bfloat16"
+    del options["mixed_precision_dtype"]
+    assert replace(request_, options=options, device="cuda").dtype == "float16"

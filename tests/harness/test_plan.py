@@ -132,3 +132,18 @@ def test_the_printed_plan_says_on_which_gpus_and_on_which_disk(matrix: Matrix) -
     assert "each on GPU 0 and on GPU 1" in text
     assert "disk: 106.0 GB at most on /var/lib/docker, 500 GB free; 30.0 GB to download" in text
     assert "at most 11.2 h by the workload's limit" in text
+
+
+def test_a_strategy_of_several_gpus_runs_once_on_all_of_them(matrix: Matrix) -> None:
+    ddp = matrix.workloads["quick"].model_copy(update={"strategy": "ddp"})
+    cells = [matrix.cells[f"rocm6.3-torch2.9.1-{preset}"] for preset in ("plain", "notes-dockerfile", "notes-device-0")]
+    plan = make_plan(cells, ddp, 1, TWO_GPUS, {})
+    assert [(run.cell.preset.name, run.gpus, run.placement) for run in plan.runs] == [
+        ("plain", (0, 1), ""),
+        ("notes-dockerfile", (0, 1), ""),
+    ]
+    assert [s.reason for s in plan.skipped] == ["strategy ddp needs two GPUs; its preset gives it one"]
+    alone = make_plan(cells[:1], ddp, 1, replace(TWO_GPUS, gpus=(0,)), {})
+    assert [s.reason for s in alone.skipped] == ["strategy ddp needs two GPUs; this host has one"]
+    # On CPUs the devices are processes, of which there can always be two.
+    assert len(make_plan([matrix.cells["cpu-plain"]], ddp, 1, NO_GPU, {}).runs) == 1

@@ -39,3 +39,9 @@ def test_where_it_is_not_known_what_a_cell_would_be_now_the_newest_counts(row: R
     old = replace(row, run_id="r0", environment_hash="old", started=row.started - 1)
     statuses = summarise([row, old], {})
     assert {s.environment_hash: s.stale for s in statuses} == {"old": True, row.environment_hash: False}
+
+
+def test_a_drill_is_evidence_of_nothing(row: Row) -> None:
+    drilled = replace(row, run_id="r2", outcome="failed", diagnosis="drill", drill="flip-gradient@3/1")
+    assert [status.runs for status in summarise([row, drilled], {})] == [1]
+    assert summarise([drilled], {}) == []

@@ -49,3 +49,29 @@ def test_the_stuck_rank_is_named_while_others_go_on() -> None:
     told = dog.stuck(29)
     assert told is not None
     assert told.startswith("rank 1 ")
+
+
+def test_a_rank_that_sleeps_is_named_although_the_one_that_waits_for_it_stood_still_before() -> None:
+    dog = Watchdog(now=0, limits={**LIMITS, "step": 10})
+    dog.saw(line("step", 41, rank=0), now=20.0)
+    dog.saw(line("step", 40, rank=1), now=20.9)
+    assert dog.stuck(30) is None
+    told = dog.stuck(30.1)
+    assert told is not None
+    assert told.startswith("rank 1 made no progress for 9 s in phase step at 40; rank 0 made no progress for 10 s")
+
+
+def test_a_rank_that_is_through_may_wait_for_the_others() -> None:
+    dog = Watchdog(now=0, limits={**LIMITS, "teardown": 5, "checkpoint": 60})
+    dog.saw(line("teardown", rank=1), now=10)
+    dog.saw(line("checkpoint", rank=0), now=12)
+    assert dog.stuck(72) is None
+    told = dog.stuck(72.1)
+    assert told is not None
+    assert "rank 1" not in told
+    dog.saw(line("teardown", rank=0), now=73)
+    assert dog.stuck(78) is None
+    told = dog.stuck(78.1)
+    assert told is not None
+    assert "rank 0" in told
+    assert "rank 1" in told

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from vpoc.commands.options import DATA, FEATURE_OPTIONS, IN_FILE, RUN_DIR, feature_options
-from vpoc.files import remove, require_output
+from vpoc.files import hash_ahead, remove, require_output
 from vpoc.progress import Progress
 
 
@@ -20,8 +20,8 @@ def features(data: Path, output: Path, run_dir: Path | None, vpoc_path: str, dev
 
     Each row holds what was known at its as-of time and nothing later. Prices are in ticks of 0.25; docs/features.md
     has every formula. The file says which data and options it belongs to, and `vpoc train --features` refuses it for
-    others. Without --run-dir, the parsed bars are kept beside it, as NAME.bars.parquet, and used again while the data
-    stays the same.
+    others. Without --run-dir, the parsed bars are kept beside it, as NAME.bars.parquet, and for session rows what is
+    known of each session, as NAME.days.parquet; they are used again while the data stays the same.
 
     \b
     vpoc features --data merged.csv --output features.parquet
@@ -37,11 +37,13 @@ def features(data: Path, output: Path, run_dir: Path | None, vpoc_path: str, dev
     if run_dir is not None:
         remove(run_dir / "result.json")
     progress.phase("import")
+    # What the file holds is found out while the rest is imported.
+    digest = hash_ahead(data) if cache is not None and cache.exists() else None
 
     from vpoc.features.command import compute_features  # noqa: PLC0415
     from vpoc.features.store import write_features  # noqa: PLC0415
 
-    built = compute_features(data, options, progress, cache=cache, vpoc_path=vpoc_path, device=device)
+    built = compute_features(data, options, progress, cache=cache, digest=digest, vpoc_path=vpoc_path, device=device)
     progress.phase("checkpoint")
     write_features(output, built)
     click.echo(f"{output}: {built.frame.height} rows per {options.rows} of {built.told()}")

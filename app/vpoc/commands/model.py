@@ -19,7 +19,7 @@ def check_model(model: Path, as_json: bool) -> None:
 
     Exit status 1, with one line, when the file is truncated or corrupt or has weights that are not finite.
     """
-    from vpoc.models.mlp import parameter_count  # noqa: PLC0415
+    from vpoc.models.build import parameter_count  # noqa: PLC0415
     from vpoc.training.artefact import check, load_model, weights_sha256  # noqa: PLC0415
 
     loaded = load_model(model)
@@ -29,8 +29,9 @@ def check_model(model: Path, as_json: bool) -> None:
         "file": str(model),
         "sha256": loaded.sha256,
         "bytes": loaded.bytes,
+        "model": loaded.kind,
         "parameters": parameter_count(loaded.model),
-        "weights_sha256": weights_sha256(loaded.model),
+        "weights_sha256": weights_sha256(loaded.model.state_dict()),
         "target": loaded.target,
         "rows": loaded.feature_options.rows,
         "features": loaded.features,

@@ -1,84 +1,21 @@
 """`vpoc train` and `vpoc reference`."""
 
-import re
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from vpoc.commands.options import (
-    DATA,
-    FEATURE_OPTIONS,
-    IN_FILE,
-    LARGEST_COUNT,
-    RUN_DIR,
-    SEED,
-    FiniteRange,
-    feature_options,
-    together,
-)
+from vpoc.commands.options import IN_FILE, LARGEST_COUNT, feature_options
+from vpoc.commands.training_options import TRAINING_OPTIONS
 from vpoc.errors import UserError
 from vpoc.files import remove, require_output, require_writable
 from vpoc.progress import Progress
+from vpoc.ranks.launch import launch, ranks_of
+from vpoc.training.names import CPU_DEVICES, RANKED
 
-LARGEST_LAYER = 65536
-
-
-def layer_sizes(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
-    """Layer sizes separated by commas; click's usage error when `value` is anything else."""
-    parts = value.split(",")
-    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) and 0 < int(part) <= LARGEST_LAYER for part in parts):
-        raise click.BadParameter(f"{value!r} is not a list of layer sizes such as 32,16")
-    return tuple(int(part) for part in parts)
-
-
-TRAINING_OPTIONS = together(
-    [
-        DATA,
-        click.option(
-            "--features",
-            type=IN_FILE,
-            help="Features of the same data and options, made before by `vpoc features`; without it they are "
-            "computed first, in this process.",
-        ),
-        FEATURE_OPTIONS,
-        click.option(
-            "--target",
-            type=click.Choice(["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"]),
-            metavar="NAME",
-            help="What to predict: up_30 or prior_vpoc_touched for bar rows, next_up or next_vpoc_touched for session "
-            "rows.  [default: up_30 / next_vpoc_touched]",
-        ),
-        click.option(
-            "--epochs", type=click.IntRange(1, LARGEST_COUNT), default=3, help="Passes over the training samples."
-        ),
-        click.option("--batch-size", type=click.IntRange(1, LARGEST_COUNT), default=64, help="Samples per step."),
-        click.option("--learning-rate", type=FiniteRange(0, 1, min_open=True), default=1e-3, help="Step size of Adam."),
-        click.option(
-            "--hidden-layers",
-            callback=layer_sizes,
-            metavar="SIZES",
-            default="32,16",
-            help="Sizes of the hidden layers.",
-        ),
-        click.option(
-            "--use-mixed-precision", is_flag=True, help="Autocast: float16 with a scaler on a GPU, bfloat16 on a CPU."
-        ),
-        click.option("--seed", type=SEED, default=7, help="Seed of the weights and the batch order."),
-        click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads of torch."),
-        click.option(
-            "--loader-workers", type=click.IntRange(0, 64), default=2, help="Processes that load batches; 0: none."
-        ),
-        click.option("--strategy", type=click.Choice(["single"]), default="single", help="How devices are used."),
-        click.option(
-            "--skip-gpu-cleanup",
-            is_flag=True,
-            help="Do not return unused GPU memory after the features and each epoch.",
-        ),
-        RUN_DIR,
-        click.option("--workload-hash", help="Repeated in the result."),
-    ]
-)
+WRITTEN = (".pt", "_metadata.json", "_curves.csv", "_curves.png")
 
 
 @click.command()
@@ -88,24 +25,31 @@ TRAINING_OPTIONS = together(
 def train(output: Path, name: str | None, **chosen: Any) -> None:
     """Train a network on the features of a merged CSV.
 
-    The last 20 % of the sessions validate. Writes NAME.pt and NAME_metadata.json in the output folder.
+    The last 20 % of the sessions validate. Writes NAME.pt, NAME_metadata.json, NAME_curves.csv and .png in the output
+    folder, and checkpoints in NAME_checkpoints, from which --resume goes on.
 
     \b
     vpoc train --data merged.csv --output TRAINING
     vpoc train --data merged.csv --output TRAINING --device cuda --use-mixed-precision
+    vpoc train --data merged.csv --output TRAINING --device cuda --strategy ddp
+    vpoc train --data merged.csv --output TRAINING --resume
 
-    Exit status: 2 wrong input, 3 the device is not there, 4 loss or gradient are not finite, 130 or 143 interrupted.
+    Exit status: 2 wrong input, 3 the device is not there, 4 loss or gradient are not finite, 5 ranks have different
+    weights, 130 or 143 interrupted.
     """  # noqa: D301 - click needs the character itself
     feature_options(chosen)
     name = name or chosen["data"].stem
     if Path(name).name != name:
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
-    for written in (f"{name}.pt", f"{name}_metadata.json"):
-        require_output(output / written, chosen["data"], chosen["features"])
+    for ending in WRITTEN:
+        require_output(output / f"{name}{ending}", chosen["data"], chosen["features"])
     # A folder that cannot be written is better found now than after hours of training.
     require_writable(output)
-    progress = _start(chosen)
-    if chosen["run_dir"] is not None:
+    ranks = ranks_of(os.environ)
+    if chosen["strategy"] in RANKED and ranks is None:
+        sys.exit(_launch(chosen))
+    progress = _start(chosen, ranks.rank if ranks else 0)
+    if chosen["run_dir"] is not None and (ranks is None or ranks.rank == 0):
         remove(chosen["run_dir"] / "result.json")
 
     from vpoc.training import run, signals  # noqa: PLC0415 - torch is imported only after the first progress line
@@ -138,8 +82,21 @@ def reference(output: Path, steps: int, **chosen: Any) -> None:
     click.echo(f"wrote {output}")
 
 
-def _start(chosen: dict[str, Any]) -> Progress:
-    progress = Progress(chosen["run_dir"])
+def _launch(chosen: dict[str, Any]) -> int:
+    """Start this command once per device; the exit status."""
+    count = chosen["devices"]
+    if count is None and chosen["device"] == "cuda":
+        import torch  # noqa: PLC0415
+
+        from vpoc.training.device import require_device  # noqa: PLC0415
+
+        require_device("cuda")
+        count = torch.cuda.device_count()
+    return launch([sys.executable, "-m", "vpoc", *sys.argv[1:]], count or CPU_DEVICES)
+
+
+def _start(chosen: dict[str, Any], rank: int = 0) -> Progress:
+    progress = Progress(chosen["run_dir"], rank)
     progress.phase("import")
     return progress
 

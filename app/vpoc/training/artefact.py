@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from vpoc.errors import UserError
 from vpoc.features.options import FeatureOptions
 from vpoc.features.table import NAMES, SCALING
 from vpoc.files import read_bytes, sha256
-from vpoc.models.mlp import mlp
+from vpoc.models.build import Network, input_shape, network
 
-KEYS = {"schema", "state_dict", "hidden_layers", "features", "scaling", "target", "feature_options", "bar_seconds"}
+KEYS = {
+    *("schema", "state_dict", "model", "hidden_layers", "features", "scaling", "target"),
+    *("feature_options", "bar_seconds"),
+}
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class LoadedModel:
     path: Path
     sha256: str
     bytes: int
-    model: nn.Sequential
+    kind: str
+    model: Network
     features: list[str]
     scaling: dict[str, str | float]
     target: str
@@ -32,9 +35,8 @@ class LoadedModel:
     bar_seconds: int
 
 
-def serialise(model: nn.Module, facts: dict[str, Any]) -> bytes:
-    """The content of a model file with the weights of `model`, on the CPU, and the plain values in `facts`."""
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+def serialise(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
+    """The content of a model file with `weights`, on the CPU, and the plain values in `facts`."""
     document = {"schema": 1, "state_dict": weights, "features": list(NAMES), "scaling": dict(SCALING), **facts}
     if document.keys() != KEYS:
         raise ValueError(sorted(document.keys() ^ KEYS))
@@ -48,25 +50,25 @@ def load_model(path: Path) -> LoadedModel:
     content = read_bytes(path)
     try:
         document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        model = mlp(len(document["features"]), document["hidden_layers"])
+        kind = document.get("model", "mlp")
+        model = network(kind, len(document["features"]), document["hidden_layers"])
         model.load_state_dict(document["state_dict"])
         facts = {name: document[name] for name in ("features", "scaling", "target", "bar_seconds")}
         facts["feature_options"] = FeatureOptions(**document["feature_options"])
     except Exception as error:  # a damaged file can fail anywhere in the unpickler
         raise UserError(f"{path}: not an intact model file; train it again or copy it again", exit_code=1) from error
     model.eval()
-    return LoadedModel(path=path, sha256=sha256(content), bytes=len(content), model=model, **facts)
+    return LoadedModel(path=path, sha256=sha256(content), bytes=len(content), kind=kind, model=model, **facts)
 
 
 def check(loaded: LoadedModel) -> None:
     """UserError with exit code 1 unless all weights, and the answer to a row of zeros, are finite."""
     with torch.no_grad():
-        answer = loaded.model(torch.zeros(1, len(loaded.features)))
+        answer = loaded.model(torch.zeros(1, *input_shape(loaded.kind, len(loaded.features))))
     if not all(torch.isfinite(tensor).all() for tensor in (answer, *loaded.model.state_dict().values())):
         raise UserError(f"{loaded.path}: the model has weights that are not finite; train it again", exit_code=1)
 
 
-def weights_sha256(model: nn.Module) -> str:
+def weights_sha256(weights: dict[str, torch.Tensor]) -> str:
     """SHA-256 of all weights, in order: equal on all ranks when they are in step."""
-    tensors = (tensor.detach().cpu().contiguous() for tensor in model.state_dict().values())
-    return sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors))
+    return sha256(b"".join(tensor.numpy().tobytes() for tensor in weights.values()))

@@ -42,11 +42,6 @@ def describe(device: torch.device, rank: int = 0) -> dict[str, Any]:
     }
 
 
-def memory_in_use() -> tuple[int, int]:
-    """Bytes allocated and reserved by torch on the current GPU."""
-    return torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-
-
 def clean_up(device: torch.device, *, skip: bool) -> None:
     """Wait for a GPU and give its unused memory back, unless `skip`."""
     if device.type == "cuda" and not skip:

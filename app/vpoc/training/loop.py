@@ -1,94 +1,174 @@
-"""The training loop, as most people write it: loader workers, pinned memory, copies per step, autocast with scaler."""
+"""Optimizer steps, the same for every model, device, strategy and feed."""
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.nn import functional
 
-from vpoc.data.mix import words
 from vpoc.errors import UserError
 from vpoc.progress import Progress
+from vpoc.training import drills
+from vpoc.training.feeds import Batch, Feed, InOrder, Micro, loader_of
+from vpoc.training.ledger import Ledger
 from vpoc.training.options import TrainOptions
 from vpoc.training.samples import Samples
+from vpoc.training.strategies.single import Single
 
 INITIAL_SCALE = 2.0**10
 """Lower than torch's 2^16: there the first float16 steps overflow and are skipped, and could not be compared."""
+FIRST_STEPS = 16
+"""Steps whose loss and gradient norm are kept, to be compared with a reference."""
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 MAX_SKIPPED_IN_A_ROW = 10
 """The scale is halved at each; from 2^10, ten halvings leave no scaling at all."""
+
+Moments = dict[str, dict[str, torch.Tensor]]
+"""By name of the parameter and MOMENTS."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step: its number from 1, the loss before it, the norm of the gradient, and how long it took."""
+    """An optimizer step, or some of them that were made without looking; `number`, from 1, is that of the last.
+
+    `losses`, `weights` [steps]: loss before each step, over the batch of all ranks, and the sum of the weights of its
+    samples. `gradient_norm`: of the last step. `seconds`: per step. `samples`: how many. `wishes`: what the ranks wish,
+    summed over them.
+    """
 
     number: int
-    loss: float
+    losses: Sequence[float]
+    weights: Sequence[float]
     gradient_norm: float
     seconds: float
     samples: int
+    wishes: tuple[float, ...]
+
+    @property
+    def loss(self) -> float:
+        """That before the last step."""
+        return self.losses[-1]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean binary log-loss and share of right answers, at probability 0.5."""
+    """Mean binary log-loss, weighted as in training, and share of right answers at probability 0.5."""
 
     loss: float
     accuracy: float
 
 
-class Trainer:
-    """A model on its device, with what adjusts it. `dtype` names the type of the forward pass."""
+class Wishes:
+    """What this rank would have all ranks do after a step: `now` is asked before each."""
 
-    def __init__(self, model: nn.Module, device: torch.device, options: TrainOptions) -> None:
-        self.model = model.to(device)
-        self.device = device
+    def now(self) -> tuple[float, ...]:
+        """Numbers that are summed over the ranks."""
+        return ()
+
+
+def forward_dtype(options: TrainOptions, device: torch.device) -> torch.dtype:
+    """The type of the forward pass."""
+    if not options.use_mixed_precision:
+        return torch.float32
+    usual = "float16" if device.type == "cuda" else "bfloat16"
+    dtype: torch.dtype = getattr(torch, options.mixed_precision_dtype or usual)
+    return dtype
+
+
+def autocast(options: TrainOptions, device: torch.device) -> torch.autocast:
+    """A context in which what may be is computed in that type."""
+    dtype = forward_dtype(options, device)
+    return torch.autocast(device.type, dtype=dtype if dtype != torch.float32 else None, enabled=dtype != torch.float32)
+
+
+class Trainer:
+    """A model on its devices, with what adjusts it. `dtype` names the type of the forward pass."""
+
+    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger) -> None:
+        self.strategy = strategy
         self.options = options
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=options.learning_rate)
-        self.criterion = nn.BCEWithLogitsLoss()
-        self.autocast_dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
-        self.dtype = str(self.autocast_dtype).removeprefix("torch.") if options.use_mixed_precision else "float32"
-        scaling = options.use_mixed_precision and device.type == "cuda"
-        # torch.amp.GradScaler came with torch 2.3, which deprecated the older name.
-        scaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
-        self.scaler = scaler(init_scale=INITIAL_SCALE, enabled=scaling)
+        self.ledger = ledger
+        self.device = strategy.devices[0]
+        self.make_optimizer()
+        self.dtype = str(forward_dtype(options, self.device)).removeprefix("torch.")
+        scaling = self.dtype == "float16"
+        # torch.amp.GradScaler, for any device, came with torch 2.3, which deprecated the older one, for GPUs.
+        arguments: dict[str, Any] = {"init_scale": INITIAL_SCALE, "enabled": scaling}
+        newer = getattr(torch.amp, "GradScaler", None)
+        self.scaler = newer(self.device.type, **arguments) if newer else torch.cuda.amp.GradScaler(**arguments)
         self.steps_done = 0
         self.steps_skipped = 0
         self.skipped_in_a_row = 0
 
-    def epoch(self, samples: Samples, epoch: int) -> Iterator[Step]:
-        """Train on every sample once, in the order of `epoch` (from 1); yields each step after it is done.
+    def make_optimizer(self) -> None:
+        """Adam on all parameters."""
+        self.optimizer = torch.optim.Adam(self.strategy.forward.parameters(), lr=self.options.learning_rate)
+
+    def moments(self) -> Moments:
+        """What Adam keeps for each parameter, on the CPU; empty before the first step. All ranks must ask."""
+        strategy, found = self.strategy, {}
+        for name, parameter in strategy.model.named_parameters():
+            kept = self.optimizer.state.get(parameter, {})
+            found[name] = {key: strategy.whole(kept[key]) for key in MOMENTS if key in kept}
+        return found
+
+    def load_moments(self, moments: Moments) -> None:
+        """The inverse of `moments`, whatever strategy and devices they were taken with."""
+        for name, parameter in self.strategy.model.named_parameters():
+            kept = moments[name]
+            if kept:
+                # Adam keeps the number of steps on the CPU, and its moments beside the parameter.
+                spread = {key: self.strategy.part(kept[key], parameter) for key in MOMENTS[1:]}
+                self.optimizer.state[parameter] = {"step": kept["step"].clone(), **spread}
+
+    def epoch(self, feed: Feed, epoch: int, first: int, wishes: Wishes) -> Iterator[Step]:
+        """Train on the batches of `epoch` (from 1) from number `first` (from 0) on; yields each step after it is done.
 
         UserError with exit code 4 when the loss is not finite, or the gradient is not: without a scaler at once, with
         one, which then leaves the update out, after more than 10 in a row. The weights are then those before the step.
         """
-        self.model.train()
-        order = batch_order(len(samples), self.options.seed, epoch)
+        self.strategy.forward.train()
         started = time.perf_counter()
-        for inputs, labels in self._loader(samples, order):
-            loss, gradient_norm = self._step(self._to_device(inputs), self._to_device(labels))
-            self.steps_done += 1
+        for batch in feed.epoch(epoch, first):
+            number = self.steps_done + 1
+            drills.before_step(self.options.drill, number, self.strategy.rank)
+            self.ledger.to("device")
+            loss, gradient_norm, wished = self._step(batch, number, wishes)
+            self.steps_done = number
+            self.ledger.to("bookkeeping")
             now = time.perf_counter()
-            yield Step(self.steps_done, loss, gradient_norm, now - started, len(labels))
+            yield Step(number, [loss], [batch.weight_sum], gradient_norm, now - started, batch.samples, wished)
             started = now
 
-    def _step(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
+    def _step(self, batch: Batch, number: int, wishes: Wishes) -> tuple[float, float, tuple[float, ...]]:
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self._loss(self._logits(inputs), labels)
-        value = loss.item()
+        losses = []
+        for part in range(batch.parts):
+            micro = next(batch.micros)
+            inputs = drills.spoil_inputs(self.options.drill, number, self.strategy.rank, micro.inputs)
+            with self.strategy.exchange(last=part == batch.parts - 1):
+                loss = self._loss(self.logits(inputs), micro) / batch.weight_sum
+                self.scaler.scale(loss * self.strategy.loss_factor).backward()
+            losses.append(loss.detach())
+        # In double, so that parts add up to the same on one device and on several ranks.
+        mine = float(torch.stack(losses).double().sum())
+        drill, strategy = self.options.drill, self.strategy
+        drills.spoil_gradient(drill, "flip-gradient", number, strategy.rank, strategy.model)
+        spoilt = drills.is_now(drill, "flip-peer-buffer", number, strategy.rank) and strategy.spoil_exchange()
+        value, *wished = strategy.synchronise([mine, *wishes.now()])
+        if not spoilt:
+            drills.spoil_gradient(drill, "flip-peer-buffer", number, strategy.rank, strategy.model)
         if not math.isfinite(value):
-            raise self._diverged(f"the loss is {value}")
-        self.scaler.scale(loss).backward()
+            raise self.diverged(f"the loss is {value}")
         self.scaler.unscale_(self.optimizer)
-        norms = [torch.linalg.vector_norm(p.grad) for p in self.model.parameters() if p.grad is not None]
-        gradient_norm = torch.linalg.vector_norm(torch.stack(norms)).item()
+        gradient_norm = self.strategy.gradient_norm()
         if not math.isfinite(gradient_norm) and not self.scaler.is_enabled():
-            raise self._diverged(f"the norm of the gradient is {gradient_norm}")
+            raise self.diverged(f"the norm of the gradient is {gradient_norm}")
         self._update(gradient_norm)
-        return value, gradient_norm
+        return value, gradient_norm, tuple(wished)
 
     def _update(self, gradient_norm: float) -> None:
         """Adjust the weights; the scaler leaves them alone, and lowers its scale, when the gradient is not finite."""
@@ -102,20 +182,25 @@ class Trainer:
             return
         if self.scaler.get_scale() >= scale:
             # Finite, but so large that its norm is not: the scaler took it, and Adam will not recover from it.
-            raise self._diverged(f"the norm of the gradient is {gradient_norm}")
+            raise self.diverged(f"the norm of the gradient is {gradient_norm}")
         self.steps_skipped += 1
         self.skipped_in_a_row += 1
         if self.skipped_in_a_row > MAX_SKIPPED_IN_A_ROW:
-            raise self._diverged(f"the gradient was not finite {self.skipped_in_a_row} times in a row")
+            raise self.diverged(f"the gradient was not finite {self.skipped_in_a_row} times in a row")
 
     def require_sound(self) -> None:
         """UserError with exit code 4 unless the last update was made and all weights are finite."""
         if self.skipped_in_a_row:
-            raise self._diverged("the gradient is not finite, and it was the last step", self.steps_done)
-        if not all(torch.isfinite(tensor).all() for tensor in self.model.state_dict().values()):
-            raise self._diverged("there are weights that are not finite", self.steps_done)
+            raise self.diverged("the gradient is not finite, and it was the last step", self.steps_done)
+        self.require_finite()
 
-    def _diverged(self, what: str, step: int | None = None) -> UserError:
+    def require_finite(self) -> None:
+        """UserError with exit code 4 unless all weights are finite; all ranks must ask."""
+        if not all(torch.isfinite(tensor).all() for tensor in self.strategy.weights().values()):
+            raise self.diverged("there are weights that are not finite", self.steps_done)
+
+    def diverged(self, what: str, step: int | None = None) -> UserError:
+        """The error that ends a training whose numbers went wrong in `step`, by default the next one."""
         return UserError(
             f"step {step or self.steps_done + 1}: {what}; training stopped and no model was written; "
             "lower --learning-rate or leave out --use-mixed-precision",
@@ -123,49 +208,35 @@ class Trainer:
         )
 
     @torch.no_grad()
-    def evaluate(self, samples: Samples, progress: Progress) -> Evaluation:
-        """Loss and accuracy of the present weights on `samples`, in file order.
+    def evaluate(self, samples: Samples, batch_size: int, progress: Progress) -> Evaluation:
+        """Loss and accuracy of the present weights on `samples`, in file order; every rank does all of them.
 
         UserError with exit code 4 when the loss is not finite.
         """
-        self.model.eval()
+        self.strategy.forward.eval()
         loss, right, done = 0.0, 0, 0
         started = time.perf_counter()
-        for inputs, labels in self._loader(samples, list(range(len(samples)))):
-            target = self._to_device(labels)
-            logits = self._logits(self._to_device(inputs))
-            loss += self._loss(logits, target).item() * len(labels)
-            right += int(((logits > 0) == (target > 0.5)).sum().item())
-            done += len(labels)
+        batches = InOrder(len(samples), batch_size)
+        for tensors in loader_of(samples, batches, self.device, self.options.loader_workers):
+            micro = Micro(*(tensor.to(self.device, non_blocking=True) for tensor in tensors))
+            logits = self.logits(micro.inputs)
+            loss += self._loss(logits, micro).item()
+            right += int(((logits > 0) == (micro.labels > 0.5)).sum().item())
+            done += len(micro.labels)
             now = time.perf_counter()
             progress.step(done, now - started)
             started = now
         if not math.isfinite(loss):
-            raise self._diverged(f"the validation loss is {loss}", self.steps_done)
-        return Evaluation(loss / len(samples), right / len(samples))
+            raise self.diverged(f"the validation loss is {loss}", self.steps_done)
+        return Evaluation(loss / samples.weight_sum, right / len(samples))
 
-    def _loader(self, samples: Samples, order: list[int]) -> "DataLoader[tuple[torch.Tensor, ...]]":
-        return DataLoader(
-            TensorDataset(torch.from_numpy(samples.inputs), torch.from_numpy(samples.labels)),
-            batch_size=self.options.batch_size,
-            sampler=order,
-            num_workers=self.options.loader_workers,
-            pin_memory=self.device.type == "cuda",
-        )
-
-    def _to_device(self, batch: torch.Tensor) -> torch.Tensor:
-        return batch.to(self.device, non_blocking=True)
-
-    def _logits(self, inputs: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(self.device.type, dtype=self.autocast_dtype, enabled=self.options.use_mixed_precision):
-            logits: torch.Tensor = self.model(inputs).squeeze(1)
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
+        """One logit per sample, [batch], in the type asked for."""
+        with autocast(self.options, self.device):
+            logits: torch.Tensor = self.strategy.forward(inputs).squeeze(1)
         return logits
 
-    def _loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        loss: torch.Tensor = self.criterion(logits.float(), labels)
-        return loss
-
-
-def batch_order(samples: int, seed: int, epoch: int) -> list[int]:
-    """The order of the samples in `epoch`: the same on every device, torch version and number of loader workers."""
-    return [int(index) for index in words(seed, epoch, samples).argsort(kind="stable")]
+    def _loss(self, logits: torch.Tensor, micro: Micro) -> torch.Tensor:
+        """Sum over the micro-batch of weight times log-loss."""
+        each = functional.binary_cross_entropy_with_logits(logits.float(), micro.labels, reduction="none")
+        return (each * micro.weights).sum()

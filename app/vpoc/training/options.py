@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vpoc.features.options import FeatureOptions
+from vpoc.training.drills import Drill
 
 
 @dataclass(frozen=True)
@@ -24,19 +25,32 @@ class TrainOptions:
     rolls: str
     chunk_size: int
     vpoc_path: str
+    model: tuple[str, ...]
+    hidden_layers: tuple[int, ...]
+    sdpa: str
+    activation_checkpointing: bool
     epochs: int
     batch_size: int
+    micro_batch_size: int | str | None
     learning_rate: float
-    hidden_layers: tuple[int, ...]
+    loop: str
+    chunk_rows: int | None
     use_mixed_precision: bool
+    mixed_precision_dtype: str | None
     seed: int
     threads: int
     loader_workers: int
     device: str
     strategy: str
+    backend: str | None
+    devices: int | None
+    rank_timeout: float
+    checkpoint_every: float
+    resume: bool
     skip_gpu_cleanup: bool
     run_dir: Path | None
     workload_hash: str | None
+    drill: Drill | None
 
     @property
     def of_features(self) -> FeatureOptions:
@@ -45,7 +59,10 @@ class TrainOptions:
 
     def as_json(self) -> dict[str, Any]:
         """Every option as a plain JSON value."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        return {
+            **{name: _plain(value) for name, value in asdict(self).items()},
+            "drill": self.drill and str(self.drill),
+        }
 
 
 def _plain(value: Any) -> Any:

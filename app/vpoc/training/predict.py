@@ -7,8 +7,11 @@ import torch
 from vpoc.errors import UserError
 from vpoc.features.build import FeatureSet
 from vpoc.features.table import NAMES, SCALING
+from vpoc.models.build import window_of
 from vpoc.training.artefact import LoadedModel
 from vpoc.training.samples import scaled_inputs
+
+ROWS_AT_A_TIME = 4096
 
 
 def require_match(loaded: LoadedModel, bar_seconds: int) -> None:
@@ -25,12 +28,19 @@ def require_match(loaded: LoadedModel, bar_seconds: int) -> None:
 def predict(loaded: LoadedModel, features: FeatureSet) -> pl.DataFrame:
     """trade_date, ts (bar rows) and the probability that the target is 1, one row per row of `features`.
 
+    The first rows have none when the model looks at rows before.
+
     UserError with exit code 1 when an answer is not finite.
     """
+    window = window_of(loaded.kind)
+    rows = torch.from_numpy(scaled_inputs(features.frame))
+    if len(rows) < window:
+        raise UserError(f"{len(rows)} rows, and the model looks at {window} at a time; give more data")
+    inputs = rows if window == 1 else rows.unfold(0, window, 1).transpose(1, 2)
     with torch.no_grad():
-        logits = loaded.model(torch.from_numpy(scaled_inputs(features.frame))).squeeze(1)
+        logits = torch.cat([loaded.model(part).squeeze(1) for part in torch.split(inputs, ROWS_AT_A_TIME)])
     if not torch.isfinite(logits).all():
         raise UserError(f"{loaded.path}: the model's answer is not finite for some rows; train it again", exit_code=1)
     probability = torch.sigmoid(logits).numpy().astype(np.float64)
     stamps = [name for name in ("trade_date", "ts") if name in features.frame.columns]
-    return features.frame.select(stamps).with_columns(pl.Series("probability", probability))
+    return features.frame[window - 1 :].select(stamps).with_columns(pl.Series("probability", probability))

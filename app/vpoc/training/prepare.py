@@ -1,50 +1,78 @@
-"""The first half of a run: device, data and features, up to samples and a fresh model."""
+"""The first half of a run: devices, data and features, up to the samples of a model."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
+from vpoc.errors import UserError
+from vpoc.features.blocks import Rows, block_rows, stored_rows
 from vpoc.features.build import FeatureSet
 from vpoc.features.command import compute_features
 from vpoc.features.store import read_features, require_same
-from vpoc.features.table import NAMES
 from vpoc.files import sha256_file
-from vpoc.models.mlp import fresh_mlp
+from vpoc.models.build import choose_sdpa, window_of
 from vpoc.progress import Progress
-from vpoc.training.device import clean_up, memory_in_use, require_device
-from vpoc.training.loop import Trainer
+from vpoc.ranks.launch import Ranks
+from vpoc.training.device import clean_up
+from vpoc.training.memory import MemoryMonitor
 from vpoc.training.options import TrainOptions
+from vpoc.training.sample_file import SampleFile
 from vpoc.training.samples import Samples, split
+from vpoc.training.strategies.choose import devices_of, join_ranks, require_strategy
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that the loop needs."""
+    """What all models of a run share: `devices` are those of this process, `ranks` its place among others.
 
-    trainer: Trainer
+    `on_disk`: where the samples are, when they are not in memory; the frame of `features` is then empty.
+    """
+
+    devices: list[torch.device]
+    ranks: Ranks
     features: FeatureSet
-    train: Samples
-    validation: Samples
+    memory: MemoryMonitor
+    on_disk: SampleFile | None
+
+    def samples_in(self, folder: Path, options: TrainOptions, kind: str, progress: Progress) -> tuple[Samples, Samples]:
+        """As `samples`; those that are to be on the disk are first written to `folder`."""
+        if self.on_disk is not None:
+            self.on_disk.write(folder, progress)
+        return self.samples(options, kind)
+
+    def samples(self, options: TrainOptions, kind: str) -> tuple[Samples, Samples]:
+        """Training and validation samples for the model `kind`."""
+        if self.on_disk is not None:
+            return self.on_disk.split(window_of(kind))
+        return split(self.features, options.target, window_of(kind))
 
 
-def prepare_device(options: TrainOptions, progress: Progress) -> torch.device:
-    """The device asked for, started, with the asked number of CPU threads; UserError when it is not there."""
+def prepare(options: TrainOptions, ranks: Ranks, progress: Progress) -> Prepared:
+    """Start the devices, meet the other ranks, read or compute the features; UserError when a device is not there."""
     progress.phase("init")
     torch.set_num_threads(options.threads)
-    device = require_device(options.device)
-    if device.type == "cuda":
+    require_strategy(options)
+    devices = devices_of(options, ranks)
+    choose_sdpa(options.sdpa, devices[0])
+    for device in devices:
         torch.zeros(1, device=device)
-        progress.device_memory = memory_in_use
-    return device
+    memory = MemoryMonitor(devices, skip_cleanup=options.skip_gpu_cleanup)
+    if devices[0].type == "cuda":
+        progress.device_memory = memory.read
+    join_ranks(options, ranks, devices[0])
+    on_disk = _on_disk(options, progress) if options.chunk_rows and options.rows == "bar" else None
+    features = _features(options, progress) if on_disk is None else on_disk.rows.features
+    clean_up(devices[0], skip=options.skip_gpu_cleanup)
+    return Prepared(devices, ranks, features, memory, on_disk)
 
 
-def prepare(options: TrainOptions, device: torch.device, progress: Progress) -> Prepared:
-    """Read or compute the features, split them and put a fresh model on `device`."""
-    features = _features(options, progress)
-    clean_up(device, skip=options.skip_gpu_cleanup)
-    train, validation = split(features, options.target)
-    model = fresh_mlp(len(NAMES), options.hidden_layers, options.seed)
-    return Prepared(Trainer(model, device, options), features, train, validation)
+def leave(options: TrainOptions) -> None:
+    """Part from the other ranks."""
+    if options.strategy in ("ddp", "fsdp"):
+        # One that leaves while others still talk can be aborted by its own threads.
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 def _features(options: TrainOptions, progress: Progress) -> FeatureSet:
@@ -52,9 +80,32 @@ def _features(options: TrainOptions, progress: Progress) -> FeatureSet:
         return compute_features(
             options.data, options.of_features, progress, vpoc_path=options.vpoc_path, device=options.device
         )
-    progress.phase("data")
-    digest = sha256_file(options.data)
-    progress.phase("features")
+    digest = _digest(options, progress)
     features = read_features(options.features)
     require_same(options.features, features, digest, options.of_features)
     return features
+
+
+def _on_disk(options: TrainOptions, progress: Progress) -> SampleFile:
+    """All samples of the run, of which few will be in memory at a time."""
+    rows: Rows
+    if options.features is None:
+        if options.vpoc_path != "cpu":
+            raise UserError(
+                f"--vpoc-path {options.vpoc_path} needs all bars in memory, which --chunk-rows avoids; "
+                "leave out one of the two"
+            )
+        rows = block_rows(options.data, options.of_features, progress)
+    else:
+        digest = _digest(options, progress)
+        rows = stored_rows(options.features)
+        require_same(options.features, rows.features, digest, options.of_features)
+    return SampleFile(rows, options.target, map(window_of, options.model))
+
+
+def _digest(options: TrainOptions, progress: Progress) -> str:
+    """SHA-256 of the data; what follows are the features."""
+    progress.phase("data")
+    digest = sha256_file(options.data)
+    progress.phase("features")
+    return digest

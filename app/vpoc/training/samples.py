@@ -1,6 +1,8 @@
-"""Feature rows -> the numbers that enter the network, split by session in order of time."""
+"""Feature rows -> samples: what enters the network, split by session in order of time."""
 
-from dataclasses import dataclass
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,59 +18,172 @@ VALIDATION_SHARE = 0.2
 MIN_LABELLED = 3
 """One to train, one that may be purged, one to validate."""
 
+PART = 1 << 16
+"""Samples; if each were on a page of its own, 256 MB."""
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Dates = npt.NDArray[np.int32]
+"""Days since 1970."""
+
 
 @dataclass(frozen=True)
 class Samples:
-    """`inputs` [samples, features] and `labels` [samples], float32; `sessions`: how many sessions they come from."""
+    """Samples in order of time.
 
-    inputs: npt.NDArray[np.float32]
-    labels: npt.NDArray[np.float32]
-    sessions: int
+    `inputs` [rows, features]: scaled rows, also those that only serve as history; float32. `ends` [samples]: the row at
+    which a sample's window of `window` rows ends. `labels`, `weights` [samples], float32: 0 or 1, and how much of a
+    label is its own (1 / how many labels look at the same bars). `dates` [samples]: trade date, days since 1970.
+    """
+
+    inputs: Floats
+    ends: Ints
+    labels: Floats
+    weights: Floats
+    dates: Dates
+    window: int = 1
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def sessions(self) -> int:
+        """How many sessions the samples come from."""
+        return len(set[int]().union(*(np.unique(part.dates).tolist() for part in self.parts())))
 
-def scaled_inputs(frame: pl.DataFrame) -> npt.NDArray[np.float32]:
+    @property
+    def weight_sum(self) -> float:
+        """Sum of the weights."""
+        return sum(float(part.weights.sum(dtype=np.float64)) for part in self.parts())
+
+    @property
+    def share_of_ones(self) -> float:
+        """Share of the labels that are 1, weighted."""
+        return sum(float((part.labels * part.weights.astype(np.float64)).sum()) for part in self.parts()) / (
+            self.weight_sum
+        )
+
+    def parts(self) -> "Iterator[Samples]":
+        """All samples, PART at a time; where they are mapped from files, what was seen is not kept in memory."""
+        for start in range(0, len(self), PART):
+            yield self.take(slice(start, start + PART))
+            self.forget_pages()
+
+    def forget_pages(self) -> None:
+        """Give back the memory of mapped files' pages; they are read again when they are needed."""
+        for values in (self.inputs, self.ends, self.labels, self.weights, self.dates):
+            mapped = getattr(values, "_mmap", None)
+            if isinstance(mapped, mmap.mmap):
+                mapped.madvise(mmap.MADV_DONTNEED)
+
+    def windows(self, chosen: Ints) -> Floats:
+        """Inputs of the samples `chosen`: [chosen, features], or [chosen, window, features]."""
+        ends = self.ends[chosen]
+        found: Floats = self.inputs[ends if self.window == 1 else ends[:, None] + np.arange(1 - self.window, 1)]
+        return found
+
+    def take(self, chosen: Ints | slice) -> "Samples":
+        """The samples `chosen`, with the same rows behind them."""
+        parts = {name: getattr(self, name)[chosen] for name in ("ends", "labels", "weights", "dates")}
+        return replace(self, **parts)
+
+
+def scaled_inputs(frame: pl.DataFrame) -> Floats:
     """Inputs [rows, features]: columns in ticks divided by the row's atr20, the others by a constant.
 
     Each row is scaled by what was known at its as-of time, never by statistics of the whole file.
     """
     atr = frame["atr20"].to_numpy()
     ranges = np.where(atr > 0, atr, 1.0)
-    columns = [frame[name].to_numpy() / (ranges if isinstance(size, str) else size) for name, size in SCALING.items()]
-    return np.ascontiguousarray(np.stack(columns, axis=1), dtype=np.float32)
+    scaled = np.empty((frame.height, len(SCALING)), dtype=np.float32)
+    for number, (name, size) in enumerate(SCALING.items()):
+        scaled[:, number] = frame[name].to_numpy() / (ranges if isinstance(size, str) else size)
+    return scaled
 
 
-def split(features: FeatureSet, target: str) -> tuple[Samples, Samples]:
+@dataclass(frozen=True)
+class Labels:
+    """What Samples say of the samples alone, by the same names."""
+
+    ends: Ints
+    labels: Floats
+    weights: Floats
+    dates: Dates
+
+
+def labels_of(frame: pl.DataFrame, target: str, window: int, rows_before: int = 0) -> Labels:
+    """The rows of `frame` that have a label of `target` and `window - 1` rows before them.
+
+    `frame`: rows of whole sessions, with `rows_before` rows before them.
+    """
+    label = frame[target].to_numpy()
+    known = ~np.isnan(label)
+    known[: max(window - 1 - rows_before, 0)] = False
+    return Labels(
+        ends=rows_before + np.flatnonzero(known),
+        labels=label[known].astype(np.float32),
+        weights=_weights(frame, target, known),
+        dates=frame["trade_date"].to_physical().to_numpy()[known],
+    )
+
+
+def labelled(frame: pl.DataFrame, target: str, window: int = 1) -> Samples:
+    """The rows of `frame` that have a label of `target` and `window - 1` rows before them.
+
+    A window may reach over the end of a session: it holds rows, each known at its own as-of time.
+    """
+    return Samples(inputs=scaled_inputs(frame), **vars(labels_of(frame, target, window)), window=window)
+
+
+def _weights(frame: pl.DataFrame, target: str, known: npt.NDArray[np.bool_]) -> Floats:
+    """1 / how many labels share a label's bars: those nearby for up_30, the session's for a touch, else 1."""
+    if target.startswith("up_"):
+        return frame["label_weight"].to_numpy()[known].astype(np.float32)
+    if target == "prior_vpoc_touched":
+        _, place, count = np.unique(
+            frame["trade_date"].to_physical().to_numpy()[known], return_inverse=True, return_counts=True
+        )
+        return (1 / count[place]).astype(np.float32)
+    return np.ones(int(known.sum()), dtype=np.float32)
+
+
+def split(features: FeatureSet, target: str, window: int = 1) -> tuple[Samples, Samples]:
     """Training and validation samples: the last 20 % of the sessions with a label validate.
 
     The label of a session row comes from the session after it, so the last training session is purged.
     UserError when fewer than 3 sessions have a label, or the bars are so long that none can have one.
     """
+    require_horizon(features, target)
+    samples = labelled(features.frame, target, window)
+    return split_samples(samples, np.unique(samples.dates), target, purge=features.options.rows == "session")
+
+
+def split_samples(samples: Samples, dates: Dates, target: str, *, purge: bool) -> tuple[Samples, Samples]:
+    """Training and validation samples, as `split`; `dates`: all of the samples, in order, each once."""
+    if len(dates) < MIN_LABELLED:
+        window = samples.window
+        behind = f" and {window - 1} rows before it" if window > 1 else ""
+        raise UserError(
+            f"{len(dates)} sessions have a value of {target}{behind}, {MIN_LABELLED} are needed; give more sessions"
+        )
+    first_validation, end_of_training = split_dates(dates, purge=purge)
+    # Numbers of the same type, or the dates would be copied.
+    end, first = (int(np.searchsorted(samples.dates, np.int32(date))) for date in (end_of_training, first_validation))
+    return samples.take(slice(end)), samples.take(slice(first, None))
+
+
+def split_dates(dates: Dates, *, purge: bool) -> tuple[int, int]:
+    """First date that validates, and the date before which samples train; `dates`: all, in order, each once."""
+    validating = max(1, round(VALIDATION_SHARE * len(dates)))
+    first = int(dates[-validating])
+    return first, int(dates[-validating - 1]) if purge else first
+
+
+def require_horizon(features: FeatureSet, target: str) -> None:
+    """UserError when the bars are so long that no row can have a value of `target`."""
     bars_of_session = RTH_MINUTES * 60 // max(features.bar_seconds, 1)
     if target == "up_30" and bars_of_session <= HORIZON:
         raise UserError(
             f"--target {target} looks {HORIZON} bars ahead within a session, which has {bars_of_session} bars of "
             f"{features.bar_seconds} seconds; give shorter bars or choose another --target"
         )
-    labelled = features.frame.filter(pl.col(target).is_not_null())
-    dates = labelled["trade_date"].unique().sort()
-    if len(dates) < MIN_LABELLED:
-        raise UserError(
-            f"{len(dates)} sessions have a value of {target}, {MIN_LABELLED} are needed; give more sessions"
-        )
-    validating = max(1, round(VALIDATION_SHARE * len(dates)))
-    first_validation = dates[-validating]
-    end_of_training = dates[-validating - 1] if features.options.rows == "session" else first_validation
-    train = labelled.filter(pl.col("trade_date") < end_of_training)
-    validation = labelled.filter(pl.col("trade_date") >= first_validation)
-    return _samples(train, target), _samples(validation, target)
-
-
-def _samples(frame: pl.DataFrame, target: str) -> Samples:
-    return Samples(
-        inputs=scaled_inputs(frame),
-        labels=frame[target].to_numpy().astype(np.float32),
-        sessions=frame["trade_date"].n_unique(),
-    )

@@ -1,8 +1,30 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vpoc.training.options import TrainOptions
+from vpoc.training.samples import Samples
+
+
+def made(inputs, labels, weights=None, window=1):
+    """Samples of one session: one per row that has a window."""
+    count = len(inputs)
+    ends = np.arange(window - 1, count)
+    return Samples(
+        inputs=inputs,
+        ends=ends,
+        labels=labels[ends],
+        weights=np.ones(len(ends), np.float32) if weights is None else weights[ends],
+        dates=np.zeros(len(ends), np.int32),
+        window=window,
+    )
+
+
+@pytest.fixture(name="made")
+def make_samples():
+    """Samples from inputs and labels."""
+    return made
 
 
 @pytest.fixture
@@ -24,19 +46,32 @@ def options(merged: Path):
             "rolls": "auto",
             "chunk_size": 16,
             "vpoc_path": "cpu",
+            "model": ("mlp",),
+            "hidden_layers": (8, 4),
+            "sdpa": "auto",
+            "activation_checkpointing": False,
             "epochs": 2,
             "batch_size": 8,
+            "micro_batch_size": None,
             "learning_rate": 1e-3,
-            "hidden_layers": (8, 4),
+            "loop": "plain",
+            "chunk_rows": None,
             "use_mixed_precision": False,
+            "mixed_precision_dtype": None,
             "seed": 7,
             "threads": 1,
             "loader_workers": 0,
             "device": "cpu",
             "strategy": "single",
+            "backend": None,
+            "devices": None,
+            "rank_timeout": 60.0,
+            "checkpoint_every": 3600.0,
+            "resume": False,
             "skip_gpu_cleanup": False,
             "run_dir": None,
             "workload_hash": None,
+            "drill": None,
         }
         return TrainOptions(**{**defaults, **chosen})
 

@@ -9,16 +9,20 @@ import torch
 from vpoc.errors import UserError
 from vpoc.features.options import FeatureOptions
 from vpoc.features.table import NAMES, SCALING
-from vpoc.models.mlp import fresh_mlp
+from vpoc.models.build import fresh_network
 from vpoc.training.artefact import check, load_model, serialise, weights_sha256
 
 OPTIONS = FeatureOptions(rows="session", as_of="open", warm_up=20, rolls="none")
-FACTS = {"hidden_layers": [4], "target": "up_30", "feature_options": asdict(OPTIONS), "bar_seconds": 60}
+FACTS = {"model": "mlp", "hidden_layers": [4], "target": "up_30", "feature_options": asdict(OPTIONS), "bar_seconds": 60}
+
+
+def weights(seed, kind="mlp"):
+    return fresh_network(kind, 54, [4], seed).state_dict()
 
 
 @pytest.fixture
 def content():
-    return serialise(fresh_mlp(54, [4], 7), FACTS)
+    return serialise(weights(7), FACTS)
 
 
 def test_a_model_file_holds_plain_values_only(content):
@@ -35,18 +39,35 @@ def test_what_is_written_is_read(content, tmp_path):
     path.write_bytes(content)
     loaded = load_model(path)
     check(loaded)
-    assert weights_sha256(loaded.model) == weights_sha256(fresh_mlp(54, [4], 7))
-    assert weights_sha256(loaded.model) != weights_sha256(fresh_mlp(54, [4], 8))
+    assert weights_sha256(loaded.model.state_dict()) == weights_sha256(weights(7))
+    assert weights_sha256(loaded.model.state_dict()) != weights_sha256(weights(8))
     assert (loaded.bytes, loaded.target, loaded.feature_options) == (len(content), "up_30", OPTIONS)
     assert (loaded.features, loaded.scaling, loaded.bar_seconds) == (list(NAMES), SCALING, 60)
+
+
+@pytest.mark.parametrize("kind", ["attention", "attention-small"])
+def test_attention_is_read_as_it_was(tmp_path, kind):
+    path = tmp_path / "m.pt"
+    path.write_bytes(serialise(weights(7, kind), {**FACTS, "model": kind}))
+    loaded = load_model(path)
+    check(loaded)
+    assert loaded.kind == kind
+    assert weights_sha256(loaded.model.state_dict()) == weights_sha256(weights(7, kind))
+
+
+def test_a_file_of_before_there_were_models_to_choose_is_an_mlp(content, tmp_path):
+    document = torch.load(io.BytesIO(content), weights_only=True)
+    del document["model"]
+    torch.save(document, tmp_path / "m.pt")
+    assert load_model(tmp_path / "m.pt").kind == "mlp"
 
 
 def test_forgotten_facts_are_our_own_bug():
     for missing in FACTS:
         with pytest.raises(ValueError, match=missing):
-            serialise(fresh_mlp(54, [4], 7), {key: value for key, value in FACTS.items() if key != missing})
+            serialise(weights(7), {key: value for key, value in FACTS.items() if key != missing})
     with pytest.raises(ValueError, match="more"):
-        serialise(fresh_mlp(54, [4], 7), {**FACTS, "more": 1})
+        serialise(weights(7), {**FACTS, "more": 1})
 
 
 def test_damaged_files_are_one_line(content, tmp_path):
@@ -69,7 +90,7 @@ def test_damaged_files_are_one_line(content, tmp_path):
 def test_a_model_with_options_of_another_version_is_refused(tmp_path):
     path = tmp_path / "m.pt"
     for options in (asdict(OPTIONS) | {"more": 1}, 3, None):
-        path.write_bytes(serialise(fresh_mlp(54, [4], 7), {**FACTS, "feature_options": options}))
+        path.write_bytes(serialise(weights(7), {**FACTS, "feature_options": options}))
         with pytest.raises(UserError, match="not an intact model file"):
             load_model(path)
 
@@ -86,12 +107,11 @@ def test_other_files_are_refused(tmp_path, what):
 
 
 def test_weights_that_are_not_finite_are_found(tmp_path):
-    model = fresh_mlp(54, [4], 7)
-    with torch.no_grad():
-        # The ReLU makes a 0 of it, so that the answer does not show it.
-        model[0].bias[0] = float("-inf")
+    sick = weights(7)
+    # The ReLU makes a 0 of it, so that the answer does not show it.
+    sick["0.bias"][0] = float("-inf")
     path = tmp_path / "m.pt"
-    path.write_bytes(serialise(model, FACTS))
+    path.write_bytes(serialise(sick, FACTS))
     with pytest.raises(UserError, match="not finite") as caught:
         check(load_model(path))
     assert caught.value.exit_code == 1

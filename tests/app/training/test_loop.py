@@ -1,36 +1,46 @@
 import numpy as np
+import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from vpoc.models.mlp import fresh_mlp, parameter_count
+from vpoc.models.build import Network, fresh_network, mlp_layers
 from vpoc.progress import Progress
-from vpoc.training.loop import Trainer, batch_order
-from vpoc.training.samples import Samples
+from vpoc.training.batches import Cut, Order, epoch_order
+from vpoc.training.feeds import LoaderFeed, ResidentFeed
+from vpoc.training.ledger import Ledger
+from vpoc.training.loop import Trainer, Wishes
+from vpoc.training.strategies.single import Single
+
+CPU = torch.device("cpu")
 
 
-@settings(deadline=None)
-@given(st.integers(1, 300), st.integers(0, 2**70), st.integers(1, 5))
-def test_the_order_is_a_permutation(samples, seed, epoch):
-    assert sorted(batch_order(samples, seed, epoch)) == list(range(samples))
+def network(inputs, hidden, seed=7):
+    torch.manual_seed(seed)
+    return Network(*mlp_layers(inputs, hidden))
 
 
-def test_the_order_is_the_same_everywhere_and_changes_with_epoch_and_seed():
-    assert batch_order(8, 7, 1) == [4, 7, 5, 1, 2, 6, 0, 3]
-    assert len({tuple(batch_order(50, seed, epoch)) for seed in (1, 2) for epoch in (1, 2)}) == 4
-
-
-def learnable(count):
+def learnable(made, count, weights=None):
     inputs = np.random.default_rng(1).standard_normal((count, 12)).astype(np.float32)
-    return Samples(inputs, (inputs[:, 0] > 0).astype(np.float32), 1)
+    return made(inputs, (inputs[:, 0] > 0).astype(np.float32), weights)
 
 
-def test_the_loop_learns_what_is_there_to_learn(options):
-    trainer = Trainer(fresh_mlp(12, (16,), 7), torch.device("cpu"), options(learning_rate=0.01, batch_size=16))
-    samples = learnable(403)
-    before = trainer.evaluate(samples, Progress(None))
-    steps = [step for epoch in (1, 2, 3) for step in trainer.epoch(samples, epoch)]
-    after = trainer.evaluate(samples, Progress(None))
+def fed(samples, options, micro=None, kind=LoaderFeed):
+    cut = Cut(options.batch_size, micro or options.batch_size)
+    order = Order(len(samples), options.batch_size, options.seed, options.chunk_rows)
+    more = (options.loader_workers,) if kind is LoaderFeed else ()
+    return kind(samples, order, cut, CPU, *more, Ledger())
+
+
+def trainer_of(model, options):
+    return Trainer(Single(model, [CPU]), options, Ledger())
+
+
+def test_the_loop_learns_what_is_there_to_learn(options, made):
+    chosen = options(learning_rate=0.01, batch_size=16)
+    trainer = trainer_of(network(12, (16,)), chosen)
+    samples = learnable(made, 403)
+    before = trainer.evaluate(samples, 16, Progress(None))
+    steps = [step for epoch in (1, 2, 3) for step in trainer.epoch(fed(samples, chosen), epoch, 0, Wishes())]
+    after = trainer.evaluate(samples, 64, Progress(None))
     assert after.loss < before.loss / 2
     assert after.accuracy > 0.9
     assert [step.number for step in steps] == list(range(1, 3 * 26 + 1))
@@ -38,25 +48,97 @@ def test_the_loop_learns_what_is_there_to_learn(options):
     assert sum(step.samples for step in steps) == 3 * 403
 
 
-def test_a_step_is_plain_adam(options):
-    """The first step, done by hand."""
-    chosen = options(batch_size=32)
-    samples = learnable(32)
-    step = next(Trainer(fresh_mlp(12, (4,), 7), torch.device("cpu"), chosen).epoch(samples, 1))
-    model = fresh_mlp(12, (4,), 7)
-    order = batch_order(32, 7, 1)
+def test_a_step_is_plain_adam(options, made):
+    """The first step, done by hand, with weights."""
+    chosen = options(batch_size=32, learning_rate=0.01)
+    weights = np.random.default_rng(2).random(32).astype(np.float32)
+    samples = learnable(made, 32, weights)
+    trained = network(12, (4,))
+    step = next(trainer_of(trained, chosen).epoch(fed(samples, chosen), 1, 0, Wishes()))
+    model = network(12, (4,))
+    order = epoch_order(32, 7, 1)
     logits = model(torch.from_numpy(samples.inputs[order])).squeeze(1)
-    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(samples.labels[order]))
+    each = torch.nn.functional.binary_cross_entropy_with_logits(
+        logits, torch.from_numpy(samples.labels[order]), reduction="none"
+    )
+    loss = (each * torch.from_numpy(weights[order])).sum() / float(weights.sum())
     loss.backward()
     norm = torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).norm()
-    assert step.loss == loss.item()
-    assert abs(step.gradient_norm - norm.item()) < 1e-6
+    assert step.loss == pytest.approx(loss.item(), rel=1e-6)
+    assert step.gradient_norm == pytest.approx(norm.item(), rel=1e-5)
+    torch.optim.Adam(model.parameters(), lr=0.01).step()
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(trained.state_dict()[name], tensor)
+
+
+@pytest.mark.parametrize("micro", [1, 5, 16])
+def test_micro_batches_change_rounding_only(options, made, micro):
+    chosen = options(batch_size=16)
+    samples = learnable(made, 100)
+    found = []
+    for size in (16, micro):
+        trainer = trainer_of(network(12, (16,)), chosen)
+        found.append([step.loss for step in trainer.epoch(fed(samples, chosen, size), 1, 0, Wishes())])
+    assert found[1] == pytest.approx(found[0], rel=1e-5)
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 20])
+def test_where_batches_come_from_changes_nothing(options, made, chunk_rows):
+    chosen = options(batch_size=16, chunk_rows=chunk_rows)
+    samples = learnable(made, 100)
+    found = []
+    for kind in (LoaderFeed, ResidentFeed):
+        trainer = trainer_of(network(12, (16,)), chosen)
+        steps = [step for epoch in (1, 2) for step in trainer.epoch(fed(samples, chosen, 5, kind), epoch, 0, Wishes())]
+        found.append([(step.loss, step.gradient_norm, step.samples) for step in steps])
+    assert found[0] == found[1]
+    assert sum(samples for _, _, samples in found[0]) == 200
+
+
+@pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
+@pytest.mark.parametrize("chunk_rows", [None, 40])
+def test_an_epoch_can_be_begun_anywhere(options, made, kind, chunk_rows):
+    chosen = options(batch_size=16, chunk_rows=chunk_rows)
+    samples = learnable(made, 100)
+    feed = fed(samples, chosen, 5, kind)
+
+    def seen(first):
+        return [[micro.inputs for micro in batch.micros] for batch in feed.epoch(3, first)]
+
+    whole = seen(0)
+    assert len(whole) == 7
+    for first in range(8):
+        rest = seen(first)
+        assert len(rest) == 7 - first
+        for batch, expected in zip(rest, whole[first:], strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(batch, expected, strict=True))
+
+
+@pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
+def test_windows_end_at_their_sample(options, made, kind):
+    inputs = np.arange(40, dtype=np.float32)[:, None]
+    samples = made(inputs, np.arange(40, dtype=np.float32), window=4)
+    assert len(samples) == 37
+    for batch in fed(samples, options(batch_size=8, chunk_rows=16), 3, kind).epoch(1):
+        for micro in batch.micros:
+            assert micro.inputs.shape[1:] == (4, 1)
+            expected = micro.labels[:, None] + torch.arange(-3, 1)
+            assert torch.equal(micro.inputs[:, :, 0], expected)
+
+
+@pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
+def test_an_empty_share_takes_part_without_weight(made, kind):
+    samples = learnable(made, 9)
+    order = Order(9, 4, 7)
+    more = (0,) if kind is LoaderFeed else ()
+    feed = kind(samples, order, Cut(4, 4, rank=3, world=4), CPU, *more, Ledger())
+    batches = [(batch.samples, [micro.weights.tolist() for micro in batch.micros]) for batch in feed.epoch(1)]
+    assert batches == [(4, [[1.0]]), (4, [[1.0]]), (1, [[0.0]])]
 
 
 def test_weights_depend_on_the_seed_alone():
     torch.manual_seed(99)
-    first = fresh_mlp(12, (32, 16), 7).state_dict()
+    first = fresh_network("mlp", 12, (32, 16), 7).state_dict()
     torch.rand(5)
-    again = fresh_mlp(12, (32, 16), 7).state_dict()
+    again = fresh_network("mlp", 12, (32, 16), 7).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
-    assert parameter_count(fresh_mlp(12, (32, 16), 7)) == 12 * 32 + 32 + 32 * 16 + 16 + 16 + 1

@@ -1,6 +1,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,16 +17,18 @@ from vpoc.features.table import NAMES
 from vpoc.files import sha256_file
 from vpoc.profile.device import PATHS
 from vpoc.progress import Progress
-from vpoc.training import loop, prepare
+from vpoc.training import fit, loop
 from vpoc.training.artefact import load_model
 from vpoc.training.reference import reference
-from vpoc.training.run import _about, constant_rate_loss, train
-from vpoc.training.samples import Samples
+from vpoc.training.result import constant_rate_loss
+from vpoc.training.run import train
+from vpoc.training.strategies.single import Single
 
 RESULT_KEYS = """
 schema app_version command workload_hash options data python torch numpy polars device devices strategy world_size
-threads dtype sessions samples epochs_requested epochs_done steps_per_epoch steps_done steps_skipped first_steps
-epoch_losses throughput rank_weights_sha256 model metadata_file
+threads dtype drill sessions model_kind batch_size micro_batch_size samples epochs_requested epochs_done steps_per_epoch
+steps_done steps_skipped resumed_at first_steps epoch_losses throughput time rank_weights_sha256 model metadata_file
+earlier memory
 """
 
 
@@ -73,7 +76,7 @@ def test_the_result_says_what_was_done(options, tmp_path):
     assert metadata["metrics"]["validation"]["loss"] == result["epoch_losses"][-1]["validation"]
     assert metadata["metrics"]["constant_rate_loss"] > 0
     assert len(result["rank_weights_sha256"]) == 1
-    assert said[1].startswith("6 of 26 sessions (20 warm up): ")
+    assert said[1].startswith("mlp: 6 of 26 sessions (20 warm up): ")
     assert "torch" in said[0]
     assert "rows per bar" in said[0]
 
@@ -104,7 +107,8 @@ def test_the_first_steps_are_those_of_the_reference(options, tmp_path, workers):
     result, _, _ = trained(options(loader_workers=workers), tmp_path)
     found = reference(options(use_mixed_precision=True, workload_hash="w"), 16, Progress(None))
     assert found["steps"] == result["first_steps"]
-    assert list(found) == ["schema", "workload_hash", "data_sha256", "samples", "seed", "dtype", "steps", "torch"]
+    keys = "schema workload_hash data_sha256 seed dtype torch model_kind samples steps earlier"
+    assert list(found) == keys.split()
     assert found["samples"] == result["samples"]
     assert (found["dtype"], found["workload_hash"]) == ("float32", "w")
 
@@ -204,7 +208,7 @@ def refused_and_the_old_model_kept(options, folder, what):
         trained(options, folder)
     assert caught.value.exit_code == 4
     assert old.read_bytes() == b"old"
-    assert [path.name for path in old.parent.iterdir()] == ["m.pt"]
+    assert {path.name for path in old.parent.iterdir()} <= {"m.pt", "m_checkpoints"}
     assert not (folder / "run" / "result.json").exists()
 
 
@@ -218,23 +222,26 @@ def test_without_a_scaler_a_gradient_that_is_not_finite_stops_at_once(options, t
 
 def poison(monkeypatch, steps, *, scaler=False, by=math.inf):
     """Make the gradient of these steps infinite, with a scaler that is on where it is asked for."""
-    fresh = prepare.fresh_mlp
+    fresh = fit.fresh_network
 
-    def poisoned(inputs, hidden_layers, seed):
+    def poisoned(*what):
         calls = []
 
         def spoil(gradient):
             calls.append(1)
             return gradient * by if len(calls) in steps else gradient
 
-        model = fresh(inputs, hidden_layers, seed)
+        model = fresh(*what)
         model[-1].bias.register_hook(spoil)
         return model
 
-    monkeypatch.setattr(prepare, "fresh_mlp", poisoned)
+    monkeypatch.setattr(fit, "fresh_network", poisoned)
     if scaler:
         monkeypatch.setattr(
-            torch.amp, "GradScaler", lambda **chosen: grad_scaler("cpu", **{**chosen, "enabled": True}), raising=False
+            torch.amp,
+            "GradScaler",
+            lambda _device, **chosen: grad_scaler("cpu", **{**chosen, "enabled": True}),
+            raising=False,
         )
 
 
@@ -279,7 +286,7 @@ def test_a_validation_loss_that_is_not_finite_writes_nothing(options, tmp_path, 
     monkeypatch.setattr(
         loop.Trainer,
         "_loss",
-        lambda self, logits, labels: honest(self, logits, labels) * (1 if self.model.training else math.nan),
+        lambda self, logits, labels: honest(self, logits, labels) * (1 if self.strategy.model.training else math.nan),
     )
     refused_and_the_old_model_kept(options(), tmp_path, "the validation loss is nan; training stopped and no model")
 
@@ -287,11 +294,11 @@ def test_a_validation_loss_that_is_not_finite_writes_nothing(options, tmp_path, 
 def test_weights_that_are_not_finite_write_nothing(options, tmp_path, monkeypatch):
     honest = loop.Trainer.evaluate
 
-    def spoil(self, samples, progress):
-        found = honest(self, samples, progress)
+    def spoil(self, *what):
+        found = honest(self, *what)
         with torch.no_grad():
             # The ReLU makes a 0 of it, so that no loss shows it.
-            self.model[0].bias[0] = -math.inf
+            self.strategy.model[0].bias[0] = -math.inf
         return found
 
     monkeypatch.setattr(loop.Trainer, "evaluate", spoil)
@@ -299,7 +306,7 @@ def test_weights_that_are_not_finite_write_nothing(options, tmp_path, monkeypatc
 
 
 def test_metadata_that_cannot_be_made_leave_the_old_model(options, tmp_path, monkeypatch):
-    monkeypatch.setattr("vpoc.training.run.constant_rate_loss", lambda *_: math.nan)
+    monkeypatch.setattr("vpoc.training.result.constant_rate_loss", lambda *_: math.nan)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "m.pt").write_bytes(b"old")
     with pytest.raises(ValueError, match="Out of range"):
@@ -308,11 +315,8 @@ def test_metadata_that_cannot_be_made_leave_the_old_model(options, tmp_path, mon
 
 
 def test_the_device_in_the_result_is_the_one_that_holds_the_weights(options):
-    chosen = options()
-    run = prepare.prepare(chosen, torch.device("cpu"), Progress(None))
-    run.trainer.device = torch.device("meta")
-    said = _about(run, chosen)
-    assert (said["device"], said["devices"][0]["device"]) == ("cpu", "cpu")
+    trained = SimpleNamespace(parameters=lambda: iter([torch.zeros(1, device="meta"), torch.zeros(1)]))
+    assert Single.holding(SimpleNamespace(model=trained)) == [torch.device("meta"), torch.device("cpu")]
 
 
 def test_no_gpu_is_one_line_and_no_fallback(options, tmp_path, monkeypatch):
@@ -322,9 +326,9 @@ def test_no_gpu_is_one_line_and_no_fallback(options, tmp_path, monkeypatch):
     assert caught.value.exit_code == 3
 
 
-def test_constant_rate_loss():
+def test_constant_rate_loss(made):
     def samples(labels):
-        return Samples(np.zeros((len(labels), 12), np.float32), np.array(labels, np.float32), 1)
+        return made(np.zeros((len(labels), 12), np.float32), np.array(labels, np.float32))
 
     assert constant_rate_loss(samples([1, 0]), samples([1, 0])) == pytest.approx(math.log(2))
     assert math.isfinite(constant_rate_loss(samples([1, 1]), samples([0])))

@@ -1,9 +1,11 @@
 from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from harness.app_files import MemoryPeaks, Training
 from harness.contracts import Record
 from harness.matrix import Matrix
 from harness.report import Report, build_report, to_html, to_markdown
@@ -121,3 +123,52 @@ def test_a_report_on_nothing_says_so(matrix: Matrix) -> None:
     report = build_report([], matrix, {}, made=1e9)
     assert "Nothing was run yet." in to_html(report)
     assert "Nothing was run yet." in to_markdown(report)
+
+
+def with_result(record: Record, **changes: Any) -> Record:
+    assert record.result is not None
+    return record.model_copy(update={"result": record.result.model_copy(update=changes)})
+
+
+def test_a_drill_is_shown_and_never_counted(make_record: Make, matrix: Matrix) -> None:
+    drilled = with_result(make_record("r5"), drill="flip-gradient@3/1")
+    drilled = drilled.model_copy(update={"outcome": "failed", "diagnosis": "drill"})
+    report = build_report([make_record("r1"), drilled], matrix, {}, made=1e9)
+    assert report.headline == "1 runs of 1 cells: 1 completed."
+    assert report.grids[0].cells["cpu", "plain"].text == "1 of 1"
+    assert [status.runs for status in report.statuses] == [1]
+    assert len(report.runs) == 2
+    assert any("1 run was a drill" in caution for caution in report.cautions)
+    assert "flip-gradient@3/1" in to_html(report)
+
+
+def test_every_model_and_what_it_took_is_shown(make_record: Make, matrix: Matrix) -> None:
+    plain = make_record()
+    assert plain.result is not None
+    first = {key: getattr(plain.result, key) for key in Training.model_fields}
+    memory = {
+        "peak_allocated_bytes": None,
+        "peak_reserved_bytes": 2 * 10**9,
+        "peak_driver_bytes": None,
+        "peak_rss_bytes": 10**9,
+        "fragmentation": 0.25,
+        "owners": [{"pid": 77, "name": "Xorg", "bytes": 10**8, "source": "kfd"}],
+    }
+    record = with_result(
+        plain,
+        model_kind="attention",
+        batch_size=64,
+        micro_batch_size=16,
+        earlier=(Training.model_validate(first),),
+        resumed_at=(17, 40),
+        memory=MemoryPeaks.model_validate(memory),
+        time={"device": 3.0, "loader": 6.0, "copy": 0.01, "validate": 1.0, "checkpoint": 0.0, "bookkeeping": 0.0},
+    )
+    (run,) = build_report([record], matrix, {}, made=1e9).runs
+    assert [told.kind for told in run.trainings] == ["mlp", "attention"]
+    assert run.trainings[1].text == "2 epochs, 32 steps of 64 in parts of 16, resumed at step 17, 40, 1000 samples/s"
+    assert run.memory == "1.00 GB resident, 2.00 GB reserved, fragmentation 25% (held by Xorg 77: 0.10 GB)"
+    assert [told.time for told in run.trainings] == ["", "60% loader, 30% device, 10% validate"]
+    html = to_html(build_report([record], matrix, {}, made=1e9))
+    for text in (run.memory, run.trainings[1].text, run.trainings[1].time, ">attention<"):
+        assert text in html

@@ -1,0 +1,114 @@
+"""`vpoc evaluate`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vpoc.commands.options import (
+    DATA,
+    FEATURE_OPTIONS,
+    IN_FILE,
+    JSON,
+    LARGEST_COUNT,
+    SEED,
+    FiniteRange,
+    feature_options,
+)
+from vpoc.commands.training_options import layer_sizes
+from vpoc.errors import UserError
+from vpoc.files import json_bytes, require_output, require_writable, write_atomic
+from vpoc.progress import Progress
+
+EPOCHS = {"bar": 3, "session": 8}
+"""By kind of row: session rows are a hundred times fewer, and fewer passes leave the network where it began."""
+PLACEBO_FAILED = 5
+FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
+
+
+@click.command()
+@DATA
+@click.option(
+    "--features",
+    type=IN_FILE,
+    help="Features of the same data and options, made before by `vpoc features`; without it they are computed first.",
+)
+@FEATURE_OPTIONS
+@click.option(
+    "--target",
+    type=click.Choice(["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"]),
+    metavar="NAME",
+    help="What to predict: up_30 or prior_vpoc_touched for bar rows, next_up or next_vpoc_touched for session rows.  "
+    "[default: up_30 / next_vpoc_touched]",
+)
+@click.option("--model", type=click.Choice(["mlp"]), default="mlp", help="The network.")
+@click.option(
+    "--epochs",
+    type=click.IntRange(1, LARGEST_COUNT),
+    help="Passes over the training rows of a fold.  [default: 3 for bar rows, 8 for session rows]",
+)
+@click.option("--batch-size", type=click.IntRange(1, LARGEST_COUNT), default=64, help="Samples per step.")
+@click.option("--learning-rate", type=FiniteRange(0, 1, min_open=True), default=1e-3, help="Step size of Adam.")
+@click.option(
+    "--hidden-layers", callback=layer_sizes, metavar="SIZES", default="32,16", help="Sizes of the hidden layers."
+)
+@click.option(
+    "--first-sessions",
+    type=click.IntRange(1, LARGEST_COUNT),
+    default=500,
+    help="Sessions before the first test block. Where the file is too short for three blocks, this, --block-sessions "
+    "and the 126 held out are lowered in proportion.",
+)
+@click.option("--block-sessions", type=click.IntRange(1, LARGEST_COUNT), default=63, help="Sessions of a test block.")
+@click.option(
+    "--embargo",
+    type=click.IntRange(0, LARGEST_COUNT),
+    default=5,
+    help="Sessions left out between the last one a training label looks at and the test block.",
+)
+@click.option(
+    "--bootstrap", type=click.IntRange(100, 100_000), default=1000, help="Replicates the intervals are taken from."
+)
+@click.option("--seed", type=SEED, default=7, help="Seed of weights, batch order, bootstrap and shuffles.")
+@click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads of torch.")
+@click.option("--output", type=IN_FILE, required=True, help="Folder for evaluation.json, .md and .png.")
+@JSON
+def evaluate(output: Path, as_json: bool, **chosen: Any) -> None:
+    """Say whether features and network know anything that simple rules do not.
+
+    Expanding walk-forward over sessions with purge and embargo; a constant rate, a rate by where the open sits and a
+    logistic regression on three features beside the network; log-loss, Brier score and calibration with intervals over
+    sessions; a last part held out; and retraining on shuffled labels, which must find nothing. docs/evaluation.md has
+    the definitions.
+
+    \b
+    vpoc evaluate --data merged.csv --rows session --as-of open --output EVALUATION
+    vpoc evaluate --data merged.csv --rows bar --features bars.parquet --output EVALUATION
+
+    Exit status: 0 edge or no edge, 2 wrong input, 3 the device is not there, 4 the network diverged, 5 a model scored
+    better than chance on shuffled labels, so that the evaluation is not valid.
+    """  # noqa: D301 - click needs the character itself
+    options = feature_options(chosen)
+    chosen["epochs"] = chosen["epochs"] or EPOCHS[options.rows]
+    for name in FILES:
+        require_output(output / name, chosen["data"], chosen["features"])
+    require_writable(output)
+
+    from vpoc.evaluation.command import evaluate_file  # noqa: PLC0415 - imports torch
+    from vpoc.evaluation.picture import draw  # noqa: PLC0415
+    from vpoc.evaluation.report import markdown, summary  # noqa: PLC0415
+    from vpoc.plots.render import matplotlib_of_its_own, to_bytes  # noqa: PLC0415
+
+    document = evaluate_file(options, chosen, Progress(None))
+    content = json_bytes(document)
+    with matplotlib_of_its_own(output):
+        picture = to_bytes(draw(document), "png", document["verdict"]["sentence"])
+    for name, part in zip(FILES, (content, markdown(document).encode(), picture), strict=True):
+        write_atomic(output / name, part)
+    if as_json:
+        click.echo(content.decode(), nl=False)
+    else:
+        click.echo(summary(document))
+        click.echo(f"\nwrote {', '.join(str(output / name) for name in FILES)}")
+    if document["placebo"]["better_than_chance"]:
+        raise UserError(document["verdict"]["sentence"], exit_code=PLACEBO_FAILED)

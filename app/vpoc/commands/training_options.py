@@ -1,0 +1,190 @@
+"""The options that decide about a training."""
+
+import re
+from typing import Any
+
+import click
+
+from vpoc.commands.options import DATA, FEATURE_OPTIONS, IN_FILE, LARGEST_COUNT, RUN_DIR, SEED, FiniteRange, together
+
+LARGEST_LAYER = 65536
+
+
+def layer_sizes(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
+    """Layer sizes separated by commas; click's usage error when `value` is anything else."""
+    parts = value.split(",")
+    if not all(re.fullmatch(r"\s*[0-9]{1,9}\s*", part) and 0 < int(part) <= LARGEST_LAYER for part in parts):
+        raise click.BadParameter(f"{value!r} is not a list of layer sizes such as 32,16")
+    return tuple(int(part) for part in parts)
+
+
+def micro_batch(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | str | None:
+    """A number of samples, `auto`, or None; click's usage error when `value` is anything else."""
+    if value is None or value == "auto":
+        return value
+    if not re.fullmatch(r"[0-9]{1,9}", value) or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is neither a number of samples nor auto")
+    return int(value)
+
+
+def drill(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
+    """A drill, or None; click's usage error when `value` is anything else."""
+    from vpoc.training.drills import Drill  # noqa: PLC0415
+
+    try:
+        return None if value is None else Drill.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+MODEL_OPTIONS = [
+    click.option(
+        "--model",
+        type=click.Choice(["mlp", "attention", "attention-small"]),
+        multiple=True,
+        default=["mlp"],
+        help="mlp: layers on the row; attention: a transformer over the last 32 rows, 2.9 million parameters; "
+        "attention-small: 0.7 million. Given more than once: one after another in the same process.",
+    ),
+    click.option(
+        "--hidden-layers",
+        callback=layer_sizes,
+        metavar="SIZES",
+        default="32,16",
+        help="Sizes of the hidden layers of mlp.",
+    ),
+    click.option(
+        "--sdpa",
+        type=click.Choice(["auto", "math", "flash", "efficient"]),
+        default="auto",
+        help="What computes attention; auto: torch's choice.",
+    ),
+]
+LOOP_OPTIONS = [
+    click.option(
+        "--epochs", type=click.IntRange(1, LARGEST_COUNT), default=3, help="Passes over the training samples."
+    ),
+    click.option(
+        "--batch-size",
+        type=click.IntRange(1, LARGEST_COUNT),
+        default=64,
+        help="Samples per optimizer step, over all devices.",
+    ),
+    click.option("--learning-rate", type=FiniteRange(0, 1, min_open=True), default=1e-3, help="Step size of Adam."),
+    click.option(
+        "--loop",
+        type=click.Choice(["plain", "resident"]),
+        default="plain",
+        help="plain: a loader and a copy per step; resident: all samples are on the device, faster.",
+    ),
+    click.option("--seed", type=SEED, default=7, help="Seed of the weights and the batch order."),
+    click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads of torch, per process."),
+    click.option(
+        "--loader-workers",
+        type=click.IntRange(0, 64),
+        default=2,
+        help="Processes that load batches for the plain loop; 0: none.",
+    ),
+]
+MEMORY_OPTIONS = [
+    click.option(
+        "--micro-batch-size",
+        callback=micro_batch,
+        metavar="N|auto",
+        help="Samples that a device works on at a time; gradients are added up to --batch-size. auto: the most that "
+        "fit into its memory.  [default: all of its share]",
+    ),
+    click.option(
+        "--activation-checkpointing",
+        is_flag=True,
+        help="Keep no activations for the backward pass; compute them again there. Less memory, more time.",
+    ),
+    click.option(
+        "--use-mixed-precision", is_flag=True, help="Autocast: float16 with a scaler on a GPU, bfloat16 on a CPU."
+    ),
+    click.option(
+        "--mixed-precision-dtype",
+        type=click.Choice(["bfloat16", "float16"]),
+        help="With --use-mixed-precision: this type in place of the usual one.",
+    ),
+    click.option(
+        "--chunk-rows",
+        type=click.IntRange(1, LARGEST_COUNT),
+        help="Train on so many rows at a time, from a file on disk, for data larger than memory.",
+    ),
+    click.option(
+        "--skip-gpu-cleanup",
+        is_flag=True,
+        help="Never return unused GPU memory: not after the features and each epoch, and not when it is fragmented.",
+    ),
+]
+DEVICE_OPTIONS = [
+    click.option(
+        "--strategy",
+        type=click.Choice(["single", "dp", "ddp", "averaging", "fsdp", "model-parallel"]),
+        default="single",
+        help="How devices are used: one; DataParallel; DistributedDataParallel; one process each with gradients added "
+        "through shared memory; weights sharded; layers spread.",
+    ),
+    click.option(
+        "--devices",
+        type=click.IntRange(1, 1024),
+        help="GPUs, or processes on a CPU, that a strategy uses.  [default: all GPUs, 2 on a CPU]",
+    ),
+    click.option(
+        "--backend",
+        type=click.Choice(["nccl", "gloo", "mpi"]),
+        help="How ranks of ddp and fsdp talk; nccl is RCCL on AMD GPUs.  [default: nccl on GPUs, gloo on a CPU]",
+    ),
+    click.option(
+        "--rank-timeout",
+        type=FiniteRange(1, 86400),
+        default=600.0,
+        help="Seconds that a rank waits for the others before it gives up.",
+    ),
+]
+KEEPING_OPTIONS = [
+    click.option(
+        "--resume",
+        is_flag=True,
+        help="Go on from the last intact checkpoint in the output folder; from the beginning when there is none.",
+    ),
+    click.option(
+        "--checkpoint-every",
+        type=FiniteRange(0),
+        default=60.0,
+        help="Seconds between checkpoints; 0: after every step. There is always one after an epoch.",
+    ),
+    click.option(
+        "--drill",
+        callback=drill,
+        metavar="NAME@STEP[/RANK]",
+        help="Inject a fault, to see that it is found: kill, sleep, oom, nan, flip-gradient, flip-peer-buffer.",
+    ),
+]
+TRAINING_OPTIONS = together(
+    [
+        DATA,
+        click.option(
+            "--features",
+            type=IN_FILE,
+            help="Features of the same data and options, made before by `vpoc features`; without it they are "
+            "computed first, in this process.",
+        ),
+        FEATURE_OPTIONS,
+        click.option(
+            "--target",
+            type=click.Choice(["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"]),
+            metavar="NAME",
+            help="What to predict: up_30 or prior_vpoc_touched for bar rows, next_up or next_vpoc_touched for session "
+            "rows.  [default: up_30 / next_vpoc_touched]",
+        ),
+        *MODEL_OPTIONS,
+        *LOOP_OPTIONS,
+        *MEMORY_OPTIONS,
+        *DEVICE_OPTIONS,
+        *KEEPING_OPTIONS,
+        RUN_DIR,
+        click.option("--workload-hash", help="Repeated in the result."),
+    ]
+)

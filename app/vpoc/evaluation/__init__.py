@@ -1,0 +1,1 @@
+"""Walk-forward evaluation of features and model, with baselines, placebos and intervals."""

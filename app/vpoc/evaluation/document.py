@@ -1,0 +1,101 @@
+"""The evaluation as plain JSON values: evaluation.json, schema 1."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from vpoc.evaluation.bootstrap import LEVEL
+from vpoc.evaluation.open_place import PLACES
+from vpoc.evaluation.run import Evaluation, FoldResult, Outcome, Part
+from vpoc.evaluation.walk_forward import Fold, Lengths
+
+SCHEMA = 1
+WEIGHTS = (
+    "each label counts as 1 / the number of labels that look at the same bars, in training and in every score; "
+    "labels of session rows count as 1"
+)
+
+
+def document(evaluation: Evaluation, asked: Lengths, replicates: int, facts: dict[str, Any]) -> dict[str, Any]:
+    """The whole evaluation; `facts`: what it was made from, put first."""
+    plan, placebo, verdict = evaluation.plan, evaluation.placebo, evaluation.verdict
+    return {
+        "schema": SCHEMA,
+        "verdict": asdict(verdict),
+        **facts,
+        "sample": {
+            **_part(evaluation, _whole(evaluation)),
+            "open_places": _places(evaluation),
+            "weights": WEIGHTS,
+        },
+        "plan": {
+            "asked": asdict(asked),
+            "used": asdict(plan.lengths),
+            "lowered": plan.lowered,
+            "purged_sessions": evaluation.rows.reach,
+        },
+        "bootstrap": {"replicates": replicates, "level": LEVEL},
+        "folds": [_fold(evaluation, fold) for fold in evaluation.folds],
+        "pooled": _outcome(evaluation, evaluation.pooled),
+        "held_out": {**_trained(plan.held_out), **_outcome(evaluation, evaluation.held_out)},
+        "placebo": {
+            "gains": {name: [gain.as_json() for gain in gains] for name, gains in placebo.gains.items()},
+            "better_than_chance": list(placebo.alarms),
+            "too_few_sessions": placebo.too_few,
+        },
+    }
+
+
+def date(days: int) -> str:
+    """A day since 1970-01-01 as YYYY-MM-DD."""
+    return str(np.datetime64(int(days), "D"))
+
+
+def _whole(evaluation: Evaluation) -> Part:
+    rows = evaluation.rows
+    weight = float(rows.weights.sum())
+    return Part(0, len(rows.dates), len(rows), weight, float((rows.weights * rows.labels).sum()) / weight)
+
+
+def _part(evaluation: Evaluation, part: Part) -> dict[str, Any]:
+    dates = evaluation.rows.dates
+    return {
+        "sessions": part.stop - part.start,
+        "rows": part.rows,
+        "weight": part.weight,
+        "first_date": date(dates[part.start]),
+        "last_date": date(dates[part.stop - 1]),
+        "rate": part.rate,
+        "base_rate_accuracy": max(part.rate, 1 - part.rate),
+    }
+
+
+def _places(evaluation: Evaluation) -> dict[str, int]:
+    counts = np.bincount(evaluation.rows.places, minlength=len(PLACES))
+    return dict(zip(PLACES, counts.tolist(), strict=True))
+
+
+def _fold(evaluation: Evaluation, result: FoldResult) -> dict[str, Any]:
+    return {
+        "trained": _part(evaluation, result.trained),
+        "left_out_sessions": result.fold.start - result.fold.train_stop,
+        "tested": _part(evaluation, result.tested),
+        "models": result.models,
+    }
+
+
+def _trained(fold: Fold) -> dict[str, Any]:
+    return {"trained_sessions": fold.train_stop, "left_out_sessions": fold.start - fold.train_stop}
+
+
+def _outcome(evaluation: Evaluation, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "tested": _part(evaluation, outcome.tested),
+        "sessions_drawn_together": outcome.run,
+        "models": {name: scores.as_json() for name, scores in outcome.models.items()},
+        "network_less_baseline": {
+            name: {score: interval.as_json() for score, interval in found.items()}
+            for name, found in outcome.differences.items()
+        },
+    }

@@ -1,0 +1,67 @@
+"""What is evaluated: labelled rows in order of time, each with its session and where the open sits."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from vpoc.evaluation.open_place import open_places
+from vpoc.features.build import FeatureSet
+from vpoc.training.samples import labelled, require_horizon
+
+Floats = npt.NDArray[np.float64]
+Inputs = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that have a label, in order of time.
+
+    `inputs` [rows, features]: scaled row by row, as the network of `vpoc train` gets them. `places` [rows]: where the
+    open sits, index into open_place.PLACES. `labels` [rows]: 0 or 1. `weights` [rows]: uniqueness of the label.
+    `sessions` [rows]: number of the row's session, from 0, never decreasing. `dates` [sessions]: trade dates, days
+    since 1970. `reach`: how many sessions beyond its own a label looks.
+    """
+
+    inputs: Inputs
+    places: Ints
+    labels: Floats
+    weights: Floats
+    sessions: Ints
+    dates: Ints
+    reach: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def span(self, start: int, stop: int) -> slice:
+        """The rows of sessions [start, stop)."""
+        first, last = np.searchsorted(self.sessions, [start, stop])
+        return slice(int(first), int(last))
+
+    def head(self, sessions: int) -> "Rows":
+        """The rows of the first `sessions` sessions."""
+        part = self.span(0, sessions)
+        names = ("inputs", "places", "labels", "weights", "sessions")
+        return replace(self, **{name: getattr(self, name)[part] for name in names}, dates=self.dates[:sessions])
+
+    def with_labels(self, labels: Floats, weights: Floats) -> "Rows":
+        """The same rows with other labels."""
+        return replace(self, labels=labels, weights=weights)
+
+
+def rows_of(features: FeatureSet, target: str) -> Rows:
+    """The rows of `features` that have a value of `target`; UserError when the bars are too long for any."""
+    require_horizon(features, target)
+    samples = labelled(features.frame, target)
+    dates, sessions = np.unique(samples.dates, return_inverse=True)
+    return Rows(
+        inputs=samples.inputs[samples.ends],
+        places=open_places(features)[samples.ends],
+        labels=samples.labels.astype(np.float64),
+        weights=samples.weights.astype(np.float64),
+        sessions=sessions.astype(np.int64),
+        dates=dates.astype(np.int64),
+        reach=1 if features.options.rows == "session" else 0,
+    )

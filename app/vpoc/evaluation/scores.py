@@ -1,0 +1,162 @@
+"""How good predictions are: log-loss, Brier, accuracy and calibration, weighted, with intervals over sessions."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vpoc.evaluation.bootstrap import Bootstrap, Interval, by_session
+from vpoc.evaluation.logistic import fit_logistic, probability
+from vpoc.evaluation.rows import Rows
+
+Floats = npt.NDArray[np.float64]
+
+CLIP = 1e-6
+"""Probabilities are held this far from 0 and 1, so that one wrong certainty costs 13.8, not infinity."""
+MOST_BINS = 10
+SESSIONS_OF_A_BIN = 10
+"""With fewer, the rate of a bin says little."""
+FEWEST_IN_BIN = 2
+"""Sessions; a bin of one has no interval."""
+LEAST_SPREAD = 0.05
+"""Standard deviation of the logits below which the slope of calibration says nothing."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of one model. `slope`, `intercept`: of the labels on the logits; 1 and 0 are right, None: no spread."""
+
+    log_loss: Interval
+    brier: Interval
+    accuracy: Interval
+    intercept: Interval | None
+    slope: Interval | None
+    bins: tuple[dict[str, Any], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        calibration = {
+            "intercept": None if self.intercept is None else self.intercept.as_json(),
+            "slope": None if self.slope is None else self.slope.as_json(),
+            "bins": list(self.bins),
+        }
+        main = {name: getattr(self, name).as_json() for name in ("log_loss", "brier", "accuracy")}
+        return {**main, "calibration": calibration}
+
+
+def log_losses(labels: Floats, predicted: Floats) -> Floats:
+    """-ln of the probability given to what came, [rows]."""
+    p = np.clip(predicted, CLIP, 1 - CLIP)
+    return -np.where(labels > 0, np.log(p), np.log1p(-p))
+
+
+def brier_scores(labels: Floats, predicted: Floats) -> Floats:
+    """Squared distance of probability and label, [rows]."""
+    return (predicted - labels) ** 2
+
+
+def weighted_mean(values: Floats, weights: Floats) -> float:
+    """Of `values` [rows]."""
+    return float((weights * values).sum() / weights.sum())
+
+
+def plain_scores(rows: Rows, span: slice, predicted: Floats) -> dict[str, float]:
+    """Log-loss, Brier score and accuracy of `predicted` on the rows of `span`."""
+    labels, weights = rows.labels[span], rows.weights[span]
+    return {
+        "log_loss": weighted_mean(log_losses(labels, predicted), weights),
+        "brier": weighted_mean(brier_scores(labels, predicted), weights),
+        "accuracy": weighted_mean(_right(labels, predicted), weights),
+    }
+
+
+def scores(rows: Rows, span: slice, predicted: Floats, bootstrap: Bootstrap) -> Scores:
+    """The scores of `predicted` on the rows of `span`, over the sessions that `bootstrap` was drawn for."""
+    labels, weights, sessions = rows.labels[span], rows.weights[span], rows.sessions[span]
+    columns = (
+        log_losses(labels, predicted),
+        brier_scores(labels, predicted),
+        _right(labels, predicted),
+        np.ones(len(labels)),
+    )
+    sums = by_session(sessions, weights[:, None] * np.column_stack(columns))
+    log_loss, brier, accuracy = (bootstrap.ratio(sums[:, column], sums[:, -1]) for column in range(3))
+    intercept, slope = _calibration(rows, span, predicted, bootstrap)
+    return Scores(log_loss, brier, accuracy, intercept, slope, _bins(rows, span, predicted, bootstrap))
+
+
+def differences(rows: Rows, span: slice, predicted: Floats, other: Floats, bootstrap: Bootstrap) -> dict[str, Interval]:
+    """Log-loss and Brier score of `predicted` less those of `other`: below 0 where `predicted` is better."""
+    labels, weights = rows.labels[span], rows.weights[span]
+    columns = [score(labels, predicted) - score(labels, other) for score in (log_losses, brier_scores)]
+    sums = by_session(rows.sessions[span], weights[:, None] * np.column_stack([*columns, np.ones(len(labels))]))
+    return {name: bootstrap.ratio(sums[:, place], sums[:, 2]) for place, name in enumerate(("log_loss", "brier"))}
+
+
+def _right(labels: Floats, predicted: Floats) -> Floats:
+    right: npt.NDArray[np.bool_] = (predicted > 0.5) == (labels > 0)
+    return right.astype(np.float64)
+
+
+def _calibration(
+    rows: Rows, span: slice, predicted: Floats, bootstrap: Bootstrap
+) -> tuple[Interval | None, Interval | None]:
+    """Intercept and slope of a logistic regression of the labels on the logits of `predicted` (Cox 1958).
+
+    Each replicate makes one Newton step from the optimum of all rows, which is near its own.
+    """
+    labels, weights = rows.labels[span], rows.weights[span]
+    p = np.clip(predicted, CLIP, 1 - CLIP)
+    logits = np.log(p) - np.log1p(-p)
+    if logits.std() < LEAST_SPREAD:
+        return None, None
+    a, b = fit_logistic(logits[:, None], labels, weights, ridge=0.0)
+    mean = probability(logits[:, None], np.array([a, b]))
+    error, curve = weights * (labels - mean), weights * mean * (1 - mean)
+    columns = np.column_stack([error, error * logits, curve, curve * logits, curve * logits**2])
+    g0, g1, h0, h1, h2 = bootstrap.sums(by_session(rows.sessions[span], columns)).T
+    determinant = h0 * h2 - h1**2
+    some = determinant > 1e-12 * np.maximum(h0 * h2, 1e-300)
+    if not some.any():
+        return None, None
+    g0, g1, h0, h1, h2, determinant = (part[some] for part in (g0, g1, h0, h1, h2, determinant))
+    return (
+        bootstrap.interval(float(a), a + (h2 * g0 - h1 * g1) / determinant),
+        bootstrap.interval(float(b), b + (h0 * g1 - h1 * g0) / determinant),
+    )
+
+
+def _bins(rows: Rows, span: slice, predicted: Floats, bootstrap: Bootstrap) -> tuple[dict[str, Any], ...]:
+    """At most 10 bins of about equal weight, and one for 10 sessions: mean prediction and rate of the labels.
+
+    Equal predictions are in one bin; a bin of fewer than two sessions is joined to its neighbour.
+    """
+    labels, weights, sessions = rows.labels[span], rows.weights[span], rows.sessions[span]
+    order = np.argsort(predicted, kind="stable")
+    rank = np.cumsum(weights[order]) / weights.sum()
+    bins = min(max(len(np.unique(sessions)) // SESSIONS_OF_A_BIN, 2), MOST_BINS)
+    edges = predicted[order][np.searchsorted(rank, np.arange(1, bins) / bins)]
+    place = np.searchsorted(np.unique(edges), predicted, side="left")
+    _, number = np.unique(sessions, return_inverse=True)
+    found: list[dict[str, Any]] = []
+    taken = np.zeros(len(labels), dtype=np.bool_)
+    places = np.unique(place)
+    for last in places:
+        taken |= place == last
+        some = len(np.unique(number[taken]))
+        rest = len(np.unique(number[place > last]))
+        if some < FEWEST_IN_BIN or (last != places[-1] and rest < FEWEST_IN_BIN):
+            continue
+        inside = weights * taken
+        ones, total = by_session(sessions, np.column_stack([inside * labels, inside])).T
+        found.append(
+            {
+                "rows": int(taken.sum()),
+                "sessions": some,
+                "predicted": weighted_mean(predicted, inside),
+                "observed": bootstrap.ratio(ones, total).as_json(),
+            }
+        )
+        taken[:] = False
+    return tuple(found)

@@ -1,0 +1,51 @@
+"""Ending every process of a session (setsid), and being sure of it."""
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+WAIT_S = 0.02
+
+
+def members(session: int) -> dict[int, str]:
+    """Processes of `session` that still run, by pid, with their state (R, S, D, T, ...); zombies have ended."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        # The second field, the program's name, may hold blanks and brackets.
+        state, _, _, session_id = stat.rpartition(")")[2].split()[:4]
+        if int(session_id) == session and state not in ("Z", "X"):
+            found[int(entry.name)] = state
+    return found
+
+
+def end_session(session: int, term_s: float, kill_s: float) -> dict[int, str]:
+    """End all processes of `session`: TERM, up to `term_s` seconds, KILL, up to `kill_s` seconds.
+
+    Returns those that are still there, with their state; empty when all are gone.
+    """
+    left = members(session)
+    for signum, seconds in ((signal.SIGTERM, term_s), (signal.SIGKILL, kill_s)):
+        until = time.monotonic() + seconds
+        told: set[int] = set()
+        while left and time.monotonic() < until:
+            # Looked for anew each time: what is being ended may start something more.
+            for pid in left.keys() - told:
+                send(pid, signum)
+            told |= left.keys()
+            time.sleep(WAIT_S)
+            left = members(session)
+    return left
+
+
+def send(pid: int, signum: int) -> None:
+    """Send a signal to a process that may just have ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signum)

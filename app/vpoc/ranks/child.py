@@ -1,0 +1,128 @@
+"""One process of several, in a process group of its own that does not outlive the process that started it."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence, Set
+
+PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h: the signal this process gets when the thread that started it ends."""
+LINGER_S = 3.0
+"""What a rank leaves behind (loader workers, a tracker of shared memory) has so long to end after it."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with(parent: int) -> None:
+    """Let this process be killed when its parent, whose pid is `parent`, ends in whatever way; Linux only.
+
+    To be called first thing in a child. The kernel watches the parent's thread that started the child, which must
+    therefore be one that stays.
+    """
+    _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        # The parent ended before the kernel was asked to watch it.
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Child:
+    """A running rank; `stdout` and `stderr` are descriptors, None for ours; `mask` has the signals it is to block.
+
+    `status` is its exit status as a shell sees it (128 + n for signal n), None while it runs.
+
+    Its process group is its own, so that Ctrl-C reaches it only through its launcher, and so that what it started can
+    be ended with it.
+
+    Raises:
+        OSError: when the program cannot be started.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        stdout: int | None,
+        stderr: int | None,
+        mask: Set[int],
+    ) -> None:
+        self.rank = rank
+        self.status: int | None = None
+        self.signum: int | None = None
+        self.asked_to_end = False
+        self._killed = False
+        self._group_gone = False
+        self._kill_group_at = 0.0
+        parent = os.getpid()
+
+        def prepare() -> None:
+            os.setpgid(0, 0)
+            die_with(parent)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+        self.process = subprocess.Popen(
+            command,
+            env=dict(variables),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            preexec_fn=prepare,  # noqa: PLW1509 - no thread of ours runs yet, and only the child can ask for its death
+        )
+        self.pid = self.process.pid
+
+    def poll(self) -> bool:
+        """Whether it has ended since the last time this was asked."""
+        if self.status is not None or self.process.poll() is None:
+            return False
+        code = self.process.returncode
+        self.signum = -code if code < 0 else None
+        self.status = code if code >= 0 else 128 - code
+        self._kill_group_at = time.monotonic() + LINGER_S
+        self._signal_group(signal.SIGTERM)
+        return True
+
+    def ask_to_end(self) -> None:
+        """SIGTERM, once, to the process alone: it ends its own children when it has done its work."""
+        if self.status is None and not self.asked_to_end:
+            self.asked_to_end = True
+            self.process.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL to the process and to what it started."""
+        self._killed = True
+        self._signal_group(signal.SIGKILL)
+
+    def gone(self) -> bool:
+        """Whether the process and its group have ended; kills what has lingered for too long."""
+        if self.status is None:
+            return False
+        with contextlib.suppress(ChildProcessError):
+            # Where we are the first process of a container, what it left is ours now.
+            os.waitpid(-self.pid, os.WNOHANG)
+        if self._signal_group(0) and time.monotonic() > self._kill_group_at:
+            self.kill()
+        # Killed is gone: zombies nobody collects would be waited for in vain.
+        self._group_gone |= self._killed
+        return self._group_gone
+
+    def how(self) -> str:
+        """How it ended, in words."""
+        if self.signum is None:
+            return f"ended with exit status {self.status}"
+        with contextlib.suppress(ValueError):
+            return f"was killed by {signal.Signals(self.signum).name}"
+        return f"was killed by signal {self.signum}"
+
+    def _signal_group(self, signum: int) -> bool:
+        """Signal the group as long as it has not been seen empty, after which its number may be another's."""
+        if self._group_gone:
+            return False
+        try:
+            os.killpg(self.pid, signum)
+        except ProcessLookupError:
+            self._group_gone = self.status is not None
+            return False
+        return True

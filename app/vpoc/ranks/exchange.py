@@ -1,0 +1,258 @@
+"""Numbers of several processes of one host summed through memory they share: no collective library takes part."""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vpoc.errors import UserError, from_os_error
+
+Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.float64]
+
+NAME = "gradients"
+MOST_NUMBERS = 1024
+"""float64 that each rank can put beside its gradient."""
+LINE = 64
+"""Bytes of a cache line: no two ranks write to the same one."""
+SPINS = 100
+SHORTEST_SLEEP_S = 20e-6
+LONGEST_SLEEP_S = 1e-3
+LOOK_EVERY_S = 0.05
+"""How often a rank that waits makes sure that the others still run."""
+VALUES, NUMBERS = 0, 1
+"""What a checksum is of."""
+ROUND, SUM = 0, 1
+
+
+class RankLost(UserError):  # noqa: N818 - what happened, as with Interrupted
+    """`ranks` did not come in time, or have ended. The exit status is 1."""
+
+    def __init__(self, ranks: list[int], how: str) -> None:
+        self.ranks = ranks
+        names = " and ".join(f"rank {rank}" for rank in ranks)
+        super().__init__(f"{names} {how}; its own messages say why; --resume goes on", exit_code=1)
+
+
+class Corrupted(UserError):  # noqa: N818
+    """What is in memory is not what `rank` put there. The exit status is 1."""
+
+    def __init__(self, rank: int, what: str) -> None:
+        self.rank = rank
+        super().__init__(f"the shared memory of rank {rank} {what}; test the memory of this host", exit_code=1)
+
+
+class SharedGradients:
+    """Sums over `world` ranks of `numel` float32 and of up to 1024 float64, the same bits on every rank.
+
+    All ranks make the same calls in the same order. `folder` is private to this run and on this host, best in /dev/shm;
+    what is made in it has no name any more once all ranks have come, so that nothing is left however they end.
+    A rank that does not come within `timeout_s` is lost, one that has ended is so at once.
+
+    Every rank has two slots and uses them in turn: one that is ahead writes into the slot that nobody reads, and cannot
+    be ahead by more, since it waits for all in every round. A checksum of its words goes with every slot.
+
+    Raises:
+        RankLost: a rank did not come in time, or has ended.
+        Corrupted: a rank's numbers changed on the way.
+        UserError: there is no room in `folder`.
+    """
+
+    def __init__(self, folder: Path, rank: int, world: int, numel: int, *, timeout_s: float) -> None:
+        self._rank, self._world, self._numel, self._timeout_s = rank, world, numel, timeout_s
+        self._round = 0
+        self._flip_next = False
+        slots = np.dtype(
+            [
+                ("checks", np.uint64, (2, 2)),
+                ("line", np.uint8, LINE - 32),
+                ("numbers", np.float64, MOST_NUMBERS),
+                # Whole cache lines, thus also whole words for the checksum.
+                ("values", np.float32, -(-numel * 4 // LINE) * LINE // 4),
+            ]
+        )
+        rows = np.dtype([("counter", np.int64), ("line", np.uint8, LINE - 8), ("slots", slots, 2)])
+        path = folder / NAME
+        self._descriptor = _create(path, rows.itemsize * world) if rank == 0 else self._open(path)
+        self._memory = np.frombuffer(mmap.mmap(self._descriptor, rows.itemsize * world), rows)
+        # Held by the kernel for as long as this process lives: its loader workers do not inherit it.
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, rank)
+        try:
+            self.barrier()
+            if rank == 0:
+                path.unlink()
+            # So that no rank, on its way to the next exchange in this folder, finds this one's file.
+            self.barrier()
+        except BaseException:
+            self.close()
+            if rank == 0:
+                path.unlink(missing_ok=True)
+            raise
+
+    def __enter__(self) -> "SharedGradients":
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one see it as lost, unless it has done its part."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def sum(self, values: Floats, out: Floats | None = None) -> Floats:
+        """The sum of the ranks' `values`, [numel], as ((r0 + r1) + r2) + ..., in `out` where given; it may be `values`.
+
+        Raises:
+            RankLost, Corrupted: see the class.
+        """
+        if values.shape != (self._numel,) or values.dtype != np.float32:
+            raise ValueError(f"{values.dtype} {values.shape} instead of float32 ({self._numel},)")
+        self._put(VALUES, values)
+        slots = self._others(VALUES)
+        total = np.empty_like(values) if out is None else out
+        np.copyto(total, slots[0]["values"][: self._numel])
+        for slot in slots[1:]:
+            np.add(total, slot["values"][: self._numel], out=total)
+        return total
+
+    def gather(self, numbers: Numbers) -> Numbers:
+        """The ranks' `numbers`, [k] with the same k of at most 1024, as [world, k].
+
+        Raises:
+            RankLost, Corrupted: see the class.
+        """
+        if numbers.ndim != 1 or len(numbers) > MOST_NUMBERS or numbers.dtype != np.float64:
+            raise ValueError(f"{numbers.dtype} {numbers.shape} instead of float64 with at most {MOST_NUMBERS}")
+        self._put(NUMBERS, numbers)
+        return np.stack([slot["numbers"][: len(numbers)] for slot in self._others(NUMBERS)])
+
+    def sum_numbers(self, numbers: Numbers) -> Numbers:
+        """The sum of the ranks' `numbers`, [k], in the order of the ranks; errors as `gather`."""
+        rows = self.gather(numbers)
+        total: Numbers = rows[0].copy()
+        for row in rows[1:]:
+            total += row
+        return total
+
+    def barrier(self) -> None:
+        """Wait until all ranks have come here; RankLost as in the class."""
+        self._round += 1
+        self._memory[self._rank]["counter"] = self._round
+        self._wait()
+
+    def flip_next(self) -> None:
+        """A drill: the next time, flip a bit of what this rank has put after its checksum was taken."""
+        self._flip_next = True
+
+    def _slot(self, rank: int) -> Any:
+        return self._memory[rank]["slots"][self._round % 2]
+
+    def _put(self, kind: int, content: npt.NDArray[Any]) -> None:
+        self._round += 1
+        slot = self._slot(self._rank)
+        section = slot["values" if kind == VALUES else "numbers"]
+        section[: len(content)] = content
+        slot["checks"][kind] = self._round, _checksum(section)
+        if self._flip_next:
+            self._flip_next = False
+            section.view(np.uint8)[1] ^= 4
+        # Last: whoever sees the counter may read the slot.
+        self._memory[self._rank]["counter"] = self._round
+        self._wait()
+
+    def _others(self, kind: int) -> list[Any]:
+        """The slots of all ranks, in their order, each of them checked."""
+        slots = [self._slot(rank) for rank in range(self._world)]
+        for rank, slot in enumerate(slots):
+            if slot["checks"][kind][ROUND] != self._round:
+                raise Corrupted(rank, "does not hold this step, but another")
+            if slot["checks"][kind][SUM] != _checksum(slot["values" if kind == VALUES else "numbers"]):
+                raise Corrupted(rank, "does not hold what was put there: bits have changed")
+        return slots
+
+    def _wait(self) -> None:
+        counters = self._memory["counter"]
+        for _ in range(SPINS):
+            if counters.min() >= self._round:
+                return
+            os.sched_yield()
+        started = looked = time.monotonic()
+        pause = SHORTEST_SLEEP_S
+        while counters.min() < self._round:
+            time.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_SLEEP_S)
+            now = time.monotonic()
+            if now - looked > LOOK_EVERY_S:
+                looked = now
+                self._require_present()
+            if now - started > self._timeout_s and (late := self._late()):
+                raise RankLost(late, f"did not come within {self._timeout_s:g} s")
+
+    def _late(self) -> list[int]:
+        return [rank for rank, counter in enumerate(self._memory["counter"]) if counter < self._round]
+
+    def _require_present(self) -> None:
+        # One that has not come yet holds no lock yet either.
+        ended = [rank for rank in self._late() if self._memory[rank]["counter"] > 0 and not self._holds(rank)]
+        # It may have done its part and then ended.
+        if lost := [rank for rank in ended if rank in self._late()]:
+            raise RankLost(lost, "has ended")
+
+    def _holds(self, rank: int) -> bool:
+        """Whether the process that is `rank` lives and has not left."""
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, rank)
+        except OSError:
+            return True
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, rank)
+        return False
+
+    def _open(self, path: Path) -> int:
+        until = time.monotonic() + self._timeout_s
+        while not path.exists():
+            if time.monotonic() > until:
+                raise RankLost([0], f"did not come within {self._timeout_s:g} s")
+            time.sleep(LONGEST_SLEEP_S)
+        try:
+            return os.open(path, os.O_RDWR)
+        except OSError as error:
+            raise from_os_error(error, path) from error
+
+
+def _checksum(section: npt.NDArray[Any]) -> int:
+    """The sum of its 64-bit words, modulo 2^64: any change within one word changes it."""
+    return int(section.view(np.uint64).sum(dtype=np.uint64))
+
+
+def _create(path: Path, size: int) -> int:
+    """A file of `size` zeros that others see only when it is complete."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            # Without its room the first store into a page would be a SIGBUS, not an error.
+            os.posix_fallocate(descriptor, 0, size)
+            temporary.rename(path)
+        except OSError:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        raise UserError(
+            f"{path.parent}: no room for {size / 1e6:.0f} MB that the ranks share ({error.strerror}); "
+            "free some, or give the container more with --shm-size",
+            exit_code=1,
+        ) from error
+    return descriptor

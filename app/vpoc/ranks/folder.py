@@ -1,0 +1,59 @@
+"""A private folder for what ranks share, in memory where there is such a place, and gone afterwards."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from vpoc.errors import from_os_error
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made in it
+PREFIX = "vpoc-ranks-"
+YOUNG_S = 60.0
+"""Making a folder and locking it takes less."""
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """A new folder of this user alone, removed at the end; those that killed processes have left are removed now.
+
+    Raises:
+        UserError: when there is no place for it.
+    """
+    place = _place()
+    _remove_leftovers(place)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+    except OSError as error:
+        raise from_os_error(error, place) from error
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _place() -> Path:
+    usable = SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK | os.X_OK)
+    return SHARED_MEMORY if usable else Path(tempfile.gettempdir())
+
+
+def _remove_leftovers(place: Path) -> None:
+    for folder in place.glob(f"{PREFIX}*"):
+        # Somebody else's, or removed by another process meanwhile.
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime < YOUNG_S:
+                continue
+            lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                # The kernel has unlocked it when the process that made it has ended in whatever way.
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)

@@ -1,0 +1,266 @@
+"""Start the same command once per rank on this host, and end in good order however it goes. Standard library only."""
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vpoc.errors import UserError, from_os_error
+from vpoc.ranks.child import Child
+from vpoc.ranks.folder import private_folder
+from vpoc.ranks.output import End, Passage
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LOOK_EVERY_S = 0.02
+UNKILLABLE_S = 10.0
+"""A process that has not ended so long after SIGKILL hangs in a driver."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The place of this process among those that train together.
+
+    `rendezvous`: file in which they meet; None where they meet as torchrun says. `exchange`: folder for what they
+    share through memory; None where they were not started by `launch`.
+    """
+
+    rank: int
+    world: int
+    local_rank: int
+    local_world: int
+    rendezvous: str | None
+    exchange: str | None = None
+
+
+def ranks_of(environ: Mapping[str, str]) -> Ranks | None:
+    """The ranks that `launch` or torchrun has started; None where this process was started alone.
+
+    Raises:
+        UserError: when the variables do not fit together.
+    """
+    if "RANK" not in environ and "WORLD_SIZE" not in environ:
+        return None
+    rank, world = _count("RANK", environ), _count("WORLD_SIZE", environ)
+    local_rank = _count("LOCAL_RANK", environ, rank)
+    local_world = _count("LOCAL_WORLD_SIZE", environ, world)
+    if not (rank < world and local_rank < local_world <= world):
+        raise UserError(
+            f"RANK={rank} WORLD_SIZE={world} LOCAL_RANK={local_rank} LOCAL_WORLD_SIZE={local_world} in the environment "
+            "do not fit together; start the ranks with torchrun, or unset these variables"
+        )
+    rendezvous, exchange = environ.get("VPOC_RENDEZVOUS"), environ.get("VPOC_EXCHANGE")
+    return Ranks(rank, world, local_rank, local_world, rendezvous, exchange)
+
+
+def _count(name: str, environ: Mapping[str, str], default: int | None = None) -> int:
+    text = environ.get(name, "" if default is None else str(default))
+    if not text.isdecimal():
+        raise UserError(
+            f"{name}={text} in the environment is not the number of a rank or a count of ranks; "
+            "start the ranks with torchrun, or unset RANK and WORLD_SIZE"
+        )
+    return int(text)
+
+
+def launch(command: Sequence[str], world: int, *, grace_s: float = 15.0) -> int:
+    """Run `world` processes of `command` on this host and wait for all; the exit status for a shell.
+
+    They get torchrun's usual variables, VPOC_RENDEZVOUS and VPOC_EXCHANGE. What they write passes through in whole
+    lines, that of all but the first after `rank N: `; rank 0 writes to a terminal by itself.
+
+    When a rank fails, a line on stderr names it, the others get SIGTERM, after `grace_s` seconds SIGKILL, and its
+    status is returned. SIGINT, SIGTERM and SIGHUP are passed on once, as SIGTERM; a second one kills. Returned is then
+    128 + signal. The ranks do not outlive this process, even when it is killed. To be called in the main thread.
+
+    Raises:
+        UserError: when the command cannot be started or there is no place for the folder the ranks share.
+    """
+    with _signals() as listening, private_folder() as folder:
+        passage = Passage()
+        group = _Group(passage, grace_s)
+        try:
+            for rank in range(world):
+                out, err = passage.ends(f"rank {rank}: " if rank else "", inherit_terminal=rank == 0)
+                with out, err:
+                    variables = {**os.environ, **_variables(rank, world, folder)}
+                    group.children.append(_start(rank, command, variables, out, err, listening))
+            listening.start()
+            group.run(listening)
+        finally:
+            group.kill()
+        return group.status
+
+
+def _start(
+    rank: int, command: Sequence[str], variables: Mapping[str, str], out: End, err: End, listening: "_Listening"
+) -> Child:
+    try:
+        return Child(rank, command, variables, out.given, err.given, listening.mask)
+    except OSError as error:
+        raise from_os_error(error, Path(command[0])) from error
+
+
+def _variables(rank: int, world: int, folder: Path) -> dict[str, str]:
+    # With no network, only the loopback interface is sure to be there.
+    return {
+        "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo"),
+        "NCCL_SOCKET_IFNAME": os.environ.get("NCCL_SOCKET_IFNAME", "lo"),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(world),
+        "GROUP_RANK": "0",
+        "VPOC_RENDEZVOUS": str(folder / "rendezvous"),
+        "VPOC_EXCHANGE": str(folder),
+    }
+
+
+class _Group:
+    """The ranks, and what is known of how they end."""
+
+    def __init__(self, passage: Passage, grace_s: float) -> None:
+        self.children: list[Child] = []
+        self._passage = passage
+        self._grace_s = grace_s
+        self._first_failed: Child | None = None
+        self._stopped_by: int | None = None
+        self._kill_at: float | None = None
+        self._killed = False
+
+    @property
+    def status(self) -> int:
+        """The exit status of them all."""
+        if self._first_failed is not None:
+            return self._first_failed.status or 1
+        if self._stopped_by is not None:
+            return 128 + self._stopped_by
+        return 0
+
+    def run(self, listening: "_Listening") -> None:
+        """Watch until all have ended, or cannot be killed, and what they wrote is passed on."""
+        hope = True
+        while hope:
+            self._look()
+            if all(child.gone() for child in self.children):
+                break
+            self._passage.pump(listening.descriptor, self._patience())
+            for signum in listening.received():
+                self._heed(signum)
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                hope = self._kill_late()
+        self._passage.finish(listening.descriptor, lambda: bool(listening.received()))
+
+    def kill(self) -> None:
+        """SIGKILL to all that still run, and to what they started."""
+        for child in self.children:
+            child.kill()
+
+    def _patience(self) -> float | None:
+        if any(child.status is not None for child in self.children):
+            # What a rank has started ends without a sign.
+            return LOOK_EVERY_S
+        return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+
+    def _look(self) -> None:
+        failed = [child for child in self.children if child.poll() and child.status]
+        if not failed or self._first_failed is not None or self._stopped_by is not None:
+            return
+        # Of those found at once, one that was killed did not end because another had.
+        first = self._first_failed = max(failed, key=lambda child: child.signum is not None)
+        others = "; the others are ended" if len(self.children) > 1 else ""
+        self._say(f"rank {first.rank} (pid {first.pid}) failed first: it {first.how()}{others}")
+        self._end()
+
+    def _heed(self, signum: int) -> None:
+        if self._stopped_by is not None:
+            self.kill()
+            return
+        self._stopped_by = signum
+        self._end()
+
+    def _end(self) -> None:
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self._grace_s
+        for child in self.children:
+            child.ask_to_end()
+
+    def _kill_late(self) -> bool:
+        """Kill those that are late; False when they do not even end by that."""
+        late = [child for child in self.children if child.status is None]
+        if late:
+            names = " and ".join(f"rank {child.rank} (pid {child.pid})" for child in late)
+            after = f"did not end within {self._grace_s:g} s of SIGTERM; killed"
+            self._say(f"{names} {'cannot be killed: look at the kernel log' if self._killed else after}")
+        if self._killed:
+            return not late
+        self.kill()
+        self._killed = True
+        self._kill_at = time.monotonic() + UNKILLABLE_S
+        return True
+
+    def _say(self, what: str) -> None:
+        self._passage.say(f"vpoc: {what}")
+
+
+class _Listening:
+    """Signals as bytes that can be waited for; those that ask to end are held back until `start`.
+
+    `mask`: the signals that were blocked before.
+    """
+
+    def __init__(self) -> None:
+        # What is ignored, as under nohup, stays ignored.
+        self._heeded = [signum for signum in ENDING if signal.getsignal(signum) is not signal.SIG_IGN]
+        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._heeded)
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        self._theirs.setblocking(False)
+        # Also where our parent had children ignored: their exit status would be lost.
+        self._before: dict[int, Any] = {signal.SIGCHLD: signal.signal(signal.SIGCHLD, _nothing)}
+        self._descriptor_before = -1
+
+    @property
+    def descriptor(self) -> int:
+        """Readable when a signal has come or a child has ended."""
+        return self._ours.fileno()
+
+    def start(self) -> None:
+        """Take signals from now on, also those that came meanwhile."""
+        # Not before the ranks are started: until it runs its own program, each would write here too.
+        self._descriptor_before = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
+        self._before |= {signum: signal.signal(signum, _nothing) for signum in self._heeded}
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+
+    def received(self) -> list[int]:
+        """Those that asked to end, since this was asked last."""
+        try:
+            return [signum for signum in self._ours.recv(4096) if signum in ENDING]
+        except BlockingIOError:
+            return []
+
+    def close(self) -> None:
+        """Everything as it was before."""
+        signal.set_wakeup_fd(self._descriptor_before)
+        for signum, handler in self._before.items():
+            signal.signal(signum, signal.SIG_DFL if handler is None else handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+        self._ours.close()
+        self._theirs.close()
+
+
+def _nothing(_signum: int, _frame: object) -> None:
+    """Python writes the signal where `set_wakeup_fd` says only if there is a handler."""
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[_Listening]:
+    listening = _Listening()
+    try:
+        yield listening
+    finally:
+        listening.close()

@@ -1,0 +1,54 @@
+"""The largest micro-batch that fits into the memory of a device, and how an error for want of memory is known."""
+
+from collections.abc import Callable
+
+import torch
+
+from vpoc.errors import UserError
+
+WORDS = ("out of memory", "hipErrorOutOfMemory", "DefaultCPUAllocator: can't allocate memory")
+"""What a RuntimeError says when the runtime under torch, not its allocator of GPU memory, found none."""
+
+
+class OutOfMemory(UserError):  # noqa: N818 - torch has an OutOfMemoryError, which is another
+    """Not even the smallest batch fits. Exit code 1: the input may be right, and the next device may have room."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, exit_code=1)
+
+
+def largest_that_fits(fits: Callable[[int], bool], at_most: int, at_least: int = 1) -> int:
+    """The largest size from `at_least` to `at_most` that fits, by halving what is left.
+
+    `fits(size)` tries a size; what is smaller than one that fits must fit, too. It is asked `at_most` first, since that
+    costs nothing where memory is no matter, then at most ceil(log2(n)) times, n being the number of sizes.
+
+    Raises:
+        OutOfMemory: `at_least` does not fit.
+        ValueError: not 1 <= at_least <= at_most.
+    """
+    if not 1 <= at_least <= at_most:
+        raise ValueError(f"sizes from {at_least} to {at_most}")
+    if fits(at_most):
+        return at_most
+    good, bad = at_least - 1, at_most
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if fits(middle):
+            good = middle
+        else:
+            bad = middle
+    if good < at_least:
+        raise OutOfMemory(
+            f"a micro-batch of {at_least} does not fit into the memory of the device; use --activation-checkpointing, "
+            "--use-mixed-precision or a smaller --model, or free the device's memory"
+        )
+    return good
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that memory, of a device or of the host, ran out."""
+    # torch.OutOfMemoryError came with torch 2.5; torch.cuda.OutOfMemoryError, the same class, is older.
+    if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in WORDS)

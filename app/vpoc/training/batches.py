@@ -1,0 +1,87 @@
+"""The order of the samples, cut into batches, shares of ranks and micro-batches: the same on every device."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vpoc.data.mix import words
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a batch is shared by `world` ranks, in micro-batches of at most `micro_batch_size` samples."""
+
+    batch_size: int
+    micro_batch_size: int
+    rank: int = 0
+    world: int = 1
+
+    def micro_batches(self, batch: Ints) -> list[Ints]:
+        """The rank's share of a batch, in parts that are as even as those of ranks are.
+
+        A rank whose share is empty takes part with one sample that has no weight, marked by its complement: the others
+        wait for its gradient.
+        """
+        share = np.array_split(batch, self.world)[self.rank]
+        if not len(share):
+            return [~batch[:1]]
+        parts = math.ceil(len(share) / self.micro_batch_size)
+        return np.array_split(share, parts)
+
+
+def share_size(batch_size: int, world: int) -> int:
+    """The most samples of a batch that one rank gets."""
+    return math.ceil(batch_size / world)
+
+
+def epoch_order(samples: int, seed: int, epoch: int) -> Ints:
+    """The order of the samples in `epoch`: the same on every device, torch version and number of loader workers."""
+    return words(seed, epoch, samples).argsort(kind="stable").astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The batches of an epoch. With `chunk_rows`, samples are mixed within chunks of so many, and chunks are mixed.
+
+    A chunk holds whole batches, but for the last, so that there are as many batches as without chunks.
+    """
+
+    samples: int
+    batch_size: int
+    seed: int
+    chunk_rows: int | None = None
+
+    @property
+    def steps(self) -> int:
+        """Batches of an epoch."""
+        return math.ceil(self.samples / self.batch_size)
+
+    @property
+    def chunk_size(self) -> int:
+        """Samples of a chunk: `chunk_rows`, or a little more."""
+        if self.chunk_rows is None:
+            return max(self.samples, 1)
+        return math.ceil(self.chunk_rows / self.batch_size) * self.batch_size
+
+    def chunks(self, epoch: int) -> Iterator[tuple[int, Ints]]:
+        """Per chunk, the number of its first batch in the epoch, and its samples in the order they are used."""
+        count = math.ceil(self.samples / self.chunk_size)
+        done = 0
+        # The stream of an epoch is its number; those of its chunks must not be another epoch's.
+        for chunk in epoch_order(count, self.seed, -epoch) if count > 1 else [0]:
+            start = int(chunk) * self.chunk_size
+            size = min(self.chunk_size, self.samples - start)
+            yield done, start + epoch_order(size, self.seed + int(chunk), epoch)
+            done += math.ceil(size / self.batch_size)
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[Ints]:
+        """The batches of `epoch` from number `first` (from 0) on."""
+        for before, chosen in self.chunks(epoch):
+            for number in range(math.ceil(len(chosen) / self.batch_size)):
+                if before + number >= first:
+                    yield chosen[number * self.batch_size : (number + 1) * self.batch_size]

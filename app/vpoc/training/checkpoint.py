@@ -1,0 +1,162 @@
+"""Checkpoints: all that the rest of a training depends on, in files that know their own SHA-256.
+
+A checkpoint is taken between two optimizer steps. Order and cut of the samples follow from seed and position, and the
+loop draws no random numbers, so that weights, what Adam keeps, the loss scale and the position are all there is.
+"""
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vpoc.errors import UserError, from_os_error
+from vpoc.files import remove, sha256, write_atomic
+from vpoc.training.loop import Trainer
+
+KEPT = 3
+"""The last one can be damaged, and the one before it, too, when the disk was full."""
+NAME = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a training is: `batch` batches of `epoch` (from 1) are done; epoch n, no batch: n - 1 epochs are done."""
+
+    epoch: int = 1
+    batch: int = 0
+
+
+@dataclass
+class History:
+    """What a training has to tell of the steps it has made; plain values only."""
+
+    first_steps: list[dict[str, Any]] = field(default_factory=list)
+    epoch_losses: list[dict[str, Any]] = field(default_factory=list)
+    loss: float = 0.0
+    weight: float = 0.0
+    accuracy: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    curves: dict[str, Any] = field(default_factory=dict)
+    resumed_at: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint as read. `identity`: what must be the same to go on; `manner`: what may differ, but changes bits."""
+
+    path: Path
+    identity: dict[str, Any]
+    manner: dict[str, Any]
+    position: Position
+    history: History
+    state: dict[str, Any]
+
+
+def state_of(trainer: Trainer) -> dict[str, Any]:
+    """Weights, what Adam keeps for each by name, and the rest of the trainer; on the CPU. All ranks must ask."""
+    return {
+        "weights": trainer.strategy.weights(),
+        "adam": trainer.moments(),
+        "scaler": trainer.scaler.state_dict(),
+        "steps_done": trainer.steps_done,
+        "steps_skipped": trainer.steps_skipped,
+        "skipped_in_a_row": trainer.skipped_in_a_row,
+    }
+
+
+def restore(trainer: Trainer, state: dict[str, Any]) -> None:
+    """The inverse of `state_of`, whatever strategy and devices the state was taken with."""
+    trainer.strategy.load_weights(state["weights"])
+    trainer.load_moments(state["adam"])
+    if trainer.scaler.is_enabled() and state["scaler"]:
+        trainer.scaler.load_state_dict(state["scaler"])
+    for name in ("steps_done", "steps_skipped", "skipped_in_a_row"):
+        setattr(trainer, name, state[name])
+
+
+def write_checkpoint(
+    folder: Path,
+    state: dict[str, Any],
+    position: Position,
+    history: History,
+    identity: dict[str, Any],
+    manner: dict[str, Any],
+) -> Path:
+    """Write a checkpoint in `folder`, whole or not at all, and remove all but the last three; its path."""
+    document = {"schema": 1, "identity": identity, "manner": manner, "position": asdict(position)}
+    document |= {"history": asdict(history), "state": state}
+    buffer = io.BytesIO()
+    torch.save(document, buffer)
+    content = buffer.getvalue()
+    path = folder / f"step-{state['steps_done']:09}.{sha256(content)}.pt"
+    write_atomic(path, content)
+    # After the last step of an epoch there are two, of which the one before the validation is the older.
+    step = path.name.split(".")[0]
+    before = [old for old in _found(folder) if old.name.split(".")[0] != step]
+    for old in _found(folder):
+        if old != path and old not in before[: KEPT - 1]:
+            remove(old)
+    return path
+
+
+def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """The last intact checkpoint in `folder`, None when there is none; damaged ones are told to `warn`."""
+    for path in _found(folder):
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise from_os_error(error, path) from error
+        match = NAME.fullmatch(path.name)
+        if match is None or sha256(content) != match[2]:
+            warn(f"{path}: damaged, its SHA-256 is not the one in its name; the checkpoint before it is used")
+            continue
+        document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        if document["schema"] != 1:
+            raise UserError(f"{path}: a checkpoint of another version of vpoc; train without --resume")
+        return Checkpoint(
+            path,
+            document["identity"],
+            document["manner"],
+            Position(**document["position"]),
+            History(**document["history"]),
+            document["state"],
+        )
+    return None
+
+
+def require_same(checkpoint: Checkpoint, identity: dict[str, Any]) -> None:
+    """UserError when the checkpoint is of another training than the one that `identity` tells."""
+    for name, value in identity.items():
+        before = checkpoint.identity.get(name)
+        if before != value:
+            raise UserError(
+                f"{checkpoint.path}: was trained with {name.replace('_', '-')} {before}, this run has {value}; "
+                "give the same, or train without --resume"
+            )
+
+
+def set_aside(folder: Path) -> Path | None:
+    """Keep the checkpoints of an earlier training under another name, in place of those kept so before; that name."""
+    if not _found(folder):
+        return None
+    kept = folder.with_name(f"{folder.name}.previous")
+    try:
+        for old in _found(kept):
+            old.unlink()
+        kept.mkdir(exist_ok=True)
+        for path in _found(folder):
+            path.rename(kept / path.name)
+    except OSError as error:
+        raise from_os_error(error, folder) from error
+    return kept
+
+
+def _found(folder: Path) -> list[Path]:
+    """The checkpoints in `folder`, the last first."""
+    if not folder.is_dir():
+        return []
+    return sorted((path for path in folder.iterdir() if NAME.fullmatch(path.name)), reverse=True)

@@ -1,0 +1,207 @@
+"""The course of a training: losses by step and memory over time, in bounded memory, as data and as a picture."""
+
+import csv
+import io
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vpoc.training.memory import MemorySample
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LOSS_POINTS = 4000
+"""More than a picture has dots across."""
+MEMORY_POINTS = 2000
+MEMORY_KINDS = ("rss_bytes", "allocated_bytes", "reserved_bytes", "driver_used_bytes")
+HEADER = ("kind", "step", "seconds", "value")
+GRID, INK = "#e3e6ea", "#22262c"
+TRAINING, VALIDATION = "#24406f", "#e07b00"
+MEMORY_LINES = {
+    "rss_bytes": ("#a9afb8", "resident in the host's memory"),
+    "allocated_bytes": ("#1b7f79", "allocated by torch"),
+    "reserved_bytes": ("#24406f", "reserved by torch"),
+    "driver_used_bytes": ("#b5403a", "used, by the driver"),
+}
+GIB = 1 << 30
+
+
+@dataclass
+class _Losses:
+    """Points (last step, sum) of `stride` losses each, and `count` losses since the last point.
+
+    Sums are added in an order that depends on the number of losses alone.
+    """
+
+    steps: list[int] = field(default_factory=list)
+    sums: list[float] = field(default_factory=list)
+    stride: int = 1
+    step: int = 0
+    sum: float = 0.0
+    count: int = 0
+
+    def add(self, step: int, loss: float) -> None:
+        self.step = step
+        self.sum += loss
+        self.count += 1
+        if self.count == self.stride:
+            self.steps.append(step)
+            self.sums.append(self.sum)
+            self.sum, self.count = 0.0, 0
+            if len(self.steps) == LOSS_POINTS:
+                self.steps = self.steps[1::2]
+                self.sums = [a + b for a, b in zip(self.sums[::2], self.sums[1::2], strict=True)]
+                self.stride *= 2
+
+    def points(self) -> list[tuple[int, float]]:
+        """Step and mean loss, of the losses since the last point, too."""
+        found = [(step, total / self.stride) for step, total in zip(self.steps, self.sums, strict=True)]
+        return [*found, (self.step, self.sum / self.count)] if self.count else found
+
+
+@dataclass
+class _Memory:
+    """Points (step, seconds, bytes of each of MEMORY_KINDS): the most of `stride` samples, at the last of them."""
+
+    points: list[list[Any]] = field(default_factory=list)
+    stride: int = 1
+    pending: list[Any] | None = None
+    count: int = 0
+
+    def add(self, point: list[Any]) -> None:
+        self.pending = point if self.pending is None else _most(self.pending, point)
+        self.count += 1
+        if self.count == self.stride:
+            self.points.append(self.pending)
+            self.pending, self.count = None, 0
+            if len(self.points) == MEMORY_POINTS:
+                self.points = [_most(a, b) for a, b in zip(self.points[::2], self.points[1::2], strict=True)]
+                self.stride *= 2
+
+    def all(self) -> list[list[Any]]:
+        return self.points if self.pending is None else [*self.points, self.pending]
+
+
+class Curves:
+    """Keeps the curves of a training: at most 4,000 points of losses and 2,000 of memory, however long it takes.
+
+    When there are that many, neighbours become one point: losses their mean, memory the larger, so that no peak is
+    lost. The same losses in the same order give the same points, also when `state` was taken in between and gone on
+    from. `clock` tells the seconds of memory, which begin with the curves.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._losses = _Losses()
+        self._validation: list[list[Any]] = []
+        self._memory = _Memory()
+
+    def add_loss(self, step: int, loss: float) -> None:
+        """The training loss of `step`, from 1, each step once."""
+        self._losses.add(step, loss)
+
+    def add_validation(self, step: int, loss: float) -> None:
+        """The validation loss of the weights after `step`."""
+        self._validation.append([step, loss])
+
+    def add_memory(self, step: int, sample: MemorySample) -> None:
+        """Memory after `step`, as of now."""
+        self._memory.add([step, self._clock() - self._began, *(getattr(sample, kind) for kind in MEMORY_KINDS)])
+
+    def state(self) -> dict[str, Any]:
+        """All there is, in plain values that are independent of these curves."""
+        losses, memory = self._losses, self._memory
+        return {
+            "seconds": self._clock() - self._began,
+            "losses": [list(losses.steps), list(losses.sums), losses.stride, losses.step, losses.sum, losses.count],
+            "validation": [list(point) for point in self._validation],
+            "memory": [[list(p) for p in memory.points], memory.stride, memory.pending, memory.count],
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], clock: Callable[[], float] = time.monotonic) -> "Curves":
+        """The curves whose `state` this is; their seconds go on where they were."""
+        curves = cls(clock)
+        curves._began -= state["seconds"]
+        steps, sums, *rest = state["losses"]
+        points, *of_memory = state["memory"]
+        curves._losses = _Losses(list(steps), list(sums), *rest)
+        curves._validation = [list(point) for point in state["validation"]]
+        curves._memory = _Memory([list(point) for point in points], *of_memory)
+        return curves
+
+    def csv(self) -> bytes:
+        """One value a row: `kind,step,seconds,value`.
+
+        `train_loss`: mean of the steps since the row before. `validation_loss`: after that step. Neither has a time, so
+        that equal trainings give equal rows. `rss_bytes`, `allocated_bytes`, `reserved_bytes`, `driver_used_bytes`: the
+        most since the row before, `seconds` of training so far; what was not known has no row.
+        """
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(HEADER)
+        writer.writerows(("train_loss", step, "", repr(loss)) for step, loss in self._losses.points())
+        writer.writerows(("validation_loss", step, "", repr(loss)) for step, loss in self._validation)
+        for place, kind in enumerate(MEMORY_KINDS, start=2):
+            known = (point for point in self._memory.all() if point[place] is not None)
+            writer.writerows((kind, point[0], f"{point[1]:.3f}", point[place]) for point in known)
+        return stream.getvalue().encode("ascii")
+
+    def png(self) -> bytes:
+        """The same as a picture: losses over steps, memory over minutes. UserError without matplotlib."""
+        from vpoc.plots.render import matplotlib_of_its_own, to_bytes  # noqa: PLC0415
+
+        with matplotlib_of_its_own(Path(tempfile.gettempdir())):
+            from matplotlib.figure import Figure  # noqa: PLC0415
+
+            figure = Figure(figsize=(12.2, 4.6), dpi=120, layout="constrained")
+            left, right = figure.subplots(1, 2)
+            self._draw_losses(left)
+            self._draw_memory(right)
+            return to_bytes(figure, "png", "Losses and memory of a training")
+
+    def _draw_losses(self, axes: "Axes") -> None:
+        points = self._losses.points()
+        name = "training" if self._losses.stride == 1 else f"training, mean of {self._losses.stride} steps"
+        _line(axes, [step for step, _ in points], [loss for _, loss in points], TRAINING, name, lw=0.9)
+        steps, losses = [p[0] for p in self._validation], [p[1] for p in self._validation]
+        _line(axes, steps, losses, VALIDATION, "validation", marker="o", ms=4, lw=1.6)
+        _frame(axes, "step", "log-loss")
+
+    def _draw_memory(self, axes: "Axes") -> None:
+        points = self._memory.all()
+        for place, (colour, name) in enumerate(MEMORY_LINES.values(), start=2):
+            known = [point for point in points if point[place] is not None]
+            _line(axes, [p[1] / 60 for p in known], [p[place] / GIB for p in known], colour, name, lw=1.4)
+        _frame(axes, "minutes", "GiB")
+        axes.set_ylim(bottom=0)
+
+
+def _most(a: list[Any], b: list[Any]) -> list[Any]:
+    larger = [max((v for v in pair if v is not None), default=None) for pair in zip(a[2:], b[2:], strict=True)]
+    return [*b[:2], *larger]
+
+
+def _line(axes: "Axes", x: list[Any], y: list[float], colour: str, name: str, **style: Any) -> None:
+    if not x:
+        return
+    # Infinity would stretch the axis beyond measure, and a line of one point cannot be seen.
+    values = [value if math.isfinite(value) else math.nan for value in y]
+    alone = {"marker": "o", "ms": 4} if len(x) == 1 else {}
+    axes.plot(x, values, color=colour, label=name, **{**alone, **style})
+
+
+def _frame(axes: "Axes", x: str, y: str) -> None:
+    axes.set_xlabel(x, color=INK)
+    axes.set_ylabel(y, color=INK)
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.lines:
+        axes.legend(frameon=False, fontsize=8)

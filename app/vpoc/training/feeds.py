@@ -1,0 +1,210 @@
+"""How batches get to the device: through a loader as most people have it, or from rows that are there already."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from vpoc.training.batches import Cut, Ints, Order
+from vpoc.training.ledger import Ledger
+from vpoc.training.samples import PART, Samples
+
+Floats64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Micro:
+    """A micro-batch on the device: `inputs` [batch, ...], `labels`, `weights` [batch]."""
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+    weights: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one optimizer step uses: this rank's `parts` micro-batches, and sums over the whole batch of all ranks."""
+
+    micros: Iterator[Micro]
+    parts: int
+    samples: int
+    weight_sum: float
+
+
+class Feed(Protocol):
+    """Brings the batches of an epoch, from one of them on, to the device."""
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """The batches of `epoch` (from 1), from number `first` (from 0) on."""
+
+
+@dataclass(frozen=True)
+class LoaderFeed:
+    """A DataLoader that fetches sample by sample, in `workers` processes, with pinned memory and a copy per step."""
+
+    samples: Samples
+    order: Order
+    cut: Cut
+    device: torch.device
+    workers: int
+    ledger: Ledger
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """As Feed.epoch."""
+        self.ledger.to("loader")
+        loader = iter(loader_of(self.samples, _Shares(self, epoch, first), self.device, self.workers))
+        pages = _Pages(self.samples)
+        for batch in self.order.batches(epoch, first):
+            pages.seen(len(batch))
+            parts = len(self.cut.micro_batches(batch))
+            micros = (self._next(loader) for _ in range(parts))
+            yield Batch(micros, parts, len(batch), float(self.samples.weights[batch].sum(dtype=np.float64)))
+
+    def _next(self, loader: Iterator[list[torch.Tensor]]) -> Micro:
+        self.ledger.to("loader")
+        tensors = next(loader)
+        self.ledger.to("copy")
+        micro = Micro(*(tensor.to(self.device, non_blocking=True) for tensor in tensors))
+        self.ledger.to("device")
+        return micro
+
+
+class ResidentFeed:
+    """All rows, or those of a chunk, are on the device; a batch is picked from them there."""
+
+    def __init__(self, samples: Samples, order: Order, cut: Cut, device: torch.device, ledger: Ledger) -> None:
+        self.samples, self.order, self.cut, self.device, self.ledger = samples, order, cut, device, ledger
+        self._held: tuple[int, Micro] | None = None
+        self._steps = torch.arange(1 - samples.window, 1, device=device)
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """As Feed.epoch."""
+        for before, chosen in self.order.chunks(epoch):
+            size = self.order.batch_size
+            if before + -(-len(chosen) // size) <= first:
+                continue
+            start, rows, ends = self._load(chosen)
+            weights = self.samples.weights
+            for number in range(max(first - before, 0), -(-len(chosen) // size)):
+                batch = chosen[number * size : (number + 1) * size]
+                shares = self.cut.micro_batches(batch)
+                micros = (self._pick(rows, ends, part, start) for part in shares)
+                yield Batch(micros, len(shares), len(batch), float(weights[batch].sum(dtype=np.float64)))
+
+    def resident(self, epoch: int, first: int = 0) -> Iterator[tuple[list[torch.Tensor], torch.Tensor, Floats64]]:
+        """What `epoch` works on from batch `first` on, chunk by chunk.
+
+        Inputs, labels and weights of the chunk's samples, on the device; which of them come, in order; and the sum of
+        the weights of each batch.
+        """
+        size = self.order.batch_size
+        for before, chosen in self.order.chunks(epoch):
+            left = chosen[max(first - before, 0) * size :]
+            if not len(left):
+                continue
+            start, rows, ends = self._load(chosen)
+            sums = np.add.reduceat(self.samples.weights[left], np.arange(0, len(left), size), dtype=np.float64)
+            order = torch.from_numpy(left - start).to(self.device)
+            yield [rows.inputs[ends], rows.labels, rows.weights], order, sums
+
+    def _load(self, chosen: Ints) -> tuple[int, Micro, torch.Tensor]:
+        """The first sample of the chunk; its rows, labels and weights, and where windows end, on the device."""
+        start, stop = int(chosen.min()), int(chosen.max()) + 1
+        if self._held is None or self._held[0] != start:
+            self.ledger.to("loader")
+            self._held = None
+            first_row = int(self.samples.ends[start]) - self.samples.window + 1
+            last_row = int(self.samples.ends[stop - 1]) + 1
+            parts = (
+                self.samples.inputs[first_row:last_row],
+                self.samples.labels[start:stop],
+                self.samples.weights[start:stop],
+            )
+            ends = torch.from_numpy(self.samples.ends[start:stop] - first_row).to(self.device)
+            held = Micro(*(torch.from_numpy(np.array(part)).to(self.device) for part in parts))
+            self._held = start, held
+            self._ends = ends
+            self.samples.forget_pages()
+            self.ledger.to("device")
+        return start, self._held[1], self._ends
+
+    def _pick(self, rows: Micro, ends: torch.Tensor, part: Ints, start: int) -> Micro:
+        empty = part[0] < 0
+        places = torch.from_numpy((~part if empty else part) - start).to(self.device, non_blocking=True)
+        at = ends[places]
+        inputs = rows.inputs[at if self.samples.window == 1 else at[:, None] + self._steps]
+        weights = rows.weights[places]
+        return Micro(inputs, rows.labels[places], torch.zeros_like(weights) if empty else weights)
+
+
+def loader_of(
+    samples: Samples, batches: Iterable[list[int]], device: torch.device, workers: int
+) -> "DataLoader[list[torch.Tensor]]":
+    """A DataLoader of inputs, labels and weights, a batch of sample numbers at a time."""
+    return DataLoader(_Items(samples), batch_sampler=batches, num_workers=workers, pin_memory=device.type == "cuda")
+
+
+class _Shares:
+    """Sample numbers of this rank's micro-batches, in order: what the loader is asked for."""
+
+    def __init__(self, feed: LoaderFeed, epoch: int, first: int) -> None:
+        self._batches: Callable[[], Iterator[Ints]] = lambda: feed.order.batches(epoch, first)
+        self._cut = feed.cut
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in self._batches():
+            for part in self._cut.micro_batches(batch):
+                yield part.tolist()
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """Numbers of `samples` samples in file order, `batch_size` at a time: what a loader is asked for."""
+
+    samples: int
+    batch_size: int
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for start in range(0, self.samples, self.batch_size):
+            yield list(range(start, min(start + self.batch_size, self.samples)))
+
+
+class _Items(Dataset[list[torch.Tensor]]):
+    """Samples one by one; the complement of a number is that sample with no weight."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+        self._rows, self._labels = torch.from_numpy(samples.inputs), torch.from_numpy(samples.labels)
+        self._weights = torch.from_numpy(samples.weights)
+        self._pages = _Pages(samples)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitem__(self, number: int) -> list[torch.Tensor]:
+        place = number if number >= 0 else ~number
+        end, window = int(self._samples.ends[place]), self._samples.window
+        rows = self._rows[end] if window == 1 else self._rows[end - window + 1 : end + 1]
+        weight = self._weights[place] if number >= 0 else torch.zeros(())
+        # In whatever process reads them.
+        self._pages.seen(1)
+        return [rows, self._labels[place], weight]
+
+
+class _Pages:
+    """Forgets pages now and then."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+        self._seen = 0
+
+    def seen(self, count: int) -> None:
+        """So many samples were looked at."""
+        self._seen += count
+        if self._seen >= PART:
+            self._samples.forget_pages()
+            self._seen = 0

@@ -1,0 +1,271 @@
+"""One model trained to the end: epochs, checkpoints, validation, and what it left to tell."""
+
+import json
+import math
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vpoc.errors import Interrupted, UserError
+from vpoc.features.table import NAMES
+from vpoc.models.build import fresh_network
+from vpoc.progress import Progress, finite
+from vpoc.terminal import watched
+from vpoc.training import checkpoint
+from vpoc.training.artefact import weights_sha256
+from vpoc.training.batches import Cut, Order
+from vpoc.training.checkpoint import History, Position
+from vpoc.training.curves import Curves
+from vpoc.training.device import clean_up, describe
+from vpoc.training.feeds import Feed, LoaderFeed, ResidentFeed
+from vpoc.training.flat_loop import FlatTrainer, suits
+from vpoc.training.ledger import Ledger
+from vpoc.training.loop import FIRST_STEPS, Step, Trainer, Wishes
+from vpoc.training.options import TrainOptions
+from vpoc.training.prepare import Prepared
+from vpoc.training.strategies.choose import strategy_of
+from vpoc.training.trial import micro_batch_size
+
+SAMPLE_MEMORY_EVERY_S = 1.0
+VALIDATION_BATCH = 256
+"""Rows at a time where they are so small that fewer would only take longer."""
+
+Say = Callable[[str], None]
+
+
+def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, Any]:
+    """What makes a training another one: a checkpoint of another cannot be gone on from."""
+    names = ("target", "seed", "batch_size", "learning_rate", "chunk_rows")
+    return {
+        "data": run.features.data_sha256,
+        "model": kind,
+        **{name: getattr(options, name) for name in names},
+        "hidden_layers": list(options.hidden_layers) if kind == "mlp" else [],
+        **{name: value for name, value in asdict(run.features.options).items() if name != "chunk_size"},
+    }
+
+
+def manner_of(options: TrainOptions, trainer: Trainer, micro: int) -> dict[str, Any]:
+    """What may change when a training is gone on with, but then other bits come out."""
+    return {
+        "strategy": options.strategy,
+        "ranks": trainer.strategy.world,
+        "device": options.device,
+        "threads": torch.get_num_threads(),
+        "micro_batch_size": micro,
+        "dtype": trainer.dtype,
+        "loop": options.loop,
+        "activation_checkpointing": options.activation_checkpointing,
+        "torch": str(torch.__version__),
+    }
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model trained to the end: weights, on the CPU; of every rank their SHA-256, and the devices they were on."""
+
+    fit: "Fit"
+    weights: dict[str, torch.Tensor]
+    rank_weights_sha256: list[str]
+    devices: list[dict[str, Any]]
+
+
+class Fit:
+    """Trains one model. Checkpoints keep `position`, `history`, `curves`, `ledger` and the state of `trainer`."""
+
+    def __init__(
+        self, options: TrainOptions, run: Prepared, kind: str, folder: Path, progress: Progress, say: Say
+    ) -> None:
+        self.options, self.run, self.kind, self.folder = options, run, kind, folder
+        self.progress, self.say = progress, say
+        self.train, self.validation = run.samples_in(folder.parent, options, kind, progress)
+        self.ledger = Ledger()
+        self.curves = Curves()
+        model = fresh_network(kind, len(NAMES), options.hidden_layers, options.seed)
+        strategy = strategy_of(options, model, run.devices, run.ranks)
+        self.micro = micro_batch_size(options, strategy, kind)
+        trainer = FlatTrainer if suits(options, kind, self.micro) else Trainer
+        self.trainer = trainer(strategy, options, self.ledger)
+        self.order = Order(len(self.train), options.batch_size, options.seed, options.chunk_rows)
+        self.position, self.history = Position(), History()
+        self.saved = time.monotonic()
+        self.sampled = -math.inf
+        self.warned = False
+
+    @property
+    def rank(self) -> int:
+        """Place of this process among those that train."""
+        return self.run.ranks.rank
+
+    def told(self) -> str:
+        """What is trained on what, as a sentence."""
+        return (
+            f"{self.kind}: {self.run.features.told()}: {len(self.train)} training samples of {self.train.sessions} "
+            f"sessions, {len(self.validation)} validation samples of {self.validation.sessions} sessions"
+        )
+
+    def feed(self) -> Feed:
+        """How batches come to the device."""
+        cut = Cut(self.options.batch_size, self.micro, self.rank, self.run.ranks.world)
+        device = self.run.devices[0]
+        if self.options.loop == "resident":
+            return ResidentFeed(self.train, self.order, cut, device, self.ledger)
+        return LoaderFeed(self.train, self.order, cut, device, self.options.loader_workers, self.ledger)
+
+    def to_the_end(self) -> Trained:
+        """Train all epochs that are left; UserError when numbers go wrong, Interrupted after a checkpoint."""
+        self.ledger = self.trainer.ledger = Ledger(self.history.seconds)
+        feed = self.feed()
+        for epoch in range(self.position.epoch, self.options.epochs + 1):
+            self._train(feed, epoch)
+            self._validate(epoch)
+            self._require_equal_weights()
+            self.position = Position(epoch + 1)
+            self.save()
+        self.trainer.require_sound()
+        weights = self.trainer.strategy.weights()
+        self.history.seconds = self.ledger.seconds()
+        strategy = self.trainer.strategy
+        rank_weights = strategy.gathered(weights_sha256(weights))
+        mine = json.dumps([describe(device, self.rank) for device in strategy.holding()])
+        devices = [device for found in strategy.gathered(mine) for device in json.loads(found)]
+        strategy.close()
+        return Trained(self, weights, rank_weights, devices)
+
+    def _train(self, feed: Feed, epoch: int) -> None:
+        """What is left of an epoch."""
+        total = self.order.steps * self.options.epochs
+        self.progress.phase("step" if self.trainer.steps_done else "first-step", total, self.trainer.steps_done)
+        steps = self.trainer.epoch(feed, epoch, self.position.batch, _Wishes(self))
+        # Until a checkpoint is written, a wish to end is only noted.
+        self.progress.holds_interrupts = True
+        try:
+            for step in watched(steps, f"epoch {epoch}", self.order.steps - self.position.batch):
+                self._note(step, epoch, total)
+            if self.progress.interrupted_by is not None and self.run.ranks.world == 1:
+                # It came after the last step; several ranks would first have to agree.
+                self.save()
+        finally:
+            self.progress.holds_interrupts = False
+        history = self.history
+        history.epoch_losses.append({"epoch": epoch, "train": history.loss / history.weight, "validation": None})
+        history.loss = history.weight = 0.0
+
+    def _note(self, step: Step, epoch: int, total: int) -> None:
+        """All that follows a step."""
+        self.progress.step(step.number, step.seconds, step.loss, step.gradient_norm)
+        if step.number == 1:
+            self.progress.phase("step", total, 1)
+        if step.number <= FIRST_STEPS:
+            self.history.first_steps.append(step_facts(step))
+        first = step.number - len(step.losses) + 1
+        for number, (loss, weight) in enumerate(zip(step.losses, step.weights, strict=True), start=first):
+            self.history.loss += loss * weight
+            self.history.weight += weight
+            self.curves.add_loss(number, loss)
+        self.position = Position(epoch, self.position.batch + len(step.losses))
+        now = time.monotonic()
+        if now - self.sampled >= SAMPLE_MEMORY_EVERY_S:
+            self._look_at_memory(now)
+        interrupted, due = step.wishes
+        if interrupted or due:
+            self.save()
+        if interrupted:
+            raise Interrupted(self.progress.interrupted_by or signal.SIGTERM)
+
+    def _look_at_memory(self, now: float) -> None:
+        self.sampled = now
+        memory = self.run.memory
+        sample = memory.sample()
+        self.curves.add_memory(self.trainer.steps_done, sample)
+        # To name owners takes a look at all processes.
+        line = None if self.warned else memory.disconnect(sample)
+        if line:
+            self.warned = True
+            self.say(line)
+        memory.release()
+
+    def _validate(self, epoch: int) -> None:
+        self.ledger.to("validate")
+        self.progress.phase("validate", len(self.validation))
+        size = max(self.options.batch_size, VALIDATION_BATCH) if self.kind == "mlp" else self.options.batch_size
+        found = self.trainer.evaluate(self.validation, size, self.progress)
+        clean_up(self.run.devices[0], skip=self.options.skip_gpu_cleanup)
+        last = self.history.epoch_losses[-1]
+        last["validation"], self.history.accuracy = found.loss, found.accuracy
+        self.curves.add_validation(self.trainer.steps_done, found.loss)
+        self.ledger.to("bookkeeping")
+        self.say(
+            f"epoch {epoch}/{self.options.epochs}: training loss {last['train']:.4f}, "
+            f"validation loss {found.loss:.4f}, accuracy {found.accuracy:.3f}"
+        )
+
+    def _require_equal_weights(self) -> None:
+        """UserError with exit code 5 unless all ranks have the same weights."""
+        found = self.trainer.strategy.gathered(weights_sha256(self.trainer.strategy.weights()))
+        other = [str(rank) for rank, weights in enumerate(found) if weights != found[0]]
+        if other:
+            raise UserError(
+                f"step {self.trainer.steps_done}: the weights of rank {', '.join(other)} are not those of rank 0; "
+                "do not trust this device or what connects it; no model was written",
+                exit_code=5,
+            )
+
+    def save(self) -> None:
+        """Write a checkpoint, on the first rank; all must come."""
+        self.trainer.require_finite()
+        self.ledger.to("checkpoint")
+        self.progress.phase("checkpoint", self.order.steps * self.options.epochs, self.trainer.steps_done)
+        state = checkpoint.state_of(self.trainer)
+        if self.rank == 0:
+            self.history.seconds, self.history.curves = self.ledger.seconds(), self.curves.state()
+            manner = manner_of(self.options, self.trainer, self.micro)
+            identity = identity_of(self.options, self.run, self.kind)
+            checkpoint.write_checkpoint(self.folder, state, self.position, self.history, identity, manner)
+        self.saved = time.monotonic()
+        self.progress.phase("step", self.order.steps * self.options.epochs, self.trainer.steps_done)
+        self.ledger.to("bookkeeping")
+
+    def resume(self) -> None:
+        """Go on from the last intact checkpoint; from the beginning, saying so, when there is none.
+
+        UserError when it is of another training.
+        """
+        found = checkpoint.last_checkpoint(self.folder, self.say)
+        if found is None:
+            self.say(f"--resume: no checkpoint in {self.folder}, starting from the beginning")
+            return
+        checkpoint.require_same(found, identity_of(self.options, self.run, self.kind))
+        manner = manner_of(self.options, self.trainer, self.micro)
+        was = found.manner
+        other = [f"{name} {value} (was {was[name]})" for name, value in manner.items() if value != was[name]]
+        if other:
+            self.say(
+                f"--resume: with {', '.join(other)} the last digits differ from those of an uninterrupted training"
+            )
+        checkpoint.restore(self.trainer, found.state)
+        self.position, self.history = found.position, found.history
+        self.history.resumed_at.append(self.trainer.steps_done)
+        self.curves = Curves.from_state(found.history.curves)
+        self.say(f"{self.kind}: resumed after step {self.trainer.steps_done} from {found.path}")
+
+
+def step_facts(step: Step) -> dict[str, Any]:
+    """The step as result and reference files show it."""
+    return {"step": step.number, "loss": step.loss, "gradient_norm": finite(step.gradient_norm)}
+
+
+class _Wishes(Wishes):
+    def __init__(self, fit: Fit) -> None:
+        self.fit = fit
+
+    def now(self) -> tuple[float, ...]:
+        """Whether this rank was asked to end, and, on the first rank, whether a checkpoint is due."""
+        fit = self.fit
+        due = fit.rank == 0 and time.monotonic() - fit.saved >= fit.options.checkpoint_every
+        return float(fit.progress.interrupted_by is not None), float(due)

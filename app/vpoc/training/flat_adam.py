@@ -1,0 +1,82 @@
+"""Adam on all parameters at once: they, their gradients and moments lie in one vector each."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+ALIGNMENT = 16
+"""Numbers: each parameter begins on a cache line, as a tensor of its own does, so that products are rounded alike."""
+
+
+class FlatAdam:
+    """Adam (Kingma and Ba 2015, algorithm 1) with torch's defaults, on `parameters`, all float32 and on one device.
+
+    After construction each parameter, and its `grad`, is a view of a vector, `values` and `gradient`; the parameters
+    keep their values and their gradients are 0. ValueError for parameters that cannot lie in one vector.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> None:
+        self._parameters = list(parameters)
+        if len({(parameter.dtype, parameter.device) for parameter in self._parameters}) != 1:
+            raise ValueError("parameters must be of one type and on one device")
+        if self._parameters[0].dtype != torch.float32:
+            raise ValueError(f"parameters must be float32, not {self._parameters[0].dtype}")
+        self._learning_rate = learning_rate
+        self._group = torch.optim.Adam(self._parameters, lr=learning_rate).state_dict()["param_groups"][0]
+        self._betas: tuple[float, float] = self._group["betas"]
+        sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in self._parameters]
+        self._starts = [sum(sizes[:number]) for number in range(len(sizes))]
+        self.values, self.gradient, self._mean, self._square, self._root = (
+            torch.zeros(sum(sizes), device=self._parameters[0].device) for _ in range(5)
+        )
+        # Numbers that are tensors already save torch a conversion per call.
+        self._decay, self._epsilon = torch.tensor(self._betas[1]), torch.tensor(self._group["eps"])
+        self._correction = torch.tensor(1.0)
+        self.steps = 0
+        with torch.no_grad():
+            pairs = zip(self._parameters, self._views(self.values), self._views(self.gradient), strict=True)
+            for parameter, view, gradient in pairs:
+                view.copy_(parameter)
+                parameter.data = view
+                parameter.grad = gradient
+
+    def step(self) -> None:
+        """Adjust the parameters by `gradient`: what torch.optim.Adam computes, operation by operation."""
+        self.steps += 1
+        beta1, beta2 = self._betas
+        self._mean.lerp_(self.gradient, 1 - beta1)
+        self._square.mul_(self._decay).addcmul_(self.gradient, self.gradient, value=1 - beta2)
+        torch.sqrt(self._square, out=self._root)
+        self._root.div_(self._correction.fill_((1 - beta2**self.steps) ** 0.5)).add_(self._epsilon)
+        self.values.addcdiv_(self._mean, self._root, value=-self._learning_rate / (1 - beta1**self.steps))
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch.optim.Adam.state_dict, with copies of the moments."""
+        means, squares = self._views(self._mean), self._views(self._square)
+        state = {
+            number: {"step": torch.tensor(float(self.steps)), "exp_avg": mean.clone(), "exp_avg_sq": square.clone()}
+            for number, (mean, square) in enumerate(zip(means, squares, strict=True))
+        }
+        return {"state": state if self.steps else {}, "param_groups": [dict(self._group)]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from the state of an Adam with the same parameters; the learning rate stays that of this one.
+
+        ValueError when the state is not of such an Adam.
+        """
+        state = state_dict["state"]
+        if sorted(state) not in ([], list(range(len(self._parameters)))):
+            raise ValueError(f"state of {len(state)} parameters, there are {len(self._parameters)}")
+        if len({int(kept["step"]) for kept in state.values()}) > 1:
+            raise ValueError("state of parameters that made different numbers of steps")
+        for vector, name in ((self._mean, "exp_avg"), (self._square, "exp_avg_sq")):
+            vector.zero_()
+            for number, view in enumerate(self._views(vector) if state else []):
+                view.copy_(state[number][name])
+        self.steps = int(state[0]["step"]) if state else 0
+
+    def _views(self, vector: torch.Tensor) -> list[torch.Tensor]:
+        places = zip(self._starts, self._parameters, strict=True)
+        return [vector[start : start + like.numel()].view(like.shape) for start, like in places]

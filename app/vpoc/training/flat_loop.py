@@ -1,0 +1,89 @@
+"""The loop for small networks whose samples are on the device: steps by hand, many before anything is looked at."""
+
+import math
+import time
+from collections.abc import Iterator
+
+import torch
+
+from vpoc.training.feeds import Floats64, ResidentFeed
+from vpoc.training.flat import BLOCK_ROWS, FlatMlp, blocks
+from vpoc.training.ledger import Ledger
+from vpoc.training.loop import FIRST_STEPS, Moments, Step, Trainer, Wishes
+from vpoc.training.options import TrainOptions
+from vpoc.training.strategies.single import Single
+
+
+def suits(options: TrainOptions, kind: str, micro_batch_size: int) -> bool:
+    """Whether a training is one that FlatTrainer can do: an mlp in float32 on one device, whole batches at a time."""
+    special = options.use_mixed_precision or options.activation_checkpointing or options.drill
+    whole = micro_batch_size >= options.batch_size
+    return options.loop == "resident" and kind == "mlp" and options.strategy == "single" and whole and not special
+
+
+class FlatTrainer(Trainer):
+    """A Trainer whose steps are those of FlatMlp, which come to the same weights.
+
+    After the first steps it does blocks of some thousand samples and looks at their losses together: when one is not
+    finite, the steps after it have been made, too.
+    """
+
+    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger) -> None:
+        super().__init__(strategy, options, ledger)
+        self.flat = FlatMlp(strategy.model, options.learning_rate, options.batch_size)
+
+    def make_optimizer(self) -> None:
+        """None: FlatMlp has its own."""
+
+    def moments(self) -> Moments:
+        """As Trainer.moments."""
+        kept = self.flat.optimizer_state()["state"]
+        names = [name for name, _ in self.strategy.model.named_parameters()]
+        return {name: {key: value.clone() for key, value in kept.get(n, {}).items()} for n, name in enumerate(names)}
+
+    def load_moments(self, moments: Moments) -> None:
+        """As Trainer.load_moments."""
+        if all(moments.values()):
+            document = self.flat.optimizer_state()
+            document["state"] = dict(enumerate(moments.values()))
+            self.flat.load_optimizer_state(document)
+
+    def epoch(self, feed: ResidentFeed, epoch: int, first: int, wishes: Wishes) -> Iterator[Step]:  # type: ignore[override]
+        """As Trainer.epoch, but that a loss which is not finite is found some steps late."""
+        self.strategy.forward.train()
+        size = self.options.batch_size
+        for tensors, order, sums in feed.resident(epoch, first):
+            single = min(max(FIRST_STEPS - self.steps_done, 0), len(sums))
+            for rows, weight_sums in (
+                *((order[n * size : (n + 1) * size], sums[n : n + 1]) for n in range(single)),
+                *([(order[single * size :], sums[single:])] if single < len(sums) else []),
+            ):
+                yield from self._blocks(tensors, rows, weight_sums, wishes)
+
+    def _blocks(
+        self,
+        tensors: list[torch.Tensor],
+        order: torch.Tensor,
+        sums: Floats64,
+        wishes: Wishes,
+    ) -> Iterator[Step]:
+        done = 0
+        steps = max(BLOCK_ROWS // self.options.batch_size, 1)
+        started = time.perf_counter()
+        for inputs, labels, weights in blocks(tensors, order, self.options.batch_size):
+            self.ledger.to("device")
+            part = sums[done : done + steps].tolist()
+            losses = self.flat.steps(inputs, labels, weights, part, norm=True).tolist()
+            norm = self.flat.gradient_norm.item()
+            for place, loss in enumerate([*losses, norm]):
+                if not math.isfinite(loss):
+                    what = "the loss" if place < len(losses) else "the norm of the gradient"
+                    step = self.steps_done + min(place + 1, len(losses))
+                    raise self.diverged(f"{what} is {loss}", step)
+            self.steps_done += len(losses)
+            done += len(losses)
+            self.ledger.to("bookkeeping")
+            now = time.perf_counter()
+            longest = (now - started) / len(losses)
+            yield Step(self.steps_done, losses, part, norm, longest, len(labels), wishes.now())
+            started = now

@@ -1,0 +1,101 @@
+"""Samples on the disk, for data larger than memory."""
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from vpoc.errors import UserError, from_os_error
+from vpoc.features.blocks import Rows
+from vpoc.features.table import SCALING
+from vpoc.progress import Progress
+from vpoc.training.samples import Dates, Samples, labels_of, require_horizon, scaled_inputs, split_samples
+
+KINDS: dict[str, np.dtype[Any]] = {
+    "ends": np.dtype(np.int64),
+    "labels": np.dtype(np.float32),
+    "weights": np.dtype(np.float32),
+    "dates": np.dtype(np.int32),
+}
+"""What there is for each sample."""
+INPUTS = np.dtype((np.float32, (len(SCALING),)))
+
+
+class SampleFile:
+    """The samples of a run, for one target, and for models with windows of these sizes.
+
+    They are mapped from files without a name, which are gone when nobody has them open any more, however the process
+    ends. Rows are written once for all models.
+    """
+
+    def __init__(self, rows: Rows, target: str, windows: Iterable[int]) -> None:
+        self.rows, self.target, self.windows = rows, target, sorted(set(windows))
+        self._found: dict[int, tuple[Samples, Dates]] = {}
+
+    def write(self, folder: Path, progress: Progress) -> None:
+        """Write them to files in `folder`, unless that was done before.
+
+        UserError when there is no room, or no label is possible.
+        """
+        if self._found:
+            return
+        require_horizon(self.rows.features, self.target)
+        self._require_room(folder)
+        try:
+            with _columns(folder, {"inputs": INPUTS}) as rows, ExitStack() as stack:
+                samples = {window: stack.enter_context(_columns(folder, KINDS)) for window in self.windows}
+                dates: dict[int, list[Dates]] = {window: [] for window in self.windows}
+                before = 0
+                for frame in self.rows.frames(progress):
+                    _append(rows["inputs"], scaled_inputs(frame), INPUTS.base)
+                    for window in self.windows:
+                        found = labels_of(frame, self.target, window, before)
+                        dates[window].append(np.unique(found.dates))
+                        for name, stream in samples[window].items():
+                            _append(stream, getattr(found, name), KINDS[name])
+                    before += frame.height
+                inputs = _mapped(rows["inputs"], INPUTS)
+                for window in self.windows:
+                    columns = {name: _mapped(stream, KINDS[name]) for name, stream in samples[window].items()}
+                    known = np.concatenate([np.empty(0, np.int32), *dates[window]])
+                    self._found[window] = Samples(inputs, **columns, window=window), known
+        except OSError as error:
+            raise from_os_error(error, folder) from error
+
+    def split(self, window: int) -> tuple[Samples, Samples]:
+        """Training and validation samples, the same as those of `vpoc.training.samples.split`."""
+        samples, dates = self._found[window]
+        return split_samples(samples, dates, self.target, purge=False)
+
+    def _require_room(self, folder: Path) -> None:
+        each = INPUTS.itemsize + len(self.windows) * sum(kind.itemsize for kind in KINDS.values())
+        needed, free = self.rows.count * each, shutil.disk_usage(folder).free
+        if needed > free:
+            raise UserError(
+                f"{folder}: --chunk-rows puts {self.rows.count} rows on the disk, {needed / 1e9:.1f} GB, and "
+                f"{free / 1e9:.1f} GB are free; free some space or choose another folder"
+            )
+
+
+@contextmanager
+def _columns(folder: Path, kinds: Iterable[str]) -> Iterator[dict[str, IO[bytes]]]:
+    """A new file for each name in `kinds`."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(tempfile.TemporaryFile(dir=folder)) for name in kinds}
+
+
+def _append(stream: IO[bytes], values: Any, kind: np.dtype[Any]) -> None:
+    stream.write(np.ascontiguousarray(values, kind).data)
+
+
+def _mapped(stream: IO[bytes], kind: np.dtype[Any]) -> Any:
+    """All values in `stream`; nothing that is changed in them gets to the file. They outlive the stream."""
+    stream.flush()
+    if not stream.tell():
+        return np.empty(0, kind)
+    # Not read-only, of which torch would warn.
+    return np.memmap(stream, kind, "c")

@@ -1,0 +1,1 @@
+"""How devices are used: thin wrappers around the same model and loop."""

@@ -1,0 +1,56 @@
+"""One process per device, gradients added through shared memory: no collective library takes part."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vpoc.models.build import Network, parameter_count
+from vpoc.ranks.exchange import MOST_NUMBERS, SharedGradients
+from vpoc.training.strategies.single import Single
+
+
+class Averaging(Single):
+    """Every rank has all weights; its gradient goes to memory that all ranks share, and each adds up all of them.
+
+    Sums are made in the order of the ranks, so that all get the same bits, and those of one device that does the
+    ranks' shares one after another as micro-batches. Errors of waiting and of damaged memory are those of
+    SharedGradients.
+    """
+
+    name = "averaging"
+
+    def __init__(
+        self, model: Network, devices: Sequence[torch.device], rank: int, world: int, folder: Path, timeout_s: float
+    ) -> None:
+        super().__init__(model, devices, rank, world)
+        self._shared = SharedGradients(folder, rank, world, parameter_count(model), timeout_s=timeout_s)
+
+    def synchronise(self, numbers: Sequence[float]) -> list[float]:
+        """As Single.synchronise."""
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        mine = torch.cat([gradient.flatten() for gradient in gradients]).cpu().numpy()
+        whole = torch.from_numpy(self._shared.sum(mine, out=mine))
+        for gradient, part in zip(gradients, torch.split(whole, [g.numel() for g in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+        sums: list[float] = self._shared.sum_numbers(np.asarray(numbers, dtype=np.float64)).tolist()
+        return sums
+
+    def spoil_exchange(self) -> bool:
+        """As Single.spoil_exchange."""
+        self._shared.flip_next()
+        return True
+
+    def smallest(self, number: int) -> int:
+        """As Single.smallest."""
+        return int(self._shared.gather(np.array([number], dtype=np.float64)).min())
+
+    def gathered(self, value: str) -> list[str]:
+        """As Single.gathered; ValueError for text of more than 1024 bytes."""
+        letters = np.frombuffer(value.encode().ljust(MOST_NUMBERS), np.uint8).astype(np.float64)
+        return [row.astype(np.uint8).tobytes().decode().rstrip() for row in self._shared.gather(letters)]
+
+    def close(self) -> None:
+        """Leave the others."""
+        self._shared.close()

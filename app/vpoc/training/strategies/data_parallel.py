@@ -1,0 +1,21 @@
+"""One process that copies the model to every GPU for each batch: torch.nn.DataParallel, as the user had it."""
+
+import torch
+from torch import nn
+
+from vpoc.models.build import Network
+from vpoc.training.strategies.single import Single
+
+
+class DataParallel(Single):
+    """Splits each micro-batch over the devices in threads; gradients come together on the first."""
+
+    name = "dp"
+
+    def wrap(self, model: Network) -> nn.Module:
+        """The model in nn.DataParallel."""
+        return nn.DataParallel(model, device_ids=[device.index for device in self.devices])
+
+    def holding(self) -> list[torch.device]:
+        """All devices: each holds a copy during a batch."""
+        return self.devices

@@ -1,0 +1,89 @@
+"""One process per device, gradients summed by torch.distributed: DistributedDataParallel."""
+
+import datetime
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from vpoc.errors import UserError
+from vpoc.models.build import Network
+from vpoc.ranks.launch import Ranks
+from vpoc.training.strategies.single import Single
+
+
+def join(ranks: Ranks, backend: str | None, device: torch.device, timeout_s: float) -> None:
+    """Meet the other ranks; UserError where torch has no such backend, or they do not come in time."""
+    backend = backend or ("nccl" if device.type == "cuda" else "gloo")
+    there = {
+        "nccl": device.type == "cuda" and dist.is_available() and dist.is_nccl_available(),
+        "gloo": dist.is_available() and dist.is_gloo_available(),
+        "mpi": dist.is_available() and dist.is_mpi_available(),
+    }
+    if not there[backend]:
+        if backend == "nccl" and device.type == "cpu":
+            raise UserError("--backend nccl works on GPUs only; choose --backend gloo, or --device cuda")
+        raise UserError(
+            f"--backend {backend}: torch {torch.__version__} was built without it; choose another --backend"
+        )
+    where = f"file://{ranks.rendezvous}" if ranks.rendezvous else "env://"
+    try:
+        dist.init_process_group(
+            backend,
+            init_method=where,
+            rank=ranks.rank,
+            world_size=ranks.world,
+            timeout=datetime.timedelta(seconds=timeout_s),
+        )
+    except (RuntimeError, ValueError) as error:
+        line = str(error).strip().splitlines()[0]
+        raise UserError(f"rank {ranks.rank} could not join the {ranks.world} ranks: {line}", exit_code=1) from error
+
+
+class Collective(Single):
+    """Common to strategies whose ranks talk through torch.distributed."""
+
+    @property
+    def loss_factor(self) -> float:
+        """Both wrappers take means over ranks; sums are wanted."""
+        return float(self.world)
+
+    def synchronise(self, numbers: Sequence[float]) -> list[float]:
+        """Gradients are summed during the backward pass; here only the numbers are."""
+        sums = torch.tensor(numbers, dtype=torch.float64, device=self.devices[0])
+        dist.all_reduce(sums)
+        summed: list[float] = sums.tolist()
+        return summed
+
+    def smallest(self, number: int) -> int:
+        """As Single.smallest."""
+        least = torch.tensor([number], device=self.devices[0])
+        dist.all_reduce(least, op=dist.ReduceOp.MIN)
+        return int(least.item())
+
+    def gathered(self, value: str) -> list[str]:
+        """As Single.gathered."""
+        found: list[str] = [""] * self.world
+        dist.all_gather_object(found, value)
+        return found
+
+
+class Distributed(Collective):
+    """DistributedDataParallel: every rank has all weights; gradients are exchanged while they are computed."""
+
+    name = "ddp"
+
+    def wrap(self, model: Network) -> nn.Module:
+        """The model in DistributedDataParallel."""
+        device = self.devices[0]
+        ids = [device.index] if device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(model, device_ids=ids)
+
+    def exchange(self, *, last: bool) -> AbstractContextManager[None]:
+        """As Single.exchange: gradients are exchanged in the backward pass of the last micro-batch alone."""
+        if last or not isinstance(self.forward, nn.parallel.DistributedDataParallel):
+            return nullcontext()
+        alone: AbstractContextManager[None] = self.forward.no_sync()
+        return alone

@@ -1,0 +1,59 @@
+"""One process with the layers of the model on several devices, in order."""
+
+import torch
+from torch import nn
+
+from vpoc.models.build import Network, parameter_count
+from vpoc.training.strategies.single import Single
+
+
+class ModelParallel(Single):
+    """Puts about as many parameters on each device; a batch goes through them one after another."""
+
+    name = "model-parallel"
+
+    def place(self, model: Network) -> Network:
+        """The layers on their devices."""
+        self._devices_of = [self.devices[number] for number in stages(model, len(self.devices))]
+        for layer, device in zip(model, self._devices_of, strict=True):
+            layer.to(device)
+        return model
+
+    def wrap(self, model: Network) -> nn.Module:
+        """The model with copies between its devices: each layer first fetches what it works on."""
+        for layer, device in zip(model, self._devices_of, strict=True):
+            layer.register_forward_pre_hook(_fetch(device))
+        return _ToFirst(model, self.devices[0])
+
+    def holding(self) -> list[torch.device]:
+        """One for each part of the model, also where the parts share a CPU."""
+        return self.devices
+
+
+class _ToFirst(nn.Module):
+    """Brings the logits to where the labels are."""
+
+    def __init__(self, model: Network, device: torch.device) -> None:
+        super().__init__()
+        self.model, self.device = model, device
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(inputs).to(self.device)
+        return logits
+
+
+def stages(model: Network, devices: int) -> list[int]:
+    """The device of each layer: by where the middle of its parameters falls, so that each gets about as many."""
+    sizes = [parameter_count(layer) for layer in model]
+    before, chosen = 0, []
+    for size in sizes:
+        chosen.append(min(devices - 1, int((before + size / 2) * devices / sum(sizes))))
+        before += size
+    return chosen
+
+
+def _fetch(device: torch.device):  # type: ignore[no-untyped-def]
+    def fetch(_layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return tuple(tensor.to(device) for tensor in inputs)
+
+    return fetch

@@ -1,0 +1,88 @@
+"""One device, and what all strategies have in common."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+
+from vpoc.models.build import Network
+
+
+class Single:
+    """One process and one device. The others override what differs.
+
+    `rank`, `world`: this process among those that train together. `devices`: those of this process; data goes to the
+    first. `model`: the network as it was built, whose weights are saved; `forward`: what is called in its place.
+    """
+
+    name = "single"
+
+    def __init__(self, model: Network, devices: Sequence[torch.device], rank: int = 0, world: int = 1) -> None:
+        self.rank, self.world, self.devices = rank, world, list(devices)
+        self.model = self.place(model)
+        self.forward: nn.Module = self.wrap(self.model)
+
+    def place(self, model: Network) -> Network:
+        """The model on its device."""
+        return model.to(self.devices[0])
+
+    def wrap(self, model: Network) -> nn.Module:
+        """What is called to compute logits."""
+        return model
+
+    @property
+    def loss_factor(self) -> float:
+        """What the loss is multiplied with, so that gradients are sums over all ranks in the end."""
+        return 1.0
+
+    def exchange(self, *, last: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who exchange
+        """Around forward and backward of a micro-batch: with the `last` of a batch, or after it, ranks add theirs."""
+        return nullcontext()
+
+    def synchronise(self, numbers: Sequence[float]) -> list[float]:
+        """After the last micro-batch: gradients are sums over all ranks, and so are the returned `numbers`."""
+        return list(numbers)
+
+    def gradient_norm(self) -> float:
+        """Norm of the whole gradient; waits for the device."""
+        norms = [torch.linalg.vector_norm(p.grad) for p in self.model.parameters() if p.grad is not None]
+        first = self.devices[0]
+        return float(torch.linalg.vector_norm(torch.stack([norm.to(first) for norm in norms])))
+
+    def spoil_exchange(self) -> bool:
+        """For a drill: flip a bit of what this rank passes on next. False where the others would not see which."""
+        return False
+
+    def smallest(self, number: int) -> int:
+        """The smallest `number` of all ranks."""
+        return number
+
+    def gathered(self, value: str) -> list[str]:
+        """`value` of every rank."""
+        return [value]
+
+    def holding(self) -> list[torch.device]:
+        """The devices of this rank that hold weights."""
+        return list(dict.fromkeys(parameter.device for parameter in self.model.parameters()))
+
+    def whole(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The full tensor, on the CPU, of a parameter or of what the optimizer keeps for it; all ranks must ask."""
+        return tensor.detach().cpu().contiguous()
+
+    def part(self, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """The inverse of `whole`: `tensor` as this rank holds it, on the device of the parameter `like`."""
+        return tensor.to(like.device)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """All weights by name, on the CPU; all ranks must ask."""
+        return {name: self.whole(tensor) for name, tensor in self.model.state_dict().items()}
+
+    def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        """Take `weights`, as `weights` gives them."""
+        with torch.no_grad():
+            for name, tensor in self.model.state_dict().items():
+                tensor.copy_(self.part(weights[name], tensor))
+
+    def close(self) -> None:
+        """End what was begun with other ranks."""

@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+import torch
+
+from vpoc.evaluation.network import NetworkFit
+from vpoc.evaluation.rows import Rows
+
+
+@pytest.fixture
+def made():
+    """Rows in which the label follows the feature `column` as strongly as `edge` says; 0: not at all."""
+
+    def make(sessions=300, per_session=1, edge=0.0, column=30, seed=1, reach=1):
+        random = np.random.default_rng(seed)
+        count = sessions * per_session
+        inputs = random.normal(size=(count, 54)).astype(np.float32)
+        chance = 1 / (1 + np.exp(-edge * inputs[:, column].astype(np.float64)))
+        return Rows(
+            inputs=inputs,
+            places=random.integers(0, 4, count),
+            labels=(random.random(count) < chance).astype(np.float64),
+            weights=np.full(count, 1 / per_session),
+            sessions=np.repeat(np.arange(sessions), per_session),
+            dates=np.arange(17_000, 17_000 + sessions),
+            reach=reach,
+        )
+
+    return make
+
+
+@pytest.fixture
+def network():
+    """A network that is fitted in a moment, on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+
+    def make(**chosen):
+        usual = {"model": "mlp", "epochs": 4, "batch_size": 64, "learning_rate": 3e-3, "hidden_layers": (8,)}
+        return NetworkFit(**{**usual, **chosen}, device=torch.device("cpu"))
+
+    yield make
+    torch.set_num_threads(threads)

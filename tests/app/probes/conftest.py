@@ -1,0 +1,37 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from vpoc.probes.rung import Rung
+from vpoc.probes.trial import try_rung
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def faulty(monkeypatch):
+    """Makes a rung of one of the checks in `faulty_checks`."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+
+    def make(check, *arguments, limit=30.0, essential=False, name=None):
+        return Rung(
+            name or check,
+            "for a test",
+            limit,
+            f"faulty_checks:{check}",
+            tuple(map(str, arguments)),
+            essential=essential,
+        )
+
+    return make
+
+
+@pytest.fixture
+def tried(faulty):
+    """Tries a rung of one of the checks in `faulty_checks`."""
+
+    def run(check, *arguments, **chosen):
+        return try_rung(faulty(check, *arguments, **chosen), "cpu", 1.0, lambda: False)
+
+    return run

@@ -1,0 +1,192 @@
+"""Training that is interrupted and taken up again ends with the same bits."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from vpoc.errors import Interrupted, UserError
+from vpoc.progress import Progress
+from vpoc.training import checkpoint
+from vpoc.training.fit import Fit
+from vpoc.training.run import train
+
+
+def trained(options, folder, progress=None):
+    said = []
+    options = replace(options, run_dir=folder / "run")
+    train(options, folder / "out", "m", progress or Progress(options.run_dir), said.append)
+    return json.loads((folder / "run" / "result.json").read_text()), said
+
+
+def facts(result):
+    """What must not depend on interruptions."""
+    names = "rank_weights_sha256 first_steps epoch_losses steps_done steps_skipped"
+    return {name: result[name] for name in names.split()} | {"sha256": result["model"]["sha256"]}
+
+
+class Stopping(Progress):
+    """Asks for an end at one of the steps."""
+
+    def __init__(self, folder, at):
+        super().__init__(folder)
+        self.at = at
+
+    def step(self, done, *what):
+        super().step(done, *what)
+        if self.holds_interrupts and done >= self.at:
+            self.interrupt(15)
+
+
+ATTENTION = {"model": ("attention-small",), "epochs": 1, "batch_size": 16}
+KINDS = {
+    "plain": {},
+    "accumulation": {"micro_batch_size": 3},
+    "chunks": {"chunk_rows": 24},
+    "workers": {"loader_workers": 1},
+    "by hand": {"loop": "resident"},
+    "one step an epoch": {"batch_size": 1024},
+    "resident chunks": {"loop": "resident", "chunk_rows": 24, "micro_batch_size": 3},
+    "bfloat16": {"use_mixed_precision": True},
+    "layers on two devices": {"strategy": "model-parallel"},
+    "attention": ATTENTION,
+    "recomputed attention": {**ATTENTION, "activation_checkpointing": True, "loop": "resident"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_interrupted_training_ends_as_an_uninterrupted_one(options, tmp_path, kind):
+    chosen = options(**KINDS[kind])
+    whole, _ = trained(chosen, tmp_path / "whole")
+    stops = 0
+    for at in (1, 2, whole["steps_per_epoch"] + 3):
+        if at >= whole["steps_done"]:
+            break
+        with pytest.raises(Interrupted):
+            trained(replace(chosen, resume=stops > 0), tmp_path / "cut", Stopping(None, at))
+        stops += 1
+    result, said = trained(replace(chosen, resume=True), tmp_path / "cut")
+    assert facts(result) == facts(whole)
+    assert len(result["resumed_at"]) == stops
+    assert any("resumed after step" in line for line in said)
+    curves = [(tmp_path / name / "out" / "m_curves.csv").read_text().splitlines() for name in ("whole", "cut")]
+    losses = [[line for line in lines if "_loss" in line] for lines in curves]
+    assert losses[0] == losses[1]
+
+
+def test_two_models_are_taken_up_where_they_were(options, tmp_path):
+    chosen = options(model=("mlp", "attention-small"), batch_size=64, epochs=1)
+    whole, _ = trained(chosen, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        trained(chosen, tmp_path / "cut", Stopping(None, 2))
+    result, said = trained(replace(chosen, resume=True), tmp_path / "cut")
+    assert facts(result) == facts(whole)
+    assert facts(result["earlier"][0]) == facts(whole["earlier"][0])
+    assert [result["earlier"][0]["model_kind"], result["model_kind"]] == ["mlp", "attention-small"]
+    assert (tmp_path / "cut" / "out" / "m_mlp.pt").exists()
+    assert any("no checkpoint" in line for line in said)
+
+
+def test_without_a_checkpoint_it_starts_from_the_beginning_and_says_so(options, tmp_path):
+    whole, _ = trained(options(epochs=1), tmp_path / "whole")
+    result, said = trained(options(epochs=1, resume=True), tmp_path / "new")
+    assert facts(result) == facts(whole)
+    assert any(line.startswith("--resume: no checkpoint in ") and line.endswith("from the beginning") for line in said)
+
+
+def checkpoints(folder):
+    return sorted((folder / "out" / "m_checkpoints").iterdir())
+
+
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(options, tmp_path):
+    chosen = options(checkpoint_every=0.0, epochs=1)
+    whole, _ = trained(chosen, tmp_path)
+    assert len(checkpoints(tmp_path)) == checkpoint.KEPT
+    last, before = checkpoints(tmp_path)[:0:-1]
+    content = bytearray(last.read_bytes())
+    content[len(content) // 2] ^= 1
+    last.write_bytes(content)
+    before.write_bytes(before.read_bytes()[:-100])
+    result, said = trained(replace(chosen, resume=True), tmp_path)
+    assert facts(result) == facts(whole)
+    assert [line for line in said if "SHA-256" in line] == [
+        f"{path}: damaged, its SHA-256 is not the one in its name; the checkpoint before it is used"
+        for path in (last, before)
+    ]
+
+
+def test_a_finished_training_is_not_done_again(options, tmp_path):
+    whole, _ = trained(options(), tmp_path)
+    result, _ = trained(options(resume=True), tmp_path)
+    assert facts(result) == facts(whole)
+    assert result["resumed_at"] == [whole["steps_done"]]
+
+
+def test_more_epochs_go_on_from_the_end(options, tmp_path):
+    longer, _ = trained(options(epochs=2), tmp_path / "longer")
+    trained(options(epochs=1), tmp_path / "more")
+    result, _ = trained(options(epochs=2, resume=True), tmp_path / "more")
+    assert facts(result) == facts(longer)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("seed", 8, "seed 7, this run has 8"),
+        ("batch_size", 9, "batch-size 8, this run has 9"),
+        ("hidden_layers", (4,), r"hidden-layers \[8, 4\], this run has \[4\]"),
+        ("warm_up", 21, "warm-up 20, this run has 21"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused(options, tmp_path, name, value, said):
+    trained(options(epochs=1), tmp_path)
+    with pytest.raises(UserError, match=f"was trained with {said}; give the same, or train without --resume"):
+        trained(options(epochs=1, resume=True, **{name: value}), tmp_path)
+
+
+def test_another_manner_goes_on_and_says_that_bits_differ(options, tmp_path):
+    trained(options(epochs=1), tmp_path)
+    _, said = trained(options(epochs=2, resume=True, micro_batch_size=3), tmp_path)
+    assert [line for line in said if "with micro_batch_size 3 (was 8) the last digits differ" in line], said
+
+
+def test_checkpoints_of_before_are_kept_when_not_asked_to_resume(options, tmp_path):
+    trained(options(epochs=1), tmp_path)
+    names = [path.name for path in checkpoints(tmp_path)]
+    _, said = trained(options(epochs=1, seed=8), tmp_path)
+    kept = tmp_path / "out" / "m_checkpoints.previous"
+    assert sorted(path.name for path in kept.iterdir()) == names
+    assert any(f"are kept in {kept}" in line for line in said)
+
+
+def test_all_that_is_kept_matters(options, tmp_path, monkeypatch):
+    """Leaving anything out of a checkpoint gives another model: the comparison above could see it."""
+    chosen = options(epochs=2)
+    whole, _ = trained(chosen, tmp_path / "whole")
+    for part in ("adam", "weights", "steps_done"):
+        honest = checkpoint.restore
+
+        def forgetful(trainer, state, part=part, honest=honest):
+            fresh = checkpoint.state_of(trainer)
+            honest(trainer, {**state, part: fresh[part]})
+
+        with pytest.raises(Interrupted):
+            trained(chosen, tmp_path / part, Stopping(None, 3))
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, "restore", forgetful)
+            result, _ = trained(replace(chosen, resume=True), tmp_path / part)
+        assert facts(result) != facts(whole), part
+
+
+def test_a_model_that_is_not_finite_gets_no_checkpoint(options, tmp_path, monkeypatch):
+    honest = Fit._note
+
+    def spoil(self, step, *what):
+        if step.number == 3:
+            self.trainer.strategy.model[0].bias.data[0] = float("-inf")
+        honest(self, step, *what)
+
+    monkeypatch.setattr(Fit, "_note", spoil)
+    with pytest.raises(UserError, match="weights that are not finite"):
+        trained(options(checkpoint_every=0.0), tmp_path)
+    assert [path.name[:14] for path in checkpoints(tmp_path)] == ["step-000000001", "step-000000002"]

@@ -1,0 +1,262 @@
+"""Every strategy trains the model that one device trains; faults of a rank end all of them, with a reason."""
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from vpoc.cli import run
+from vpoc.models.build import fresh_network
+from vpoc.training.strategies.model_parallel import stages
+
+NEWER = tuple(int(part) for part in torch.__version__.split(".")[:2])
+needs_fsdp = pytest.mark.skipif(NEWER < (2, 6), reason="torch before 2.6 has no fully_shard")
+RANKED = ["ddp", "averaging", pytest.param("fsdp", marks=needs_fsdp)]
+
+
+@pytest.fixture(scope="session")
+def features(merged, tmp_path_factory):
+    """Features of the small file, so that a rank only has to train."""
+    path = tmp_path_factory.mktemp("strategies") / "f.parquet"
+    as_ranks(1, "features", "--data", merged, "--output", path, "--warm-up", 20)
+    return path
+
+
+def command(*words):
+    return [sys.executable, "-m", "vpoc", *map(str, words)]
+
+
+def vpoc(*words, status=0):
+    """The command in a process of its own."""
+    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def _rank(variables, words):
+    os.environ.update(variables)
+    from vpoc.cli import run  # noqa: PLC0415
+
+    sys.exit(run([*map(str, words)]))
+
+
+def as_ranks(world, *words):
+    """The command as so many ranks, without the launcher: forked from a process that has imported torch already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["vpoc.training.run"])
+    with tempfile.TemporaryDirectory() as folder:
+        common = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "GLOO_SOCKET_IFNAME": "lo"}
+        common |= {"VPOC_RENDEZVOUS": f"{folder}/meet", "VPOC_EXCHANGE": folder}
+        started = []
+        for rank in range(world):
+            variables = common | ({"RANK": str(rank), "LOCAL_RANK": str(rank)} if world > 1 else {})
+            started.append(context.Process(target=_rank, args=(variables if world > 1 else {}, words)))
+            started[-1].start()
+        for process in started:
+            process.join(240)
+        assert [process.exitcode for process in started] == [0] * world
+
+
+@pytest.fixture
+def train(merged, features, tmp_path):
+    """Words of `vpoc train` into a folder of that name; options are added."""
+
+    def words(name, *more):
+        small = ["--warm-up", 20, "--loader-workers", 0, "--hidden-layers", "8,4", "--batch-size", 8, "--epochs", 1]
+        place = ["--output", tmp_path / name, "--name", "m", "--run-dir", tmp_path / name / "run"]
+        target = ["--target", "prior_vpoc_touched"]
+        return ["train", "--data", merged, "--features", features, *small, *target, *place, *more]
+
+    return words
+
+
+def result(tmp_path, name):
+    return json.loads((tmp_path / name / "run" / "result.json").read_text())
+
+
+def weights(tmp_path, name):
+    return torch.load(tmp_path / name / "m.pt", weights_only=True)["state_dict"]
+
+
+@pytest.mark.parametrize("strategy", RANKED)
+@pytest.mark.parametrize("model", ["mlp", "attention-small"])
+def test_two_ranks_are_one_device_with_two_micro_batches(train, tmp_path, strategy, model):
+    """Bit for bit: the sum of two gradients has one order. The last batch is short; attention's has unequal shares."""
+    more = ["--model", model, "--batch-size", 18]
+    as_ranks(1, *train("alone", *more, "--micro-batch-size", 9))
+    as_ranks(2, *train("ranks", *more, "--strategy", strategy))
+    alone, ranks = result(tmp_path, "alone"), result(tmp_path, "ranks")
+    assert alone["samples"]["train"] % 18 == {"mlp": 12, "attention-small": 17}[model]
+    assert ranks["rank_weights_sha256"] == alone["rank_weights_sha256"] * 2
+    assert ranks["epoch_losses"] == alone["epoch_losses"]
+    assert [step["loss"] for step in ranks["first_steps"]] == [step["loss"] for step in alone["first_steps"]]
+    assert (ranks["world_size"], [device["rank"] for device in ranks["devices"]]) == (2, [0, 1])
+    assert (ranks["strategy"], alone["world_size"]) == (strategy, 1)
+    assert (tmp_path / "ranks" / "run" / "progress-1.jsonl").exists()
+
+
+@pytest.mark.parametrize("strategy", RANKED)
+def test_four_ranks_differ_in_rounding_only(train, tmp_path, strategy):
+    """Tolerance 1e-4 of the largest weight: sums of four are made in another order, and Adam divides by roots of them.
+
+    The last batch has fewer samples than ranks.
+    """
+    more = ["--batch-size", 27]
+    as_ranks(1, *train("alone", *more))
+    as_ranks(4, *train("ranks", *more, "--strategy", strategy))
+    assert result(tmp_path, "alone")["samples"]["train"] % 27 == 3
+    assert len(set(result(tmp_path, "ranks")["rank_weights_sha256"])) == 1
+    expected = weights(tmp_path, "alone")
+    for name, tensor in weights(tmp_path, "ranks").items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-4 * float(tensor.abs().max()))
+
+
+def test_averaging_of_four_ranks_has_the_order_of_micro_batches(train, tmp_path):
+    as_ranks(1, *train("alone", "--micro-batch-size", 2))
+    as_ranks(4, *train("ranks", "--strategy", "averaging"))
+    assert len(set(result(tmp_path, "ranks")["rank_weights_sha256"])) == 1
+    # The short last batch is shared otherwise than it is cut.
+    alone, ranks = result(tmp_path, "alone")["first_steps"], result(tmp_path, "ranks")["first_steps"]
+    assert ranks[:10] == alone[:10]
+
+
+def test_layers_on_several_devices_change_nothing(train, tmp_path):
+    as_ranks(1, *train("alone", "--model", "attention-small"))
+    as_ranks(1, *train("parts", "--model", "attention-small", "--strategy", "model-parallel", "--devices", 4))
+    assert result(tmp_path, "parts")["rank_weights_sha256"] == result(tmp_path, "alone")["rank_weights_sha256"]
+
+
+def test_layers_are_spread_by_their_parameters():
+    attention = fresh_network("attention", 54, (), 7)
+    assert stages(attention, 1) == [0] * 7
+    assert stages(attention, 2) == [0, 0, 0, 0, 1, 1, 1]
+    assert stages(attention, 4) == [0, 0, 1, 1, 2, 3, 3]
+    assert stages(fresh_network("mlp", 54, (32, 16), 7), 2) == [0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "signum", "status"),
+    [
+        ("ddp", signal.SIGKILL, -9),
+        ("averaging", signal.SIGTERM, 143),
+        pytest.param("fsdp", signal.SIGINT, 130, marks=needs_fsdp),
+    ],
+)
+def test_ranks_that_are_interrupted_go_on_to_the_same_bits(train, tmp_path, strategy, signum, status):
+    """The signal goes to the launcher; with one that can be caught all ranks end after the same step."""
+    more = ["--strategy", strategy, "--epochs", 12, "--micro-batch-size", 3]
+    words = train("cut", *more, "--devices", 2, "--checkpoint-every", 0)
+    process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: list((tmp_path / "cut").glob("m_checkpoints/step-00000001*")))
+    process.send_signal(signum)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == status, said
+    wait_for(lambda: not orphans(tmp_path))
+    as_ranks(2, *train("cut", *more, "--resume"))
+    as_ranks(2, *train("whole", *more))
+    whole, cut = result(tmp_path, "whole"), result(tmp_path, "cut")
+    assert cut["rank_weights_sha256"] == whole["rank_weights_sha256"]
+    assert cut["first_steps"] == whole["first_steps"]
+    assert len(cut["resumed_at"]) == 1
+
+
+def wait_for(condition, seconds=60.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def orphans(folder):
+    """Processes with `folder` in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if os.fsencode(folder) in path.read_bytes() and int(path.parent.name) != os.getpid():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+FAULTS = {
+    "kill@3/1": (137, "rank 1"),
+    "oom@3/1": (1, "out of memory"),
+    "nan@3/1": (4, "step 3: the loss is nan"),
+}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "drill"),
+    [("ddp", "kill@3/1"), ("averaging", "kill@3/1"), ("averaging", "oom@3/1"), ("ddp", "nan@3/1")],
+)
+def test_a_fault_of_one_rank_ends_all_with_its_reason(train, tmp_path, strategy, drill):
+    status, said = FAULTS[drill]
+    done = vpoc(*train("x", "--strategy", strategy, "--devices", 2, "--drill", drill), status=status)
+    assert said in done.stderr
+    assert not (tmp_path / "x" / "m.pt").exists()
+    assert not orphans(tmp_path)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "averaging"])
+def test_a_rank_that_stands_still_is_given_up(train, tmp_path, strategy):
+    words = train("x", "--strategy", strategy, "--devices", 2, "--drill", "sleep@3/1", "--rank-timeout", 3)
+    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode not in (0, None)
+    assert not orphans(tmp_path)
+    last = [json.loads(path.read_text().splitlines()[-1]) for path in sorted((tmp_path / "x/run").glob("progress-*"))]
+    assert [line["rank"] for line in last] == [0, 1]
+
+
+@pytest.mark.parametrize(("strategy", "status", "said"), [("ddp", 5, "weights of rank 1"), ("averaging", 1, "rank 1")])
+def test_a_bit_that_flips_between_ranks_is_caught(train, tmp_path, strategy, status, said):
+    done = vpoc(*train("x", "--strategy", strategy, "--devices", 2, "--drill", "flip-peer-buffer@3/1"), status=status)
+    assert said in done.stderr
+    assert not (tmp_path / "x" / "m.pt").exists()
+
+
+def test_torchrun_starts_the_ranks_as_well(train, tmp_path):
+    as_ranks(1, *train("alone", "--micro-batch-size", 4))
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
+    words += ["-m", "vpoc", *map(str, train("ranks", "--strategy", "ddp"))]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        words[4:4] = ["--master-port", str(probe.getsockname()[1])]
+    variables = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=240, check=False, env=variables
+    )
+    assert done.returncode == 0, done.stderr
+    assert result(tmp_path, "ranks")["rank_weights_sha256"] == result(tmp_path, "alone")["rank_weights_sha256"] * 2
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "said"),
+    [
+        (["--strategy", "dp"], 2, "needs two GPUs and would silently be `single` on a CPU"),
+        (["--devices", "2"], 2, "--strategy single uses one device"),
+        (["--backend", "gloo"], 2, "--backend is for ddp and fsdp"),
+        (["--strategy", "ddp", "--backend", "nccl"], 2, "--backend nccl works on GPUs only"),
+        (["--strategy", "ddp", "--backend", "mpi"], 2, "was built without it; choose another --backend"),
+        (["--sdpa", "efficient"], 2, "there is no such kernel on a CPU"),
+        (["--strategy", "single", "--mixed-precision-dtype", "float16"], 2, "give both"),
+    ],
+)
+def test_what_cannot_be_is_one_line(train, capsys, monkeypatch, more, status, said):
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "0")
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "1")
+    assert run([*map(str, train("x", *more))]) == status
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
