@@ -8,12 +8,14 @@ TORCH ?= 2.2.2
 MATRIX = .venv/bin/matrix
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
 TEST_PYTHON = .cache/envs/cpu-test/bin/python
+# A stamp: the interpreter is a link to one that may be older than anything here.
+TEST_READY = .cache/envs/cpu-test/.ready
 
 .DEFAULT_GOAL = help
-.PHONY: help setup matrix-test build base train test check test-harness test-app test-torch test-docker lock docs schemas bench bench-features clean
+.PHONY: help setup matrix-test build base train test check test-harness test-app test-torch test-docker lock docs schemas bench bench-features bench-training clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 matrix-test: setup ## run the matrix on this host; records and report in results/ (DATA=merged.csv, WARM_UP=, SELECTION=, ARGS=)
 	$(MATRIX) run --selection $(SELECTION) $(if $(DATA),--data "$(DATA)") $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
@@ -29,9 +31,10 @@ train: setup ## train: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-
 	@test -n "$(DATA)" || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
 	$(MATRIX) exec $(CELL) vpoc train --data "$(DATA)" --output "$(OUTPUT)" $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
 
-test: check test-harness test-app ## run every check and test that needs no Docker engine
+test: check ## run every check and test that needs no Docker engine; the two suites side by side
+	@$(MAKE) --no-print-directory --output-sync=target -j2 test-harness test-app
 
-check: setup $(TEST_PYTHON)
+check: setup $(TEST_READY)
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
@@ -43,7 +46,7 @@ test-harness: setup
 test-docker: setup ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING)
 	.venv/bin/python -m pytest tests/images
 
-test-app: $(TEST_PYTHON)
+test-app: $(TEST_READY)
 	$(TEST_PYTHON) -m pytest tests/app
 
 test-torch: .cache/envs/torch-$(TORCH)/.ready ## run the app's tests with another torch, on a CPU: TORCH=2.2.2
@@ -54,8 +57,11 @@ bench: setup ## measure what the project claims about its own speed (minutes)
 	.venv/bin/python benchmarks/harness_cost.py
 	.venv/bin/python benchmarks/images.py
 
-bench-features: setup $(TEST_PYTHON) ## measure the features against peers, into docs/features-speed.md (LARGE=1: also at 14 M rows; ARGS=)
+bench-features: setup $(TEST_READY) ## measure the features against peers, into docs/features-speed.md (LARGE=1: also at 14 M rows; ARGS=)
 	.venv/bin/python benchmarks/features.py $(if $(LARGE),--large) $(ARGS)
+
+bench-training: setup $(TEST_READY) ## measure training against peers, into docs/training-speed.md (ARGS=)
+	.venv/bin/python benchmarks/training.py $(ARGS)
 
 setup: .venv/.ready ## make .venv
 
@@ -68,8 +74,9 @@ setup: .venv/.ready ## make .venv
 	  || echo "make: Python 3.11, which the stacks use, could not be installed; cells will be left out" >&2
 	@touch $@
 
-$(TEST_PYTHON): .venv/.ready images/locks/cpu.txt tests/app/requirements.txt app/pyproject.toml
+$(TEST_READY): .venv/.ready images/locks/cpu.txt tests/app/requirements.txt app/pyproject.toml $(wildcard app/vpoc/kernel/*.c)
 	.venv/bin/python tests/app_environment.py
+	@touch $@
 
 .cache/envs/torch-%/.ready: .venv/.ready tests/app/requirements.in app/pyproject.toml $(wildcard tests/app/locks/*.txt)
 	.venv/bin/python tests/app_environment.py $*
@@ -80,7 +87,7 @@ lock: setup ## resolve the hash locks of the harness and of the test tools anew
 	.venv/bin/uv pip compile $(COMPILE) --python-platform x86_64-manylinux_2_28 -c images/locks/cpu.txt \
 	  tests/app/requirements.in -o tests/app/requirements.txt
 
-docs: $(TEST_PYTHON) ## write the table of docs/features.md from the code
+docs: $(TEST_READY) ## write the table of docs/features.md from the code
 	$(TEST_PYTHON) tests/app/feature_table.py
 
 schemas: setup ## write the JSON Schemas and docs/files.md from the types

@@ -4,14 +4,18 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 
 import pip
 from docker.utils import parse_repository_tag
-from flit_core.wheel import make_wheel_in
+from flit_core.wheel import WheelBuilder
 
 from harness.engine import Engine, Notify, engine_errors, follow_transfer
+from harness.environments import NOT_SOURCE
 from harness.errors import UserError
 from harness.images import (
     INPUTS,
@@ -29,6 +33,7 @@ from harness.images import (
     open_labels,
     stack_tag,
 )
+from harness.kernel import PLATFORM, place_kernel
 from harness.locks import ensure_lock
 from harness.matrix import Cell, Stack
 from harness.paths import APP, BUILDS, IMAGES
@@ -123,16 +128,43 @@ def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -
 
 
 def app_wheel(folder: Path) -> Path:
-    """The app as a wheel; the same bytes for the same source."""
+    """The app as a wheel; the same bytes for the same source and compiler."""
     before = os.environ.get("SOURCE_DATE_EPOCH")
     os.environ["SOURCE_DATE_EPOCH"] = SOURCE_DATE_EPOCH
     try:
-        return Path(make_wheel_in(APP / "pyproject.toml", folder).file)
+        with tempfile.TemporaryDirectory() as place:
+            app = Path(place) / "app"
+            shutil.copytree(APP, app, ignore=NOT_SOURCE)
+            builder = PlatformWheel if place_kernel(app) else WheelBuilder
+            made = Path(place) / "wheel"
+            with made.open("wb") as stream:
+                wheel = builder.from_ini_path(app / "pyproject.toml", stream)
+                wheel.build()
+            return Path(shutil.move(made, folder / wheel.wheel_filename))
     finally:
         if before is None:
             del os.environ["SOURCE_DATE_EPOCH"]
         else:
             os.environ["SOURCE_DATE_EPOCH"] = before
+
+
+class PlatformWheel(WheelBuilder):  # type: ignore[misc]
+    """A wheel that holds a library, and says for which platform."""
+
+    @property
+    def wheel_filename(self) -> str:
+        """The name, with the platform."""
+        return str(super().wheel_filename).replace("-any.whl", f"-{PLATFORM}.whl")
+
+    @contextmanager
+    def _write_to_zip(self, rel_path: str, mode: int = 0o644) -> Iterator[StringIO]:
+        with super()._write_to_zip(rel_path, mode) as stream:
+            yield stream
+            if rel_path.endswith(".dist-info/WHEEL"):
+                text = stream.getvalue().replace("-any\n", f"-{PLATFORM}\n").replace("Purelib: true", "Purelib: false")
+                stream.seek(0)
+                stream.truncate()
+                stream.write(text)
 
 
 def _build_cell(engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, str], notify: Notify) -> Image:

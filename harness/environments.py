@@ -13,12 +13,14 @@ from typing import Any, Literal
 
 from harness import locks
 from harness.errors import UserError
+from harness.kernel import compiler, place_kernel
 from harness.matrix import Preset, Stack
 from harness.paths import APP, APPS, ENVIRONMENTS
 from harness.plan import missing_python
 from harness.storage import file_hash, json_hash, locked, tree_hash, write_json
 
 STAMP = "environment.json"
+NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.so")
 IMAGE_PYTHON = Path("/opt/venv/bin/python")
 IMAGE_PATH = "/opt/venv/bin:/usr/local/bin:/usr/bin:/bin"
 PROBE = """
@@ -63,8 +65,8 @@ def environment_hash(identity: dict[str, Any], preset: Preset) -> str:
 
 
 def app_hash() -> str:
-    """Identity of the app's source."""
-    return tree_hash(APP, ["pyproject.toml", "vpoc/**/*.py"])
+    """Identity of the app: its source, and what its compiled part is made with."""
+    return json_hash([tree_hash(APP, ["pyproject.toml", "vpoc/**/*.py", "vpoc/**/*.c"]), compiler()])
 
 
 @cache
@@ -136,11 +138,12 @@ def host_environment(python: Path) -> Environment:
 
 
 def install_app() -> Path:
-    """A copy of the app's source in a folder named by its hash: what a run was started with cannot change under it."""
+    """A copy of the app in a folder named by its hash: what a run was started with cannot change under it."""
     folder = APPS / app_hash()
     if not folder.is_dir():
         temporary = Path(tempfile.mkdtemp(prefix=".app-", dir=_made(APPS)))
-        shutil.copytree(APP / "vpoc", temporary / "vpoc", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(APP / "vpoc", temporary / "vpoc", ignore=NOT_SOURCE)
+        place_kernel(temporary)
         temporary.chmod(0o755)
         with suppress(OSError):
             # Somebody else may have been faster; a folder of that name has that content.

@@ -1,30 +1,120 @@
-"""Makes `.cache/envs/cpu-test`: the cpu stack as locked, the test tools, and the app as it is in the checkout."""
+"""Makes the environment that the app's tests run in: the test tools, and the app as it is in the checkout.
 
+With no argument `.cache/envs/cpu-test`, the cpu stack as locked. With a version of torch `.cache/envs/torch-<version>`,
+for a CPU: PyTorch's own index has the small build, PyPI one with CUDA's libraries, which needs no GPU, either.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+from packaging.version import Version
 
 from harness.environments import find_python
 from harness.errors import UserError
-from harness.locks import lock_file, try_sources, uv
+from harness.kernel import place_kernel
+from harness.locks import lock_file, try_sources, uv, wheel_folders
+from harness.matrix import Stack
 from harness.matrix_file import load_matrix
-from harness.paths import APP, CHECKOUT, ENVIRONMENTS
+from harness.paths import APP, CACHE, CHECKOUT, ENVIRONMENTS
 from harness.plan import missing_python
+from harness.storage import json_hash
+from harness.wheels import missing_wheel
+
+TESTS = Path(__file__).parent / "app"
+TOOLS = TESTS / "requirements.in"
+DEPENDENCIES = APP / "pyproject.toml"
+# Runs uv with options that say where wheels come from.
+Run = Callable[..., object]
 
 
 def main() -> None:
+    """Make the environment; the one argument there can be is the version of torch."""
     stack = load_matrix(CHECKOUT / "matrix.yaml").stacks["cpu"]
-    base = find_python(stack.python)
-    if base is None:
-        raise SystemExit(missing_python(stack.python))
-    folder = ENVIRONMENTS / "cpu-test"
-    python = folder / "bin" / "python"
-    tools = Path(__file__).parent / "app" / "requirements.txt"
     try:
-        uv("venv", "--quiet", "--clear", "--python", base, folder)
-        options = ("--quiet", "--require-hashes", "--compile-bytecode", "--python", python)
-        try_sources(stack, "pip", "sync", *options, lock_file(stack), tools)
-        uv("pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--python", python, "--editable", APP)
+        if sys.argv[1:]:
+            [version] = sys.argv[1:]
+            problem = missing_wheel(version, None, stack.python)
+            if problem:
+                raise UserError(problem)
+            named = stack.model_copy(update={"name": f"torch-{version}", "torch": version})
+            make(ENVIRONMENTS / named.name, stack, partial(install_torch, named, version))
+        else:
+            make(ENVIRONMENTS / "cpu-test", stack, partial(install_stack, stack))
     except UserError as error:
         raise SystemExit(str(error)) from None
+
+
+def make(folder: Path, stack: Stack, install: Callable[[Path], None]) -> None:
+    """An environment in `folder`, with what `install` puts there and the app, editable."""
+    base = find_python(stack.python)
+    if base is None:
+        raise UserError(missing_python(stack.python))
+    uv("venv", "--quiet", "--clear", "--python", base, folder)
+    python = folder / "bin" / "python"
+    install(python)
+    uv("pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--python", python, "--editable", APP)
+    place_kernel(APP)
+
+
+def install_stack(stack: Stack, python: Path) -> None:
+    """The stack and the test tools, as locked."""
+    sync(partial(try_sources, stack), python, lock_file(stack), TOOLS.with_suffix(".txt"))
+
+
+def install_torch(stack: Stack, version: str, python: Path) -> None:
+    """A torch for a CPU with what the app and its tests need, from PyTorch's index, else from PyPI."""
+    folders = [option for folder in wheel_folders() for option in ("--find-links", folder)]
+
+    def from_pypi(*arguments: str | Path) -> None:
+        uv(*arguments, *folders)
+
+    def install(build: str, run: Run) -> None:
+        lock = lock_of(build, stack.python, run)
+        print(f"torch {build}: installing {lock.relative_to(CHECKOUT)}", flush=True)
+        sync(run, python, lock)
+
+    try:
+        install(f"{version}+cpu", partial(try_sources, stack))
+    except UserError as error:
+        print(f"torch {version}+cpu cannot be had, taking PyPI's, which is gigabytes: {error}", flush=True)
+        install(version, from_pypi)
+
+
+def lock_of(build: str, python: str, run: Run) -> Path:
+    """The hash lock of a build of torch: the committed one, or one resolved on this host from the same pins.
+
+    The committed lock of PyPI's build decides the versions of everything else, so that both builds are tried alike.
+    """
+    committed = TESTS / "locks" / f"torch-{build}.txt"
+    if committed.is_file():
+        return committed
+    pins = f"torch=={build}\n{numpy_of(build)}\n"
+    key = json_hash([pins, TOOLS.read_text(encoding="utf-8"), DEPENDENCIES.read_text(encoding="utf-8")])
+    lock = CACHE / "locks" / f"torch-{build}-{key[:12]}.txt"
+    if not lock.is_file():
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        pinned, unfinished = lock.with_suffix(".in"), lock.with_suffix(".tmp")
+        pinned.write_text(pins, encoding="utf-8")
+        other = TESTS / "locks" / f"torch-{Version(build).public}.txt"
+        same = ("--constraint", other) if other.is_file() else ()
+        target = ("--python-version", python, "--python-platform", "x86_64-manylinux_2_28")
+        output = ("--quiet", "--generate-hashes", "--no-annotate", "--no-header", "--output-file", unfinished)
+        print(f"torch {build}: no lock in tests/app/locks, resolving one", flush=True)
+        run("pip", "compile", *target, *output, *same, pinned, DEPENDENCIES, TOOLS)
+        unfinished.replace(lock)
+    return lock
+
+
+def numpy_of(build: str) -> str:
+    """The numpy for a torch: torch up to 2.2 was compiled against numpy 1, which the app supports from 1.26 on."""
+    return "numpy==1.26.4" if Version(build).release[:2] <= (2, 2) else "numpy"
+
+
+def sync(run: Run, python: Path, *locks: Path) -> None:
+    """Install exactly what the locks say."""
+    run("pip", "sync", "--quiet", "--require-hashes", "--compile-bytecode", "--python", python, *locks)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reading whole files, and writing files that are either complete or absent."""
+"""Reading whole files, and writing files that are either complete or absent. Standard library only."""
 
 import contextlib
 import hashlib
@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,6 +39,14 @@ def sha256_file(path: Path) -> str:
     except OSError as error:
         raise from_os_error(error, path) from error
     return digest.hexdigest()
+
+
+def hash_ahead(path: Path) -> Future[str]:
+    """`sha256_file` of `path`, which a thread finds out meanwhile."""
+    pool = ThreadPoolExecutor(1)
+    digest = pool.submit(sha256_file, path)
+    pool.shutdown(wait=False)
+    return digest
 
 
 def line_parts(path: Path, size: int) -> Iterator[bytes]:
@@ -93,9 +102,10 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def open_atomic(path: Path) -> Iterator[IO[bytes]]:
+def open_atomic(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
     """A stream to write to, so that `path` holds all of it at the end or what it held before, also after a power cut.
 
+    Without `durable`, nothing waits for the disk, and a power cut can leave a torn file, which readers must notice.
     The folder is made when it is missing, and a link is followed, not replaced. UserError when the disk is full, the
     folder is not writable, or `path` is something else than a file; the temporary file is then removed.
     """
@@ -109,18 +119,20 @@ def open_atomic(path: Path) -> Iterator[IO[bytes]]:
             with os.fdopen(descriptor, "wb") as stream:
                 yield stream
                 stream.flush()
-                os.fsync(stream.fileno())
+                if durable:
+                    os.fsync(stream.fileno())
                 os.fchmod(stream.fileno(), 0o666 & ~_umask())
             Path(temporary).replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
             raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        if durable:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     except OSError as error:
         raise from_os_error(error, path) from error
 

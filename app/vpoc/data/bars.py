@@ -122,7 +122,8 @@ def grid_problem(off_grid: Flags) -> "Problem | None":
 def bar_seconds(ts: Ints) -> int:
     """The most common positive step between stamps, in seconds, a day at most; 60 when there is none."""
     steps = np.diff(ts)
-    steps = steps[steps > 0]
+    if len(steps) and steps.min() <= 0:
+        steps = steps[steps > 0]
     return int(np.bincount(np.minimum(steps, DAY)).argmax()) if len(steps) else 60
 
 

@@ -1,6 +1,8 @@
 """Parsed bars, kept as parquet, so that the same file is not parsed twice."""
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +13,46 @@ from vpoc import __version__
 from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.columns import PRICES
 from vpoc.data.load import load_bars
-from vpoc.files import sha256_file, write_atomic
-from vpoc.sealed import DamagedError, seal, unseal
+from vpoc.files import hash_ahead
+from vpoc.sealed import DamagedError, unseal, write_sealed
 
 KEY = "vpoc-bars"
 SCHEMA = 1
 FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
 
 
-def load_cached(path: Path, cache: Path) -> Bars:
+def at_once(work: Callable[[], None]) -> None:
+    """Do `work`."""
+    work()
+
+
+def load_cached(
+    path: Path,
+    cache: Path,
+    digest: Future[str] | None = None,
+    aside: Callable[[Callable[[], None]], None] = at_once,
+) -> Bars:
     """The bars of the merged CSV `path`, as `load_bars`: from `cache` when they were read from this very content.
 
-    Otherwise `cache` is written. A cache that is torn, changed, of other data or of another version is not used.
+    Otherwise `cache` is written, which `aside` may do while the bars are worked with. A cache that is torn, changed, of
+    other data or of another version is not used. `digest`: SHA-256 of `path`, if it is being found out already.
     """
     if cache.exists():
-        with ThreadPoolExecutor(1) as pool:
-            # What the file holds now is found out while the cache is read.
-            digest = pool.submit(sha256_file, path)
-            kept = _read(cache, path)
-            if kept is not None and kept.sha256 == digest.result():
-                return kept
+        # What the file holds now is found out while the cache is read.
+        digest = digest or hash_ahead(path)
+        kept = _read(cache, path)
+        if kept is not None and kept.sha256 == digest.result():
+            return kept
     bars = load_bars(path)
+    aside(partial(_keep, bars, cache))
+    return bars
+
+
+def _keep(bars: Bars, cache: Path) -> None:
     frame = pl.DataFrame({name: _narrow(name, getattr(bars, name)) for name in COLUMNS})
     facts = {"schema": SCHEMA, "app_version": __version__, **{name: getattr(bars, name) for name in FACTS}}
-    write_atomic(cache, seal(frame, KEY, facts, compression="uncompressed"))
-    return bars
+    # A torn one is not used.
+    write_sealed(cache, frame, KEY, facts, compression="uncompressed", durable=False)
 
 
 def _narrow(name: str, values: Any) -> pl.Series:

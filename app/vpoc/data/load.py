@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from vpoc.data.bars import (
     problems,
 )
 from vpoc.data.columns import OPTIONAL, PRICES, REQUIRED, STAMP_FORMAT, TICK, YEARS
+from vpoc.data.compiled import Plain, read_plain
 from vpoc.data.sessions import session_dates
 from vpoc.data.table import MAX_VOLUME, Table, contracts, numbers, parse_table, require_columns, require_years, volumes
 from vpoc.errors import UserError, from_os_error
@@ -52,25 +53,29 @@ def load_bars(path: Path) -> Bars:
     content = read_bytes(path)
     with ThreadPoolExecutor(1) as pool:
         digest = pool.submit(sha256, content)
-        bars = _parse(path, content, 0)
-        _check(bars, 0)
-        return replace(_distinct(bars), sha256=digest.result())
+        read = _parse(path, content, 0)
+        bars = read.bars if read.sound else _checked(read.bars, 0)
+        return replace(bars, sha256=digest.result())
 
 
-def stream_bars(path: Path) -> Iterator[Bars]:
+def stream_bars(path: Path, block_bytes: int | None = None) -> Iterator[Bars]:
     """Read a merged CSV in blocks of whole sessions, a few hundred MB in memory whatever its size.
 
+    `block_bytes`: what to read at a time, by default BLOCK_BYTES; a block holds at least one session.
     `rows_in_file` and `sha256` of the last block are of the whole file.
     UserError as `load_bars`.
     """
     left: Bars | None = None
     off_grid: list[Flags] = []
-    for content, first_row, digest in _blocks(path):
-        fresh = replace(_parse(path, content, first_row), sha256=digest)
-        bars = fresh if left is None else _joined(left, fresh)
-        _check(bars, first_row - (0 if left is None else len(left)), whole=False)
+    for content, first_row, digest in _blocks(path, block_bytes or BLOCK_BYTES):
+        read = _parse(path, content, first_row)
+        fresh = replace(read.bars, sha256=digest)
         off_grid.append(fresh.off_grid)
-        bars = replace(_distinct(bars), rows_in_file=first_row + fresh.rows_in_file)
+        bars = fresh if left is None else _joined(left, fresh)
+        # What is left was looked at before.
+        if not read.sound or (left is not None and left.ts[-1] >= fresh.ts[0]):
+            bars = _checked(bars, first_row - (0 if left is None else len(left)), whole=False)
+        bars = replace(bars, rows_in_file=first_row + fresh.rows_in_file)
         date = session_dates(bars.ts)
         whole = int(np.searchsorted(date, date[-1]))
         left = bars.take(slice(whole, None))
@@ -108,17 +113,23 @@ def parse_bars(table: Table) -> Bars:
     return made_bars(table.path, ts, prices, volumes(table), numbers(table, "vix", empty=np.nan), contract, symbols)
 
 
-def _parse(path: Path, content: bytes, first_row: int) -> Bars:
-    return _plain(path, content) or parse_bars(parse_table(path, content, first_row))
-
-
-def _plain(path: Path, content: bytes) -> Bars | None:
-    """The bars of a file in which everything is as it should be; None when something is not: it is then looked for."""
+def _parse(path: Path, content: bytes, first_row: int) -> Plain:
     # Nothing here copies the content, which may be large.
     header = content[: content.find(b"\n") + 1].decode("utf-8", "replace").rstrip("\r\n").split(",")
-    if not (set(REQUIRED) <= set(header) <= {*REQUIRED, *OPTIONAL}) or len(set(header)) < len(header):
-        return None
-    if not content.endswith(b"\n") or b"\0" in content:
+    known = set(REQUIRED) <= set(header) <= {*REQUIRED, *OPTIONAL} and len(set(header)) == len(header)
+    if known and content.endswith(b"\n"):
+        read = read_plain(path, content, header)
+        if read is not None:
+            return read
+        bars = _regular(path, content, header)
+        if bars is not None:
+            return Plain(bars, sound=False)
+    return Plain(parse_bars(parse_table(path, content, first_row)), sound=False)
+
+
+def _regular(path: Path, content: bytes, header: Sequence[str]) -> Bars | None:
+    """The bars of a file in which everything is as it should be; None when something is not: it is then looked for."""
+    if b"\0" in content:
         return None
     try:
         frame = pl.read_csv(io.BytesIO(content), schema={name: TYPES[name] for name in header})
@@ -146,9 +157,11 @@ def _plain(path: Path, content: bytes) -> Bars | None:
     return made_bars(path, stamps, prices, volume, vix.fill_null(np.nan).to_numpy(), np.zeros_like(stamps), known)
 
 
-def _check(bars: Bars, first_row: int, *, whole: bool = True) -> None:
+def _checked(bars: Bars, first_row: int, *, whole: bool = True) -> Bars:
+    """`bars` without exact duplicates; UserError on the first rule that is broken."""
     found = problems(bars, whole=whole)
     _raise(bars.path, found[0] if found else None, first_row)
+    return _distinct(bars)
 
 
 def _raise(path: Path, problem: Problem | None, first_row: int) -> None:
@@ -173,7 +186,7 @@ def _joined(before: Bars, after: Bars) -> Bars:
     return replace(after, symbols=symbols, bar_seconds=before.bar_seconds, **columns)
 
 
-def _blocks(path: Path) -> Iterator[tuple[bytes, int, str]]:
+def _blocks(path: Path, size: int) -> Iterator[tuple[bytes, int, str]]:
     """Parts of the file that end with a line, each under the header, and the rows before it.
 
     With the last comes the SHA-256 of the file.
@@ -183,7 +196,7 @@ def _blocks(path: Path) -> Iterator[tuple[bytes, int, str]]:
     held: tuple[bytes, int] | None = None
     try:
         with path.open("rb") as stream:
-            while block := stream.read(BLOCK_BYTES):
+            while block := stream.read(size):
                 digest.update(block)
                 if not header:
                     header, newline, block = block.partition(b"\n")

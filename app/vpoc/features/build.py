@@ -61,8 +61,19 @@ def build_features(
     Columns: trade_date, ts (bar rows), the features in order, the targets.
     """
     progress = progress or Progress(None)
-    days = _together(bars, [_find_days(bars, options, progress, goes_on=False)])
-    rolls, found, kept = _select(bars, days, options, fewest)
+    return features_of(bars, days_of(bars, options, progress), options, fewest=fewest, progress=progress)
+
+
+def days_of(bars: Bars, options: FeatureOptions, progress: Progress) -> Days:
+    """Facts of the sessions of `bars`; UserError without regular hours."""
+    return joined_days(bars, [traded_days(bars, options, progress, goes_on=False)])
+
+
+def features_of(
+    bars: Bars, days: Days, options: FeatureOptions, *, fewest: int | None = None, progress: Progress
+) -> FeatureSet:
+    """As `build_features`, with the `days` of these bars; session rows need no more of `bars` than its facts."""
+    rolls, found, kept = select_rows(bars, days, options, fewest)
     if options.rows == "session":
         frame = _session_frame(days, rolls, kept, options)
     else:
@@ -78,11 +89,11 @@ def stream_features(
     block = next(blocks)
     parts: list[Days | None] = []
     for following in blocks:
-        parts.append(_find_days(block, options, progress, goes_on=True))
+        parts.append(traded_days(block, options, progress, goes_on=True))
         block = following
-    parts.append(_find_days(block, options, progress, goes_on=False))
-    days = _together(block, parts)
-    rolls, found, kept = _select(block, days, options, fewest)
+    parts.append(traded_days(block, options, progress, goes_on=False))
+    days = joined_days(block, parts)
+    rolls, found, kept = select_rows(block, days, options, fewest)
     return _feature_set(_session_frame(days, rolls, kept, options), block, days, found, options)
 
 
@@ -91,14 +102,15 @@ def no_regular_hours(path: Path) -> UserError:
     return UserError(f"{path}: no bars in regular hours, from 09:30 New York; check --zone at the merge")
 
 
-def _together(bars: Bars, parts: list[Days | None]) -> Days:
+def joined_days(bars: Bars, parts: list[Days | None]) -> Days:
+    """The sessions of all `parts`, which follow each other; UserError when none of them has regular hours."""
     some = [part for part in parts if part is not None]
     if not some:
         raise no_regular_hours(bars.path)
     return Days.concatenate(some)
 
 
-def _find_days(bars: Bars, options: FeatureOptions, progress: Progress, *, goes_on: bool) -> Days | None:
+def traded_days(bars: Bars, options: FeatureOptions, progress: Progress, *, goes_on: bool) -> Days | None:
     """Facts of the sessions of `bars` that have regular hours; None without any."""
     sessions = split_sessions(bars, options.close_minute, goes_on=goes_on)
     traded = sessions.take(sessions.stop > sessions.start)
@@ -124,7 +136,7 @@ def _watched(
     return parts
 
 
-def _select(bars: Bars, days: Days, options: FeatureOptions, fewest: int | None) -> tuple[Ints, Selection, Ints]:
+def select_rows(bars: Bars, days: Days, options: FeatureOptions, fewest: int | None) -> tuple[Ints, Selection, Ints]:
     """Rolls before each session, which sessions give rows, and the most recent of them that were asked for."""
     rolls = roll_numbers(days.sessions, bars.symbols, options.rolls)
     needed = FEWEST[options.rows] if fewest is None else fewest
@@ -159,17 +171,25 @@ def _session_frame(days: Days, rolls: Ints, kept: Ints, options: FeatureOptions)
 def _bar_frame(
     bars: Bars, days: Days, rolls: Ints, kept: Ints, options: FeatureOptions, progress: Progress
 ) -> pl.DataFrame:
-    def rows_of(chunk: Sessions) -> pl.DataFrame:
-        place = np.searchsorted(days.sessions.date, chunk.date)
-        rows = ranges(chunk.start, chunk.stop)
-        stamps = {"trade_date": np.repeat(chunk.date, chunk.stop - chunk.start), "ts": bars.ts[rows]}
-        targets = _bar_targets(bars, days, chunk, place)
-        return _frame(stamps, bar_snapshots(bars, days, rolls, place, options), targets)
-
     used = days.sessions.take(np.isin(np.arange(len(days)), kept))
+    options = replace(options, chunk_size=sessions_at_a_time(bars, options))
+    parts = _watched(lambda chunk: bar_rows(bars, days, rolls, chunk, options), used, options, progress, "bars")
+    return pl.concat(parts, rechunk=False)
+
+
+def sessions_at_a_time(bars: Bars, options: FeatureOptions) -> int:
+    """How many sessions of bar rows to compute together."""
     # A session of seconds or of trades has as many rows as a hundred of minutes.
-    options = options if bars.bar_seconds >= MINUTE else replace(options, chunk_size=1)
-    return pl.concat(_watched(rows_of, used, options, progress, "bars"), rechunk=False)
+    return options.chunk_size if bars.bar_seconds >= MINUTE else 1
+
+
+def bar_rows(bars: Bars, days: Days, rolls: Ints, chunk: Sessions, options: FeatureOptions) -> pl.DataFrame:
+    """A row for each RTH bar of the sessions `chunk`, which are among `days`, and whose rows are those of `bars`."""
+    place = np.searchsorted(days.sessions.date, chunk.date)
+    rows = ranges(chunk.start, chunk.stop)
+    stamps = {"trade_date": np.repeat(chunk.date, chunk.stop - chunk.start), "ts": bars.ts[rows]}
+    targets = _bar_targets(bars, days, chunk, place)
+    return _frame(stamps, bar_snapshots(bars, days, rolls, place, options), targets)
 
 
 def _bar_targets(bars: Bars, days: Days, chunk: Sessions, place: Ints) -> dict[str, Floats]:

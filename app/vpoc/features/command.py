@@ -1,5 +1,8 @@
 """A merged CSV -> features: from the cache where it holds, in blocks where the file is large."""
 
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,8 @@ from vpoc.data.cache import load_cached
 from vpoc.data.load import LARGE_BYTES, load_bars, stream_bars
 from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError, from_os_error
-from vpoc.features.build import FeatureSet, build_features, no_regular_hours, stream_features
+from vpoc.features.build import FeatureSet, build_features, days_of, features_of, no_regular_hours, stream_features
+from vpoc.features.kept import keep_days, kept_days
 from vpoc.features.options import FeatureOptions
 from vpoc.profile.device import device_levels
 from vpoc.profile.facts import joined
@@ -23,14 +27,16 @@ def compute_features(
     progress: Progress,
     *,
     cache: Path | None = None,
+    digest: Future[str] | None = None,
     vpoc_path: str = "cpu",
     device: str = "cpu",
 ) -> FeatureSet:
     """Features of the merged CSV `data`; its bars are kept in the file `cache`, where one is given.
 
-    With another `vpoc_path` than cpu, the levels of all sessions are also computed on `device` along that path.
-    Session rows of a large file are computed in blocks, which need little memory and no cache. UserError as
-    `load_bars`, and with exit code 1 when the device's levels are not the CPU's.
+    The facts of the sessions, which session rows are made of, are kept beside it. `digest`: SHA-256 of `data`, if it is
+    being found out already. With another `vpoc_path` than cpu, the levels of all sessions are also computed on `device`
+    along that path. Session rows of a large file are computed in blocks, which need little memory and no cache.
+    UserError as `load_bars`, and with exit code 1 when the device's levels are not the CPU's.
     """
     progress.phase("data")
     try:
@@ -39,10 +45,33 @@ def compute_features(
         raise from_os_error(error, data) from error
     if large and options.rows == "session" and vpoc_path == "cpu":
         return stream_features(stream_bars(data), options, progress=progress)
-    bars = load_bars(data) if cache is None else load_cached(data, cache)
-    if vpoc_path != "cpu":
-        check_device(bars, options, vpoc_path, device, progress)
-    return build_features(bars, options, progress=progress)
+    if cache is None:
+        bars = load_bars(data)
+        if vpoc_path != "cpu":
+            check_device(bars, options, vpoc_path, device, progress)
+        return build_features(bars, options, progress=progress)
+    with ThreadPoolExecutor(1) as pool:
+        written: list[Future[None]] = []
+
+        def aside(work: Callable[[], None]) -> None:
+            written.append(pool.submit(work))
+
+        place = cache.with_suffix("").with_suffix(".days.parquet")
+        known = options.rows == "session" and vpoc_path == "cpu"
+        found = kept_days(place, data, digest, options) if known else None
+        if found is None:
+            bars = load_cached(data, cache, digest, aside)
+            if vpoc_path != "cpu":
+                check_device(bars, options, vpoc_path, device, progress)
+            days = days_of(bars, options, progress)
+            if known:
+                aside(partial(keep_days, place, bars, days, options))
+        else:
+            bars, days = found
+        features = features_of(bars, days, options, progress=progress)
+        for each in written:
+            each.result()
+        return features
 
 
 def check_device(bars: Bars, options: FeatureOptions, path: str, device: str, progress: Progress) -> None:

@@ -9,25 +9,13 @@ from vpoc.data.bars import Bars, Floats, Ints
 from vpoc.data.sessions import RTH_OPEN, Sessions
 from vpoc.features.options import FeatureOptions
 from vpoc.profile.facts import ProfileFacts, joined
+from vpoc.profile.flow import Flow
 from vpoc.profile.moments import Moments, profile_moments
-from vpoc.profile.moves import last_moves
-from vpoc.profile.sessions import RthBars, brackets, rth_bars, session_profiles
+from vpoc.profile.rth import session_facts
+from vpoc.profile.sessions import RthBars, rth_bars
 
 IB_SECONDS = 3600
 """The initial balance is the first hour: bars that start before 10:30."""
-
-
-@dataclass(frozen=True)
-class Flow:
-    """Volume by direction of the bar; every array is [sessions] or [bars], contracts.
-
-    `signed`: volume of rising bars less that of falling ones. `signed_at`, `volume_at`: the same, and the volume, of
-    the bars whose range holds the VPOC.
-    """
-
-    signed: Ints
-    signed_at: Ints
-    volume_at: Ints
 
 
 @dataclass(frozen=True)
@@ -93,9 +81,8 @@ def find_days(bars: Bars, sessions: Sessions, options: FeatureOptions) -> Days:
     given = sessions
     bars, sessions = _own(bars, sessions)
     rth = rth_bars(bars, sessions, options.placement)
-    profile, found = session_profiles(rth, brackets(bars, sessions, rth), options.value_area)
-    moved = last_moves(rth, found, profile.levels.vpoc - rth.base)
-    levels, high, low = profile.levels, np.maximum.reduceat(bars.high[rth.rows], rth.starts), rth.base
+    facts, found = session_facts(bars, sessions, rth, options.placement, options.value_area)
+    levels, high, low = facts.profile.levels, np.maximum.reduceat(bars.high[rth.rows], rth.starts), rth.base
     volume = np.concatenate([[0], np.cumsum(bars.volume)])
     overnight = sessions.start > sessions.first
     return Days(
@@ -104,7 +91,7 @@ def find_days(bars: Bars, sessions: Sessions, options: FeatureOptions) -> Days:
         high=high,
         low=low,
         close=bars.close[sessions.stop - 1],
-        profile=profile,
+        profile=facts.profile,
         moments=profile_moments(
             rth.placed,
             np.repeat(bars.open[sessions.start] - low, rth.sizes),
@@ -113,8 +100,8 @@ def find_days(bars: Bars, sessions: Sessions, options: FeatureOptions) -> Days:
             rth.width,
             levels.vpoc_volume < levels.volume,
         ),
-        vpoc_age=(sessions.close_utc - bars.ts[sessions.start + moved] - bars.bar_seconds) / 60,
-        flow=_flow(bars, rth, profile.levels.vpoc),
+        vpoc_age=(sessions.close_utc - bars.ts[sessions.start + facts.moved] - bars.bar_seconds) / 60,
+        flow=facts.flow,
         **_initial_balance(bars, sessions, rth),
         curve=volume_curve(bars, sessions, rth, options.close_minute),
         on_volume=volume[sessions.start] - volume[sessions.first],
@@ -134,12 +121,6 @@ def _own(bars: Bars, sessions: Sessions) -> tuple[Bars, Sessions]:
     return bars.take(slice(before, int(sessions.end[-1]))), replace(sessions, **moved)
 
 
-def signed_volume(bars: Bars, rth: RthBars) -> Ints:
-    """Volume of each RTH bar [bars], negative where it closed below its open, 0 where it closed on it."""
-    signed: Ints = np.sign(bars.close[rth.rows] - bars.open[rth.rows]) * bars.volume[rth.rows]
-    return signed
-
-
 def volume_curve(bars: Bars, sessions: Sessions, rth: RthBars, close: int) -> Ints:
     """RTH volume [sessions, slots] of the bars that begin in a slot or before; a slot is as long as a bar."""
     step = bars.bar_seconds or 60
@@ -149,13 +130,6 @@ def volume_curve(bars: Bars, sessions: Sessions, rth: RthBars, close: int) -> In
     np.add.at(curve, rth.session * slots + slot, bars.volume[rth.rows])
     total: Ints = np.cumsum(curve.reshape(len(sessions), slots), axis=1)
     return total
-
-
-def _flow(bars: Bars, rth: RthBars, vpoc: Ints) -> Flow:
-    signed, volume = signed_volume(bars, rth), bars.volume[rth.rows]
-    level = np.repeat(vpoc - rth.base, rth.sizes)
-    at = (rth.low <= level) & (level <= rth.high)
-    return Flow(*(np.add.reduceat(values, rth.starts) for values in (signed, signed * at, volume * at)))
 
 
 def _initial_balance(bars: Bars, sessions: Sessions, rth: RthBars) -> dict[str, Ints]:

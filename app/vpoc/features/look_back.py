@@ -45,8 +45,10 @@ def composite_vpoc(days: Days, among: Ints, begin: Ints, stop: Ints) -> Ints:
             grid[row + 1, at : at + len(rows)] = rows
         np.cumsum(grid, axis=0, out=grid)
         a, b = begin[part] - lowest, stop[part] - lowest
-        first = np.array([low[i:j].min() for i, j in zip(a, b, strict=True)]) - base
-        last = np.array([high[i:j].max() for i, j in zip(a, b, strict=True)]) - base
+        edges = np.stack([a, b], axis=1).reshape(-1)
+        # An edge may lie behind the last session.
+        first = np.minimum.reduceat(np.append(low, 0), edges)[::2] - base
+        last = np.maximum.reduceat(np.append(high, 0), edges)[::2] - base
         found[part] = base + find_vpoc(grid[b] - grid[a], first, last)
     return found
 

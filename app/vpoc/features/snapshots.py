@@ -8,13 +8,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from vpoc.data.bars import Bars, Flags, Floats, Ints
 from vpoc.data.enough import HISTORY
 from vpoc.data.sessions import Sessions
-from vpoc.features.days import IB_SECONDS, Days, Flow, signed_volume
+from vpoc.features.days import IB_SECONDS, Days
 from vpoc.features.look_back import Naked, composite_vpoc, mean_of_last, naked, naked_levels
 from vpoc.features.options import FeatureOptions
 from vpoc.features.table import Snapshot
+from vpoc.profile import compiled
 from vpoc.profile.facts import ProfileFacts
 from vpoc.profile.moments import profile_moments
-from vpoc.profile.sessions import RthBars, brackets, developing_profiles, rth_bars
+from vpoc.profile.rth import developing_facts
+from vpoc.profile.sessions import RthBars, rth_bars
 
 NAKED_SESSIONS = 60
 COMPOSITES = {"comp5": 5, "comp20": 20}
@@ -66,7 +68,8 @@ def bar_snapshots(bars: Bars, days: Days, rolls: Ints, t: Ints, options: Feature
     sessions = days.sessions.take(t)
     rth = rth_bars(bars, sessions, options.placement)
     row = np.repeat(t, rth.sizes)
-    profile = developing_profiles(rth, brackets(bars, sessions, rth), options.value_area)
+    facts = developing_facts(bars, sessions, rth, options.placement, options.value_area)
+    profile = facts.profile
     high, low = profile.high, profile.low
     volume = profile.levels.volume
     first_open = np.repeat(bars.open[sessions.start], rth.sizes)
@@ -80,7 +83,7 @@ def bar_snapshots(bars: Bars, days: Days, rolls: Ints, t: Ints, options: Feature
     )
     ib_high, ib_low = _first_hour(bars, sessions, rth, high, low)
     ends = bars.ts[rth.rows] + bars.bar_seconds
-    moved = bars.ts[rth.rows][_last_move(profile.levels.vpoc, rth)] + bars.bar_seconds
+    moved = bars.ts[rth.rows][np.repeat(rth.starts, rth.sizes) + facts.moved] + bars.bar_seconds
     step = bars.bar_seconds or 60
     slot = (bars.ts[rth.rows] - np.repeat(sessions.open_utc, rth.sizes)) // step
     done, place = _complete(days, t)
@@ -108,7 +111,7 @@ def bar_snapshots(bars: Bars, days: Days, rolls: Ints, t: Ints, options: Feature
         on_volume=days.on_volume[row],
         on_range=np.maximum(days.on_high[row] - days.on_low[row], 0),
         day_volume=days.on_volume[row] + volume,
-        flow=_flow_so_far(bars, rth, profile),
+        flow=facts.flow,
         entry=first_open,
         entry_vah=repeated["vah_1"],
         entry_val=repeated["val_1"],
@@ -190,22 +193,6 @@ def _first_hour(bars: Bars, sessions: Sessions, rth: RthBars, high: Ints, low: I
     return high[last], low[last]
 
 
-def _flow_so_far(bars: Bars, rth: RthBars, profile: ProfileFacts) -> Flow:
-    signed = signed_volume(bars, rth)
-    volume, vpoc = bars.volume[rth.rows], profile.levels.vpoc
-    total, at, whole = np.empty_like(signed), np.empty_like(signed), np.empty_like(signed)
-    for part, base in zip(rth.parts, rth.base.tolist(), strict=True):
-        np.cumsum(signed[part], out=total[part])
-        level = vpoc[part] - base
-        # The VPOC moves seldom: between its moves, one level is asked for all bars.
-        for price in np.unique(level).tolist():
-            asked = np.flatnonzero(level == price) + part.start
-            holds = (rth.low[part] <= price) & (price <= rth.high[part])
-            at[asked] = np.cumsum(signed[part] * holds)[asked - part.start]
-            whole[asked] = np.cumsum(volume[part] * holds)[asked - part.start]
-    return Flow(total, at, whole)
-
-
 def _naked_so_far(
     days: Days, rolls: Ints, t: Ints, rth: RthBars, profile: ProfileFacts, price: Ints, reach: int
 ) -> Naked:
@@ -213,21 +200,10 @@ def _naked_so_far(
     # Few are alive: those alone go on to the bars.
     most = int(np.count_nonzero(alive, axis=1).max(initial=1))
     order = np.argsort(~alive, axis=1, kind="stable")[:, :most]
-    levels, ages, living = (_of_bars(values, order, rth.sizes) for values in (level, age, alive))
-    untouched: Flags = (levels < profile.low[:, None]) | (levels > profile.high[:, None])
-    return naked(levels, ages, living & untouched, price)
-
-
-def _of_bars(values: Any, order: Ints, sizes: Ints) -> Any:
-    """Values [sessions, levels] in another order, for each bar of each session."""
-    return np.repeat(np.take_along_axis(values, order, axis=1), sizes, axis=0)
-
-
-def _last_move(vpoc: Ints, rth: RthBars) -> Ints:
-    """For each bar [bars], the last one up to it at which the developing VPOC moved; the first of a session did."""
-    place = np.arange(len(vpoc))
-    moved = np.ones(len(vpoc), dtype=np.bool_)
-    moved[1:] = vpoc[1:] != vpoc[:-1]
-    moved[rth.starts] = True
-    latest: Ints = np.maximum.accumulate(np.where(moved, place, 0))
-    return latest
+    level, age = np.take_along_axis(level, order, axis=1), np.take_along_axis(age, order, axis=1)
+    alive = np.take_along_axis(alive, order, axis=1)
+    if compiled.present():
+        return Naked(*compiled.naked(rth.sizes, profile.low, profile.high, price, level, age, alive))
+    level, age = np.repeat(level, rth.sizes, axis=0), np.repeat(age, rth.sizes, axis=0)
+    untouched: Flags = (level < profile.low[:, None]) | (level > profile.high[:, None])
+    return naked(level, age, np.repeat(alive, rth.sizes, axis=0) & untouched, price)

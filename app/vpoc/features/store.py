@@ -4,13 +4,15 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from vpoc import __version__
-from vpoc.errors import UserError
+from vpoc.errors import UserError, from_os_error
 from vpoc.features.build import FeatureSet
 from vpoc.features.options import FeatureOptions
 from vpoc.features.table import NAMES
-from vpoc.files import read_bytes, write_atomic
-from vpoc.sealed import DamagedError, seal, unseal
+from vpoc.files import read_bytes
+from vpoc.sealed import DamagedError, sealed_facts, unseal, write_sealed
 
 KEY = "vpoc"
 SCHEMA = 2
@@ -22,7 +24,7 @@ def write_features(path: Path, features: FeatureSet) -> None:
     The metadata also hold the schema, the version of this program and the SHA-256 of the file.
     """
     document = {"schema": SCHEMA, "app_version": __version__, **_facts(features)}
-    write_atomic(path, seal(features.frame, KEY, document, compression="lz4"))
+    write_sealed(path, features.frame, KEY, document, compression="lz4")
 
 
 def read_features(path: Path) -> FeatureSet:
@@ -33,7 +35,26 @@ def read_features(path: Path) -> FeatureSet:
     try:
         frame, facts = unseal(read_bytes(path), KEY)
     except DamagedError as error:
-        raise UserError(f"{path}: not a file that `vpoc features` wrote, or changed since; make it again") from error
+        raise _damaged(path) from error
+    return _feature_set(path, frame, facts)
+
+
+def read_facts(path: Path) -> FeatureSet:
+    """As `read_features`, but without the rows, and with little memory: the frame has the columns alone."""
+    try:
+        facts = sealed_facts(path, KEY)
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    except DamagedError as error:
+        raise _damaged(path) from error
+    return _feature_set(path, pl.scan_parquet(path).head(0).collect(), facts)
+
+
+def _damaged(path: Path) -> UserError:
+    return UserError(f"{path}: not a file that `vpoc features` wrote, or changed since; make it again")
+
+
+def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> FeatureSet:
     found = facts.pop("schema", 0), facts.pop("app_version", "")
     if found != (SCHEMA, __version__) or not set(NAMES) <= set(frame.columns):
         raise UserError(f"{path}: its features are not those of this version; make it again with `vpoc features`")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vpoc.data.bars import Floats, Ints
-from vpoc.features.days import Flow
 from vpoc.features.look_back import Naked
 from vpoc.profile.facts import ProfileFacts
+from vpoc.profile.flow import Flow
 
 TICKS, RATIO, CODE, COUNT, MINUTES, SESSIONS, POINTS = (
     "ticks",

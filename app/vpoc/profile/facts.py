@@ -120,7 +120,7 @@ def _shape(part: Histograms, method: str) -> _Shape:
         search=search,
         lower=lower,
         upper=upper,
-        entropy=_entropy(flat, edges[:, 0], edges[:, 3], volume),
+        entropy=entropy(logs_of(flat, edges[:, 0], edges[:, 3]), last + 1 - first, volume),
         hvn=hvn,
         lvn=lvn,
         time=time_facts(part.tpo, first, last, exists),
@@ -135,13 +135,18 @@ def _segments(flat: SmallInts, edges: Ints) -> tuple[Ints, Ints, Ints]:
     return sums[:, 0], sums[:, 1], sums[:, 2]
 
 
-def _entropy(flat: SmallInts, start: Ints, stop: Ints, volume: Ints) -> Floats:
+def logs_of(flat: SmallInts, start: Ints, stop: Ints) -> Floats:
+    """Sums of volume times its logarithm [profiles], over `flat` from `start` to before `stop`, which is in it."""
     volumes = np.maximum(flat, 1).astype(np.float64)
     volumes *= np.log(volumes)
     edges = np.stack([start, stop], axis=1).reshape(-1)
     # Sums of exactly the rows of each profile: how long the padding is must not reach the last bit.
-    logs = np.add.reduceat(volumes, edges)[::2]
-    rows = (stop - start).astype(np.float64)
+    sums: Floats = np.add.reduceat(volumes, edges)[::2]
+    return sums
+
+
+def entropy(logs: Floats, rows: Ints, volume: Ints) -> Floats:
+    """Entropy [profiles] of the shares of `rows`, of which `logs_of` made the sums; 0 for one row or no volume."""
     some = (volume > 0) & (rows > 1)
     whole = np.where(some, volume, 2).astype(np.float64)
-    return np.where(some, (np.log(whole) - logs / whole) / np.log(np.where(some, rows, 2.0)), 0.0)
+    return np.where(some, (np.log(whole) - logs / whole) / np.log(np.where(some, rows.astype(np.float64), 2.0)), 0.0)

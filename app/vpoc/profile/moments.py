@@ -94,9 +94,12 @@ def _about_the_mean(sums: Ints, volume: Ints) -> tuple[Floats, Floats, Floats, F
     # About the tick nearest to the mean, in integers; from there, by less than a tick, in floats.
     m = np.rint(s1 / whole).astype(np.int64)
     rest = (s1 - m * whole) / whole
-    second = (s2 - 2 * m * s1 + m**2 * volume) / whole
-    third = (s3 - 3 * m * s2 + 3 * m**2 * s1 - m**3 * volume) / whole
-    fourth = (s4 - 4 * m * s3 + 6 * m**2 * s2 - 4 * m**3 * s1 + m**4 * volume) / whole
+    # Powers of integers cost as much as all the rest.
+    m2 = m * m
+    m3, m4 = m2 * m, m2 * m2
+    second = (s2 - 2 * m * s1 + m2 * volume) / whole
+    third = (s3 - 3 * m * s2 + 3 * m2 * s1 - m3 * volume) / whole
+    fourth = (s4 - 4 * m * s3 + 6 * m2 * s2 - 4 * m3 * s1 + m4 * volume) / whole
     return (
         m + rest,
         second - rest**2,

@@ -8,6 +8,8 @@ import numpy as np
 from vpoc.data.bars import Bars, Ints, SmallInts
 from vpoc.data.sessions import Sessions, ranges
 from vpoc.errors import UserError
+from vpoc.profile import compiled
+from vpoc.profile.compiled import Spans
 from vpoc.profile.facts import Histograms, ProfileFacts, joined, profile_facts, zeros
 from vpoc.profile.histogram import Spread, histograms, spread
 from vpoc.profile.levels import PADDING, Levels, LevelSearch, within
@@ -45,24 +47,14 @@ class RthBars:
 def rth_bars(bars: Bars, sessions: Sessions, placement: str) -> RthBars:
     """The RTH bars of `sessions`, all of which have some.
 
-    UserError where a session's range is absurd, or `ticks` is asked for bars that are no trades.
+    UserError as `rth_spans`, or when `ticks` is asked for bars that are no trades.
     """
     if placement == "ticks" and bars.bar_seconds:
         raise UserError(f"{bars.path}: --placement ticks is for a file with a row per trade; this one has bars")
-    sizes = sessions.stop - sessions.start
-    joined_up = np.array_equal(sessions.start[1:], sessions.stop[:-1])
-    # A slice of the columns is no copy of them.
-    rows = slice(sessions.start[0], sessions.stop[-1]) if joined_up else ranges(sessions.start, sessions.stop)
+    rows, spans = rth_spans(bars, sessions)
+    sizes, base = spans.size, spans.base
     starts = np.cumsum(sizes) - sizes
     low, high = bars.low[rows], bars.high[rows]
-    base = np.minimum.reduceat(low, starts)
-    width = np.maximum.reduceat(high, starts) - base + 1
-    if (2 * width > base).any():
-        date = np.datetime64(int(sessions.date[np.argmax(2 * width > base)]), "D")
-        raise UserError(
-            f"{bars.path}: the session of {date} has a high more than half above its low; "
-            "remove the bar with the wrong price"
-        )
     origin = np.repeat(base, sizes)
     low, high, close = low - origin, high - origin, bars.close[rows] - origin
     if placement == "typical":
@@ -71,7 +63,25 @@ def rth_bars(bars: Bars, sessions: Sessions, placement: str) -> RthBars:
         placed = Spread(placed.low - origin, placed.high - origin, placed.share, placed.run - origin, placed.left)
     else:
         placed = spread(low, high, close, bars.volume[rows], placement)
-    return RthBars(rows, sizes, starts, base, width, low, high, placed)
+    return RthBars(rows, sizes, starts, base, spans.width, low, high, placed)
+
+
+def rth_spans(bars: Bars, sessions: Sessions) -> tuple[Ints | slice, Spans]:
+    """Rows of the RTH bars of `sessions`, all of which have some, and their ranges; UserError where one is absurd."""
+    sizes = sessions.stop - sessions.start
+    joined_up = np.array_equal(sessions.start[1:], sessions.stop[:-1])
+    # A slice of the columns is no copy of them.
+    rows = slice(sessions.start[0], sessions.stop[-1]) if joined_up else ranges(sessions.start, sessions.stop)
+    starts = np.cumsum(sizes) - sizes
+    base = np.minimum.reduceat(bars.low[rows], starts)
+    width = np.maximum.reduceat(bars.high[rows], starts) - base + 1
+    if (2 * width > base).any():
+        date = np.datetime64(int(sessions.date[np.argmax(2 * width > base)]), "D")
+        raise UserError(
+            f"{bars.path}: the session of {date} has a high more than half above its low; "
+            "remove the bar with the wrong price"
+        )
+    return rows, Spans(sessions.start, sizes, base, width)
 
 
 def brackets(bars: Bars, sessions: Sessions, rth: RthBars) -> Ints:
@@ -90,6 +100,8 @@ def session_levels(
     bars: Bars, sessions: Sessions, chunk_size: int, placement: str = "uniform", method: str = "two_row"
 ) -> Levels:
     """Levels of the RTH profile of every session; histograms are made of `chunk_size` sessions at a time."""
+    if compiled.present() and placement != "ticks":
+        return compiled.levels(bars, rth_spans(bars, sessions)[1], placement, method)
     parts = []
     for chunk in chunks(sessions, chunk_size):
         rth = rth_bars(bars, chunk, placement)

@@ -73,6 +73,20 @@ class LoaderFeed:
         return micro
 
 
+@dataclass(frozen=True)
+class Resident:
+    """A chunk on the device, and what is left to do of it.
+
+    `tensors`: rows, and labels and weights of its samples; `ends`: the row of each sample. `order`: samples that are
+    left, in the order they are used; `weight_sums`: of each batch of them.
+    """
+
+    tensors: list[torch.Tensor]
+    ends: torch.Tensor
+    order: torch.Tensor
+    weight_sums: Floats64
+
+
 class ResidentFeed:
     """All rows, or those of a chunk, are on the device; a batch is picked from them there."""
 
@@ -95,12 +109,8 @@ class ResidentFeed:
                 micros = (self._pick(rows, ends, part, start) for part in shares)
                 yield Batch(micros, len(shares), len(batch), float(weights[batch].sum(dtype=np.float64)))
 
-    def resident(self, epoch: int, first: int = 0) -> Iterator[tuple[list[torch.Tensor], torch.Tensor, Floats64]]:
-        """What `epoch` works on from batch `first` on, chunk by chunk.
-
-        Inputs, labels and weights of the chunk's samples, on the device; which of them come, in order; and the sum of
-        the weights of each batch.
-        """
+    def resident(self, epoch: int, first: int = 0) -> "Iterator[Resident]":
+        """What `epoch` works on from batch `first` on, chunk by chunk."""
         size = self.order.batch_size
         for before, chosen in self.order.chunks(epoch):
             left = chosen[max(first - before, 0) * size :]
@@ -109,7 +119,7 @@ class ResidentFeed:
             start, rows, ends = self._load(chosen)
             sums = np.add.reduceat(self.samples.weights[left], np.arange(0, len(left), size), dtype=np.float64)
             order = torch.from_numpy(left - start).to(self.device)
-            yield [rows.inputs[ends], rows.labels, rows.weights], order, sums
+            yield Resident([rows.inputs, rows.labels, rows.weights], ends, order, sums)
 
     def _load(self, chosen: Ints) -> tuple[int, Micro, torch.Tensor]:
         """The first sample of the chunk; its rows, labels and weights, and where windows end, on the device."""

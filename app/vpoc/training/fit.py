@@ -104,9 +104,10 @@ class Fit:
 
     def told(self) -> str:
         """What is trained on what, as a sentence."""
+        before = f", each with the {self.train.window - 1} rows before it" if self.train.window > 1 else ""
         return (
             f"{self.kind}: {self.run.features.told()}: {len(self.train)} training samples of {self.train.sessions} "
-            f"sessions, {len(self.validation)} validation samples of {self.validation.sessions} sessions"
+            f"sessions, {len(self.validation)} validation samples of {self.validation.sessions} sessions{before}"
         )
 
     def feed(self) -> Feed:

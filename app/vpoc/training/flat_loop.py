@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from vpoc.training.feeds import Floats64, ResidentFeed
+from vpoc.training.feeds import Floats64, Resident, ResidentFeed
 from vpoc.training.flat import BLOCK_ROWS, FlatMlp, blocks
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, Moments, Step, Trainer, Wishes
@@ -52,17 +52,18 @@ class FlatTrainer(Trainer):
         """As Trainer.epoch, but that a loss which is not finite is found some steps late."""
         self.strategy.forward.train()
         size = self.options.batch_size
-        for tensors, order, sums in feed.resident(epoch, first):
+        for chunk in feed.resident(epoch, first):
+            order, sums = chunk.order, chunk.weight_sums
             single = min(max(FIRST_STEPS - self.steps_done, 0), len(sums))
             for rows, weight_sums in (
                 *((order[n * size : (n + 1) * size], sums[n : n + 1]) for n in range(single)),
                 *([(order[single * size :], sums[single:])] if single < len(sums) else []),
             ):
-                yield from self._blocks(tensors, rows, weight_sums, wishes)
+                yield from self._blocks(chunk, rows, weight_sums, wishes)
 
     def _blocks(
         self,
-        tensors: list[torch.Tensor],
+        chunk: Resident,
         order: torch.Tensor,
         sums: Floats64,
         wishes: Wishes,
@@ -70,7 +71,7 @@ class FlatTrainer(Trainer):
         done = 0
         steps = max(BLOCK_ROWS // self.options.batch_size, 1)
         started = time.perf_counter()
-        for inputs, labels, weights in blocks(tensors, order, self.options.batch_size):
+        for inputs, labels, weights in blocks(chunk.tensors, order, self.options.batch_size, chunk.ends):
             self.ledger.to("device")
             part = sums[done : done + steps].tolist()
             losses = self.flat.steps(inputs, labels, weights, part, norm=True).tolist()

@@ -61,8 +61,12 @@ def prepare(options: TrainOptions, ranks: Ranks, progress: Progress) -> Prepared
     if devices[0].type == "cuda":
         progress.device_memory = memory.read
     join_ranks(options, ranks, devices[0])
-    on_disk = _on_disk(options, progress) if options.chunk_rows and options.rows == "bar" else None
-    features = _features(options, progress) if on_disk is None else on_disk.rows.features
+    if options.chunk_rows and options.rows == "bar":
+        rows = _rows(options, progress)
+        features = rows.features
+        on_disk = SampleFile(rows, options.target, map(window_of, options.model))
+    else:
+        features, on_disk = _features(options, progress), None
     clean_up(devices[0], skip=options.skip_gpu_cleanup)
     return Prepared(devices, ranks, features, memory, on_disk)
 
@@ -86,21 +90,19 @@ def _features(options: TrainOptions, progress: Progress) -> FeatureSet:
     return features
 
 
-def _on_disk(options: TrainOptions, progress: Progress) -> SampleFile:
-    """All samples of the run, of which few will be in memory at a time."""
-    rows: Rows
+def _rows(options: TrainOptions, progress: Progress) -> Rows:
+    """All rows, of which few will be in memory at a time."""
     if options.features is None:
         if options.vpoc_path != "cpu":
             raise UserError(
                 f"--vpoc-path {options.vpoc_path} needs all bars in memory, which --chunk-rows avoids; "
                 "leave out one of the two"
             )
-        rows = block_rows(options.data, options.of_features, progress)
-    else:
-        digest = _digest(options, progress)
-        rows = stored_rows(options.features)
-        require_same(options.features, rows.features, digest, options.of_features)
-    return SampleFile(rows, options.target, map(window_of, options.model))
+        return block_rows(options.data, options.of_features, progress)
+    digest = _digest(options, progress)
+    rows = stored_rows(options.features)
+    require_same(options.features, rows.features, digest, options.of_features)
+    return rows
 
 
 def _digest(options: TrainOptions, progress: Progress) -> str:

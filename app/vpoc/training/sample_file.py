@@ -12,6 +12,7 @@ import numpy as np
 from vpoc.errors import UserError, from_os_error
 from vpoc.features.blocks import Rows
 from vpoc.features.table import SCALING
+from vpoc.files import require_writable
 from vpoc.progress import Progress
 from vpoc.training.samples import Dates, Samples, labels_of, require_horizon, scaled_inputs, split_samples
 
@@ -23,6 +24,7 @@ KINDS: dict[str, np.dtype[Any]] = {
 }
 """What there is for each sample."""
 INPUTS = np.dtype((np.float32, (len(SCALING),)))
+"""A row."""
 
 
 class SampleFile:
@@ -33,24 +35,26 @@ class SampleFile:
     """
 
     def __init__(self, rows: Rows, target: str, windows: Iterable[int]) -> None:
-        self.rows, self.target, self.windows = rows, target, sorted(set(windows))
+        self.target, self.windows = target, sorted(set(windows))
+        self._rows: Rows | None = rows
         self._found: dict[int, tuple[Samples, Dates]] = {}
 
     def write(self, folder: Path, progress: Progress) -> None:
-        """Write them to files in `folder`, unless that was done before.
+        """Write them to files in `folder`, which is made when it is missing, unless that was done before.
 
         UserError when there is no room, or no label is possible.
         """
-        if self._found:
+        if self._rows is None:
             return
-        require_horizon(self.rows.features, self.target)
-        self._require_room(folder)
+        require_horizon(self._rows.features, self.target)
+        require_writable(folder)
+        self._require_room(folder, self._rows.count)
         try:
             with _columns(folder, {"inputs": INPUTS}) as rows, ExitStack() as stack:
                 samples = {window: stack.enter_context(_columns(folder, KINDS)) for window in self.windows}
                 dates: dict[int, list[Dates]] = {window: [] for window in self.windows}
                 before = 0
-                for frame in self.rows.frames(progress):
+                for frame in self._rows.frames(progress):
                     _append(rows["inputs"], scaled_inputs(frame), INPUTS.base)
                     for window in self.windows:
                         found = labels_of(frame, self.target, window, before)
@@ -65,18 +69,20 @@ class SampleFile:
                     self._found[window] = Samples(inputs, **columns, window=window), known
         except OSError as error:
             raise from_os_error(error, folder) from error
+        # What rows are made from is not needed any more, and is not small.
+        self._rows = None
 
     def split(self, window: int) -> tuple[Samples, Samples]:
         """Training and validation samples, the same as those of `vpoc.training.samples.split`."""
         samples, dates = self._found[window]
         return split_samples(samples, dates, self.target, purge=False)
 
-    def _require_room(self, folder: Path) -> None:
+    def _require_room(self, folder: Path, rows: int) -> None:
         each = INPUTS.itemsize + len(self.windows) * sum(kind.itemsize for kind in KINDS.values())
-        needed, free = self.rows.count * each, shutil.disk_usage(folder).free
+        needed, free = rows * each, shutil.disk_usage(folder).free
         if needed > free:
             raise UserError(
-                f"{folder}: --chunk-rows puts {self.rows.count} rows on the disk, {needed / 1e9:.1f} GB, and "
+                f"{folder}: --chunk-rows puts {rows} rows on the disk, {needed / 1e9:.1f} GB, and "
                 f"{free / 1e9:.1f} GB are free; free some space or choose another folder"
             )
 

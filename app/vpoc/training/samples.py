@@ -59,11 +59,10 @@ class Samples:
     @property
     def share_of_ones(self) -> float:
         """Share of the labels that are 1, weighted."""
-        return sum(float((part.labels * part.weights.astype(np.float64)).sum()) for part in self.parts()) / (
-            self.weight_sum
-        )
+        ones = sum(float((part.labels * part.weights.astype(np.float64)).sum()) for part in self.parts())
+        return ones / self.weight_sum
 
-    def parts(self) -> "Iterator[Samples]":
+    def parts(self) -> Iterator["Samples"]:
         """All samples, PART at a time; where they are mapped from files, what was seen is not kept in memory."""
         for start in range(0, len(self), PART):
             yield self.take(slice(start, start + PART))

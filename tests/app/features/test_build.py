@@ -12,12 +12,12 @@ from vpoc.data.rolls import roll_numbers
 from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError
 from vpoc.features.build import build_features
-from vpoc.features.days import Flow
 from vpoc.features.look_back import FAR, Naked
 from vpoc.features.options import FeatureOptions
 from vpoc.features.table import FEATURES, NAMES, Snapshot
 from vpoc.features.targets import SIZES, TARGETS, label_weight, move_30, session_targets, touched_later
 from vpoc.profile.facts import ProfileFacts
+from vpoc.profile.flow import Flow
 from vpoc.profile.levels import Levels
 from vpoc.profile.tpo import TimeFacts
 

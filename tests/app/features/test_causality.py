@@ -14,7 +14,7 @@ from vpoc.features.build import build_features
 from vpoc.features.options import FeatureOptions
 from vpoc.features.table import NAMES
 from vpoc.features.targets import SIZES, TARGETS
-from vpoc.profile.sessions import session_profiles
+from vpoc.profile.rth import session_facts
 
 WARM_UP = 20
 BAR_SESSIONS = (21, 25)
@@ -145,10 +145,10 @@ def test_any_more_of_the_opening_bar_than_its_open_is_found(merged, tmp_path, mo
 
 
 def test_a_leak_within_the_session_is_found(merged, tmp_path, monkeypatch):
-    def final(rth, bracket, method):
-        return snapshots._take(session_profiles(rth, bracket, method)[0], rth.session)
+    def final(bars, sessions, rth, placement, method):
+        return snapshots._take(session_facts(bars, sessions, rth, placement, method)[0], rth.session)
 
-    monkeypatch.setattr(snapshots, "developing_profiles", final)
+    monkeypatch.setattr(snapshots, "developing_facts", final)
     assert not causes_nothing_from_later(merged, tmp_path, "bar")
 
 

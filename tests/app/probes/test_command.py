@@ -92,7 +92,7 @@ def test_no_gpu_exits_3(capfd):
     assert "not tried: nothing works without the rung device, which broke" in out
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 def test_the_whole_ladder_on_a_gpu(capfd):
     assert run(["probe", "--device", "cuda"]) == 0, capfd.readouterr().out
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,8 +21,8 @@ PRICE = 16_000
 CHUNK_SIZES = (1, 2, 7, 1000)
 PLACEMENTS = ("uniform", "typical", "close", "ticks")
 VALUE_AREAS = ("two_row", "one_row")
-no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
-DEVICES = ("cpu", pytest.param("cuda", marks=no_gpu))
+needs_gpu = pytest.mark.gpu
+DEVICES = ("cpu", pytest.param("cuda", marks=needs_gpu))
 
 
 def oracle(bars, placement="uniform", value_area="two_row"):

@@ -359,7 +359,7 @@ def test_torchs_answers_are_read(monkeypatch):
         assert edge.address(GPU) == address
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 def test_a_real_gpu_is_watched():
     device = torch.device("cuda", torch.cuda.current_device())
     ballast = torch.ones(64 * MIB, dtype=torch.uint8, device=device)

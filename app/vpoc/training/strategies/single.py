@@ -22,6 +22,7 @@ class Single:
         self.rank, self.world, self.devices = rank, world, list(devices)
         self.model = self.place(model)
         self.forward: nn.Module = self.wrap(self.model)
+        self._parameters = list(self.model.parameters())
 
     def place(self, model: Network) -> Network:
         """The model on its device."""
@@ -46,9 +47,10 @@ class Single:
 
     def gradient_norm(self) -> float:
         """Norm of the whole gradient; waits for the device."""
-        norms = [torch.linalg.vector_norm(p.grad) for p in self.model.parameters() if p.grad is not None]
-        first = self.devices[0]
-        return float(torch.linalg.vector_norm(torch.stack([norm.to(first) for norm in norms])))
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        together = len(set(self.devices)) == 1
+        norms = torch._foreach_norm(gradients) if together else [torch.linalg.vector_norm(g) for g in gradients]
+        return float(torch.linalg.vector_norm(torch.stack([norm.to(self.devices[0]) for norm in norms])))
 
     def spoil_exchange(self) -> bool:
         """For a drill: flip a bit of what this rank passes on next. False where the others would not see which."""
@@ -68,7 +70,8 @@ class Single:
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
         """The full tensor, on the CPU, of a parameter or of what the optimizer keeps for it; all ranks must ask."""
-        return tensor.detach().cpu().contiguous()
+        # A copy: what is saved of a part of a larger tensor would be all of it.
+        return tensor.detach().to("cpu", copy=True).contiguous()
 
     def part(self, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """The inverse of `whole`: `tensor` as this rank holds it, on the device of the parameter `like`."""

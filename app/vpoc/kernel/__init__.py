@@ -1,0 +1,56 @@
+"""The compiled part, where there is one: its answers are those of numpy to the last bit, only sooner.
+
+The sources are compiled into one library that lies beside them and is named by their hash, so that one of other sources
+is never loaded. Without it, or with VPOC_KERNEL=off in the environment, numpy and polars do the work.
+"""
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+SOURCES = ("csv.c", "naked.c", "profiles.c")
+T = TypeVar("T")
+
+
+def file_name() -> str:
+    """The name of the library that belongs to the sources here."""
+    digest = hashlib.sha256()
+    for name in SOURCES:
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    return f"kernel-{digest.hexdigest()[:16]}.so"
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The library; None where there is none for this platform, or it is not wanted."""
+    if os.environ.get("VPOC_KERNEL") == "off":
+        return None
+    try:
+        return ctypes.CDLL(str(Path(__file__).with_name(file_name())))
+    except OSError:
+        return None
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def in_threads(work: Callable[[int, int], T], borders: Sequence[int]) -> list[T]:
+    """What `work` makes of the parts between the `borders`, one thread for each; the library lets others run."""
+    parts = list(pairwise(borders))
+    if len(parts) == 1:
+        return [work(*parts[0])]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        return list(pool.map(lambda part: work(*part), parts))
+
+
+def address(array: Any, row: int = 0) -> ctypes.c_void_p:
+    """Where element `row` of a contiguous array is in memory; the caller keeps the array alive."""
+    return ctypes.c_void_p(array.ctypes.data + row * array.itemsize)

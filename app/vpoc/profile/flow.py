@@ -1,0 +1,52 @@
+"""Volume by direction of the bar: a proxy, not order flow."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vpoc.data.bars import Bars, Ints
+from vpoc.profile.sessions import RthBars
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Volume by direction of the bar; every array is [sessions] or [bars], contracts.
+
+    `signed`: volume of rising bars less that of falling ones. `signed_at`, `volume_at`: the same, and the volume, of
+    the bars whose range holds the VPOC.
+    """
+
+    signed: Ints
+    signed_at: Ints
+    volume_at: Ints
+
+
+def signed_volume(bars: Bars, rth: RthBars) -> Ints:
+    """Volume of each RTH bar [bars], negative where it closed below its open, 0 where it closed on it."""
+    signed: Ints = np.sign(bars.close[rth.rows] - bars.open[rth.rows]) * bars.volume[rth.rows]
+    return signed
+
+
+def session_flow(bars: Bars, rth: RthBars, vpoc: Ints) -> Flow:
+    """Flow of whole sessions, whose VPOC [sessions] is in ticks."""
+    signed, volume = signed_volume(bars, rth), bars.volume[rth.rows]
+    level = np.repeat(vpoc - rth.base, rth.sizes)
+    at = (rth.low <= level) & (level <= rth.high)
+    return Flow(*(np.add.reduceat(values, rth.starts) for values in (signed, signed * at, volume * at)))
+
+
+def developing_flow(bars: Bars, rth: RthBars, vpoc: Ints) -> Flow:
+    """Flow of the bars of each session up to and including each, where the VPOC [bars] was then, in ticks."""
+    signed = signed_volume(bars, rth)
+    volume = bars.volume[rth.rows]
+    total, at, whole = np.empty_like(signed), np.empty_like(signed), np.empty_like(signed)
+    for part, base in zip(rth.parts, rth.base.tolist(), strict=True):
+        np.cumsum(signed[part], out=total[part])
+        level = vpoc[part] - base
+        # The VPOC moves seldom: between its moves, one level is asked for all bars.
+        for price in np.unique(level).tolist():
+            asked = np.flatnonzero(level == price) + part.start
+            holds = (rth.low[part] <= price) & (price <= rth.high[part])
+            at[asked] = np.cumsum(signed[part] * holds)[asked - part.start]
+            whole[asked] = np.cumsum(volume[part] * holds)[asked - part.start]
+    return Flow(total, at, whole)

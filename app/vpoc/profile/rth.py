@@ -1,0 +1,92 @@
+"""All that is asked of the profiles of RTH: by the compiled part where there is one, else with numpy."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vpoc.data.bars import Bars, Floats, Ints
+from vpoc.data.sessions import Sessions
+from vpoc.profile import compiled
+from vpoc.profile.compiled import Spans
+from vpoc.profile.facts import ProfileFacts, entropy, logs_of
+from vpoc.profile.flow import Flow, developing_flow, session_flow
+from vpoc.profile.levels import Levels
+from vpoc.profile.moves import last_moves
+from vpoc.profile.sessions import RthBars, brackets, developing_profiles, session_profiles
+from vpoc.profile.tpo import TimeFacts
+
+LEVELS = ("vpoc_volume", "area_volume", "volume")
+TIMES = ("single", "tail_hi", "tail_lo")
+SIDES = ("lower", "upper", "hvn", "lvn")
+
+
+@dataclass(frozen=True)
+class RthFacts:
+    """Facts of profiles of RTH; every array is [profiles].
+
+    `moved`: the bar, counted from the first of its session, at which the developing VPOC last moved.
+    """
+
+    profile: ProfileFacts
+    flow: Flow
+    moved: Ints
+
+
+def session_facts(bars: Bars, sessions: Sessions, rth: RthBars, placement: str, method: str) -> tuple[RthFacts, Ints]:
+    """Facts of every session, and their histograms [sessions, columns] from each session's base.
+
+    `rth` are the bars of `sessions` with this `placement`; `method`: of the value area.
+    """
+    if not compiled.present():
+        profile, histogram = session_profiles(rth, brackets(bars, sessions, rth), method)
+        vpoc = profile.levels.vpoc
+        return RthFacts(profile, session_flow(bars, rth, vpoc), last_moves(rth, histogram, vpoc - rth.base)), histogram
+    answer = compiled.describe(bars, _spans(sessions, rth), placement, method)
+    begin = np.arange(len(rth.base)) * answer.histogram.shape[1]
+    logs = logs_of(answer.histogram.reshape(-1), begin, begin + rth.width)
+    return _facts(answer.facts, rth.base, logs), answer.histogram
+
+
+def developing_facts(bars: Bars, sessions: Sessions, rth: RthBars, placement: str, method: str) -> RthFacts:
+    """Facts of the bars of each session up to and including each, one profile per bar; see `session_facts`."""
+    if compiled.present():
+        touched = rth.placed.high - rth.placed.low + 1
+        answer = compiled.develop(bars, _spans(sessions, rth), touched, placement, method)
+        return _facts(answer.facts, np.repeat(rth.base, rth.sizes), answer.logs)
+    profile = developing_profiles(rth, brackets(bars, sessions, rth), method)
+    vpoc = profile.levels.vpoc
+    return RthFacts(profile, developing_flow(bars, rth, vpoc), _last_move(vpoc, rth))
+
+
+def _spans(sessions: Sessions, rth: RthBars) -> Spans:
+    return Spans(sessions.start, rth.sizes, rth.base, rth.width, sessions.open_utc)
+
+
+def _facts(facts: dict[str, Ints], base: Ints, logs: Floats) -> RthFacts:
+    price = {name: base + facts[name] for name in ("low", "high", "vpoc", "vah", "val", "tpoc")}
+    levels = Levels(price["vpoc"], price["vah"], price["val"], **{name: facts[name] for name in LEVELS})
+    time = TimeFacts(
+        tpoc=price["tpoc"],
+        poor_hi=facts["poor_hi"] != 0,
+        poor_lo=facts["poor_lo"] != 0,
+        **{name: facts[name] for name in TIMES},
+    )
+    profile = ProfileFacts(
+        low=price["low"],
+        high=price["high"],
+        levels=levels,
+        entropy=entropy(logs, price["high"] - price["low"] + 1, levels.volume),
+        time=time,
+        **{name: facts[name] for name in SIDES},
+    )
+    return RthFacts(profile, Flow(facts["signed"], facts["signed_at"], facts["volume_at"]), facts["moved"])
+
+
+def _last_move(vpoc: Ints, rth: RthBars) -> Ints:
+    """For each bar [bars], the last one up to it at which the developing VPOC moved; the first of a session did."""
+    place = np.arange(len(vpoc))
+    moved = np.ones(len(vpoc), dtype=np.bool_)
+    moved[1:] = vpoc[1:] != vpoc[:-1]
+    moved[rth.starts] = True
+    latest: Ints = np.maximum.accumulate(np.where(moved, place, 0))
+    return latest - np.repeat(rth.starts, rth.sizes)

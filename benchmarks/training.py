@@ -1,0 +1,222 @@
+"""How fast training is: against Lightning and against a loop as the tutorials have it, each with one thread.
+
+Every figure is a ratio of times taken in one run: a round does every job once, every other round in reverse order, and
+the figure is the median of the rounds' ratios. The app trains as `vpoc train` does, with progress, memory monitor,
+number checks and checkpoints. The page is printed, and written to docs/training-speed.md.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+
+from benchmarks.features import APP_PYTHON, BENCH, Row, command, listed, markdown, short, synthetic
+from harness.locks import lock_file, try_sources, uv
+from harness.matrix_file import load_matrix
+from harness.paths import CHECKOUT
+from harness.storage import file_hash
+
+SESSIONS = 1014
+SIZES = (8, 256, 8192)
+OVER_LIGHTNING = {8: 3.0, 256: 5.0, 8192: 25.0}
+OVER_TEXTBOOK = {8: 3.0, 256: 4.0, 8192: 25.0}
+CHUNK_ROWS = 65_536
+LARGER = 4
+PEERS = Path(__file__).with_name("training_peers.txt")
+WORKER = Path(__file__).with_name("training_worker.py")
+PAGE = CHECKOUT / "docs" / "training-speed.md"
+WHAT = {
+    "app plain": "`vpoc train --loop plain --loader-workers 0`",
+    "app resident": "`vpoc train --loop resident`",
+    "watching": "the same, with clocks around what watches it",
+    "textbook": "DataLoader with its defaults, Adam, the loss read after every step",
+    "Lightning": "`Trainer(barebones=True)`, timed from start to end of training itself",
+}
+
+Measured = dict[str, float]
+Job = Callable[[], Measured]
+
+
+@dataclass
+class Series:
+    """What was measured of every job, by round: seconds per sample, and the share of them that watching took."""
+
+    taken: dict[str, list[Measured]] = field(default_factory=dict)
+    peaks: dict[str, list[float]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def run(self, jobs: dict[str, Job], rounds: int) -> None:
+        """Do every job once a round, every other round in reverse order."""
+        for number in range(rounds):
+            for name in list(jobs)[:: 1 if number % 2 == 0 else -1]:
+                self.taken.setdefault(name, []).append(jobs[name]())
+            told = ", ".join(f"{name} {short(1 / self.taken[name][-1]['seconds'])}/s" for name in jobs)
+            print(f"  round {number + 1}: {told}", file=sys.stderr, flush=True)
+
+    def over(self, slow: str, fast: str) -> list[float]:
+        """Per round, how many times as many samples a second `fast` does as `slow`."""
+        pairs = zip(self.taken[slow], self.taken[fast], strict=True)
+        return [a["seconds"] / b["seconds"] for a, b in pairs]
+
+
+def peers_python() -> Path:
+    """The interpreter with Lightning and the torch of the cpu stack, as locked."""
+    stack = load_matrix(CHECKOUT / "matrix.yaml").stacks["cpu"]
+    lock = lock_file(stack)
+    folder = BENCH / "training-peers"
+    stamp, python = folder / "lock", folder / "bin" / "python"
+    wanted = f"{file_hash(lock)}\n{file_hash(PEERS)}"
+    if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
+        uv("venv", "--quiet", "--clear", "--python", stack.python, folder)
+        how = ("--quiet", "--require-hashes", "--compile-bytecode", "--only-binary", ":all:", "--python", python)
+        try_sources(stack, "pip", "sync", *how, lock, PEERS)
+        stamp.write_text(wanted, encoding="utf-8")
+    return python
+
+
+@contextmanager
+def worker(python: Path, kind: str, csv: Path, series: Series) -> Iterator[dict[str, Job]]:
+    """The jobs of a process that does one when told; see training_worker.py."""
+    words = [str(python), str(WORKER), kind, str(csv)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told, answers = process.stdin, process.stdout
+
+        def answer() -> Any:
+            line = answers.readline()
+            if not line:
+                raise SystemExit(f"benchmarks/training.py: the worker {kind} ended")
+            return json.loads(line)
+
+        def done(name: str) -> Measured:
+            told.write(f"{name}\n")
+            told.flush()
+            measured: Measured = answer()
+            return measured
+
+        ready = answer()
+        series.versions |= ready["versions"]
+        yield {name: partial(done, name) for name in ready["jobs"]}
+        told.close()
+
+
+def race(csv: Path, rounds: int, series: Series) -> None:
+    """All loops, side by side."""
+    with ExitStack() as stack:
+        jobs: dict[str, Job] = {}
+        # The app's worker comes first, because it leaves the samples for the others.
+        for python, kind in ((APP_PYTHON, "app"), (APP_PYTHON, "plain"), (peers_python(), "lightning")):
+            jobs |= stack.enter_context(worker(python, kind, csv, series))
+        by_race = sorted(jobs, key=lambda name: name.partition(", ")[2])
+        series.run({name: jobs[name] for name in by_race}, rounds)
+
+
+def chunked(place: Path, rounds: int, series: Series) -> None:
+    """Peak memory of training in chunks, from features that were computed before, of files of different size."""
+    trainings = {}
+    for times in (1, LARGER):
+        csv = synthetic(place, times * SESSIONS // LARGER)
+        features = csv.with_suffix(".parquet")
+        command("-m", "vpoc", "features", "--data", csv, "--rows", "bar", "--output", features)
+        words = ["--data", csv, "--features", features, "--rows", "bar", "--output", place / f"trained-{times}"]
+        words += ["--chunk-rows", CHUNK_ROWS, "--loop", "resident", "--batch-size", 8192, "--epochs", 1]
+        trainings[f"{times} x"] = words
+    for _ in range(rounds):
+        for name, words in trainings.items():
+            _, peak = command("-m", "vpoc", "train", *map(str, words))
+            series.peaks.setdefault(name, []).append(peak)
+
+
+def table(series: Series) -> list[Row]:
+    """Every line, measured or not."""
+    lines = []
+    for against, goals in (("Lightning", OVER_LIGHTNING), ("textbook", OVER_TEXTBOOK)):
+        for size, goal in goals.items():
+            each = series.over(f"{against}, batch {size}", f"app resident, batch {size}")
+            loop = against if against == "Lightning" else "the textbook loop"
+            lines.append(Row(f"MLP, batch {size}: `--loop resident` over {loop}", each, "at least", goal))
+    for size in SIZES:
+        each = series.over(f"textbook, batch {size}", f"app plain, batch {size}")
+        lines.append(Row(f"MLP, batch {size}: `--loop plain` over the textbook loop", each))
+    for loop in ("plain", "resident"):
+        each = series.over("textbook, attention", f"app {loop}, attention")
+        lines.append(Row(f"attention 2.9 M: `--loop {loop}` over the textbook loop", each, "at least", 1.0))
+        each = series.over(f"app {loop}, attention", f"app {loop}, attention bf16")
+        lines.append(Row(f"attention 2.9 M, `--loop {loop}`: bf16 over fp32", each, "at least", 1.4))
+    for loop in ("resident", "plain"):
+        shares = [100 * measured["share"] for measured in series.taken[f"watching, {loop}, batch 256"]]
+        what = f"progress, memory monitor and number checks, `--loop {loop}`, batch 256, of the time of a step"
+        lines.append(Row(what, shares, "at most", 1.0, "%"))
+    peaks = series.peaks
+    growth = [large / small for small, large in zip(*peaks.values(), strict=True)] if peaks else []
+    what = f"peak memory of `vpoc train --chunk-rows {CHUNK_ROWS}`: a file {LARGER} x as long over a short one"
+    lines.append(Row(what, growth, "at most", 1.1, why="needs --chunks"))
+    return lines
+
+
+def page(series: Series, loads: list[float]) -> str:
+    """The page, in Markdown."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    machine = f"{next(names, 'unknown processor')}, {os.cpu_count()} cores, {memory:.0f} GB"
+    versions = ", ".join(f"{name} {version}" for name, version in series.versions.items())
+    each = {name: [1 / measured["seconds"] for measured in taken] for name, taken in series.taken.items()}
+    peaks = [f"{name}: {listed([peak / 1e6 for peak in taken])} MB" for name, taken in series.peaks.items()]
+    return "\n".join(
+        [
+            "# Speed of training",
+            "",
+            "`make bench-training` wrote this page (`ARGS=--chunks`: also the memory of training in chunks). Figures",
+            "are ratios of times taken in one run, in alternating order: medians of the rounds that stand beside them.",
+            "",
+            f"Machine: {machine}; load average {short(loads[0])} before, {short(loads[1])} after. {versions}.",
+            f"Data: rows per bar of `vpoc synth --sessions {SESSIONS}`. Every loop has one thread, no loader process.",
+            "MLP is 54-32-16-1; attention has batches of 32. The app's progress, memory monitor, number checks and",
+            "checkpoints are on.",
+            *([f"Peak memory by size of the file: {'; '.join(peaks)}."] if peaks else []),
+            "",
+            *markdown(["what", "goal", "measured", "met", "rounds"], [row.cells() for row in table(series)]),
+            "",
+            *markdown(
+                ["samples per second", "what it is", "median", "rounds"],
+                [
+                    [name, WHAT[name.partition(", ")[0]], short(median(rates)), listed(rates)]
+                    for name, rates in each.items()
+                ],
+            ),
+            "",
+        ]
+    )
+
+
+@click.command()
+@click.option("--rounds", type=click.IntRange(min=1), default=5, help="Rounds of the race.")
+@click.option("--chunks", is_flag=True, help="Also the memory of training in chunks.")
+@click.option("--output", type=click.Path(path_type=Path), help="Page to write.  [default: in docs]")
+def main(rounds: int, chunks: bool, output: Path | None) -> None:
+    """Measure, print the page, and write it."""
+    series, load = Series(), os.getloadavg()[0]
+    BENCH.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=BENCH) as place:
+        race(synthetic(Path(place), SESSIONS), rounds, series)
+        if chunks:
+            chunked(Path(place), min(rounds, 3), series)
+    text = page(series, [load, os.getloadavg()[0]])
+    print(text)
+    (output or PAGE).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

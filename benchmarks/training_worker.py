@@ -1,0 +1,253 @@
+"""One side of a race of benchmarks/training.py, in the interpreter that has the package it measures.
+
+`training_worker.py KIND CSV`: prepares, does every job once unmeasured, and prints a line of JSON that tells what it
+runs and the names of its jobs. Then each line read is the name of a job: it is done once, and what was measured is
+printed as JSON. Kinds: app and plain use the app's interpreter, lightning that of the peers and the samples which the
+worker `app` left beside the CSV. All use one thread.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+EPOCH = 245_760
+"""Samples of an epoch of the whole file."""
+BATCHES = {8: 16_384, 256: 131_072, 8192: EPOCH}
+"""Size of a batch, and samples of an epoch here: it takes a second or so in the slowest loop."""
+WINDOWS, WINDOW_BATCH = 384, 32
+"""The same for the attention model, which takes most of a second for a hundred."""
+RESIDENT_EPOCHS = 8
+"""Epochs of the fastest loop, for which one is too short to be timed."""
+HIDDEN = (32, 16)
+LEARNING_RATE = 1e-3
+
+Measured = dict[str, float]
+Jobs = dict[str, Callable[[], Measured]]
+
+
+def app(csv: Path) -> Jobs:
+    """The app's own trainings, as `vpoc train` does them: progress, memory monitor, number checks and checkpoints on.
+
+    Validation is not counted. What is done once per epoch, a checkpoint above all, is counted as for epochs of EPOCH.
+    """
+    import numpy as np  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    from vpoc.commands.train import train  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.features.targets import DEFAULT_TARGET  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.progress import Progress  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.training.fit import Fit  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.training.options import TrainOptions  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.training.prepare import Prepared, prepare  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.training.run import ALONE  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    @dataclass(frozen=True)
+    class Part(Prepared):  # type: ignore[misc]
+        """A run of which `rows` samples train and 64 validate."""
+
+        rows: int
+
+        def samples(self, options: Any, kind: str) -> tuple[Any, Any]:
+            training, validation = super().samples(options, kind)
+            return training.take(np.arange(self.rows)), validation.take(np.arange(64))
+
+    words = ["--data", str(csv), "--output", str(csv.parent), "--rows", "bar", "--loader-workers", "0"]
+    chosen = train.make_context("train", words).params
+    chosen = {name: value for name, value in chosen.items() if name not in ("output", "name")}
+    options = TrainOptions(**{**chosen, "target": DEFAULT_TARGET["bar"], "hidden_layers": HIDDEN})
+    run = prepare(options, ALONE, Progress(None))
+    training, _ = run.samples(options, "mlp")
+    np.savez(samples_file(csv), inputs=training.inputs[training.ends], labels=training.labels)
+    windows, _ = run.samples(options, "attention")
+    chosen_windows = np.arange(WINDOWS)
+    inputs = np.ascontiguousarray(windows.windows(chosen_windows))
+    np.savez(windows_file(csv), inputs=inputs, labels=windows.labels[chosen_windows])
+    if len(training) < max(BATCHES.values()):
+        raise SystemExit(f"{len(training)} samples, {max(BATCHES.values())} are needed")
+
+    def fit(kind: str, rows: int, changed: dict[str, Any], *, watched: bool = False) -> Measured:
+        wanted = replace(options, **changed)
+        with tempfile.TemporaryDirectory(dir=csv.parent) as folder:
+            part = Part(**vars(run), rows=rows)
+            one = Fit(wanted, part, kind, Path(folder) / "checkpoints", Progress(Path(folder)), lambda _line: None)
+            epochs, watching = Clock(), Clock()
+            epochs.around(one, "_train")
+            if watched:
+                watch(one, watching)
+            began = time.perf_counter()
+            one.to_the_end()
+            wall = time.perf_counter() - began
+        once = wall - epochs.seconds - one.ledger.seconds()["validate"]
+        each = epochs.seconds / (wanted.epochs * rows) + once / (wanted.epochs * EPOCH)
+        return {"seconds": each, "share": watching.seconds / epochs.seconds}
+
+    jobs: Jobs = {}
+    for size, rows in BATCHES.items():
+        for loop, epochs in (("plain", 1), ("resident", RESIDENT_EPOCHS)):
+            settings = {"batch_size": size, "epochs": epochs, "loop": loop}
+            jobs[f"app {loop}, batch {size}"] = partial(fit, "mlp", rows, settings)
+            if size == 256:
+                jobs[f"watching, {loop}, batch {size}"] = partial(fit, "mlp", rows, settings, watched=True)
+    half = {"use_mixed_precision": True, "mixed_precision_dtype": "bfloat16"}
+    for loop in ("plain", "resident"):
+        settings = {"batch_size": WINDOW_BATCH, "epochs": 1, "loop": loop}
+        jobs[f"app {loop}, attention"] = partial(fit, "attention", WINDOWS, settings)
+        jobs[f"app {loop}, attention bf16"] = partial(fit, "attention", WINDOWS, settings | half)
+    return jobs
+
+
+@dataclass
+class Clock:
+    """Seconds spent in the functions that it was put around."""
+
+    seconds: float = 0.0
+
+    def around(self, owner: Any, name: str) -> None:
+        """Time the method `name` of `owner` from now on."""
+        method = getattr(owner, name)
+
+        def timed(*arguments: Any, **named: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return method(*arguments, **named)
+            finally:
+                self.seconds += time.perf_counter() - began
+
+        setattr(owner, name, timed)
+
+
+def watch(fit: Any, clock: Clock) -> None:
+    """Times what a training does besides training: progress, curves, memory monitor, norm of the gradient."""
+    clock.around(fit, "_note")
+    clock.around(fit.trainer.strategy, "gradient_norm")
+    if hasattr(fit.trainer, "flat"):
+        clock.around(fit.trainer.flat, "_norm")
+
+
+def samples_file(csv: Path) -> Path:
+    """Where the training samples are, for workers without the app."""
+    return csv.with_suffix(".npz")
+
+
+def windows_file(csv: Path) -> Path:
+    """Where those of the attention model are, each with its window."""
+    return csv.with_suffix(".windows.npz")
+
+
+def mlp(inputs: int) -> Any:
+    """The network of the races."""
+    from torch import nn  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    first, second = HIDDEN
+    return nn.Sequential(nn.Linear(inputs, first), nn.ReLU(), nn.Linear(first, second), nn.ReLU(), nn.Linear(second, 1))
+
+
+def loader(file: Path, rows: int, size: int) -> Any:
+    """A DataLoader as the tutorials have it."""
+    import numpy as np  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+    from torch.utils.data import DataLoader, TensorDataset  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    arrays = np.load(file)
+    tensors = (torch.from_numpy(arrays[name][:rows]) for name in ("inputs", "labels"))
+    return DataLoader(TensorDataset(*tensors), batch_size=size, shuffle=True)
+
+
+def plain(csv: Path) -> Jobs:
+    """A training loop as the tutorials have it: default DataLoader, Adam, the loss read after every step."""
+    import torch  # noqa: PLC0415
+    from torch.nn import functional  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    from vpoc.models.build import fresh_network  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    def epoch(model: Any, batches: Any) -> Measured:
+        adam = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+        total = 0.0
+        began = time.perf_counter()
+        for inputs, labels in batches:
+            adam.zero_grad()
+            loss = functional.binary_cross_entropy_with_logits(model(inputs).squeeze(1), labels)
+            loss.backward()
+            adam.step()
+            total += loss.item()
+        return {"seconds": (time.perf_counter() - began) / len(batches.dataset)}
+
+    jobs: Jobs = {}
+    for size, rows in BATCHES.items():
+        batches = loader(samples_file(csv), rows, size)
+        jobs[f"textbook, batch {size}"] = partial(epoch, mlp(batches.dataset[0][0].numel()), batches)
+    windows = loader(windows_file(csv), WINDOWS, WINDOW_BATCH)
+    attention = fresh_network("attention", windows.dataset[0][0].shape[1], HIDDEN, 7)
+    jobs["textbook, attention"] = partial(epoch, attention, windows)
+    return jobs
+
+
+def lightning(csv: Path) -> Jobs:
+    """Lightning with all its extras off (`barebones`), timed from the start to the end of training itself."""
+    import pytorch_lightning  # type: ignore[import-not-found]  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+    from torch.nn import functional  # noqa: PLC0415
+
+    class Module(pytorch_lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self, inputs: int) -> None:
+            super().__init__()
+            self.model = mlp(inputs)
+            self.began = self.seconds = 0.0
+
+        def training_step(self, batch: Any, _number: int) -> Any:
+            inputs, labels = batch
+            return functional.binary_cross_entropy_with_logits(self.model(inputs).squeeze(1), labels)
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam(self.parameters(), lr=LEARNING_RATE)
+
+        def on_train_start(self) -> None:
+            self.began = time.perf_counter()
+
+        def on_train_end(self) -> None:
+            self.seconds = time.perf_counter() - self.began
+
+    def epoch(batches: Any) -> Measured:
+        module = Module(batches.dataset[0][0].numel())
+        trainer = pytorch_lightning.Trainer(barebones=True, max_epochs=1, accelerator="cpu", devices=1)
+        trainer.fit(module, batches)
+        return {"seconds": module.seconds / len(batches.dataset)}
+
+    return {
+        f"Lightning, batch {size}": partial(epoch, loader(samples_file(csv), rows, size))
+        for size, rows in BATCHES.items()
+    }
+
+
+KINDS = {one.__name__: one for one in (app, plain, lightning)}
+PACKAGES = ("numpy", "torch", "pytorch-lightning")
+
+
+def main() -> None:
+    """Serve jobs until the input ends."""
+    kind, csv = sys.argv[1:]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    # Standard output is for answers; Lightning also writes there.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import torch  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    jobs = KINDS[kind](Path(csv))
+    for job in jobs.values():
+        job()
+    loaded = {name: version(name) for name in PACKAGES if name.replace("-", "_") in sys.modules}
+    print(json.dumps({"jobs": list(jobs), "versions": loaded}), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(jobs[line.strip()]()), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
