@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from harness.app_files import Training
 from harness.contracts import ModelCheck, Reference, Result
 from harness.storage import file_hash
 
@@ -38,17 +39,17 @@ def read_model_check(file: Path) -> ModelCheck | None:
         return None
 
 
-def model_hash(folder: Path, result: Result) -> str | None:
-    """The hash of the model file as it is on the disk; None where it is not there."""
+def model_hash(folder: Path, training: Training) -> str | None:
+    """The hash of a model file as it is on the disk; None where it is not there."""
     try:
-        return file_hash(model_file(folder, result))
+        return file_hash(model_file(folder, training))
     except OSError:
         return None
 
 
-def model_file(folder: Path, result: Result) -> Path:
-    """The model of a run. Only the name counts: a result cannot point out of its own run folder."""
-    return folder / OUTPUT / Path(result.model.file).name
+def model_file(folder: Path, training: Training) -> Path:
+    """A model of a run. Only the name counts: a result cannot point out of its own run folder."""
+    return folder / OUTPUT / Path(training.model.file).name
 
 
 def last_line(log: Path) -> str:

@@ -87,6 +87,7 @@ class Evidence:
     result: Result | None = None
     result_problem: str = "there is no result.json"
     model_sha256: str | None = None
+    earlier_sha256: tuple[str | None, ...] = ()
     model_check: ModelCheck | None = None
     reference: Reference | None = None
     gpus_seen: int | None = None
@@ -226,6 +227,11 @@ def _model_objections(evidence: Evidence, result: Result) -> Iterator[tuple[str,
         yield "model-damaged", f"the model file {result.model.file} is not there"
     if evidence.model_sha256 != result.model.sha256:
         yield "model-damaged", f"the model file {result.model.file} does not have the hash the result gives"
+    for training, found in zip(result.earlier, evidence.earlier_sha256, strict=False):
+        if found != training.model.sha256:
+            yield "model-damaged", f"the model file {training.model.file} does not have the hash the result gives"
+    if len(evidence.earlier_sha256) != len(result.earlier):
+        yield "model-damaged", "not all model files were looked at"
     check = evidence.model_check
     if check is None:
         yield "model-does-not-load", "vpoc check-model did not succeed"

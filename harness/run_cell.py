@@ -98,7 +98,14 @@ def _verify(run: Run, folder: Path, watch: Watch, evidence: Evidence, result: Re
     exit_ = watch.execute(command, variables, CHECK_LOG, VERIFY_LIMIT_SECONDS, container=container)
     check = read_model_check(folder / CHECK_LOG) if exit_ and exit_.ok else None
     reference = None if watch.stopped_by else _reference(run, folder, watch, variables, references)
-    evidence = replace(evidence, model_sha256=model_hash(folder, result), model_check=check, reference=reference)
+    earlier = tuple(model_hash(folder, training) for training in result.earlier)
+    evidence = replace(
+        evidence,
+        model_sha256=model_hash(folder, result),
+        earlier_sha256=earlier,
+        model_check=check,
+        reference=reference,
+    )
     if watch.stopped_by in ("engine", "start"):
         # Not the training's fault: nothing could be started to verify it.
         return replace(evidence, stopped_by="engine", stop_detail=watch.stop_detail)

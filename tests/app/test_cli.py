@@ -383,4 +383,5 @@ def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, s
             process.communicate()
     assert process.returncode == 128 + signum
     assert err == f"vpoc: interrupted by {signal.Signals(signum).name}\n"
-    assert list((tmp_path / "out").iterdir()) == []
+    # A checkpoint, unless the loader workers were ended before the step was.
+    assert {path.name for path in (tmp_path / "out").iterdir()} <= {"merged_checkpoints"}

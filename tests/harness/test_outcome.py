@@ -355,9 +355,17 @@ class TestSeveralModels:
             exits={"train": Exit(0)},
             result=Result.model_validate(values),
             model_sha256=values["model"]["sha256"],
+            earlier_sha256=tuple(one["model"]["sha256"] for one in values["earlier"]),
             model_check=check_of(values),
             reference=Reference.model_validate(told),
         )
+
+    @pytest.mark.parametrize("found", [(), (None,), ("e" * 64,)])
+    def test_every_model_file_is_looked_at(
+        self, both_request: Request, both: Values, found: tuple[str | None, ...]
+    ) -> None:
+        evidence = replace(self.evidence_of(both), earlier_sha256=found)
+        assert outcome(both_request, evidence) == ("failed", "model-damaged")
 
     def test_completed_when_each_agrees_with_its_own_reference(self, both_request: Request, both: Values) -> None:
         decided = decide(both_request, self.evidence_of(both))

@@ -1,6 +1,7 @@
 """`vpoc train` and `vpoc reference`."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -86,12 +87,11 @@ def _launch(chosen: dict[str, Any]) -> int:
     """Start this command once per device; the exit status."""
     count = chosen["devices"]
     if count is None and chosen["device"] == "cuda":
-        import torch  # noqa: PLC0415
-
-        from vpoc.training.device import require_device  # noqa: PLC0415
-
-        require_device("cuda")
-        count = torch.cuda.device_count()
+        # In a process of its own: no rank should inherit what torch starts when it looks for GPUs.
+        words = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
+        count = int(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+        if not count:
+            raise UserError("--device cuda: torch sees no GPU; see `vpoc probe --device cuda`", exit_code=3)
     return launch([sys.executable, "-m", "vpoc", *sys.argv[1:]], count or CPU_DEVICES)
 
 
@@ -106,6 +106,8 @@ def _options(chosen: dict[str, Any]) -> Any:
     from vpoc.training.options import TrainOptions  # noqa: PLC0415
 
     rows = chosen["rows"]
+    if len(set(chosen["model"])) < len(chosen["model"]):
+        raise UserError("--model: the same one is given twice; give each once")
     target = chosen["target"] or DEFAULT_TARGET[rows]
     if target not in TARGETS[rows]:
         raise UserError(f"--target {target} is not known for --rows {rows}; choose one of {', '.join(TARGETS[rows])}")

@@ -71,11 +71,13 @@ def parameter_count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def choose_sdpa(backend: str, device: torch.device) -> None:
+def choose_sdpa(backend: str, device: torch.device, dtype: torch.dtype) -> None:
     """Let attention be computed by `backend` alone, in the whole process; auto: torch's choice.
 
-    UserError where the device has no such kernel.
+    UserError where the device has no such kernel for numbers of `dtype`.
     """
+    if backend == "flash" and device.type == "cuda" and dtype == torch.float32:
+        raise UserError("--sdpa flash: a GPU has no such kernel for float32; give --use-mixed-precision as well")
     if backend == "efficient" and device.type == "cpu":
         raise UserError("--sdpa efficient: there is no such kernel on a CPU; choose auto, math or flash")
     switches = torch.backends.cuda

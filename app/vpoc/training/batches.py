@@ -22,16 +22,13 @@ class Cut:
     world: int = 1
 
     def micro_batches(self, batch: Ints) -> list[Ints]:
-        """The rank's share of a batch, in parts that are as even as those of ranks are.
+        """The rank's share of a batch, in as many parts as every rank has, as even as the shares are.
 
-        A rank whose share is empty takes part with one sample that has no weight, marked by its complement: the others
-        wait for its gradient.
+        Ranks wait for each other in every part: an empty one is a sample that has no weight, marked by its complement.
         """
+        parts = math.ceil(share_size(len(batch), self.world) / self.micro_batch_size)
         share = np.array_split(batch, self.world)[self.rank]
-        if not len(share):
-            return [~batch[:1]]
-        parts = math.ceil(len(share) / self.micro_batch_size)
-        return np.array_split(share, parts)
+        return [part if len(part) else ~batch[:1] for part in np.array_split(share, parts)]
 
 
 def share_size(batch_size: int, world: int) -> int:

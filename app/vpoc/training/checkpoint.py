@@ -42,6 +42,7 @@ class History:
     seconds: dict[str, float] = field(default_factory=dict)
     curves: dict[str, Any] = field(default_factory=dict)
     resumed_at: list[int] = field(default_factory=list)
+    drill: str | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,8 @@ def write_checkpoint(
     content = buffer.getvalue()
     path = folder / f"step-{state['steps_done']:09}.{sha256(content)}.pt"
     write_atomic(path, content)
+    for unfinished in folder.glob(".step-*.tmp"):
+        remove(unfinished)
     # After the last step of an epoch there are two, of which the one before the validation is the older.
     step = path.name.split(".")[0]
     before = [old for old in _found(folder) if old.name.split(".")[0] != step]

@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 
+from vpoc import __version__
 from vpoc.errors import Interrupted, UserError
-from vpoc.features.table import NAMES
-from vpoc.models.build import fresh_network
+from vpoc.features.table import NAMES, SCALING
+from vpoc.files import sha256
+from vpoc.models.build import fresh_network, input_shape
 from vpoc.progress import Progress, finite
 from vpoc.terminal import watched
 from vpoc.training import checkpoint
@@ -43,6 +45,7 @@ def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, An
     names = ("target", "seed", "batch_size", "learning_rate", "chunk_rows")
     return {
         "data": run.features.data_sha256,
+        "features": sha256(json.dumps([NAMES, SCALING]).encode())[:12],
         "model": kind,
         **{name: getattr(options, name) for name in names},
         "hidden_layers": list(options.hidden_layers) if kind == "mlp" else [],
@@ -62,6 +65,7 @@ def manner_of(options: TrainOptions, trainer: Trainer, micro: int) -> dict[str, 
         "loop": options.loop,
         "activation_checkpointing": options.activation_checkpointing,
         "torch": str(torch.__version__),
+        "app_version": __version__,
     }
 
 
@@ -87,12 +91,13 @@ class Fit:
         self.ledger = Ledger()
         self.curves = Curves()
         model = fresh_network(kind, len(NAMES), options.hidden_layers, options.seed)
-        strategy = strategy_of(options, model, run.devices, run.ranks)
+        strategy = strategy_of(options, model, run.devices, run.ranks, input_shape(kind, len(NAMES)))
         self.micro = micro_batch_size(options, strategy, kind)
         trainer = FlatTrainer if suits(options, kind, self.micro) else Trainer
         self.trainer = trainer(strategy, options, self.ledger)
         self.order = Order(len(self.train), options.batch_size, options.seed, options.chunk_rows)
-        self.position, self.history = Position(), History()
+        self._drill = str(options.drill) if options.drill else None
+        self.position, self.history = Position(), History(drill=self._drill)
         self.saved = time.monotonic()
         self.sampled = -math.inf
         self.warned = False
@@ -125,7 +130,6 @@ class Fit:
         for epoch in range(self.position.epoch, self.options.epochs + 1):
             self._train(feed, epoch)
             self._validate(epoch)
-            self._require_equal_weights()
             self.position = Position(epoch + 1)
             self.save()
         self.trainer.require_sound()
@@ -194,7 +198,7 @@ class Fit:
     def _validate(self, epoch: int) -> None:
         self.ledger.to("validate")
         self.progress.phase("validate", len(self.validation))
-        size = max(self.options.batch_size, VALIDATION_BATCH) if self.kind == "mlp" else self.options.batch_size
+        size = max(self.micro, VALIDATION_BATCH) if self.kind == "mlp" else self.micro
         found = self.trainer.evaluate(self.validation, size, self.progress)
         clean_up(self.run.devices[0], skip=self.options.skip_gpu_cleanup)
         last = self.history.epoch_losses[-1]
@@ -219,8 +223,10 @@ class Fit:
 
     def save(self) -> None:
         """Write a checkpoint, on the first rank; all must come."""
-        self.trainer.require_finite()
         self.ledger.to("checkpoint")
+        self.trainer.require_finite()
+        # A checkpoint is the first rank's: a wrong one would pass its weights on to all.
+        self._require_equal_weights()
         self.progress.phase("checkpoint", self.order.steps * self.options.epochs, self.trainer.steps_done)
         state = checkpoint.state_of(self.trainer)
         if self.rank == 0:
@@ -238,6 +244,8 @@ class Fit:
         UserError when it is of another training.
         """
         found = checkpoint.last_checkpoint(self.folder, self.say)
+        if len(set(self.trainer.strategy.gathered(found.path.name if found else ""))) > 1:
+            raise UserError(f"{self.folder}: ranks find different checkpoints in it; all nodes must share --output")
         if found is None:
             self.say(f"--resume: no checkpoint in {self.folder}, starting from the beginning")
             return
@@ -252,6 +260,7 @@ class Fit:
         checkpoint.restore(self.trainer, found.state)
         self.position, self.history = found.position, found.history
         self.history.resumed_at.append(self.trainer.steps_done)
+        self.history.drill = self.history.drill or self._drill
         self.curves = Curves.from_state(found.history.curves)
         self.say(f"{self.kind}: resumed after step {self.trainer.steps_done} from {found.path}")
 

@@ -15,6 +15,7 @@ from vpoc.models.build import choose_sdpa, window_of
 from vpoc.progress import Progress
 from vpoc.ranks.launch import Ranks
 from vpoc.training.device import clean_up
+from vpoc.training.loop import forward_dtype
 from vpoc.training.memory import MemoryMonitor
 from vpoc.training.options import TrainOptions
 from vpoc.training.sample_file import SampleFile
@@ -52,9 +53,9 @@ def prepare(options: TrainOptions, ranks: Ranks, progress: Progress) -> Prepared
     """Start the devices, meet the other ranks, read or compute the features; UserError when a device is not there."""
     progress.phase("init")
     torch.set_num_threads(options.threads)
-    require_strategy(options)
+    require_strategy(options, ranks)
     devices = devices_of(options, ranks)
-    choose_sdpa(options.sdpa, devices[0])
+    choose_sdpa(options.sdpa, devices[0], forward_dtype(options, devices[0]))
     for device in devices:
         torch.zeros(1, device=device)
     memory = MemoryMonitor(devices, skip_cleanup=options.skip_gpu_cleanup)

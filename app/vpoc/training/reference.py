@@ -24,6 +24,7 @@ def reference(options: TrainOptions, steps: int, progress: Progress) -> dict[str
         device="cpu",
         vpoc_path="cpu",
         use_mixed_precision=False,
+        mixed_precision_dtype=None,
         sdpa="auto",
         drill=None,
         strategy="single",
@@ -34,7 +35,7 @@ def reference(options: TrainOptions, steps: int, progress: Progress) -> dict[str
     )
     run = prepare(options, ALONE, progress)
     trainings = []
-    with tempfile.TemporaryDirectory() as nowhere:
+    with tempfile.TemporaryDirectory(dir=options.run_dir) as nowhere:
         for kind in options.model:
             fit = Fit(options, run, kind, Path(nowhere), progress, lambda _line: None)
             progress.phase("first-step", steps)

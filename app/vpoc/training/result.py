@@ -64,7 +64,7 @@ def about(trained: Trained) -> dict[str, Any]:
         "world_size": run.ranks.world,
         "threads": torch.get_num_threads(),
         "dtype": fit.trainer.dtype,
-        "drill": options.drill and str(options.drill),
+        "drill": fit.history.drill,
         "sessions": {
             "total": run.features.sessions_total,
             "used": run.features.sessions_used,

@@ -56,21 +56,24 @@ def train_one(
     options: TrainOptions, run: Prepared, kind: str, checkpoints: Path, progress: Progress, say: Callable[[str], None]
 ) -> Trained:
     """Train the model `kind`, from its last checkpoint on when that was asked for."""
-    fit = Fit(options, run, kind, checkpoints, progress, say)
-    say(fit.told())
-    if options.resume:
-        fit.resume()
-    elif run.ranks.rank == 0 and (kept := set_aside(checkpoints)):
-        say(f"checkpoints of an earlier training are kept in {kept}; --resume would have gone on from them")
+    done, micro = 0, options.micro_batch_size or options.batch_size
     try:
-        return fit.to_the_end()
+        fit = Fit(options, run, kind, checkpoints, progress, say)
+        say(fit.told())
+        if options.resume:
+            fit.resume()
+        elif run.ranks.rank == 0 and (kept := set_aside(checkpoints)):
+            say(f"checkpoints of an earlier training are kept in {kept}; --resume would have gone on from them")
+        try:
+            return fit.to_the_end()
+        finally:
+            done, micro = fit.trainer.steps_done, fit.micro
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
-            f"step {fit.trainer.steps_done + 1}: {first}; give --micro-batch-size auto, or a smaller number than "
-            f"{fit.micro}, and --resume",
+            f"step {done + 1}: {first}; give --micro-batch-size auto, or a smaller number than {micro}, and --resume",
             exit_code=1,
         ) from error
 
@@ -98,10 +101,11 @@ def write_model(trained: Trained, output: Path, name: str, say: Callable[[str], 
     facts = training_facts(trained, model, metadata_file)
     # All that can go wrong in making the metadata has to happen while the model of an earlier run is still there.
     described = json_bytes(metadata(trained, model))
+    curves = {"csv": fit.curves.csv(), "png": fit.curves.png()}
     write_atomic(output / model_file, content)
     write_atomic(output / metadata_file, described)
-    write_atomic(output / f"{name}_curves.csv", fit.curves.csv())
-    write_atomic(output / f"{name}_curves.png", fit.curves.png())
+    for ending, drawn in curves.items():
+        write_atomic(output / f"{name}_curves.{ending}", drawn)
     say(Ledger(fit.history.seconds).told())
     say(f"wrote {output / model_file}")
     return facts

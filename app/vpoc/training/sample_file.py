@@ -1,5 +1,6 @@
 """Samples on the disk, for data larger than memory."""
 
+import ctypes
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -71,6 +72,7 @@ class SampleFile:
             raise from_os_error(error, folder) from error
         # What rows are made from is not needed any more, and is not small.
         self._rows = None
+        _give_back()
 
     def split(self, window: int) -> tuple[Samples, Samples]:
         """Training and validation samples, the same as those of `vpoc.training.samples.split`."""
@@ -92,6 +94,13 @@ def _columns(folder: Path, kinds: Iterable[str]) -> Iterator[dict[str, IO[bytes]
     """A new file for each name in `kinds`."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(tempfile.TemporaryFile(dir=folder)) for name in kinds}
+
+
+def _give_back() -> None:
+    """Give the system what was freed in small pieces: the C library keeps it, the more the longer the file was."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _append(stream: IO[bytes], values: Any, kind: np.dtype[Any]) -> None:

@@ -127,6 +127,12 @@ def test_mixed_precision_on_the_cpu_is_bfloat16(options, tmp_path):
         assert mixed["loss"] == pytest.approx(exact["loss"], rel=0.05)
 
 
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "float16"])
+def test_a_reference_is_in_float32_whatever_the_run_is_in(options, dtype):
+    mixed = options(use_mixed_precision=True, mixed_precision_dtype=dtype)
+    assert reference(mixed, 2, Progress(None))["steps"] == reference(options(), 2, Progress(None))["steps"]
+
+
 def test_features_made_before_give_the_same_training(options, tmp_path, merged, other_merged):
     path = tmp_path / "f.parquet"
     write_features(path, build_features(load_bars(merged), FeatureOptions(rows="bar", warm_up=20)))

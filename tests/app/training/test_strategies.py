@@ -104,6 +104,26 @@ def test_two_ranks_are_one_device_with_two_micro_batches(train, tmp_path, strate
     assert (tmp_path / "ranks" / "run" / "progress-1.jsonl").exists()
 
 
+@needs_fsdp
+def test_ranks_with_unequal_shares_work_in_equally_many_parts(train, tmp_path):
+    """Of a batch of 31, 16 samples are in four parts and 15 would be in three."""
+    more = ["--batch-size", 31, "--micro-batch-size", 5]
+    as_ranks(1, *train("alone", *more))
+    as_ranks(2, *train("ranks", *more, "--strategy", "fsdp"))
+    alone, ranks = weights(tmp_path, "alone"), weights(tmp_path, "ranks")
+    for name, tensor in ranks.items():
+        torch.testing.assert_close(tensor, alone[name], rtol=0, atol=1e-4 * float(tensor.abs().max()))
+
+
+def test_four_ranks_of_ddp_go_on_to_the_same_bits(train, tmp_path):
+    """DDP sums in another order after its first pass than in it; with two ranks there is one order only."""
+    more = ["--model", "attention-small", "--strategy", "ddp"]
+    as_ranks(4, *train("whole", *more, "--epochs", 2))
+    as_ranks(4, *train("cut", *more, "--epochs", 1))
+    as_ranks(4, *train("cut", *more, "--epochs", 2, "--resume"))
+    assert result(tmp_path, "cut")["rank_weights_sha256"] == result(tmp_path, "whole")["rank_weights_sha256"]
+
+
 @pytest.mark.parametrize("strategy", RANKED)
 def test_four_ranks_differ_in_rounding_only(train, tmp_path, strategy):
     """Tolerance 1e-4 of the largest weight: sums of four are made in another order, and Adam divides by roots of them.
@@ -207,9 +227,8 @@ def test_a_fault_of_one_rank_ends_all_with_its_reason(train, tmp_path, strategy,
     assert not orphans(tmp_path)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "averaging"])
-def test_a_rank_that_stands_still_is_given_up(train, tmp_path, strategy):
-    words = train("x", "--strategy", strategy, "--devices", 2, "--drill", "sleep@3/1", "--rank-timeout", 3)
+def test_a_rank_that_stands_still_is_given_up(train, tmp_path):
+    words = train("x", "--strategy", "averaging", "--devices", 2, "--drill", "sleep@3/1", "--rank-timeout", 3)
     done = subprocess.run(command(*words), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode not in (0, None)
     assert not orphans(tmp_path)
@@ -217,11 +236,29 @@ def test_a_rank_that_stands_still_is_given_up(train, tmp_path, strategy):
     assert [line["rank"] for line in last] == [0, 1]
 
 
+@pytest.mark.parametrize("strategy", ["single", "model-parallel"])
+def test_one_process_is_not_one_of_several(train, capsys, monkeypatch, strategy):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert run([*map(str, train("x", "--strategy", strategy))]) == 2
+    assert "is one process, the environment says RANK=0 of WORLD_SIZE=2" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("strategy", "status", "said"), [("ddp", 5, "weights of rank 1"), ("averaging", 1, "rank 1")])
 def test_a_bit_that_flips_between_ranks_is_caught(train, tmp_path, strategy, status, said):
     done = vpoc(*train("x", "--strategy", strategy, "--devices", 2, "--drill", "flip-peer-buffer@3/1"), status=status)
     assert said in done.stderr
     assert not (tmp_path / "x" / "m.pt").exists()
+
+
+def test_a_spoilt_rank_leaves_no_checkpoint_and_its_drill_stays_known(train, tmp_path):
+    more = ["--strategy", "ddp", "--devices", 2, "--checkpoint-every", 0]
+    done = vpoc(*train("x", *more, "--drill", "flip-peer-buffer@3/0"), status=5)
+    assert "weights of rank 1" in done.stderr
+    steps = sorted(path.name.split(".")[0] for path in (tmp_path / "x" / "m_checkpoints").iterdir())
+    assert steps == ["step-000000001", "step-000000002"]
+    as_ranks(2, *train("x", "--strategy", "ddp", "--resume"))
+    assert result(tmp_path, "x")["drill"] == "flip-peer-buffer@3/0"
 
 
 def test_torchrun_starts_the_ranks_as_well(train, tmp_path):
@@ -247,6 +284,9 @@ def test_torchrun_starts_the_ranks_as_well(train, tmp_path):
         (["--backend", "gloo"], 2, "--backend is for ddp and fsdp"),
         (["--strategy", "ddp", "--backend", "nccl"], 2, "--backend nccl works on GPUs only"),
         (["--strategy", "ddp", "--backend", "mpi"], 2, "was built without it; choose another --backend"),
+        (["--strategy", "ddp", "--devices", "2"], 2, "1 ranks were started on this host"),
+        (["--strategy", "model-parallel", "--devices", "4"], 2, "the model's layers fill only"),
+        (["--model", "mlp", "--model", "mlp"], 2, "the same one is given twice"),
         (["--sdpa", "efficient"], 2, "there is no such kernel on a CPU"),
         (["--strategy", "single", "--mixed-precision-dtype", "float16"], 2, "give both"),
     ],

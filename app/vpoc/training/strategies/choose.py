@@ -43,8 +43,17 @@ def devices_of(options: TrainOptions, ranks: Ranks) -> list[torch.device]:
     return [torch.device("cuda", number) if on_gpu else torch.device("cpu") for number in range(count)]
 
 
-def require_strategy(options: TrainOptions) -> None:
+def require_strategy(options: TrainOptions, ranks: Ranks) -> None:
     """UserError for what cannot go together, before anything is computed."""
+    if ranks.world > 1 and options.strategy not in RANKED:
+        raise UserError(
+            f"--strategy {options.strategy} is one process, the environment says RANK={ranks.rank} of "
+            f"WORLD_SIZE={ranks.world}; unset these variables, or choose {', '.join(RANKED)}"
+        )
+    if options.strategy in RANKED and options.devices not in (None, ranks.local_world):
+        raise UserError(
+            f"--devices {options.devices}: {ranks.local_world} ranks were started on this host; leave --devices out"
+        )
     if options.backend and options.strategy not in ("ddp", "fsdp"):
         raise UserError(f"--backend is for ddp and fsdp, not for --strategy {options.strategy}; leave it out")
     if options.mixed_precision_dtype and not options.use_mixed_precision:
@@ -55,6 +64,8 @@ def require_strategy(options: TrainOptions) -> None:
             f"--mixed-precision-dtype float16: torch {torch.__version__} has no loss scaler for a CPU, 2.3 is the "
             "first; choose bfloat16"
         )
+    if options.strategy == "dp" and options.use_mixed_precision and not scaled:
+        raise UserError("--strategy dp computes in float16 in its threads; leave out --mixed-precision-dtype bfloat16")
     if options.strategy == "fsdp":
         fully_shard()
         if scaled:
@@ -67,8 +78,10 @@ def join_ranks(options: TrainOptions, ranks: Ranks, device: torch.device) -> Non
         join(ranks, options.backend, device, options.rank_timeout)
 
 
-def strategy_of(options: TrainOptions, model: Network, devices: Sequence[torch.device], ranks: Ranks) -> Single:
-    """The strategy asked for, around `model`."""
+def strategy_of(
+    options: TrainOptions, model: Network, devices: Sequence[torch.device], ranks: Ranks, shape: tuple[int, ...]
+) -> Single:
+    """The strategy asked for, around `model`, whose samples are of `shape`."""
     model.recompute = options.activation_checkpointing
     if options.strategy == "averaging":
         if ranks.exchange is None:
@@ -81,4 +94,6 @@ def strategy_of(options: TrainOptions, model: Network, devices: Sequence[torch.d
         "fsdp": Sharded,
         "model-parallel": ModelParallel,
     }
-    return kinds[options.strategy](model, devices, ranks.rank, ranks.world)
+    strategy = kinds[options.strategy](model, devices, ranks.rank, ranks.world)
+    strategy.settle(torch.zeros(1, *shape, device=devices[0]))
+    return strategy

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from vpoc.errors import UserError
 from vpoc.models.build import Network, parameter_count
 from vpoc.training.strategies.single import Single
 
@@ -14,7 +15,13 @@ class ModelParallel(Single):
 
     def place(self, model: Network) -> Network:
         """The layers on their devices."""
-        self._devices_of = [self.devices[number] for number in stages(model, len(self.devices))]
+        numbers = stages(model, len(self.devices))
+        if len(set(numbers)) < len(self.devices):
+            raise UserError(
+                f"--devices {len(self.devices)}: the model's layers fill only {len(set(numbers))} of them; give fewer, "
+                "or larger layers"
+            )
+        self._devices_of = [self.devices[number] for number in numbers]
         for layer, device in zip(model, self._devices_of, strict=True):
             layer.to(device)
         return model

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
 from vpoc.errors import UserError
 from vpoc.models.build import Network, parameter_count
@@ -36,10 +37,12 @@ class Sharded(Collective):
     def wrap(self, model: Network) -> nn.Module:
         """The model, its layers sharded one by one."""
         shard = fully_shard()
+        # By itself it would take a GPU where there is one.
+        mesh = init_device_mesh(self.devices[0].type, (self.world,))
         for layer in model:
             if parameter_count(layer):
-                shard(layer)
-        sharded: nn.Module = shard(model)
+                shard(layer, mesh=mesh)
+        sharded: nn.Module = shard(model, mesh=mesh)
         return sharded
 
     def exchange(self, *, last: bool) -> AbstractContextManager[None]:

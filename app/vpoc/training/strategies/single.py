@@ -32,6 +32,9 @@ class Single:
         """What is called to compute logits."""
         return model
 
+    def settle(self, inputs: torch.Tensor) -> None:
+        """Bring what learns from the first pass to where it stays, with `inputs` that teach nothing."""
+
     @property
     def loss_factor(self) -> float:
         """What the loss is multiplied with, so that gradients are sums over all ranks in the end."""
