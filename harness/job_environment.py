@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.containers import WORK, inside
 from harness.errors import UserError
+from harness.evidence import OUTPUT
 
 SCRATCH, TEMPORARY = "scratch", "tmp"
 CACHES = ("miopen-db", "miopen", "triton", "inductor", "matplotlib")
@@ -90,10 +91,11 @@ def make_scratch(folder: Path) -> None:
 
 
 def remove_scratch(folder: Path, *, all_of_it: bool) -> None:
-    """Remove the temporary folder of a run and, with `all_of_it`, its home and caches too."""
+    """Remove the temporary folder of a run and, with `all_of_it`, its home, caches and checkpoints too."""
     shutil.rmtree(temporary_folder(folder), ignore_errors=True)
     if all_of_it:
-        shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+        for needless in (folder / SCRATCH, *(folder / OUTPUT).glob("*_checkpoints")):
+            shutil.rmtree(needless, ignore_errors=True)
 
 
 def visible_devices(gpus: tuple[int, ...]) -> dict[str, str]:

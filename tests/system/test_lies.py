@@ -116,7 +116,7 @@ def test_an_interpreter_that_is_gone_is_a_failed_run(run_tiny: RunTiny, environm
 
 def test_a_loss_that_explodes_is_a_failed_run(run_tiny: RunTiny, results: Results) -> None:
     record = run_tiny(learning_rate=1.0, hidden_layers=(256,) * 12, epochs=20)
-    assert (record.outcome, record.diagnosis) == ("failed", "app-error"), record.detail
+    assert (record.outcome, record.diagnosis) == ("failed", "not-finite"), record.detail
     assert record.exit == {"train": "exit 4"}
     assert "no model was written" in record.detail
     assert "no model was written" in (results.run_folder(record.intent.run_id) / "log.txt").read_text()

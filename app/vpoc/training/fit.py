@@ -98,6 +98,8 @@ class Fit:
         self.order = Order(len(self.train), options.batch_size, options.seed, options.chunk_rows)
         self._drill = str(options.drill) if options.drill else None
         self.position, self.history = Position(), History(drill=self._drill)
+        if options.drill and options.drill.step > self.order.steps * options.epochs:
+            raise UserError(f"--drill {options.drill}: there are only {self.order.steps * options.epochs} steps")
         self.saved = time.monotonic()
         self.sampled = -math.inf
         self.warned = False
@@ -250,13 +252,13 @@ class Fit:
             self.say(f"--resume: no checkpoint in {self.folder}, starting from the beginning")
             return
         checkpoint.require_same(found, identity_of(self.options, self.run, self.kind))
+        if found.position.epoch - 1 > self.options.epochs:
+            raise UserError(f"{found.path}: {found.position.epoch - 1} epochs are done; give --epochs as many, or more")
         manner = manner_of(self.options, self.trainer, self.micro)
         was = found.manner
         other = [f"{name} {value} (was {was[name]})" for name, value in manner.items() if value != was[name]]
         if other:
-            self.say(
-                f"--resume: with {', '.join(other)} the last digits differ from those of an uninterrupted training"
-            )
+            self.say(f"--resume: with {', '.join(other)} the last digits may differ from an uninterrupted training")
         checkpoint.restore(self.trainer, found.state)
         self.position, self.history = found.position, found.history
         self.history.resumed_at.append(self.trainer.steps_done)

@@ -122,6 +122,12 @@ def test_a_finished_training_is_not_done_again(options, tmp_path):
     assert result["resumed_at"] == [whole["steps_done"]]
 
 
+def test_fewer_epochs_than_are_done_are_refused(options, tmp_path):
+    trained(options(epochs=2), tmp_path)
+    with pytest.raises(UserError, match="2 epochs are done; give --epochs as many, or more"):
+        trained(options(epochs=1, resume=True), tmp_path)
+
+
 def test_more_epochs_go_on_from_the_end(options, tmp_path):
     longer, _ = trained(options(epochs=2), tmp_path / "longer")
     trained(options(epochs=1), tmp_path / "more")
@@ -147,7 +153,7 @@ def test_a_checkpoint_of_another_training_is_refused(options, tmp_path, name, va
 def test_another_manner_goes_on_and_says_that_bits_differ(options, tmp_path):
     trained(options(epochs=1), tmp_path)
     _, said = trained(options(epochs=2, resume=True, micro_batch_size=3), tmp_path)
-    assert [line for line in said if "with micro_batch_size 3 (was 8) the last digits differ" in line], said
+    assert [line for line in said if "with micro_batch_size 3 (was 8) the last digits may differ" in line], said
 
 
 def test_checkpoints_of_before_are_kept_when_not_asked_to_resume(options, tmp_path):

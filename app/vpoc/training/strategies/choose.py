@@ -45,6 +45,9 @@ def devices_of(options: TrainOptions, ranks: Ranks) -> list[torch.device]:
 
 def require_strategy(options: TrainOptions, ranks: Ranks) -> None:
     """UserError for what cannot go together, before anything is computed."""
+    drill = options.drill
+    if drill and (drill.rank >= ranks.world or (drill.kind == "flip-peer-buffer" and ranks.world == 1)):
+        raise UserError(f"--drill {drill}: there is no such rank, or no other one, among {ranks.world}")
     if ranks.world > 1 and options.strategy not in RANKED:
         raise UserError(
             f"--strategy {options.strategy} is one process, the environment says RANK={ranks.rank} of "
