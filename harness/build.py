@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import StringIO
@@ -48,6 +49,9 @@ FULL_DISK = "no space left on device"
 FAILED = re.compile("executor failed running|did not complete successfully")
 WORDS = 400
 STOP_SECONDS = 30
+
+PRUNE_TRIES = 5
+SMALL_BYTES = 1_000_000
 
 
 def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: None) -> Image:
@@ -274,7 +278,13 @@ def _prune(engine: Engine) -> None:
     """Drop the builder's copies of what was given to it: gigabytes of wheels for each stack. Layers stay."""
     builder = engine.builder
     command = [builder.program, *builder.prune, "--force", "--filter", "type=source.local"]
-    subprocess.run(command, env=builder.variables, capture_output=True, check=False)
+    for _ in range(PRUNE_TRIES):
+        subprocess.run(command, env=builder.variables, capture_output=True, check=False)
+        kept = engine.client.api.df()["BuildCache"] or []
+        if not any(cache["Type"] == "source.local" and cache["Size"] > SMALL_BYTES for cache in kept):
+            break
+        # The builder holds the copy of a build that was interrupted for a moment longer.
+        time.sleep(1)
 
 
 def _lock_file(name: str) -> Path:
