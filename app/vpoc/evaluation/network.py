@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from vpoc.data.mix import words
 from vpoc.errors import UserError
 from vpoc.evaluation.models import Floats, Inputs, Predict
 from vpoc.models.build import fresh_network
+from vpoc.training.batches import epoch_order
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class NetworkFit:
         counted = self._tensor(weights / weights.mean())
         network.train()
         for epoch in range(1, self.epochs + 1):
-            order = torch.from_numpy(words(seed, epoch, len(labels)).argsort(kind="stable")).to(self.device)
+            order = torch.from_numpy(epoch_order(len(labels), seed, epoch)).to(self.device)
             for batch in torch.split(order, self.batch_size):
                 optimizer.zero_grad(set_to_none=True)
                 logits = network(given[batch]).squeeze(1)

@@ -1,11 +1,7 @@
 """The process of a check: `python -m vpoc.probes.child CALL`."""
 
-import contextlib
-import ctypes
 import faulthandler
-import os
 import resource
-import signal
 import sys
 import time
 import traceback
@@ -14,15 +10,17 @@ from importlib import import_module
 from vpoc.errors import UserError
 from vpoc.probes.rung import FAILED, PASSED, SKIPPED, WRONG_RESULT
 from vpoc.probes.site import Answer, Call, Site, Skipped, WrongResultError
+from vpoc.ranks.child import die_with
 
-PR_SET_PDEATHSIG = 1
 LONGEST_MESSAGE = 400
 
 
 def main() -> int:
     """Do what the command line says, leave the answer in its folder, and return the exit status."""
     call = Call.from_json(sys.argv[1])
-    _live_no_longer_than(call.parent)
+    die_with(call.parent)
+    # A rung that crashes must not leave gigabytes of core file behind.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     site = call.site()
     faulthandler.enable()
     faulthandler.dump_traceback_later(max(site.stacks_at - time.monotonic(), 0.01))
@@ -51,15 +49,6 @@ def _answer(call: Call, site: Site) -> tuple[Answer, int]:
 def _placed(message: str, site: Site) -> str:
     stage = site.stage()
     return f"{message} (at {stage})" if stage else message
-
-
-def _live_no_longer_than(parent: int) -> None:
-    # A rung that hangs must not outlive a probe that was killed, nor leave gigabytes of core file behind.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

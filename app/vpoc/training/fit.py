@@ -27,7 +27,7 @@ from vpoc.training.device import clean_up, describe
 from vpoc.training.feeds import Feed, LoaderFeed, ResidentFeed
 from vpoc.training.flat_loop import FlatTrainer, suits
 from vpoc.training.ledger import Ledger
-from vpoc.training.loop import FIRST_STEPS, Step, Trainer, Wishes
+from vpoc.training.loop import FIRST_STEPS, Step, Trainer
 from vpoc.training.options import TrainOptions
 from vpoc.training.prepare import Prepared
 from vpoc.training.strategies.choose import strategy_of
@@ -148,7 +148,7 @@ class Fit:
         """What is left of an epoch."""
         total = self.order.steps * self.options.epochs
         self.progress.phase("step" if self.trainer.steps_done else "first-step", total, self.trainer.steps_done)
-        steps = self.trainer.epoch(feed, epoch, self.position.batch, _Wishes(self))
+        steps = self.trainer.epoch(feed, epoch, self.position.batch, self._wishes)
         # Until a checkpoint is written, a wish to end is only noted.
         self.progress.holds_interrupts = True
         try:
@@ -162,6 +162,11 @@ class Fit:
         history = self.history
         history.epoch_losses.append({"epoch": epoch, "train": history.loss / history.weight, "validation": None})
         history.loss = history.weight = 0.0
+
+    def _wishes(self) -> tuple[float, ...]:
+        """Whether this rank was asked to end, and, on the first rank, whether a checkpoint is due."""
+        due = self.rank == 0 and time.monotonic() - self.saved >= self.options.checkpoint_every
+        return float(self.progress.interrupted_by is not None), float(due)
 
     def _note(self, step: Step, epoch: int, total: int) -> None:
         """All that follows a step."""
@@ -270,14 +275,3 @@ class Fit:
 def step_facts(step: Step) -> dict[str, Any]:
     """The step as result and reference files show it."""
     return {"step": step.number, "loss": step.loss, "gradient_norm": finite(step.gradient_norm)}
-
-
-class _Wishes(Wishes):
-    def __init__(self, fit: Fit) -> None:
-        self.fit = fit
-
-    def now(self) -> tuple[float, ...]:
-        """Whether this rank was asked to end, and, on the first rank, whether a checkpoint is due."""
-        fit = self.fit
-        due = fit.rank == 0 and time.monotonic() - fit.saved >= fit.options.checkpoint_every
-        return float(fit.progress.interrupted_by is not None), float(due)

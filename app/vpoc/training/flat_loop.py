@@ -86,5 +86,5 @@ class FlatTrainer(Trainer):
             self.ledger.to("bookkeeping")
             now = time.perf_counter()
             longest = (now - started) / len(losses)
-            yield Step(self.steps_done, losses, part, norm, longest, len(labels), wishes.now())
+            yield Step(self.steps_done, losses, part, norm, longest, len(labels), wishes())
             started = now

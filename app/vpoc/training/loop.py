@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 MAX_SKIPPED_IN_A_ROW = 10
 """The scale is halved at each; from 2^10, ten halvings leave no scaling at all."""
 
+Wishes = Callable[[], tuple[float, ...]]
+"""What this rank would have all do after the step: numbers that are summed over the ranks. `tuple` wishes nothing."""
 Moments = dict[str, dict[str, torch.Tensor]]
 """By name of the parameter and MOMENTS."""
 
@@ -59,14 +61,6 @@ class Evaluation:
 
     loss: float
     accuracy: float
-
-
-class Wishes:
-    """What this rank would have all ranks do after a step: `now` is asked before each."""
-
-    def now(self) -> tuple[float, ...]:
-        """Numbers that are summed over the ranks."""
-        return ()
 
 
 def forward_dtype(options: TrainOptions, device: torch.device) -> torch.dtype:
@@ -158,7 +152,7 @@ class Trainer:
         drill, strategy = self.options.drill, self.strategy
         drills.spoil_gradient(drill, "flip-gradient", number, strategy.rank, strategy.model)
         spoilt = drills.is_now(drill, "flip-peer-buffer", number, strategy.rank) and strategy.spoil_exchange()
-        value, *wished = strategy.synchronise([mine, *wishes.now()])
+        value, *wished = strategy.synchronise([mine, *wishes()])
         if not spoilt:
             drills.spoil_gradient(drill, "flip-peer-buffer", number, strategy.rank, strategy.model)
         if not math.isfinite(value):

@@ -11,7 +11,7 @@ import torch
 
 from vpoc.progress import Progress
 from vpoc.training.fit import Fit, step_facts
-from vpoc.training.loop import Step, Wishes
+from vpoc.training.loop import Step
 from vpoc.training.options import TrainOptions
 from vpoc.training.prepare import prepare
 from vpoc.training.run import ALONE
@@ -65,4 +65,4 @@ def reference(options: TrainOptions, steps: int, progress: Progress) -> dict[str
 
 def _steps(fit: Fit) -> Iterator[Step]:
     for epoch in range(1, fit.options.epochs + 1):
-        yield from fit.trainer.epoch(fit.feed(), epoch, 0, Wishes())
+        yield from fit.trainer.epoch(fit.feed(), epoch, 0, tuple)

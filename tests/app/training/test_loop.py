@@ -7,7 +7,7 @@ from vpoc.progress import Progress
 from vpoc.training.batches import Cut, Order, epoch_order
 from vpoc.training.feeds import LoaderFeed, ResidentFeed
 from vpoc.training.ledger import Ledger
-from vpoc.training.loop import Trainer, Wishes
+from vpoc.training.loop import Trainer
 from vpoc.training.strategies.single import Single
 
 CPU = torch.device("cpu")
@@ -39,7 +39,7 @@ def test_the_loop_learns_what_is_there_to_learn(options, made):
     trainer = trainer_of(network(12, (16,)), chosen)
     samples = learnable(made, 403)
     before = trainer.evaluate(samples, 16, Progress(None))
-    steps = [step for epoch in (1, 2, 3) for step in trainer.epoch(fed(samples, chosen), epoch, 0, Wishes())]
+    steps = [step for epoch in (1, 2, 3) for step in trainer.epoch(fed(samples, chosen), epoch, 0, tuple)]
     after = trainer.evaluate(samples, 64, Progress(None))
     assert after.loss < before.loss / 2
     assert after.accuracy > 0.9
@@ -54,7 +54,7 @@ def test_a_step_is_plain_adam(options, made):
     weights = np.random.default_rng(2).random(32).astype(np.float32)
     samples = learnable(made, 32, weights)
     trained = network(12, (4,))
-    step = next(trainer_of(trained, chosen).epoch(fed(samples, chosen), 1, 0, Wishes()))
+    step = next(trainer_of(trained, chosen).epoch(fed(samples, chosen), 1, 0, tuple))
     model = network(12, (4,))
     order = epoch_order(32, 7, 1)
     logits = model(torch.from_numpy(samples.inputs[order])).squeeze(1)
@@ -78,7 +78,7 @@ def test_micro_batches_change_rounding_only(options, made, micro):
     found = []
     for size in (16, micro):
         trainer = trainer_of(network(12, (16,)), chosen)
-        found.append([step.loss for step in trainer.epoch(fed(samples, chosen, size), 1, 0, Wishes())])
+        found.append([step.loss for step in trainer.epoch(fed(samples, chosen, size), 1, 0, tuple)])
     assert found[1] == pytest.approx(found[0], rel=1e-5)
 
 
@@ -89,7 +89,7 @@ def test_where_batches_come_from_changes_nothing(options, made, chunk_rows):
     found = []
     for kind in (LoaderFeed, ResidentFeed):
         trainer = trainer_of(network(12, (16,)), chosen)
-        steps = [step for epoch in (1, 2) for step in trainer.epoch(fed(samples, chosen, 5, kind), epoch, 0, Wishes())]
+        steps = [step for epoch in (1, 2) for step in trainer.epoch(fed(samples, chosen, 5, kind), epoch, 0, tuple)]
         found.append([(step.loss, step.gradient_norm, step.samples) for step in steps])
     assert found[0] == found[1]
     assert sum(samples for _, _, samples in found[0]) == 200

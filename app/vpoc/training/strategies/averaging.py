@@ -19,8 +19,6 @@ class Averaging(Single):
     SharedGradients.
     """
 
-    name = "averaging"
-
     def __init__(
         self, model: Network, devices: Sequence[torch.device], rank: int, world: int, folder: Path, timeout_s: float
     ) -> None:

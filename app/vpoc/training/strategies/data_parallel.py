@@ -10,8 +10,6 @@ from vpoc.training.strategies.single import Single
 class DataParallel(Single):
     """Splits each micro-batch over the devices in threads; gradients come together on the first."""
 
-    name = "dp"
-
     def wrap(self, model: Network) -> nn.Module:
         """The model in nn.DataParallel."""
         return nn.DataParallel(model, device_ids=[device.index for device in self.devices])

@@ -73,8 +73,6 @@ class Collective(Single):
 class Distributed(Collective):
     """DistributedDataParallel: every rank has all weights; gradients are exchanged while they are computed."""
 
-    name = "ddp"
-
     def wrap(self, model: Network) -> nn.Module:
         """The model in DistributedDataParallel."""
         device = self.devices[0]

@@ -11,8 +11,6 @@ from vpoc.training.strategies.single import Single
 class ModelParallel(Single):
     """Puts about as many parameters on each device; a batch goes through them one after another."""
 
-    name = "model-parallel"
-
     def place(self, model: Network) -> Network:
         """The layers on their devices."""
         numbers = stages(model, len(self.devices))

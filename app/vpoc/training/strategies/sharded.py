@@ -32,8 +32,6 @@ def fully_shard() -> Any:
 class Sharded(Collective):
     """Weights, gradients and what the optimizer keeps are spread over the ranks; layers are put together when used."""
 
-    name = "fsdp"
-
     def wrap(self, model: Network) -> nn.Module:
         """The model, its layers sharded one by one."""
         shard = fully_shard()

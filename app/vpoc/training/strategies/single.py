@@ -16,8 +16,6 @@ class Single:
     first. `model`: the network as it was built, whose weights are saved; `forward`: what is called in its place.
     """
 
-    name = "single"
-
     def __init__(self, model: Network, devices: Sequence[torch.device], rank: int = 0, world: int = 1) -> None:
         self.rank, self.world, self.devices = rank, world, list(devices)
         self.model = self.place(model)
