@@ -5,12 +5,14 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from harness.app_files import File, InputFile, ModelCheck, Phase, Progress, Reference, Result, StepNumbers, Versioned
 
 __all__ = [
+    "EvidenceLine",
     "ExecutorName",
+    "Explanation",
     "GpuFacts",
     "HostFacts",
     "InputFile",
@@ -85,7 +87,30 @@ class Intent(Versioned):
     harness_version: str
     owner_pid: int
     owner_started: int = Field(description="clock ticks since boot")
+    drill: str | None = Field(None, description="the fault injected on purpose; such a run is no evidence")
     started: float = Field(description="seconds since 1970")
+
+
+class EvidenceLine(File):
+    """A line that explains; `file` is relative to the run folder, `line` counts from 1."""
+
+    file: str
+    line: int
+    text: str
+
+
+class Explanation(File):
+    """Why a run did not complete, as far as its evidence tells. It never decides an outcome."""
+
+    rule: str | None = Field(description="the signature that matched; null where none did")
+    class_: str = Field(alias="class")
+    cause: str
+    remedy: str
+    link: str | None
+    presets: tuple[str, ...] = Field(description="presets of the matrix that apply the remedy")
+    lines: tuple[EvidenceLine, ...]
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
 
 class Record(Versioned):
@@ -101,8 +126,11 @@ class Record(Versioned):
     seconds: float = Field(description="of the app's processes")
     last_phase: Phase | None
     result: Result | None
+    standstill: dict[Phase, float] = Field({}, description="longest time without an advance, seconds, by phase")
+    explanation: Explanation | None = None
+    host_problems: tuple[str, ...] = Field((), description="what is wrong with the host or a GPU, seen after the run")
 
     @property
     def drill(self) -> str | None:
-        """The fault that was injected on purpose, as the result tells it; such a run is no evidence."""
-        return self.result.drill if self.result else None
+        """The fault that was injected on purpose, as intent or result tell it; such a run is no evidence."""
+        return self.intent.drill or (self.result.drill if self.result else None)

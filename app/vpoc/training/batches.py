@@ -38,7 +38,13 @@ def share_size(batch_size: int, world: int) -> int:
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Ints:
     """The order of the samples in `epoch`: the same on every device, torch version and number of loader workers."""
-    return words(seed, epoch, samples).argsort(kind="stable").astype(np.int64)
+    drawn = words(seed, epoch, samples)
+    # Quicker than a stable sort, and the same unless two words are equal, which is rare.
+    order = drawn.argsort()
+    ordered = drawn[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        order = drawn.argsort(kind="stable")
+    return order.astype(np.int64)
 
 
 @dataclass(frozen=True)

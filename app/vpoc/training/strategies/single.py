@@ -1,5 +1,6 @@
 """One device, and what all strategies have in common."""
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -7,6 +8,8 @@ import torch
 from torch import nn
 
 from vpoc.models.build import Network
+
+LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)
 
 
 class Single:
@@ -47,11 +50,16 @@ class Single:
         return list(numbers)
 
     def gradient_norm(self) -> float:
-        """Norm of the whole gradient; waits for the device."""
+        """Norm of the whole gradient, infinite where its square is no float32; waits for the device."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         together = len(set(self.devices)) == 1
         norms = torch._foreach_norm(gradients) if together else [torch.linalg.vector_norm(g) for g in gradients]
-        return float(torch.linalg.vector_norm(torch.stack([norm.to(self.devices[0]) for norm in norms])))
+        # On a GPU one wait for all of them, not one for each.
+        on_cpu = self.devices[0].type == "cpu"
+        values = map(float, norms) if on_cpu else torch.stack([n.to(self.devices[0]) for n in norms]).tolist()
+        norm = math.hypot(*values)
+        # Adam squares gradients in float32.
+        return math.inf if norm > LARGEST_NORM else norm
 
     def spoil_exchange(self) -> bool:
         """For a drill: flip a bit of what this rank passes on next. False where the others would not see which."""
