@@ -48,6 +48,9 @@ JOBS = {
 }
 """What each job is; those that say nothing of cores use all of them."""
 
+# An installed app has its bytecode; without this, some machines would compile it anew in every command.
+KEEPING_BYTECODE = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
 Job = Callable[[], float]
 
 
@@ -126,7 +129,7 @@ def command(*words: str | Path) -> tuple[float, float]:
     """Wall seconds and peak bytes of a command in the app's interpreter; the benchmark ends when it fails."""
     with tempfile.TemporaryFile() as said:
         began = time.perf_counter()
-        process = subprocess.Popen([APP_PYTHON, *words], stdout=said, stderr=said)
+        process = subprocess.Popen([APP_PYTHON, *words], stdout=said, stderr=said, env=KEEPING_BYTECODE)
         # wait4 tells the peak of this process alone.
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - began
