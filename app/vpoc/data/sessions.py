@@ -137,6 +137,9 @@ def _calendar(span: Ints, close: int) -> tuple[Ints, Ints, Ints, Ints]:
     closes = rth_close(days, close)
     date, closes = days[closes > 0], closes[closes > 0]
     number = np.arange(len(date))
+    # Where they begin is worth finding out only for those near the bars.
+    near = slice(int(np.searchsorted(date, int(span[0]) // DAY - 2 * LONGEST_CLOSURE)), None)
+    date, number, closes = date[near], number[near], closes[near]
     begins = _utc(date, np.full_like(date, EVENING))
     # A session begins in the evening of the one before it.
     date, number, closes, begins = date[1:], number[1:], closes[1:], begins[:-1]
