@@ -12,7 +12,7 @@ TEST_PYTHON = .cache/envs/cpu-test/bin/python
 TEST_READY = .cache/envs/cpu-test/.ready
 
 .DEFAULT_GOAL = help
-.PHONY: help setup matrix-test build base train test check test-harness test-app test-torch test-docker lock docs schemas bench bench-features bench-training clean
+.PHONY: help setup matrix-test build base train test check test-harness test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ bench-features: setup $(TEST_READY) ## measure the features against peers, into 
 bench-training: setup $(TEST_READY) ## measure training against peers, into docs/training-speed.md (ARGS=)
 	.venv/bin/python benchmarks/training.py $(ARGS)
 
+bench-kills: setup ## kill -9 the harness KILLS=1000 times, into docs/crash-safety-figures.md (ARGS='--containers 50')
+	.venv/bin/python benchmarks/kills.py $(or $(KILLS),1000) $(ARGS)
+
 setup: .venv/.ready ## make .venv
 
 .venv/.ready: requirements.txt pyproject.toml
@@ -92,6 +95,7 @@ docs: $(TEST_READY) ## write the table of docs/features.md from the code
 
 schemas: setup ## write the JSON Schemas and docs/files.md from the types
 	.venv/bin/python -m harness.contract_files
+	.venv/bin/python -m harness.diagnosis.table
 
 clean: ## remove environments and caches (never results/)
 	rm -rf .venv .cache .mypy_cache .ruff_cache .hypothesis

@@ -39,7 +39,7 @@ from harness.locks import ensure_lock
 from harness.matrix import Cell, Stack
 from harness.paths import APP, BUILDS, IMAGES
 from harness.render import render, stack_part
-from harness.storage import file_hash, json_hash, locked
+from harness.storage import file_hash, held_locks, json_hash, locked
 from harness.wheelhouse import fetch, read_lock
 
 # Flit writes this time into the app's wheel, so that the same source gives the same bytes.
@@ -77,7 +77,12 @@ def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: 
         UserError: when it cannot be built; nothing that looks finished is left.
     """
     with locked(_lock_file(stack.name)):
-        image = find_stack_image(engine, inputs_of(engine, stack)) or _build_stack(engine, stack, notify)
+        image = find_stack_image(engine, inputs_of(engine, stack))
+        if image is None:
+            image = _build_stack(engine, stack, notify)
+        elif _context(stack).exists():
+            # A harness was killed, and its builder went on to the end.
+            _clear(engine, stack)
         _tag(engine, image, stack_tag(image.labels))
         return image
 
@@ -92,16 +97,25 @@ def _build_stack(engine: Engine, stack: Stack, notify: Notify) -> Image:
         return image
     labels = {**open_labels(stack), **inputs.labels, f"{PREFIX}.kind": "stack", INPUTS: json_hash(inputs.labels)}
     tag = stack_tag(labels)
-    context = BUILDS / stack.name
+    context = _context(stack)
     try:
         _fill(context, stack, lock, notify)
         notify(f"building {stack.name}")
         text = stack_part(stack, base_reference(stack))
         _build(engine, stack.name, text, labels, ("--tag", tag, "--file", "-", str(context)))
     finally:
-        shutil.rmtree(context, ignore_errors=True)
-        _prune(engine)
+        _clear(engine, stack)
     return _built(engine, tag)
+
+
+def _context(stack: Stack) -> Path:
+    """The folder that holds everything an image is made from, while it is made."""
+    return BUILDS / stack.name
+
+
+def _clear(engine: Engine, stack: Stack) -> None:
+    shutil.rmtree(_context(stack), ignore_errors=True)
+    _prune(engine)
 
 
 def _digest(base: Image, stack: Stack) -> str | None:
@@ -224,18 +238,21 @@ def _build(engine: Engine, name: str, dockerfile: str, labels: Mapping[str, str]
     command += [word for label, value in sorted(labels.items()) for word in ("--label", f"{label}={value}")]
     BUILDS.mkdir(parents=True, exist_ok=True)
     log = BUILDS / f"{name}.log"
-    with log.open("w+", encoding="utf-8") as stream:
+    with log.open("w+", encoding="utf-8") as stream, tempfile.TemporaryFile("w+", encoding="utf-8") as given:
+        # Not through a pipe: of a harness that is killed the builder would get a part, and make a sound image of it.
+        given.write(dockerfile)
+        given.seek(0)
         process = subprocess.Popen(
             [*command, *words],
-            stdin=subprocess.PIPE,
+            stdin=given,
             stdout=stream,
             stderr=subprocess.STDOUT,
             env=builder.variables,
-            text=True,
             start_new_session=True,
+            pass_fds=held_locks(),
         )
         try:
-            process.communicate(dockerfile)
+            process.wait()
         except BaseException:
             # The builder stops when its client goes.
             process.terminate()

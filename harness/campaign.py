@@ -4,130 +4,25 @@ import fcntl
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from harness import environments
-from harness.build import ensure_cell_image
-from harness.containers import gpu_devices
-from harness.contracts import HostFacts, InputFile, Progress, Record
-from harness.engine import Engine, Notify
-from harness.environments import Environment
+from harness.bench import Bench, Display, gpus_needed
 from harness.errors import UserError
-from harness.executors import Executor
+from harness.failpoints import reached
+from harness.host.health import recheck
+from harness.host.health_log import sick_gpus
 from harness.images import recipe
-from harness.index import Index
-from harness.interrupts import shielded
-from harness.matrix import Cell, Stack, Workload
+from harness.matrix import Cell, Workload
 from harness.paths import LOCKS
 from harness.plan import Plan, PlannedRun
 from harness.records import Results, new_run_id
-from harness.run import Run
-from harness.run_cell import run_cell
-from harness.storage import file_hash, json_hash, write_json
-from harness.workloads import check_data, options_of, read_data, synthetic_file
+from harness.storage import file_hash, json_hash, locked, write_json
+from harness.workloads import options_of, read_data
 
-
-class Display(Protocol):
-    """What shows a campaign to a person."""
-
-    def preparing(self, stack: Stack) -> None:
-        """An environment is being made ready."""
-
-    def step(self, text: str) -> None:
-        """Something takes its time before a run can begin."""
-
-    def started(self, planned: PlannedRun, position: int, total: int) -> None:
-        """A run begins."""
-
-    def progress(self, line: Progress) -> None:
-        """The current run moved."""
-
-    def finished(self, record: Record) -> None:
-        """A run has its record."""
-
-    def problem(self, text: str) -> None:
-        """Something kept cells from being run, or the index from being kept."""
-
-
-@dataclass
-class Bench:
-    """Where runs are made: this host, its environments, a results folder. With an engine, cells are containers.
-
-    `root` holds the device nodes, and can be a fake tree.
-    """
-
-    results: Results
-    executor: Executor
-    host: HostFacts
-    gpus: tuple[int, ...]
-    interpreter: Path | None = None
-    data: Path | None = None
-    engine: Engine | None = None
-    root: Path = Path("/")
-    _environments: dict[str, Environment] = field(default_factory=dict)
-    _data: dict[Workload, InputFile] = field(default_factory=dict)
-
-    def environment(self, cell: Cell, notify: Notify = lambda _: None) -> Environment:
-        """What a cell runs in, made where needed: an image of its own, or what all cells of its stack share.
-
-        Raises:
-            UserError: when it cannot be made.
-        """
-        stack = cell.stack
-        name = cell.id if self.engine else stack.name
-        if name not in self._environments:
-            if self.engine:
-                image = ensure_cell_image(self.engine, cell, notify)
-                self._environments[name] = environments.image_environment(image.id, image.identity, stack)
-            elif stack.accelerator == "any":
-                if self.interpreter is None:
-                    raise UserError(f"stack {stack.name} needs --python INTERPRETER")
-                self._environments[name] = environments.host_environment(self.interpreter)
-            else:
-                self._environments[name] = environments.ensure_environment(stack)
-        return self._environments[name]
-
-    def data_of(self, workload: Workload, environment: Environment) -> InputFile:
-        """The data of a workload: the user's, looked at once, or made-up bars.
-
-        Raises:
-            UserError: when the user's data cannot be trained on.
-        """
-        if workload not in self._data:
-            if self.data:
-                check_data(self.data, workload, environment, self.executor)
-            self._data[workload] = read_data(self.data or synthetic_file(workload, environment, self.executor))
-        return self._data[workload]
-
-    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Run:
-        """A run of a cell on this bench."""
-        cell = planned.cell
-        environment = self.environment(cell)
-        data = self.data_of(workload, environment)
-        gpus = planned.gpus if environment.device == "cuda" else ()
-        given = tuple(gpu for gpu in self.host.gpus if gpu.index in gpus) if self.engine else ()
-        nodes = gpu_devices(given, self.root)
-        return Run(run_id, cell, workload, data, environment, self.host, gpus, campaign, planned.repeat, devices=nodes)
-
-    def make(self, run: Run, display: Display) -> Record:
-        """Make a run, enter its record in the index, and show it.
-
-        Raises:
-            KeyboardInterrupt: after that.
-        """
-        with shielded():
-            try:
-                return run_cell(run, self.results, self.executor, display.progress)
-            finally:
-                if record := self.results.record(run.run_id):
-                    try:
-                        Index(self.results).add(record)
-                    except UserError as error:
-                        display.problem(str(error))
-                    display.finished(record)
+LOCK = ".campaigns.lock"
 
 
 @dataclass(frozen=True)
@@ -167,48 +62,113 @@ def begin_or_continue(plan: Plan, bench: Bench) -> Iterator[tuple[Campaign, bool
 
     Yields it with True when it is continued. While it is open nobody else continues it.
     """
-    folder = bench.results.folder / "campaigns"
+    reached("campaign-begins")
     key = _key(plan, bench)
-    for file in sorted(folder.glob("*.json"), reverse=True):
-        campaign = Campaign(file.stem, bench.results)
-        with file.open("rb") as stream:
+    with ExitStack() as stack:
+        # Until it is held nobody else may see a campaign.
+        with locked(bench.results.folder / LOCK):
+            campaign, continued = _hold(plan, bench.results, key, stack)
+        reached("campaign-begun")
+        yield campaign, continued
+        reached("campaign-done")
+
+
+def _campaigns(results: Results) -> Path:
+    return results.folder / "campaigns"
+
+
+def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Campaign, bool]:
+    for file in sorted(_campaigns(results).glob("*.json"), reverse=True):
+        campaign = Campaign(file.stem, results)
+        with ExitStack() as looking:
+            stream = looking.enter_context(file.open("rb"))
             if _says(stream.read(), key) and _lock(stream.fileno()) and campaign.done(plan) < len(plan.runs):
-                yield campaign, True
-                return
-    campaign = Campaign(new_run_id("c"), bench.results)
+                stack.push(looking.pop_all())
+                return campaign, True
+    campaign = Campaign(new_run_id("c"), results)
     runs = [{"cell": planned.cell.id, "repeat": planned.repeat} for planned in plan.runs]
-    file = folder / f"{campaign.id}.json"
+    file = _campaigns(results) / f"{campaign.id}.json"
     write_json(file, {"schema": 1, "key": key, "started": time.time(), "runs": runs})
-    with file.open("rb") as stream:
-        _lock(stream.fileno())
-        yield campaign, False
+    _lock(stack.enter_context(file.open("rb")).fileno())
+    return campaign, False
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A planned run that is still to be made, the id it will have, and its position in the plan, from 1."""
+
+    position: int
+    planned: PlannedRun
+    run_id: str
 
 
 def carry_out(plan: Plan, bench: Bench, campaign: Campaign, display: Display) -> None:
-    """Make the runs that are still to be made, one after the other.
+    """Make the runs that are still to be made, one after the other: always the first whose GPUs are free.
 
     Raises:
         UserError: when the data cannot be trained on, or the results folder cannot be written.
         KeyboardInterrupt: after the current run was recorded as interrupted.
     """
-    broken: set[str] = set()
-    for position, planned in enumerate(plan.runs, start=1):
-        run_id = campaign.next_attempt(planned)
-        stack = planned.cell.stack
-        if run_id is None or stack.name in broken:
-            continue
-        try:
-            display.preparing(stack)
-            environment = bench.environment(planned.cell, display.step)
-        except UserError as error:
-            broken.add(stack.name)
-            display.problem(f"stack {stack.name} is left out: {error}")
-            continue
-        bench.data_of(plan.workload, environment)
-        display.started(planned, position, len(plan.runs))
-        record = bench.make(bench.run(planned, run_id, plan.workload, campaign.id), display)
-        if record.outcome == "interrupted":
-            raise UserError(f"{record.detail}; the same command goes on where it stopped")
+    turns = [
+        Turn(position, planned, run_id)
+        for position, planned in enumerate(plan.runs, start=1)
+        if (run_id := campaign.next_attempt(planned))
+    ]
+    _recheck(turns, plan.workload, bench, display)
+    sick: dict[int, str] = {}
+    while turns := _on_healthy_gpus(turns, sick, bench, display):
+        with bench.gpus_for([(turn.planned, turn.run_id) for turn in turns], display.step) as chosen:
+            turn = turns[chosen]
+            # Nobody is kept from a GPU while an environment is made.
+            if bench.has_environment(turn.planned.cell):
+                display.started(turn.planned, turn.position, len(plan.runs))
+                record = bench.make(bench.run(turn.planned, turn.run_id, plan.workload, campaign.id), display)
+                if record.outcome == "interrupted":
+                    raise UserError(f"{record.detail}; the same command goes on where it stopped")
+                turns.remove(turn)
+                continue
+        if not _prepare(turn.planned.cell, plan.workload, bench, display):
+            turns = [other for other in turns if other.planned.cell.stack != turn.planned.cell.stack]
+
+
+def _prepare(cell: Cell, workload: Workload, bench: Bench, display: Display) -> bool:
+    """Make ready what a cell runs in, and its data; False where its stack has to be left out.
+
+    Raises:
+        UserError: when the data cannot be trained on.
+    """
+    try:
+        display.preparing(cell.stack)
+        environment = bench.environment(cell, display.step)
+    except UserError as error:
+        display.problem(f"stack {cell.stack.name} is left out: {error}")
+        return False
+    bench.data_of(workload, environment)
+    return True
+
+
+def _recheck(turns: list[Turn], workload: Workload, bench: Bench, display: Display) -> None:
+    """Probe GPUs that were sick when they were last used, once: somebody may have reset them."""
+    for index, why in sick_gpus(bench.results, bench.host).items():
+        turn = next((turn for turn in turns if index in gpus_needed(turn.planned)), None)
+        if turn and _prepare(turn.planned.cell, workload, bench, display):
+            display.step(f"probing GPU {index} again: {why}")
+            run = bench.run(turn.planned, turn.run_id, workload)
+            with bench.gpus_for([(turn.planned, turn.run_id)], display.step):
+                recheck(run, bench.results, bench.executor, bench.root)
+
+
+def _on_healthy_gpus(turns: list[Turn], told: dict[int, str], bench: Bench, display: Display) -> list[Turn]:
+    """The turns that need no sick GPU. Tells of a GPU that became sick, once, and how many runs that costs."""
+    sick = sick_gpus(bench.results, bench.host)
+    for index in sick.keys() - told.keys():
+        lost = sum(index in gpus_needed(turn.planned) for turn in turns)
+        display.problem(f"GPU {index} takes no more runs: {sick[index]}; {lost} that need it are left out")
+    left = [turn for turn in turns if not sick.keys() & set(gpus_needed(turn.planned))]
+    if len(left) < len(turns) and sick.keys() >= set(bench.gpus):
+        display.problem("no GPU is left to run on: mend the host (`matrix doctor`), then the same command goes on")
+    told.update(sick)
+    return left
 
 
 def _key(plan: Plan, bench: Bench) -> str:
@@ -227,6 +187,8 @@ def _key(plan: Plan, bench: Bench) -> str:
     executor = "docker" if bench.engine else "process"
     # What images are made by; their base and lock may be resolved by the campaign itself.
     executor += json_hash([recipe(stack) for stack in stacks.values()]) if bench.engine else ""
+    # Not their order: it follows the screens that are plugged in.
+    cells.sort(key=json.dumps)
     return json_hash([cells, pinned, what, environments.app_hash(), interpreter, bench.host.fingerprint, executor])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from harness import __version__, cli_images, commands, tables
+from harness import __version__, cli_doctor, cli_drill, cli_explain, cli_images, commands, tables
 from harness.cli_shared import (
     INTERRUPTED,
     Settings,
@@ -25,6 +25,8 @@ from harness.cli_shared import (
 from harness.display import CampaignDisplay, Steps
 from harness.engine import ENGINE_ERRORS, explain
 from harness.errors import UserError
+from harness.host.health_log import sick_gpus
+from harness.host.reboot import check_reboot, reboot_and_resume, this_command
 from harness.interrupts import interruptible
 from harness.matrix import Workload
 from harness.presets import beyond_cpu
@@ -82,7 +84,7 @@ def cli(context: click.Context, file: Path, results: Path, base: str | None, whe
     """Find out which ROCm x PyTorch x environment trains to completion on this machine.
 
     A cell is a stack (what is installed) with a preset (environment variables), e.g. rocm6.3-torch2.9.1-plain.
-    Start with `matrix plan`, then `matrix run`, then `matrix status`.
+    Start with `matrix doctor`, then `matrix plan`, `matrix run` and `matrix status`.
     """
     if wheels:
         if not wheels.is_dir():
@@ -144,13 +146,18 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
 @cli.command()
 @campaign_options
 @click.option("--yes", is_flag=True, help="Do not ask before a large download.")
+@click.option(
+    "--reboot-when-sick", is_flag=True, help="Reboot and go on when a GPU is sick, at most three times in 12 hours."
+)
 @as_json
 @pass_settings
-def run(settings: Settings, /, yes: bool, as_json: bool, **options: Any) -> None:
+def run(settings: Settings, /, yes: bool, reboot_when_sick: bool, as_json: bool, **options: Any) -> None:
     """Run cells (default: a selection) one after the other; go on where an interrupted campaign stopped.
 
     Exit status: 0 when every run completed, 1 when one did not, 130 after Ctrl-C.
     """
+    if reboot_when_sick:
+        check_reboot()
     prepared = _prepare(settings, **options)
     err.print(prepared.capabilities.sentence, soft_wrap=True)
     for line in tables.plan_lines(prepared.plan):
@@ -171,6 +178,10 @@ def run(settings: Settings, /, yes: bool, as_json: bool, **options: Any) -> None
             f"Interrupted: {ended.done} of {ended.total} runs are done; the same command goes on where it stopped."
         )
         sys.exit(INTERRUPTED)
+    host = prepared.bench.host
+    if reboot_when_sick and ended.done < ended.total and sick_gpus(settings.results, host):
+        executor = prepared.capabilities.executor
+        reboot_and_resume(this_command(), Path.cwd(), settings.results, host.machine, executor)
     sys.exit(0 if ended.all_completed else 1)
 
 
@@ -269,7 +280,16 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     os.execve(program, arguments, variables)  # noqa: S606
 
 
-for command in (cli_images.render, cli_images.build, cli_images.lock, cli_images.push, cli_images.pull):
+for command in (
+    cli_doctor.doctor,
+    cli_explain.explain,
+    cli_drill.drill,
+    cli_images.render,
+    cli_images.build,
+    cli_images.lock,
+    cli_images.push,
+    cli_images.pull,
+):
     cli.add_command(command)
 
 

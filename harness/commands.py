@@ -5,19 +5,22 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from harness import environments
-from harness.campaign import Bench, Display, begin_or_continue, carry_out
-from harness.contracts import ExecutorName, Record
+from harness.bench import Bench, Display
+from harness.campaign import begin_or_continue, carry_out
+from harness.contracts import ExecutorName, Intent, Record
 from harness.current import current_hashes
-from harness.engine import Engine, Notify
+from harness.engine import Engine, Notify, find_engine
 from harness.errors import UserError
-from harness.executors import Executor  # noqa: TC001
+from harness.executors import Executor
 from harness.executors.docker import DockerExecutor
 from harness.executors.process import ProcessExecutor
 from harness.host.capabilities import capabilities_of, choose_engine
+from harness.host.displays import headless_first
 from harness.host.fingerprint import read_host, training_gpus
 from harness.images import cell_tag
 from harness.index import Index, Row
@@ -29,6 +32,7 @@ from harness.recovery import recover
 from harness.report import build_report, to_html, to_markdown
 from harness.status import Status, summarise
 from harness.storage import file_hash, write_durably
+from harness.taint import tainted_runs
 from harness.workloads import synthetic_place, workload_hash
 
 # What `matrix exec` runs, as arguments of the interpreter.
@@ -153,11 +157,12 @@ def run_one(
             raise UserError(f"--run-id {run_id}: is being run by process {intent.owner_pid}; wait for its record")
         return record
     planned = _first_run(bench, engine, cell, workload, python)
+    run_id = run_id or new_run_id(cell.id)
     display.preparing(cell.stack)
-    bench.environment(cell, display.step)
-    run = bench.run(planned, run_id or new_run_id(cell.id), workload)
-    display.started(planned, 1, 1)
-    return bench.make(run, display)
+    bench.data_of(workload, bench.environment(cell, display.step))
+    with bench.gpus_for([(planned, run_id)], display.step):
+        display.started(planned, 1, 1)
+        return bench.make(bench.run(planned, run_id, workload), display)
 
 
 def print_command(results: Results, cell: Cell, workload: Workload, notify: Notify, *, data: Path | None) -> str:
@@ -198,17 +203,32 @@ def _first_run(bench: Bench, engine: Engine | None, cell: Cell, workload: Worklo
 
 
 def _recover(bench: Bench, display: Display) -> None:
-    for record in recover(bench.results, bench.host, bench.executor):
+    damaged: list[str] = []
+    for record in recover(bench.results, bench.host, partial(_executor_of, bench), damaged):
         Index(bench.results).add(record)
-        display.problem(f"{record.intent.run_id}: {record.detail}; recorded as interrupted")
+        display.problem(f"{record.intent.run_id}: {record.detail}; recorded as {record.outcome}")
+    for text in damaged:
+        display.problem(text)
     if isinstance(bench.executor, DockerExecutor):
         bench.executor.remove_leftovers(bench.results.record)
+
+
+def _executor_of(bench: Bench, intent: Intent) -> Executor | None:
+    """What started a run, whatever runs are started with now; None where no engine answers."""
+    if intent.executor == "process":
+        return ProcessExecutor(bench.results.runs)
+    try:
+        engine = bench.engine or find_engine()
+    except UserError:
+        return None
+    return DockerExecutor(engine, bench.results.runs) if engine else None
 
 
 def statuses(results: Results, matrix: Matrix) -> list[Status]:
     """All records, summed up."""
     rows = Index(results).rows()
-    return summarise(rows, current_hashes(matrix, {(row.cell, row.executor) for row in rows}))
+    current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
+    return summarise(rows, current, tainted_runs(results))
 
 
 def runs_of(results: Results, cell: str) -> list[Row]:
@@ -233,7 +253,7 @@ def write_reports(results: Results, matrix: Matrix) -> tuple[list[Path], list[st
     damaged: list[str] = []
     records = list(results.records(damaged))
     current = current_hashes(matrix, {(r.intent.cell, r.intent.executor) for r in records})
-    report = build_report(records, matrix, current, made=time.time())
+    report = build_report(records, matrix, current, made=time.time(), tainted=tainted_runs(results))
     files = {"report.html": to_html(report), "report.md": to_markdown(report)}
     for name, text in files.items():
         write_durably(results.folder / name, text.encode())
@@ -307,7 +327,7 @@ def _bench(results: Results, engine: Engine | None, data: Path | None, interpret
         if file is not None and not file.is_file():
             raise UserError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
     host = read_host()
-    gpus = tuple(gpu.index for gpu in training_gpus(host))
+    gpus = headless_first(training_gpus(host))
     executor: Executor = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
     return Bench(results, executor, host, gpus, interpreter, data, engine)
 

@@ -49,6 +49,7 @@ class Container:
     data: tuple[str, ...] = ()
     devices: tuple[Device, ...] = ()
     memory_bytes: int | None = None
+    shared_memory_bytes: int = SHARED_MEMORY
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -79,7 +80,7 @@ class Container:
             "network_mode": "none",
             "hostname": HOSTNAME,
             "extra_hosts": {HOSTNAME: LOOPBACK},
-            "shm_size": SHARED_MEMORY,
+            "shm_size": self.shared_memory_bytes,
             "ulimits": [Ulimit(name="memlock", soft=UNLIMITED, hard=UNLIMITED)],
             # The engine's configuration may keep no output at all, and without a limit it fills the disk of images.
             "log_config": LogConfig(type="json-file", config={"max-size": "1g", "max-file": "2"}),
@@ -91,7 +92,14 @@ class Container:
         words = ["docker", "run", "--rm", "--init", "--read-only", "--user", f"{self.user}:{self.group}"]
         words += [word for group in self.groups for word in ("--group-add", str(group))]
         words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none"]
-        words += ["--hostname", HOSTNAME, "--add-host", f"{HOSTNAME}:{LOOPBACK}", "--shm-size", str(SHARED_MEMORY)]
+        words += [
+            "--hostname",
+            HOSTNAME,
+            "--add-host",
+            f"{HOSTNAME}:{LOOPBACK}",
+            "--shm-size",
+            str(self.shared_memory_bytes),
+        ]
         words += ["--ulimit", f"memlock={UNLIMITED}:{UNLIMITED}"]
         if self.memory_bytes:
             words += ["--memory", str(self.memory_bytes), "--memory-swap", str(self.memory_bytes)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from harness.contracts import Intent, Progress, Record, Reference, Result
+from harness.contracts import HealthStep, Intent, Progress, Record, Reference, Result
 from harness.matrix import Matrix
 from harness.paths import CHECKOUT
 
@@ -20,6 +20,7 @@ FILES: dict[str, type[BaseModel]] = {
     "reference": Reference,
     "intent": Intent,
     "record": Record,
+    "health": HealthStep,
 }
 NAMES = {
     "matrix": "matrix.yaml",
@@ -28,14 +29,17 @@ NAMES = {
     "reference": "reference.json",
     "intent": "intent.json",
     "record": "record.json",
+    "health": "results/health/MACHINE.jsonl, a line each",
 }
 INTRODUCTION = """\
 # The files of a run, key by key
 
 A run folder, `results/runs/RUN-ID/`, holds `intent.json` (written before anything starts), `progress-RANK.jsonl`,
+`stacks-RANK.txt` (stacks of all threads), `position-RANK.bin` (step and stage, two little-endian 64-bit integers),
 `log.txt`, `result.json` (written last by the app), `output/` (the model and its metadata), `reference.json` and
 `reference.txt` (the first steps on the CPU in float32), `check-model.txt` (the model loaded in a fresh process) and
-`record.json` (the statement about the run). `results/records.db` is an index of the records; `matrix index` makes it
+`record.json` (the statement about the run). A run that did not complete has `failure/` ([what is in it](watching.md)).
+`results/records.db` is an index of the records; `matrix index` makes it
 anew.
 
 This table and the JSON Schemas in `harness/schemas/` are made from the types by `make schemas`.

@@ -14,6 +14,7 @@ __all__ = [
     "ExecutorName",
     "Explanation",
     "GpuFacts",
+    "HealthStep",
     "HostFacts",
     "InputFile",
     "Intent",
@@ -29,6 +30,8 @@ __all__ = [
 
 OutcomeName = Literal["completed", "failed", "hung", "interrupted", "host-fault"]
 ExecutorName = Literal["process", "docker"]
+HealthCheck = Literal["memory", "kernel-log", "probe", "reset"]
+HealthOccasion = Literal["before-run", "after-failure", "after-completion", "recheck"]
 
 
 class GpuFacts(File):
@@ -134,3 +137,19 @@ class Record(Versioned):
     def drill(self) -> str | None:
         """The fault that was injected on purpose, as intent or result tell it; such a run is no evidence."""
         return self.intent.drill or (self.result.drill if self.result else None)
+
+
+class HealthStep(Versioned):
+    """One step of looking after a GPU: a line of `results/health/MACHINE.jsonl`."""
+
+    machine: str
+    boot_id: str
+    run_id: str
+    environment: str = Field(description="hash of what the probe ran in, without preset")
+    when: HealthOccasion
+    check: HealthCheck
+    gpu: int | None = Field(description="its index among the host's; null where it is no single GPU's")
+    good: bool | None = Field(description="null where nothing can be concluded")
+    detail: str
+    at: float = Field(description="when it ended, seconds since 1970")
+    seconds: float

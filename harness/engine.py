@@ -121,10 +121,23 @@ class Builder:
 
 
 def find_engine() -> Engine | None:
-    """The engine of `DOCKER_HOST` or of the docker command's context; None where there is none.
+    """An engine that cells can be run on; None where there is none.
 
     Raises:
-        UserError: when one is there that this user may not use, that does not answer, or that maps users.
+        UserError: as `reach_engine`, and when it maps users.
+    """
+    engine = reach_engine()
+    options = (engine.facts.get("SecurityOptions") or []) if engine else []
+    if engine and any("rootless" in option or "userns" in option for option in options):
+        raise UserError(OTHER_USER.format(address=engine.address))
+    return engine
+
+
+def reach_engine() -> Engine | None:
+    """The engine of `DOCKER_HOST` or of the docker command's context, which has answered; None where there is none.
+
+    Raises:
+        UserError: when one is there that this user may not use, or that does not answer.
     """
     wanted = os.environ.get("DOCKER_HOST")
     address = wanted or _context_address()
@@ -134,7 +147,7 @@ def find_engine() -> Engine | None:
             _try_socket(str(socket_file))
         client = docker.DockerClient(base_url=address)
         engine = Engine(address, client)
-        options = engine.facts.get("SecurityOptions") or []
+        _ = engine.facts
     except PermissionError:
         raise UserError(NOT_PERMITTED.format(address=address)) from None
     except FileNotFoundError:
@@ -144,8 +157,6 @@ def find_engine() -> Engine | None:
     except (OSError, UserError, *ENGINE_ERRORS):
         # Running something else instead would be another campaign.
         raise UserError(DEAD.format(address=address)) from None
-    if any("rootless" in option or "userns" in option for option in options):
-        raise UserError(OTHER_USER.format(address=address))
     return engine
 
 

@@ -141,7 +141,7 @@ def install_app() -> Path:
     """A copy of the app in a folder named by its hash: what a run was started with cannot change under it."""
     folder = APPS / app_hash()
     if not folder.is_dir():
-        temporary = Path(tempfile.mkdtemp(prefix=".app-", dir=_made(APPS)))
+        temporary = Path(tempfile.mkdtemp(prefix=".app-", suffix=".tmp", dir=_made(APPS)))
         shutil.copytree(APP / "vpoc", temporary / "vpoc", ignore=NOT_SOURCE)
         place_kernel(temporary)
         temporary.chmod(0o755)

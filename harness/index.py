@@ -1,7 +1,6 @@
 """`records.db`: an index of the run folders. Losing it loses nothing."""
 
 import fcntl
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -10,7 +9,9 @@ from typing import Any
 
 from harness.contracts import Record
 from harness.errors import UserError
+from harness.failpoints import reached
 from harness.records import Results
+from harness.storage import unfinished
 
 FILE = "records.db"
 
@@ -73,7 +74,9 @@ class Index:
         Raises:
             UserError: when the index cannot be written; the record itself is in its run folder.
         """
+        reached("index-begins")
         self._read_or_make([record])
+        reached("index-written")
 
     def rebuild(self) -> list[str]:
         """Make the index anew from the run folders; returns what could not be read of them.
@@ -87,7 +90,7 @@ class Index:
     def _rebuild(self) -> list[str]:
         damaged: list[str] = []
         rows = [astuple(Row.of(record)) for record in self._results.records(damaged)]
-        temporary = self._file.with_name(f".{FILE}.{os.getpid()}.tmp")
+        temporary = unfinished(self._file)
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             temporary.unlink(missing_ok=True)
@@ -95,6 +98,10 @@ class Index:
                 database.execute("PRAGMA synchronous = FULL")
                 database.execute(f"CREATE TABLE runs ({COLUMNS}, PRIMARY KEY (run_id))")
                 database.executemany(INSERT, rows)
+            reached("index-rebuilt")
+            # What a process that died in a transaction left beside the old index would be played back into the new one.
+            for old in (self._file, self._file.with_name(f"{FILE}-journal")):
+                old.unlink(missing_ok=True)
             temporary.replace(self._file)
         except (OSError, sqlite3.Error) as error:
             raise UserError(

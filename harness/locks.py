@@ -13,7 +13,7 @@ from uv import find_uv_bin
 from harness.errors import UserError
 from harness.matrix import Stack
 from harness.paths import CACHE, LOCKS
-from harness.storage import file_hash, write_json
+from harness.storage import file_hash, held_locks, write_json
 
 # Of what uv says the beginning tells most.
 WORDS = 400
@@ -26,7 +26,8 @@ def uv(*arguments: str | Path) -> str:
         UserError: with uv's last words when it fails.
     """
     command = [find_uv_bin(), "--no-config", "--no-progress", *map(str, arguments)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    # What it makes stays locked as long as it is at it, though this process may be killed.
+    run = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=held_locks())
     if run.returncode:
         words = " ".join(line.strip() for line in run.stderr.splitlines() if line.strip())
         raise UserError(f"uv {' '.join(command[3:5])} failed: {words[:WORDS]}")

@@ -79,7 +79,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen of a run. None means it is not there."""
+    """What was seen of a run. None means it is not there.
+
+    `host_problems`: what was found to be wrong with the host or a GPU after a run that did not complete.
+    """
 
     exits: Mapping[str, Exit]
     stopped_by: StoppedBy | None = None
@@ -92,6 +95,7 @@ class Evidence:
     reference: Reference | None = None
     gpus_seen: int | None = None
     memory: tuple[MemorySample, ...] = ()
+    host_problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,10 @@ class Outcome:
 def decide(request: Request, evidence: Evidence) -> Outcome:
     """The outcome of a run: `completed` only when nothing speaks against it, and never for a drill."""
     outcome = _decide(request, evidence)
+    if evidence.host_problems and outcome.name != "completed":
+        found = "; ".join(evidence.host_problems)
+        diagnosis = outcome.diagnosis if outcome.name == "host-fault" else "sick-gpu"
+        outcome = Outcome("host-fault", diagnosis, f"{found}; the run itself: {_in_short(outcome)}")
     drill = evidence.result.drill if evidence.result else None
     if drill is None:
         return outcome
@@ -134,6 +142,10 @@ def _decide(request: Request, evidence: Evidence) -> Outcome:
         return Outcome("failed", diagnosis, detail)
     done = [f"{told.epochs_done} epochs, {told.steps_done} steps" for told in evidence.result.trainings]
     return Outcome("completed", None, f"{', then '.join(done)}, model verified")
+
+
+def _in_short(outcome: Outcome) -> str:
+    return f"{outcome.name} ({outcome.diagnosis}), {outcome.detail}" if outcome.diagnosis else outcome.detail
 
 
 def _objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ GB = 10**9
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What this host can do. `gpus` are those that wheels have kernels for.
+    """What this host can do. `gpus` are those that wheels have kernels for, those without a screen first.
 
     `free_bytes` is what the filesystem has that holds images (or environments), None where that is not known;
     `wheels_beside` whether wheels are kept on the same one, `keeps_compressed` whether images are kept twice there.
@@ -112,13 +112,15 @@ def make_plan(
     ]
     left_out = {s.cell.id for s in skipped}
     kept = [cell for cell in cells if cell.id not in left_out]
-    runs = tuple(
+    rounds = (
         run
         for repeat in range(1, repeats + 1)
         for step in range(max(1, len(host.gpus)))
         for cell in kept
         for run in placements(cell, workload, repeat, host.gpus)[step : step + 1]
     )
+    # What uses several GPUs at once hangs hosts most often: by then the rest has its records.
+    runs = tuple(sorted(rounds, key=lambda run: len(run.gpus) > 1))
     download, disk = room_needed((cell.stack for cell in kept), host)
     known = [median(past_seconds[cell.id]) for cell in kept if past_seconds.get(cell.id)]
     return Plan(
@@ -144,7 +146,7 @@ def placements(cell: Cell, workload: Workload, repeat: int, gpus: tuple[int, ...
     if cell.preset.devices:
         return [PlannedRun(cell, repeat, cell.preset.devices)]
     if workload.strategy != "single":
-        return [PlannedRun(cell, repeat, gpus)]
+        return [PlannedRun(cell, repeat, tuple(sorted(gpus)))]
     return [PlannedRun(cell, repeat, (gpu,), f"-gpu{gpu}" if len(gpus) > 1 else "") for gpu in gpus]
 
 

@@ -1,6 +1,8 @@
 """Run folders: the truth about what was run. Attempts are never overwritten."""
 
+import errno
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from harness.contracts import Intent, Record
 from harness.errors import UserError
-from harness.storage import write_durably
+from harness.failpoints import reached
+from harness.storage import make_folder_durably, sync_folder, unfinished, write_durably
 
 INTENT = "intent.json"
 RECORD = "record.json"
@@ -54,18 +57,30 @@ class Results:
         """
         check_run_id(intent.run_id)
         folder = self.run_folder(intent.run_id)
+        # A folder gets its name when its intent is in it: a crash leaves a run that was begun, or none.
+        unnamed = unfinished(folder)
         try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            raise UserError(f"{folder}: this run was begun before; attempts are never overwritten") from None
+            make_folder_durably(self.runs)
+            shutil.rmtree(unnamed, ignore_errors=True)
+            unnamed.mkdir()
+            _write(unnamed / INTENT, intent)
+            reached("run-begins")
+            unnamed.rename(folder)
+            sync_folder(self.runs)
         except OSError as error:
+            if error.errno == errno.ENOTEMPTY:
+                raise UserError(f"{folder}: this run was begun before; attempts are never overwritten") from None
             raise UserError(f"{folder}: cannot be made: {error.strerror}; choose another --results") from None
-        _write(folder / INTENT, intent)
+        finally:
+            shutil.rmtree(unnamed, ignore_errors=True)
+        reached("run-begun")
         return folder
 
     def finish(self, record: Record) -> None:
         """Write the record of a run that was begun."""
+        reached("record-begins")
         _write(self.run_folder(record.intent.run_id) / RECORD, record)
+        reached("record-written")
 
     def record(self, run_id: str) -> Record | None:
         """The record of a run; None where it has none."""
@@ -89,20 +104,37 @@ class Results:
 
     def finished(self) -> list[str]:
         """The ids of the runs that have a record."""
-        return [folder.name for folder in self._folders() if (folder / RECORD).exists()]
+        return [folder.name for folder in self._folders() if self.has_record(folder.name)]
 
-    def unfinished(self) -> Iterator[Intent]:
-        """The intents without a record: running somewhere, or interrupted."""
+    def unfinished(self, damaged: list[str] | None = None) -> Iterator[Intent]:
+        """The intents without a record: running somewhere, or interrupted.
+
+        One that cannot be read is told in `damaged` and passed over; without that list it raises UserError.
+        """
         for folder in self._folders():
-            if not (folder / RECORD).exists() and (intent := self.intent(folder.name)):
-                yield intent
+            if self.has_record(folder.name):
+                continue
+            try:
+                intent = self.intent(folder.name)
+            except UserError as error:
+                if damaged is None:
+                    raise
+                damaged.append(str(error))
+            else:
+                if intent:
+                    yield intent
+
+    def has_record(self, run_id: str) -> bool:
+        """Whether a run has its record."""
+        return (self.run_folder(run_id) / RECORD).exists()
 
     def intent(self, run_id: str) -> Intent | None:
         """The intent of a run; None where there is none."""
         return _read(self.run_folder(run_id) / INTENT, Intent)
 
     def _folders(self) -> list[Path]:
-        return sorted(f for f in self.runs.iterdir() if f.is_dir()) if self.runs.is_dir() else []
+        """Those of runs; a name with a dot in front is not one yet."""
+        return sorted(f for f in self.runs.glob("[!.]*") if f.is_dir())
 
 
 def new_run_id(label: str) -> str:

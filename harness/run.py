@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from harness.job_environment import View, base_variables, view_of, visible_devic
 from harness.matrix import Cell, Workload
 from harness.outcome import COMPARED_STEPS, Request
 from harness.processes import ProcessId
-from harness.watchdog import LIMITS
 from harness.workloads import (
     FEATURE_OPTIONS,
     REFERENCE_OPTIONS,
@@ -32,9 +31,11 @@ ENV = "/usr/bin/env"
 
 @dataclass(frozen=True)
 class Run:
-    """One execution of one workload in one cell on one host. `limits` are the watchdog's.
+    """One execution of one workload in one cell on one host. `limits` are the watchdog's; without, it learns them.
 
-    `devices` are the nodes of `gpus`, for a container.
+    `devices` are the nodes of `gpus`, for a container. `drill` is the fault injected on purpose, if any: `KIND@STEP` or
+    `KIND@STEP/RANK` where the app injects it, a bare name where it comes from outside. It is no part of the identity of
+    what is run, and such a run is no evidence.
     """
 
     run_id: str
@@ -46,8 +47,9 @@ class Run:
     gpus: tuple[int, ...] = ()
     campaign: str | None = None
     repeat: int = 1
-    limits: Mapping[Phase, float] = field(default_factory=lambda: LIMITS)
+    limits: Mapping[Phase, float] | None = None
     devices: tuple[Device, ...] = ()
+    drill: str | None = None
 
     @property
     def workload_hash(self) -> str:
@@ -142,6 +144,7 @@ class Run:
             harness_version=__version__,
             owner_pid=owner.pid,
             owner_started=owner.started,
+            drill=self.drill,
             started=time.time(),
         )
 
@@ -152,6 +155,10 @@ class Run:
     def check_command(self, model: Path) -> tuple[str, ...]:
         """Loads the model in a fresh process."""
         return self._plain("check-model", "--json", str(model))
+
+    def probe_command(self, *words: str) -> tuple[str, ...]:
+        """Checks the devices it can see."""
+        return self._plain("probe", "--device", self.environment.device, "--json", *words)
 
     def reference_command(self, view: View, output: Path) -> tuple[str, ...]:
         """Computes the first steps on the CPU in float32."""
@@ -177,4 +184,5 @@ class Run:
         handed_over = ("--features", features) if "features" in self.cell.preset.phases else ()
         places = (*data, *handed_over, "--output", str(folder / OUTPUT), "--name", "model", "--run-dir", str(folder))
         known = ("--device", self.environment.device, "--workload-hash", self.workload_hash)
-        return self.environment.app("train", *places, *known, *arguments(self.options))
+        injected = ("--drill", self.drill) if self.drill and "@" in self.drill else ()
+        return self.environment.app("train", *places, *known, *arguments(self.options), *injected)

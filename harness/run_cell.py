@@ -1,12 +1,15 @@
-"""One run: intent -> start -> watch -> outcome -> record."""
+"""One run: intent -> start -> watch -> outcome -> health and explanation -> record."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.contracts import Intent, Record, Reference, Result
+from harness.aftercare import Aftercare
+from harness.contracts import Explanation, Intent, Record, Reference, Result
 from harness.evidence import last_line, model_file, model_hash, read_model_check, read_reference, read_result
 from harness.executors import Executor, Exit
+from harness.host.health import Checkup
 from harness.interrupts import open_to_interruption, shielded
 from harness.job_environment import make_scratch, remove_scratch
 from harness.outcome import APP_EXITS, Evidence, Outcome, decide
@@ -14,6 +17,7 @@ from harness.records import Results
 from harness.run import Run
 from harness.storage import json_hash, write_durably
 from harness.watch import Observer, Watch
+from harness.watchdog import Limits
 
 LOG = "log.txt"
 CHECK_LOG = "check-model.txt"
@@ -24,27 +28,37 @@ APP_WORDS = {"app-error", *APP_EXITS.values()}
 """Diagnoses of what the app said itself, where there is no result."""
 
 
-def run_cell(run: Run, results: Results, executor: Executor, observe: Observer = lambda _: None) -> Record:
-    """Run a cell once and leave a record of it.
+def run_cell(
+    run: Run,
+    results: Results,
+    executor: Executor,
+    observe: Observer = lambda _: None,
+    root: Path = Path("/"),
+) -> Record:
+    """Run a cell once and leave a record of it. `root` holds the driver's files, and can be a fake tree.
 
     Once there is an intent, an interruption counts only between the steps that must not be torn.
 
     Raises:
         UserError: when the results folder cannot be written; what was running is ended.
-        KeyboardInterrupt: after the run was ended and recorded as interrupted.
+        KeyboardInterrupt: after the run was recorded, as interrupted where it had not ended by itself.
     """
     with shielded():
         folder = results.run_folder(run.run_id)
         intent = run.intent(folder)
         results.begin(intent)
         watch = Watch(folder, executor, observe, run.gpu_watch())
+        aftercare = Aftercare(Checkup(run, folder, results, executor, root), intent)
         evidence = Evidence(exits={})
         began, seconds = time.monotonic(), None
         interrupt = None
         try:
             make_scratch(folder)
             with open_to_interruption():
-                evidence = _carry_out(run, intent, folder, watch)
+                aftercare.prepare()
+                limits = aftercare.limits()
+                began = time.monotonic()
+                evidence = _carry_out(run, intent, folder, watch, limits)
                 seconds = time.monotonic() - began
                 if evidence.stopped_by is None and evidence.result is not None:
                     evidence = _verify(run, folder, watch, evidence, evidence.result, results.folder / "references")
@@ -52,28 +66,48 @@ def run_cell(run: Run, results: Results, executor: Executor, observe: Observer =
             interrupt = caught
             evidence = replace(evidence, stopped_by="user", stop_detail=f"stopped by {caught or 'Ctrl-C'}")
         finally:
+            ended = time.monotonic()
             watch.sweep()
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
-        outcome = decide(run.request, evidence)
-        if outcome.diagnosis in APP_WORDS and evidence.result is None:
-            # Decided already: what the app said only explains it.
-            outcome = replace(outcome, detail=f"{outcome.detail}: {last_line(folder / LOG)}")
-        record = _record(intent, outcome, evidence, watch, seconds or time.monotonic() - began)
+        outcome, explanation = decide(run.request, evidence), None
+        if outcome.name == "completed":
+            aftercare.after_completion()
+        elif interrupt is None:
+            try:
+                with open_to_interruption():
+                    evidence = replace(evidence, host_problems=aftercare.host_problems())
+                    outcome = decide(run.request, evidence)
+                    explanation = aftercare.explanation(outcome, evidence.exits)
+            except KeyboardInterrupt as caught:
+                # The run itself had ended before, and stays what it was.
+                interrupt = caught
+                aftercare.notes.append(f"looking after it was stopped by {caught or 'Ctrl-C'}")
+        outcome = replace(outcome, detail=_detail(outcome, evidence, folder, aftercare.notes))
+        record = _record(intent, outcome, evidence, watch, seconds or ended - began, explanation)
         results.finish(record)
         remove_scratch(folder, all_of_it=record.outcome == "completed")
+        if evidence.stopped_by == "user":
+            # After the record: who stops us may not wait for long.
+            aftercare.after_interruption()
         if interrupt:
             raise interrupt
     return record
 
 
-def _carry_out(run: Run, intent: Intent, folder: Path, watch: Watch) -> Evidence:
+def _detail(outcome: Outcome, evidence: Evidence, folder: Path, notes: Sequence[str]) -> str:
+    """The line for the record: what was decided, what the app said of it, and what could not be looked after."""
+    said = f": {last_line(folder / LOG)}" if outcome.diagnosis in APP_WORDS and evidence.result is None else ""
+    return "; ".join([f"{outcome.detail}{said}", *notes])
+
+
+def _carry_out(run: Run, intent: Intent, folder: Path, watch: Watch, limits: Limits) -> Evidence:
     """Run the phases one after the other, as far as they succeed."""
     exits: dict[str, Exit] = {}
     deadline = time.monotonic() + run.workload.time_limit
     for phase, command in intent.commands.items():
         left = deadline - time.monotonic()
-        exit_ = watch.execute(command, intent.variables[phase], LOG, left, run.limits, run.container(folder))
+        exit_ = watch.execute(command, intent.variables[phase], LOG, left, limits, run.container(folder))
         if exit_ is not None:
             exits[phase] = exit_
         if exit_ is None or not exit_.ok or watch.stopped_by:
@@ -129,7 +163,15 @@ def _reference(run: Run, folder: Path, watch: Watch, variables: dict[str, str], 
     return read_reference(here)
 
 
-def _record(intent: Intent, outcome: Outcome, evidence: Evidence, watch: Watch, seconds: float) -> Record:
+def _record(
+    intent: Intent,
+    outcome: Outcome,
+    evidence: Evidence,
+    watch: Watch,
+    seconds: float,
+    explanation: Explanation | None,
+) -> Record:
+    unkillable = (evidence.stop_detail,) if evidence.stopped_by == "host" else ()
     result = evidence.result
     names = sorted({device.gfx or device.name for device in result.devices}) if result else []
     return Record(
@@ -143,4 +185,7 @@ def _record(intent: Intent, outcome: Outcome, evidence: Evidence, watch: Watch, 
         seconds=seconds,
         last_phase=watch.last.phase if watch.last else None,
         result=result,
+        standstill=watch.standstill,
+        explanation=explanation,
+        host_problems=(*unkillable, *evidence.host_problems),
     )

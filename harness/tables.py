@@ -93,6 +93,7 @@ def status_table(statuses: Iterable[Status]) -> Table:
     table = _table("cell", "workload", "ran on", "runs", "outcomes", "why")
     for status in statuses:
         counts = [f"[{COLOURS[name]}]{n} {name}[/]" for name, n in status.outcomes.items() if n]
+        counts += [f"[magenta]{status.tainted} tainted[/]"] if status.tainted else []
         why = ", ".join(f"{name} x{count}" for name, count in status.diagnoses.items())
         cell = status.cell + (" (stale)" if status.stale else "")
         row = map(escape, (cell, f"{status.workload} ({status.workload_hash[:8]})", status.ran_on, str(status.runs)))

@@ -1,29 +1,45 @@
 """Runs the processes of one run and watches each to its end."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
+from harness.confirmation import Confirmation, Hang
 from harness.containers import Container
 from harness.contracts import Phase, Progress
 from harness.executors import Executor, Exit, Handle, Job, JobLost
+from harness.failure import Scene, collect
+from harness.failure.cgroup import MemoryGroupWatch
+from harness.failure.timed import Look
 from harness.host.gpu_memory import GpuWatch
 from harness.memory import MemoryHistory
 from harness.outcome import StoppedBy
-from harness.processes import end_processes_of_run, processes_of_run
+from harness.positions import Position, read_position
+from harness.processes import end_processes_of_run
 from harness.progress import ProgressReader
-from harness.watchdog import Watchdog
+from harness.run_processes import is_of_run, look_at_processes
+from harness.stacks import StackSample, take_stacks
+from harness.stuck_rank import describe_hang
+from harness.watchdog import Limits, PositionOf, Watchdog
 
 POLL_SECONDS = 0.1
-GPU_SAMPLE_SECONDS = 1.0
+SAMPLE_SECONDS = 1.0
 # Time the app has to end its loader workers and to write its last lines.
 GRACE_SECONDS = 10.0
+# Between the two samples of the stacks of what is not suspected to hang, and yet is to be stopped.
+BETWEEN_SAMPLES_SECONDS = 1.0
 
 Observer = Callable[[Progress], None]
 
 
 class Watch:
-    """The eye on one run. After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU."""
+    """The eye on one run. After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU.
+
+    `standstill`: the longest time without an advance, by phase, seconds. `collected`: whether there is evidence of a
+    failure in the run folder.
+    """
 
     def __init__(self, folder: Path, executor: Executor, observe: Observer, gpus: GpuWatch | None) -> None:
         self._folder = folder
@@ -31,10 +47,15 @@ class Watch:
         self._observe = observe
         self._reader = ProgressReader(folder)
         self._gpus = gpus
+        self._gpu_look: Look[None] | None = None
+        self._memory_group: MemoryGroupWatch | None = None
+        self._sampled = -math.inf
         self.memory = MemoryHistory()
         self.last: Progress | None = None
         self.stopped_by: StoppedBy | None = None
         self.stop_detail = ""
+        self.standstill: dict[Phase, float] = {}
+        self.collected = False
 
     def execute(
         self,
@@ -42,12 +63,13 @@ class Watch:
         variables: Mapping[str, str],
         log: str,
         limit: float,
-        phase_limits: Mapping[Phase, float] | None = None,
+        phase_limits: Limits | None = None,
         container: Container | None = None,
     ) -> Exit | None:
         """Run one process for `limit` seconds at most; how it ended, None where nobody can say.
 
-        `phase_limits` are the watchdog's; without them the process is not expected to tell its progress.
+        `phase_limits` are the watchdog's. Without them the process is not expected to tell its progress, and no
+        evidence is collected when it fails.
         """
         began = time.monotonic()
         try:
@@ -60,10 +82,15 @@ class Watch:
             return None
         watchdog = Watchdog(began, phase_limits) if phase_limits else None
         try:
-            self._until_end(handle, watchdog, began, limit)
-            self._read_progress(watchdog, time.monotonic())
+            ended = self._until_end(handle, watchdog, began, limit)
+            self._read_progress(watchdog, ended)
+            exit_ = handle.poll()
+            if watchdog:
+                self._keep_standstill(watchdog.standstill(ended))
+            if watchdog and exit_ and not exit_.ok and not self.collected:
+                self._collect(handle, began, self._samples(1))
             self.sweep()
-            return handle.poll()
+            return exit_
         except JobLost as lost:
             self.stopped_by, self.stop_detail = "engine", str(lost)
             handle.stop(GRACE_SECONDS)
@@ -72,21 +99,26 @@ class Watch:
             handle.stop(GRACE_SECONDS)
             raise
 
-    def _until_end(self, handle: Handle, watchdog: Watchdog | None, began: float, limit: float) -> None:
-        sampled = 0.0
+    def _until_end(self, handle: Handle, watchdog: Watchdog | None, began: float, limit: float) -> float:
+        """Watch until the process has ended, or is ended; when that was decided, on the monotonic clock."""
+        confirmation = Confirmation(self._take_stacks)
+        self._memory_group = None
         while handle.poll() is None:
             now = time.monotonic()
             self._read_progress(watchdog, now)
-            if self._gpus and now - sampled > GPU_SAMPLE_SECONDS:
-                self._gpus.sample(process.pid for process in processes_of_run(self._folder))
-                sampled = now
-            if watchdog and (stuck := watchdog.stuck(now)):
-                self._stop(handle, "watchdog", stuck)
-                return
+            self._sample(handle, now)
+            if watchdog and (hang := self._confirm(watchdog, confirmation, now)) and handle.poll() is None:
+                words = _words(hang, watchdog, now, self._position)
+                notes = self._collect(handle, began, hang.samples)
+                self._stop(handle, "watchdog", "; ".join([words, *notes]))
+                return now
             if now - began > limit:
+                if watchdog:
+                    self._collect(handle, began, self._samples(2))
                 self._stop(handle, "time-limit", f"still running after {limit:.0f} s")
-                return
+                return now
             time.sleep(POLL_SECONDS)
+        return time.monotonic()
 
     @property
     def gpus_seen(self) -> int | None:
@@ -106,7 +138,63 @@ class Watch:
             if watchdog:
                 watchdog.saw(line, now)
 
+    def _sample(self, handle: Handle, now: float) -> None:
+        """Look at what is gone once the run has ended."""
+        if now - self._sampled < SAMPLE_SECONDS:
+            return
+        self._sampled = now
+        # A sick driver may keep whoever asks it, but not this watch.
+        if self._gpus and (self._gpu_look is None or self._gpu_look.done):
+            self._gpu_look = Look(partial(self._gpus.sample, partial(is_of_run, folder=self._folder)))
+        if self._memory_group:
+            self._memory_group.look()
+        elif handle.pid:
+            self._memory_group = MemoryGroupWatch(handle.pid)
+
+    def _confirm(self, watchdog: Watchdog, confirmation: Confirmation, now: float) -> Hang | None:
+        hang = confirmation.judge(watchdog.suspects(now, self._position), now)
+        if hang:
+            # Taking the last sample took its time.
+            self._read_progress(watchdog, time.monotonic())
+        return hang if watchdog.suspects(now, self._position) else None
+
+    def _position(self, rank: int) -> Position | None:
+        return read_position(self._folder, rank)
+
+    def _take_stacks(self) -> StackSample:
+        return take_stacks(self._folder, look_at_processes(self._folder))
+
+    def _samples(self, count: int) -> tuple[StackSample, ...]:
+        samples = [self._take_stacks()]
+        while samples[0].stacks and len(samples) < count:
+            time.sleep(BETWEEN_SAMPLES_SECONDS)
+            samples.append(self._take_stacks())
+        return tuple(samples)
+
+    def _collect(self, handle: Handle, began: float, samples: tuple[StackSample, ...]) -> tuple[str, ...]:
+        """Keep the evidence while it is there; what of it is worth a word."""
+        self.collected = True
+        group = self._memory_group
+        scene = Scene(
+            began=began,
+            samples=samples,
+            processes=look_at_processes(self._folder),
+            container=handle.inspected,
+            memory_group=group.told if group else None,
+        )
+        notes = collect(self._folder, scene)
+        return notes if self._gpus else ()
+
+    def _keep_standstill(self, seen: Mapping[Phase, float]) -> None:
+        for phase, seconds in seen.items():
+            self.standstill[phase] = max(seconds, self.standstill.get(phase, 0.0))
+
     def _stop(self, handle: Handle, by: StoppedBy, detail: str) -> None:
         gone = handle.stop(GRACE_SECONDS)
         self.stopped_by = by if gone else "host"
         self.stop_detail = detail if gone else f"{detail}, and the process cannot be killed"
+
+
+def _words(hang: Hang, watchdog: Watchdog, now: float, position_of: PositionOf) -> str:
+    told = describe_hang(watchdog.standing(now, position_of), watchdog.ranks, hang.samples[-1])
+    return f"{told} ({hang.why})" if hang.why else told

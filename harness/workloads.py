@@ -116,7 +116,7 @@ def synthetic_file(workload: Workload, environment: Environment, executor: Execu
     if not file.is_file():
         DATA.mkdir(parents=True, exist_ok=True)
         options = ("--sessions", str(made.sessions), "--seed", str(made.seed), "--output", file.name)
-        with tempfile.TemporaryDirectory(prefix=".synth-", dir=DATA) as place:
+        with tempfile.TemporaryDirectory(prefix=".synth-", suffix=".tmp", dir=DATA) as place:
             ok, said = _app(Path(place), environment, executor, ("synth", *options))
             if not ok:
                 raise UserError(f"synthetic data could not be made: {said}")
@@ -130,7 +130,8 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
     Raises:
         UserError: with the app's line when something in it would stop training.
     """
-    with tempfile.TemporaryDirectory(prefix="matrix-check-") as place:
+    DATA.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".check-", suffix=".tmp", dir=DATA) as place:
         seen = view_of(Path(place), file.absolute(), contained=environment.image is not None).data
         words = ("check", str(seen), "--merged", "--rows", workload.rows, "--warm-up", str(workload.warm_up))
         ok, said = _app(Path(place), environment, executor, words, file)

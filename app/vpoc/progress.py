@@ -10,9 +10,12 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+from vpoc import stacks
 from vpoc.errors import Interrupted, from_os_error
+from vpoc.position import StepPosition
 
 PHASES = ("import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown")
 LINE_EVERY_S = 1.0
@@ -24,27 +27,40 @@ DeviceMemory = Callable[[], tuple[int, int]]
 class Progress:
     """Appends progress lines of `rank` in `folder`; does nothing when `folder` is None.
 
-    A line is written at each change of phase and, within a phase, at most once a second.
-    `device_memory` may be set once there is a device to ask. After `interrupt`, the next call of `phase` or `step`
-    raises Interrupted: that is where the work can stop in good order. While `holds_interrupts` is set it does not; the
-    work then looks at `interrupted_by` by itself.
+    The lines are in `path`. One is written at each change of phase and, within a phase, at most once a second. In
+    `folder` are also the `position` in the optimizer step, and stacks, at SIGUSR1 and when no line comes for a minute.
+    `device_memory` may be set once there is a device to ask; `wall` is the clock of the lines. After `interrupt`, the
+    next call of `phase` or `step` raises Interrupted: that is where the work can stop in good order. While
+    `holds_interrupts` is set it does not; the work then looks at `interrupted_by` by itself.
     """
 
     def __init__(self, folder: Path | None, rank: int = 0) -> None:
         self.device_memory: DeviceMemory | None = None
         self.interrupted_by: int | None = None
         self.holds_interrupts = False
+        self.wall: Callable[[], float] = time.time
+        self.position = StepPosition()
         self._rank = rank
         self._phase = PHASES[0]
         self._total: int | None = None
         self._last_line = -math.inf
         self._max_step: float | None = None
-        self._path = None if folder is None else folder / f"progress-{rank}.jsonl"
+        self.path = None if folder is None else folder / f"progress-{rank}.jsonl"
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
+                self.position = StepPosition(folder / f"position-{rank}.bin")
+                stacks.listen(folder / f"stacks-{rank}.txt")
             except OSError as error:
                 raise from_os_error(error, folder) from error
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _where: TracebackType | None
+    ) -> None:
+        stacks.finished()
 
     def interrupt(self, signum: int) -> None:
         """End the work at its next sign of progress, because of signal `signum`; safe in a signal handler."""
@@ -70,13 +86,13 @@ class Progress:
             raise Interrupted(self.interrupted_by)
 
     def _write(self, done: int, loss: float | None, gradient_norm: float | None) -> None:
-        if self._path is None:
+        if self.path is None:
             return
         self._last_line = time.monotonic()
         allocated, reserved = self.device_memory() if self.device_memory else (None, None)
         line = {
             "schema": 1,
-            "wall": time.time(),
+            "wall": self.wall(),
             "monotonic": self._last_line,
             "rank": self._rank,
             "pid": os.getpid(),
@@ -94,10 +110,11 @@ class Progress:
         }
         self._max_step = None
         try:
-            with self._path.open("a", encoding="utf-8") as stream:
+            with self.path.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line, allow_nan=False) + "\n")
         except OSError as error:
-            raise from_os_error(error, self._path) from error
+            raise from_os_error(error, self.path) from error
+        stacks.progressed()
 
 
 def finite(value: Any) -> float | None:

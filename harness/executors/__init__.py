@@ -4,7 +4,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from harness.containers import Container
 
@@ -55,6 +55,14 @@ class Exit:
 
 class Handle(Protocol):
     """A job that was started."""
+
+    @property
+    def pid(self) -> int | None:
+        """The number this host gives its first process; None where that is not known."""
+
+    @property
+    def inspected(self) -> Mapping[str, Any] | None:
+        """What the engine said of its container when it was last asked; None where there is none."""
 
     def poll(self) -> Exit | None:
         """How the process ended, or None while it runs; raises `JobLost` when that cannot be known."""

@@ -1,9 +1,11 @@
 """Cells as containers."""
 
 import contextlib
+import math
 import struct
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,13 @@ from harness.containers import Container
 from harness.engine import ENGINE_ERRORS, GONE, Engine, explain
 from harness.errors import UserError
 from harness.executors import Exit, Handle, Job, JobLost
+from harness.failpoints import reached
 from harness.processes import RUN_MARK, run_mark
 from harness.storage import write_json
 
 LABEL = "vpoc.matrix.run"
 LOG_SECONDS = 10
+ASK_SECONDS = 1.0
 BY_SIGNAL, LAST_SIGNAL = 128, 64
 # The whole output of a container that lost its harness; what that had copied of it is in the run's own log.
 RECOVERED = "recovered.txt"
@@ -35,12 +39,20 @@ class ContainerHandle:
         self._api = engine.client.api
         self._id = container
         self._exit: Exit | None = None
+        self._asked = -math.inf
+        self.inspected: Mapping[str, Any] | None = None
         log.touch()
         self._log = log
         self._begins = log.stat().st_size
         self._copied = False
         self._copying = threading.Thread(target=self._copy_output, daemon=True)
         self._copying.start()
+
+    @property
+    def pid(self) -> int | None:
+        """The number this host gives its first process: the init process that Docker adds."""
+        pid = self.inspected["State"]["Pid"] if self.inspected else 0
+        return int(pid) or None
 
     def poll(self) -> Exit | None:
         """How the process ended, or None while it runs.
@@ -49,6 +61,10 @@ class ContainerHandle:
             JobLost: when the engine does not answer, or somebody removed the container.
         """
         if self._exit is None:
+            # While its output is being followed it runs, and asking the engine takes its time.
+            if self._copying.is_alive() and time.monotonic() - self._asked < ASK_SECONDS:
+                return None
+            self._asked = time.monotonic()
             told = self._inspect()
             state = told["State"]
             if state["Status"] not in ("exited", "dead"):
@@ -80,11 +96,12 @@ class ContainerHandle:
 
     def _inspect(self) -> Any:
         try:
-            return self._api.inspect_container(self._id)
+            self.inspected = self._api.inspect_container(self._id)
         except NotFound:
             raise JobLost("the container was removed from outside") from None
         except ENGINE_ERRORS:
             raise JobLost(GONE) from None
+        return self.inspected
 
     def _copy_output(self) -> None:
         with contextlib.suppress(*ENGINE_ERRORS, OSError, ValueError, struct.error), self._log.open("ab", 0) as file:
@@ -158,7 +175,8 @@ class DockerExecutor:
             for found in self._engine.client.api.containers(all=True, filters={"label": LABEL}):
                 folder = Path(found["Labels"][LABEL])
                 mine = folder.parent == self._runs.absolute()
-                with contextlib.suppress(UserError):
+                # What this user may not look at is another's, and stays.
+                with contextlib.suppress(UserError, PermissionError):
                     # A folder that is gone was one for a short command, such as making data.
                     if (mine and record(folder.name)) or not folder.exists():
                         self._engine.client.api.remove_container(found["Id"], force=True)
@@ -178,8 +196,11 @@ class DockerExecutor:
             detach=True,
         )
         try:
+            reached("container-created")
             created.start()
+            reached("job-started")
             self._note(job, created.id)
+            reached("job-noted")
             return ContainerHandle(self._engine, created.id, job.log)
         except BaseException as error:
             with contextlib.suppress(*ENGINE_ERRORS):

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness.executors import Exit, Handle, Job
+from harness.failpoints import reached
 from harness.processes import RUN_MARK, ProcessId, end_processes_of_run, run_mark
-from harness.storage import write_json
+from harness.storage import held_locks, write_json
 
 IDENTITY = "process.json"
 # What a shell cannot tell: the status of a process that is not our child.
@@ -18,9 +19,16 @@ UNKNOWN_EXIT = Exit(255)
 class ProcessHandle:
     """A process we started."""
 
+    inspected = None
+
     def __init__(self, process: subprocess.Popen[bytes], job: Job) -> None:
         self._process = process
         self._folder = job.folder
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
 
     def poll(self) -> Exit | None:
         """How the process ended, or None while it runs."""
@@ -43,9 +51,16 @@ class ProcessHandle:
 class FoundHandle:
     """A process that an earlier harness started."""
 
+    inspected = None
+
     def __init__(self, identity: ProcessId, folder: Path) -> None:
         self._identity = identity
         self._folder = folder
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._identity.pid
 
     def poll(self) -> Exit | None:
         """None while it runs; its exit status went to a parent that is gone."""
@@ -80,11 +95,15 @@ class ProcessExecutor:
                 env={**job.variables, RUN_MARK: run_mark(job.folder)},
                 cwd=job.folder,
                 start_new_session=True,
+                # An orphan of a dead harness keeps its GPUs locked.
+                pass_fds=held_locks(),
             )
+        reached("job-started")
         handle = ProcessHandle(process, job)
         with contextlib.suppress(ProcessLookupError):
             # A process that has ended already needs not be found again.
             write_json(job.folder / IDENTITY, asdict(ProcessId.of(process.pid)))
+        reached("job-noted")
         return handle
 
     def find(self, run_id: str) -> Handle | None:

@@ -8,6 +8,7 @@ from harness import environments
 from harness.contracts import ExecutorName, HostFacts
 from harness.engine import Engine, find_engine
 from harness.errors import UserError
+from harness.host.displays import headless_first
 from harness.host.fingerprint import training_gpus
 from harness.images import find_cell_image, find_older_image, inputs_of
 from harness.matrix import Cell, Stack
@@ -36,7 +37,7 @@ def capabilities_of(
     host: HostFacts, engine: Engine | None, cells: Sequence[Cell], interpreter: Path | None
 ) -> Capabilities:
     """What this host can do for these cells, in containers where there is an engine."""
-    gpus = tuple(gpu.index for gpu in training_gpus(host))
+    gpus = headless_first(training_gpus(host))
     stacks = {cell.stack.name: cell.stack for cell in cells if cell.stack.accelerator != "any" and not cell.excluded}
     cache = _existing(ENVIRONMENTS)
     if engine:

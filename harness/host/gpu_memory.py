@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 # A HIP or CUDA context with one small tensor takes more than this.
@@ -19,13 +19,18 @@ def memory_by_process(root: Path = Path("/")) -> ByProcess:
 
     What cannot be read counts as nothing: a sick GPU must not keep a run from being watched.
     """
+    return kfd_memory(root) or _nvidia()
+
+
+def kfd_memory(root: Path = Path("/")) -> ByProcess:
+    """The same of AMD GPUs alone. By drivers/gpu/drm/amd/amdkfd/kfd_process.c: `proc/<pid>/vram_<gpu id>`, in bytes."""
     held: dict[int, dict[str, int]] = defaultdict(dict)
     for file in root.glob("sys/class/kfd/kfd/proc/[0-9]*/vram_*"):
         try:
             held[int(file.parent.name)][file.name.removeprefix("vram_")] = int(file.read_text(encoding="ascii"))
         except (OSError, ValueError):
             continue
-    return held or _nvidia()
+    return held
 
 
 def _nvidia() -> ByProcess:
@@ -49,13 +54,14 @@ class GpuWatch:
         self._root = root
         self._held: set[str] = set()
 
-    def sample(self, pids: Iterable[int]) -> None:
-        """Look once at what these processes hold."""
-        held = memory_by_process(self._root)
-        for pid in pids:
-            for gpu, used in held.get(pid, {}).items():
-                if used > USED_BYTES and (self._given is None or gpu in self._given):
-                    self._held.add(gpu)
+    def sample(self, of_run: Callable[[int], bool]) -> None:
+        """Look once at what the processes hold that are of the run, as is asked for each that holds something."""
+        for pid, held in memory_by_process(self._root).items():
+            counted = {
+                gpu for gpu, used in held.items() if used > USED_BYTES and (self._given is None or gpu in self._given)
+            }
+            if counted - self._held and of_run(pid):
+                self._held |= counted
 
     @property
     def used(self) -> int:

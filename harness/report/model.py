@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.app_files import MemoryPeaks, TimeKind, Training
@@ -77,18 +77,22 @@ class Report:
 
 
 def build_report(
-    records: Sequence[Record], matrix: Matrix, current: Mapping[tuple[str, str], str], made: float
+    records: Sequence[Record],
+    matrix: Matrix,
+    current: Mapping[tuple[str, str], str],
+    made: float,
+    tainted: Collection[str] = (),
 ) -> Report:
-    """The report on all records of a results folder; `current` as in `summarise`, `made` in seconds since 1970."""
+    """The report on all records of a results folder; `current` and `tainted` as in `summarise`, `made` since 1970."""
     everything = sorted(records, key=lambda record: record.intent.started)
     records = [record for record in everything if record.drill is None]
-    statuses = summarise((Row.of(record) for record in records), current)
+    statuses = summarise((Row.of(record) for record in records), current, tainted)
     presets = {record.intent.preset for record in records}
     excluded = {c.id: c.excluded for c in matrix.cells.values() if c.excluded}
     return Report(
         made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(made)),
         headline=_headline(records),
-        cautions=(*_cautions(records, statuses, matrix), *_drills(everything)),
+        cautions=(*_cautions(records, statuses, matrix), *_drills(everything), *_tainted(statuses)),
         hosts=tuple({r.intent.host.fingerprint: r.intent.host for r in records}.values()),
         grids=tuple(_grids(records, statuses, matrix, excluded)),
         statuses=tuple(statuses),
@@ -136,6 +140,12 @@ def _drills(records: Sequence[Record]) -> list[str]:
     return [f"{told}, with a fault injected on purpose; shown among the runs, and not counted."] if drills else []
 
 
+def _tainted(statuses: Sequence[Status]) -> list[str]:
+    runs = sum(status.tainted for status in statuses)
+    told = "1 run is" if runs == 1 else f"{runs} runs are"
+    return [f"{told} tainted: a GPU was sick meanwhile; shown among the runs, and not counted."] if runs else []
+
+
 def _ran(records: Sequence[Record], matrix: Matrix) -> set[str]:
     return {record.intent.stack for record in records} & set(matrix.stacks)
 
@@ -169,7 +179,7 @@ def _grid_cell(cell: str, statuses: Sequence[Status], excluded: Mapping[str, str
         return GridCell("excluded", "excluded", excluded[cell]) if cell in excluded else GridCell("-", "untested", "")
     completed = status.outcomes["completed"]
     # An interrupted run or a sick host says nothing about the cell.
-    counted = status.runs - status.outcomes["interrupted"] - status.outcomes["host-fault"]
+    counted = sum(status.outcomes[name] for name in ("completed", "failed", "hung"))
     why = ", ".join(f"{name} x{count}" for name, count in status.diagnoses.items())
     kind = "untested" if not counted else "all" if completed == counted else "some" if completed else "none"
     return GridCell(f"{completed} of {counted}", kind, why)

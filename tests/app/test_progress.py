@@ -1,6 +1,9 @@
+import faulthandler
 import json
 import math
 import os
+import signal
+import struct
 import subprocess
 import sys
 import time
@@ -123,4 +126,39 @@ def test_work_stops_at_the_next_sign_of_progress(tmp_path):
     assert (caught.value.signum, str(caught.value)) == (15, "SIGTERM")
     with pytest.raises(Interrupted):
         progress.phase("step")
-    assert names(tmp_path) == []
+    assert not (tmp_path / "progress-0.jsonl").exists()
+
+
+def test_stacks_and_position_lie_beside_the_lines(tmp_path):
+    for name in ("stacks-1.txt", "position-1.bin"):
+        (tmp_path / name).write_text("what a process of earlier left, and it was long")
+    with Progress(tmp_path, rank=1) as progress:
+        progress.phase("step")
+        progress.position.at(3, 2)
+        signal.raise_signal(signal.SIGUSR1)
+    assert names(tmp_path) == ["position-1.bin", "progress-1.jsonl", "stacks-1.txt"]
+    assert struct.unpack("<qq", (tmp_path / "position-1.bin").read_bytes()) == (3, 2)
+    stacks = (tmp_path / "stacks-1.txt").read_text()
+    assert "in test_stacks_and_position_lie_beside_the_lines" in stacks
+    assert "earlier" not in stacks
+
+
+def test_each_line_that_is_written_puts_off_the_stacks(tmp_path, monkeypatch):
+    armed, clock = [], [100.0]
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda *words, **more: armed.append((words, more)))
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    progress = Progress(tmp_path)
+    progress.phase("step", 100)
+    for done in range(30):
+        clock[0] += 0.1
+        progress.step(done, 0.1)
+    assert len(lines(tmp_path)) == len(armed) == 1 + 2
+    assert armed[0][0] == (60.0,)
+    assert armed[0][1]["repeat"]
+
+
+def test_the_clock_of_the_lines_can_be_another(tmp_path):
+    progress = Progress(tmp_path)
+    progress.wall = lambda: 5.0
+    progress.phase("step")
+    assert lines(tmp_path)[0]["wall"] == 5.0

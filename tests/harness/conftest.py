@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import HostFacts, Intent, Record, Result
+from harness.contracts import HealthStep, HostFacts, Intent, Record, Result
 from harness.matrix import Matrix
 from harness.matrix_file import load_matrix
 from harness.paths import CHECKOUT
+from tests.harness.gpu_tree import a_gpu
 
 DATA, WORKLOAD, WEIGHTS, MODEL = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
 OPTIONS = {
@@ -116,6 +117,12 @@ def host() -> HostFacts:
 
 
 @pytest.fixture
+def dual_host(host: HostFacts) -> HostFacts:
+    """A host with two GPUs."""
+    return host.model_copy(update={"gpus": (a_gpu(0), a_gpu(1))})
+
+
+@pytest.fixture
 def make_intent(host: HostFacts) -> Callable[..., Intent]:
     """Makes an intent; keywords replace its fields."""
 
@@ -173,5 +180,28 @@ def make_record(make_intent: Callable[..., Intent], result_values: dict[str, Any
                 "result": Result.model_validate(result_values) if outcome == "completed" else None,
             }
         )
+
+    return make
+
+
+@pytest.fixture
+def make_step(host: HostFacts) -> Callable[..., HealthStep]:
+    """Makes a step of looking after a GPU: a probe of GPU 0 that passed; keywords replace its fields."""
+
+    def make(**changes: Any) -> HealthStep:
+        values: dict[str, Any] = {
+            "machine": host.machine,
+            "boot_id": host.boot_id,
+            "run_id": "r1",
+            "environment": "e",
+            "when": "after-failure",
+            "check": "probe",
+            "gpu": 0,
+            "good": True,
+            "detail": "5 checks passed",
+            "at": 1e9,
+            "seconds": 9.0,
+        }
+        return HealthStep.model_validate({**values, **changes})
 
     return make

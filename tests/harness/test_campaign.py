@@ -1,22 +1,25 @@
-"""What a bench makes of a planned run, without making it."""
+"""Many runs planned together: their order, on which GPUs, and who carries them out. Nothing is really run."""
 
+import threading
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from harness import campaign
-from harness.campaign import Bench
-from harness.contracts import GpuFacts, HostFacts, InputFile
-from harness.errors import UserError
+from harness.bench import Bench
+from harness.campaign import Campaign, begin_or_continue, carry_out
+from harness.contracts import GpuFacts, HostFacts
 from harness.executors.process import ProcessExecutor
-from harness.images import Image
-from harness.matrix import Matrix, Workload
-from harness.plan import PlannedRun, placements
+from harness.host.gpu_locks import Claim, lock_gpus
+from harness.matrix import Cell, Matrix
+from harness.plan import Capabilities, Plan, PlannedRun, make_plan, placements
 from harness.records import Results
 
 if TYPE_CHECKING:
-    from harness.engine import Engine
+    from harness.environments import Environment
 
 
 def a_gpu(index: int) -> GpuFacts:
@@ -24,104 +27,169 @@ def a_gpu(index: int) -> GpuFacts:
     return GpuFacts(index=index, gfx="gfx1100", name="g", memory_bytes=1, render_node=node, kfd_id=index + 1)
 
 
+class Pretending(Bench):
+    """A bench that makes runs in no time, and remembers on which GPUs."""
+
+    made: list[tuple[str, tuple[int, ...]]]
+
+    def environment(self, cell: Cell, notify: Any = None) -> Any:
+        self._environments[self._name(cell)] = cast("Environment", object())
+
+    def data_of(self, *_: object) -> Any:
+        return None
+
+    def run(self, planned: PlannedRun, *_: object) -> Any:
+        return planned
+
+    def make(self, run: Any, display: object) -> Any:
+        self.made.append((run.cell.id, run.gpus))
+        return SimpleNamespace(outcome="completed")
+
+
+class Listening:
+    """A display that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.steps: list[str] = []
+
+    def problem(self, text: str) -> None:
+        self.problems.append(text)
+
+    def step(self, text: str) -> None:
+        self.steps.append(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
 @pytest.fixture
-def bench(tmp_path: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """A host with two GPUs and an engine that holds every image."""
-    parts = {f"vpoc.matrix.{part}": part for part in ("base", "lock", "app", "recipe")}
-    image = Image("sha256:1", parts, (), 1)
-    monkeypatch.setattr(campaign, "ensure_cell_image", lambda *_: image)
-    monkeypatch.setattr(Bench, "data_of", lambda *_: InputFile(path="/bars.csv", sha256="a" * 64))
-    for node in ("dev/kfd", "dev/dri/renderD128", "dev/dri/renderD129"):
-        (tmp_path / "root" / node).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "root" / node).touch()
-    results = Results(tmp_path / "results")
+def pretending(tmp_path: Path, host: HostFacts) -> Pretending:
+    """On a host with two GPUs."""
+    root, results = tmp_path / "root", Results(tmp_path / "results")
+    (root / "run/lock").mkdir(parents=True)
+    (root / "run/lock").chmod(0o1777)
     two = host.model_copy(update={"gpus": (a_gpu(0), a_gpu(1))})
-    engine = cast("Engine", object())
-    return Bench(results, ProcessExecutor(results.runs), two, (0, 1), engine=engine, root=tmp_path / "root")
+    made = Pretending(results, ProcessExecutor(results.runs), two, (0, 1), root=root)
+    made.made = []
+    return made
 
 
-def intent_of(bench: Bench, planned: PlannedRun, matrix: Matrix) -> dict[str, Any]:
-    run = bench.run(planned, "mine", matrix.workloads["quick"])
-    return run.intent(bench.results.run_folder("mine")).model_dump()
+CELL, MORE = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma"
 
 
-def test_a_container_gets_the_nodes_of_its_gpu_and_no_visibility_variable(bench: Bench, matrix: Matrix) -> None:
-    for gpu, planned in enumerate(
-        placements(matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], 1, bench.gpus)
-    ):
-        intent = intent_of(bench, planned, matrix)
-        nodes = [device["inside"] for device in intent["container"]["devices"]]
-        assert nodes == ["/dev/kfd", f"/dev/dri/renderD{128 + gpu}"]
-        assert (intent["gpus"], intent["device"], intent["executor"]) == ((gpu,), "cuda", "docker")
-        assert not any("VISIBLE" in name for name in intent["variables"]["train"])
-        assert intent["environment"] == {"base": "base", "lock": "lock", "app": "app", "recipe": "recipe"}
+def carried_out(bench: Pretending, matrix: Matrix, *cells: str) -> Listening:
+    workload, display = matrix.workloads["quick"], Listening()
+    host = Capabilities(bench.gpus, "process", frozenset({"3.11"}), None)
+    plan = make_plan([matrix.cells[cell] for cell in cells], workload, 1, host, {}, named=True)
+    carry_out(plan, bench, Campaign("c", bench.results), cast("Any", display))
+    return display
 
 
-def test_a_preset_that_names_devices_gets_them(bench: Bench, matrix: Matrix) -> None:
-    (planned,) = placements(
-        matrix.cells["rocm6.3-torch2.9.1-notes-dockerfile"], matrix.workloads["quick"], 1, bench.gpus
+def test_every_run_of_a_plan_is_made_once(pretending: Pretending, matrix: Matrix) -> None:
+    assert carried_out(pretending, matrix, CELL, MORE, "cpu-plain").problems == []
+    assert sorted(pretending.made) == sorted(
+        [("cpu-plain", (0,)), *((cell, (gpu,)) for cell in (CELL, MORE) for gpu in (0, 1))]
     )
-    devices = intent_of(bench, planned, matrix)["container"]["devices"]
-    assert [device["inside"] for device in devices] == ["/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD129"]
 
 
-def test_a_cell_of_the_cpu_gets_none(bench: Bench, matrix: Matrix) -> None:
-    (planned,) = placements(matrix.cells["cpu-plain"], matrix.workloads["quick"], 1, bench.gpus)
-    assert intent_of(bench, planned, matrix)["container"]["devices"] == ()
+def test_what_is_free_is_taken_first(pretending: Pretending, matrix: Matrix) -> None:
+    """While another holds GPU 0 the runs on GPU 1 are made, then GPU 0 is waited for."""
+    other = ExitStack()
+    other.enter_context(lock_gpus([Claim(Path("/theirs"), (a_gpu(0),))], root=pretending.root))
+
+    def free_when_waited_for(text: str) -> None:
+        assert "GPU 0 is in use by run /theirs" in text
+        assert [gpus for _, gpus in pretending.made] == [(1,), (1,)]
+        other.close()
+
+    display = Listening()
+    display.step = free_when_waited_for  # type: ignore[method-assign]
+    workload = matrix.workloads["quick"]
+    host = Capabilities((0, 1), "process", frozenset({"3.11"}), None)
+    plan = make_plan([matrix.cells[cell] for cell in (CELL, MORE)], workload, 1, host, {}, named=True)
+    carry_out(plan, pretending, Campaign("c", pretending.results), cast("Any", display))
+    assert [gpus for _, gpus in pretending.made] == [(1,), (1,), (0,), (0,)]
 
 
-def test_a_missing_node_stops_before_anything_is_run(bench: Bench, matrix: Matrix) -> None:
-    (bench.root / "dev/kfd").unlink()
-    with pytest.raises(UserError, match="dev/kfd: no such device"):
-        bench.run(
-            placements(matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], 1, bench.gpus)[0],
-            "r",
-            matrix.workloads["quick"],
-        )
-    assert not bench.results.runs.exists()
+def test_nobody_is_kept_from_a_gpu_while_an_environment_is_made(pretending: Pretending, matrix: Matrix) -> None:
+    environment = pretending.environment
+    free = []
+
+    def make(cell: Cell, notify: Any = None) -> None:
+        with lock_gpus([Claim(Path("/theirs"), (a_gpu(0), a_gpu(1)))], pytest.fail, root=pretending.root):
+            free.append(cell.id)
+        environment(cell)
+
+    pretending.environment = make  # type: ignore[method-assign]
+    carried_out(pretending, matrix, CELL)
+    assert free == [CELL]
 
 
-def test_what_verifies_runs_without_preset_and_devices(bench: Bench, matrix: Matrix) -> None:
-    planned = placements(matrix.cells["rocm6.3-torch2.9.1-no-sdma"], matrix.workloads["quick"], 1, bench.gpus)[0]
-    run = bench.run(planned, "mine", matrix.workloads["quick"])
-    folder = bench.results.run_folder("mine")
-    container = run.plain_container(folder)
-    assert container is not None
-    assert container.devices == ()
-    # The preset is in the image, so it has to be taken away.
-    command = run.check_command(Path("/work/output/model.pt"))
-    assert command[:3] == ("/usr/bin/env", "--unset", "HSA_ENABLE_SDMA")
-    assert "HSA_ENABLE_SDMA" not in run.plain_variables(folder)
-    assert run.intent(folder).variables["train"]["HSA_ENABLE_SDMA"] == "0"
-
-
-def several(matrix: Matrix, **changes: Any) -> Workload:
-    values = {"strategy": "ddp", "model": ("mlp", "attention"), "sdpa": "math", **changes}
-    return matrix.workloads["quick"].model_copy(update=values)
-
-
-def test_a_strategy_of_several_gpus_gets_all_of_them_and_is_held_to_that(bench: Bench, matrix: Matrix) -> None:
-    workload = several(matrix, max_device_memory=10**9)
-    (planned,) = placements(matrix.cells["rocm6.3-torch2.9.1-plain"], workload, 1, bench.gpus)
-    run = bench.run(planned, "mine", workload)
-    intent = run.intent(bench.results.run_folder("mine"))
-    line = " ".join(intent.commands["train"])
-    assert "--model mlp --model attention" in line
-    assert "--strategy ddp --devices 2" in line
-    assert (run.request.devices, run.request.ranks, run.request.gpus) == (2, 2, 2)
-    assert run.request.max_device_memory == 10**9
-    assert intent.options == run.request.options
-    assert intent.options["devices"] == 2
-    reference = run.reference_command(run.view(bench.results.run_folder("mine")), Path("/work/reference.json"))
-    assert "--model mlp --model attention" in " ".join(reference)
-    assert not {"--strategy", "--devices", "--sdpa", "--loop", "--backend"} & set(reference)
-
-
-@pytest.mark.parametrize(("strategy", "ranks"), [("averaging", 2), ("model-parallel", 1)])
-def test_on_a_cpu_a_strategy_of_several_devices_has_two(
-    strategy: str, ranks: int, bench: Bench, matrix: Matrix
+def test_a_gpu_that_became_sick_takes_no_more_runs(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workload = several(matrix, strategy=strategy)
-    (planned,) = placements(matrix.cells["cpu-plain"], workload, 1, bench.gpus)
-    request = bench.run(planned, "mine", workload).request
-    assert (request.devices, request.ranks, request.gpus, request.options["devices"]) == (2, ranks, 0, 2)
+    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: {0: "its probe failed"} if pretending.made else {})
+    display = carried_out(pretending, matrix, CELL, MORE)
+    assert [gpus for _, gpus in pretending.made] == [(0,), (1,), (1,)]
+    assert display.problems == ["GPU 0 takes no more runs: its probe failed; 1 that need it are left out"]
+
+
+def test_with_no_gpu_left_a_campaign_ends_and_says_so(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: {0: "its probe failed", 1: "it was reset"})
+    monkeypatch.setattr(campaign, "recheck", lambda *_: None)
+    display = carried_out(pretending, matrix, CELL, "cpu-plain")
+    assert pretending.made == [("cpu-plain", (0,))]
+    assert [text for text in display.problems if text.startswith("no GPU is left to run on")] == display.problems[2:]
+    assert len(display.problems) == 3
+
+
+def test_a_gpu_that_was_sick_is_probed_again_before_anything_is_left_out(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sick = {1: "its probe failed"}
+
+    def recheck(run: Any, *_: object) -> None:
+        assert run.gpus == (1,)
+        sick.clear()
+
+    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: dict(sick))
+    monkeypatch.setattr(campaign, "recheck", recheck)
+    assert carried_out(pretending, matrix, CELL).problems == []
+    assert [gpus for _, gpus in pretending.made] == [(0,), (1,)]
+
+
+def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that another has only just written down, and holds in a moment."""
+    lock, written, second = campaign._lock, threading.Event(), threading.Event()
+
+    def slow_at_first(descriptor: int) -> bool:
+        if not written.is_set():
+            written.set()
+            second.wait(0.5)
+        return lock(descriptor)
+
+    monkeypatch.setattr(campaign, "_key", lambda *_: "key")
+    monkeypatch.setattr(campaign, "_lock", slow_at_first)
+    runs = tuple(placements(matrix.cells["cpu-plain"], matrix.workloads["quick"], 1, ()))
+    plan = Plan(matrix.workloads["quick"], runs, (), 0, 0, None, "", 0, None)
+    told: list[tuple[str, bool]] = []
+    together = threading.Barrier(2)
+
+    def begin() -> None:
+        with begin_or_continue(plan, pretending) as (begun, continued):
+            told.append((begun.id, continued))
+            second.set()
+            together.wait(10)
+
+    first = threading.Thread(target=begin)
+    first.start()
+    written.wait(10)
+    begin()
+    first.join(10)
+    assert len({name for name, _ in told}) == 2
+    assert not any(continued for _, continued in told)
+    with begin_or_continue(plan, pretending) as (begun, continued):
+        assert (begun.id, continued) == (max(name for name, _ in told), True)

@@ -102,7 +102,8 @@ def test_status_and_report_without_any_record(tmp_path: Path) -> None:
 
 def test_help_names_every_command() -> None:
     text = matrix_command("--help").stdout
-    for command in ("show", "lint", "plan", "run", "run-cell", "status", "report", "index", "render", "exec"):
+    commands = "show lint plan run run-cell status report index render exec doctor explain drill"
+    for command in commands.split():
         assert f"\n  {command} " in text
         assert len(matrix_command(command, "--help").stdout) > 100
 

@@ -1,4 +1,7 @@
 import re
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -7,6 +10,7 @@ from harness import locks
 from harness.errors import UserError
 from harness.matrix import Matrix, Stack
 from harness.paths import LOCKS
+from harness.storage import locked
 
 
 def pins(stack: Stack) -> str:
@@ -87,3 +91,21 @@ def test_a_lock_that_cannot_be_resolved_is_one_line_and_leaves_nothing(
         locks.ensure_lock(unreachable)
     assert "\n" not in str(caught.value)
     assert list((tmp_path / "locks").glob("*.txt")) == []
+
+
+def test_an_environment_stays_locked_while_uv_is_at_it_though_its_harness_was_killed(tmp_path: Path) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text("#!/bin/sh\nkill -9 $PPID\nsleep 1\n", encoding="ascii")
+    uv.chmod(0o755)
+    code = f"""
+from pathlib import Path
+from harness import locks
+from harness.storage import locked
+locks.find_uv_bin = lambda: {str(uv)!r}
+with locked(Path({str(tmp_path / "lock")!r})):
+    locks.uv("pip", "sync")
+"""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", code], check=False)
+    with locked(tmp_path / "lock"):
+        assert time.monotonic() - began > 1

@@ -549,3 +549,36 @@ def test_the_type_asked_for_by_name_counts(request_: Request) -> None:
     assert replace(request_, options=options, device="cuda").dtype == "bfloat16"
     del options["mixed_precision_dtype"]
     assert replace(request_, options=options, device="cuda").dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("changes", "itself"),
+    [
+        ({"exits": {"train": Exit(-11)}}, "failed (crash), the train process ended with SIGSEGV"),
+        ({"exits": {}, "stopped_by": "watchdog", "stop_detail": "stood still"}, "hung (no-progress), stood still"),
+        ({"exits": {}, "stopped_by": "engine", "stop_detail": "gone"}, "the run itself: gone"),
+    ],
+)
+def test_a_sick_gpu_makes_it_the_hosts_fault(
+    changes: dict[str, Any], itself: str, request_: Request, evidence: Evidence
+) -> None:
+    found = ("GPU 1 failed its probe: device hung", "the kernel log shows a reset")
+    decided = decide(request_, replace(evidence, **changes, host_problems=found))
+    assert (decided.name, decided.diagnosis) == ("host-fault", "sick-gpu")
+    assert decided.detail.startswith(
+        "GPU 1 failed its probe: device hung; the kernel log shows a reset; the run itself: "
+    )
+    assert decided.detail.endswith(itself)
+
+
+def test_what_cannot_be_killed_keeps_its_diagnosis_beside_a_sick_gpu(request_: Request, evidence: Evidence) -> None:
+    stuck = replace(
+        evidence, stopped_by="host", stop_detail="a process cannot be killed", host_problems=("GPU 1 sick",)
+    )
+    decided = decide(request_, stuck)
+    assert (decided.name, decided.diagnosis) == ("host-fault", "unkillable")
+    assert decided.detail == "GPU 1 sick; the run itself: host-fault (unkillable), a process cannot be killed"
+
+
+def test_a_run_that_completed_is_its_own_probe(request_: Request, evidence: Evidence) -> None:
+    assert outcome(request_, replace(evidence, host_problems=("GPU 1 sick",))) == ("completed", None)

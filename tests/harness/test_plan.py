@@ -95,10 +95,10 @@ def test_with_two_gpus_each_cell_runs_on_each_alone_first(matrix: Matrix) -> Non
     assert [(run.cell.preset.name, run.gpus, run.placement) for run in plan.runs] == [
         ("plain", (0,), "-gpu0"),
         ("no-sdma", (0,), "-gpu0"),
-        # Its preset says which devices.
-        ("notes-aggressive", (0, 1), ""),
         ("plain", (1,), "-gpu1"),
         ("no-sdma", (1,), "-gpu1"),
+        # Its preset says which devices.
+        ("notes-aggressive", (0, 1), ""),
     ]
     assert [
         run.gpus for run in make_plan(cells[:1], matrix.workloads["quick"], 1, replace(TWO_GPUS, gpus=(1,)), {}).runs
@@ -147,3 +147,22 @@ def test_a_strategy_of_several_gpus_runs_once_on_all_of_them(matrix: Matrix) -> 
     assert [s.reason for s in alone.skipped] == ["strategy ddp needs two GPUs; this host has one"]
     # On CPUs the devices are processes, of which there can always be two.
     assert len(make_plan([matrix.cells["cpu-plain"]], ddp, 1, NO_GPU, {}).runs) == 1
+
+
+def test_what_uses_several_gpus_comes_after_every_repeat_of_the_rest(matrix: Matrix) -> None:
+    cells = [matrix.cells[f"rocm6.3-torch2.9.1-{preset}"] for preset in ("notes-aggressive", "plain")]
+    plan = make_plan(cells, matrix.workloads["quick"], 2, TWO_GPUS, {})
+    assert [(run.gpus, run.repeat) for run in plan.runs] == [
+        *[((0,), 1), ((1,), 1), ((0,), 2), ((1,), 2)],
+        *[((0, 1), 1), ((0, 1), 2)],
+    ]
+
+
+def test_a_gpu_without_a_screen_comes_first(matrix: Matrix) -> None:
+    headless_first = replace(TWO_GPUS, gpus=(1, 0))
+    cells = [matrix.cells["rocm6.3-torch2.9.1-plain"]]
+    plan = make_plan(cells, matrix.workloads["quick"], 1, headless_first, {})
+    assert [run.gpus for run in plan.runs] == [(1,), (0,)]
+    # Which GPU is the first of several does not depend on where a screen is plugged in.
+    ddp = matrix.workloads["quick"].model_copy(update={"strategy": "ddp"})
+    assert [run.gpus for run in make_plan(cells, ddp, 1, headless_first, {}).runs] == [(0, 1)]

@@ -1,7 +1,10 @@
 import fcntl
 import json
 import math
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +37,46 @@ def test_an_attempt_is_never_overwritten(tmp_path: Path, make_record: MakeRecord
     keep(results, record)
     with pytest.raises(UserError, match="never overwritten"):
         results.begin(record.intent)
+
+
+def test_a_run_that_could_not_be_begun_leaves_nothing(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
+    results = Results(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "r1").write_text("a file", encoding="utf-8")
+    with pytest.raises(UserError, match="cannot be made"):
+        results.begin(make_intent("r1"))
+    assert [f.name for f in (tmp_path / "runs").iterdir()] == ["r1"]
+
+
+def test_where_results_cannot_be_is_told(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(UserError, match="choose another --results"):
+        Results(tmp_path / "file" / "results").begin(make_intent("r1"))
+
+
+def test_an_empty_folder_is_no_attempt(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
+    results = Results(tmp_path)
+    results.run_folder("r1").mkdir(parents=True)
+    results.begin(make_intent("r1"))
+    assert results.intent("r1") == make_intent("r1")
+
+
+def test_a_run_that_is_being_begun_is_not_there_yet(
+    tmp_path: Path, make_intent: Callable[..., Intent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever a harness dies, a run folder has its whole intent, or is none."""
+    results = Results(tmp_path)
+
+    def look(point: str) -> None:
+        if point != "run-begun":
+            assert list(results.unfinished()) == []
+            assert results.finished() == []
+            assert not results.run_folder("r1").exists()
+
+    for module in ("records", "storage"):
+        monkeypatch.setattr(f"harness.{module}.reached", look)
+    results.begin(make_intent("r1"))
+    assert [intent.run_id for intent in results.unfinished()] == ["r1"]
 
 
 def test_an_intent_without_a_record_is_unfinished(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
@@ -153,6 +196,40 @@ class TestIndex:
         results = Results(tmp_path / "none")
         assert Index(results).rows() == []
         assert not results.folder.exists()
+
+
+# Spills its changes to the file before they are committed, and dies there.
+DIE_IN_TRANSACTION = """
+import os, signal, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA cache_size = 1")
+database.execute("BEGIN IMMEDIATE")
+database.execute("UPDATE runs SET detail = 'torn'")
+for number in range(2000):
+    row = database.execute("SELECT * FROM runs LIMIT 1").fetchone()
+    database.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", (f"torn{number}", *row[1:]))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("rebuild", [True, False])
+def test_what_a_process_that_died_in_a_transaction_left_spoils_nothing(
+    rebuild: bool, tmp_path: Path, make_record: MakeRecord
+) -> None:
+    results = Results(tmp_path)
+    for number in range(50):
+        record = make_record(f"r{number:03}")
+        keep(results, record)
+        Index(results).add(record)
+    before = Index(results).rows()
+    died = subprocess.run([sys.executable, "-c", DIE_IN_TRANSACTION, tmp_path / "records.db"], check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert (tmp_path / "records.db-journal").stat().st_size > 0
+    keep(results, make_record("r999"))
+    if rebuild:
+        Index(results).rebuild()
+        assert not (tmp_path / "records.db-journal").exists()
+    assert Index(results).rows() == [*before, Row.of(make_record("r999"))]
 
 
 def test_an_index_is_used_by_one_process_at_a_time(tmp_path: Path, make_record: Callable[..., Record]) -> None:

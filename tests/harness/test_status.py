@@ -2,10 +2,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from harness.contracts import Record
 from harness.index import Row
 from harness.status import summarise
+from harness.tables import status_table
 
 Make = Callable[..., Record]
 
@@ -45,3 +47,21 @@ def test_a_drill_is_evidence_of_nothing(row: Row) -> None:
     drilled = replace(row, run_id="r2", outcome="failed", diagnosis="drill", drill="flip-gradient@3/1")
     assert [status.runs for status in summarise([row, drilled], {})] == [1]
     assert summarise([drilled], {}) == []
+
+
+def test_tainted_runs_are_counted_apart(row: Row) -> None:
+    failed = replace(row, run_id="r2", outcome="failed", diagnosis="crash")
+    tainted = replace(failed, run_id="r3", diagnosis="out-of-memory")
+    (status,) = summarise([row, failed, tainted], {}, {"r3", "r9"})
+    assert {name: n for name, n in status.outcomes.items() if n} == {"completed": 1, "failed": 1}
+    assert status.diagnoses == {"crash": 1}
+    assert (status.tainted, status.runs) == (1, 3)
+
+
+def test_the_table_says_how_many_are_tainted(row: Row) -> None:
+    tainted = replace(row, run_id="r2", outcome="failed", diagnosis="crash")
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(status_table(summarise([row, tainted], {}, {"r2"})))
+    assert "1 completed, 1 tainted" in shown.get()
+    assert "crash" not in shown.get()

@@ -1,5 +1,7 @@
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import UserError
-from harness.storage import json_hash, tree_hash, write_durably, write_json
+from harness.storage import held_locks, json_hash, locked, tree_hash, write_durably, write_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -50,6 +52,24 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(small_disk: Path) -> N
         write_durably(file, b"x" * (1 << 20))
     assert file.read_bytes() == b"old"
     assert [f.name for f in small_disk.iterdir()] == ["record.json"]
+
+
+def test_a_child_that_was_given_a_lock_keeps_it_when_its_parent_is_killed(tmp_path: Path) -> None:
+    code = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from harness.storage import held_locks, locked
+with locked(Path(sys.argv[1])):
+    subprocess.Popen(["sleep", "1"], pass_fds=held_locks(), stdout=subprocess.DEVNULL)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", code, tmp_path / "lock"], check=False)
+    assert held_locks() == ()
+    with locked(tmp_path / "lock"):
+        assert time.monotonic() - began > 1
+        assert len(held_locks()) == 1
+    assert held_locks() == ()
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

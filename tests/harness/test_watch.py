@@ -1,54 +1,223 @@
-"""Two real processes as the ranks of a run, watched from outside."""
+"""Real processes as the ranks of a run, watched from outside."""
 
+import json
 import re
+import signal
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
+import pytest
 
 from harness.contracts import Progress
 from harness.executors.process import ProcessExecutor
+from harness.host.gpu_memory import GpuWatch
 from harness.processes import processes_of_run
 from harness.watch import Watch
-from harness.watchdog import LIMITS
+from harness.watchdog import LIMITS, Limits, limits_of
 
-RANKS = """
-import json, os, sys, time
-
-sleeps_after, ends_after = int(sys.argv[1]), int(sys.argv[2])
-rank = 0 if os.fork() else 1
-memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
-with open(f"progress-{rank}.jsonl", "w") as stream:
-    for step in range(1, ends_after + 1):
-        told = {"schema": 1, "wall": 0, "monotonic": time.monotonic(), "rank": rank, "pid": os.getpid(),
-                "phase": "first-step" if step == 1 else "step", "done": step, "total": None, "max_step_s": None,
-                "loss": None, "gradient_norm": None, "memory": memory}
-        stream.write(json.dumps(told) + chr(10))
-        stream.flush()
-        time.sleep(60 if rank == 1 and step == sleeps_after else 0.05)
-if rank == 0:
-    os.wait()
-"""
-LIMIT = 2.0
+RANKS = Path(__file__).with_name("fake_ranks.py")
+TIGHT = Limits.fixed({**LIMITS, "step": 1.5, "first-step": 1.5})
+FOR_EVER = 100_000
 
 
-def watch(folder: Path, sleeps_after: int, ends_after: int) -> tuple[Watch, list[Progress]]:
-    folder.mkdir()
+def watch(folder: Path, *words: object, limits: Limits = TIGHT, seconds: float = 60) -> tuple[Watch, list[Progress]]:
+    folder.mkdir(exist_ok=True)
     seen: list[Progress] = []
     made = Watch(folder, ProcessExecutor(folder.parent), seen.append, None)
-    command = (sys.executable, "-c", RANKS, str(sleeps_after), str(ends_after))
-    variables = {"PATH": "/usr/bin:/bin"}
-    made.execute(command, variables, "log.txt", 30, {**LIMITS, "step": LIMIT, "first-step": LIMIT})
+    command = (sys.executable, str(RANKS), *map(str, words))
+    made.execute(command, {"PATH": "/usr/bin:/bin"}, "log.txt", seconds, limits)
+    assert processes_of_run(folder) == []
     return made, seen
 
 
-def test_a_rank_that_sleeps_is_found_and_named_within_its_limit_while_the_others_go_on(tmp_path: Path) -> None:
-    made, _ = watch(tmp_path / "run", sleeps_after=3, ends_after=400)
-    assert made.stopped_by == "watchdog"
-    assert re.match(r"rank 1 made no progress for \d s in phase step at 3", made.stop_detail)
-    assert processes_of_run(tmp_path / "run") == []
+def index(folder: Path) -> dict[str, dict[str, str]]:
+    told: dict[str, dict[str, str]] = json.loads((folder / "failure" / "index.json").read_text())
+    for file in told["collected"].values():
+        assert (folder / file).is_file()
+    return told
 
 
 def test_the_lines_of_every_rank_are_seen_to_the_last_and_their_memory_is_kept(tmp_path: Path) -> None:
-    made, seen = watch(tmp_path / "run", sleeps_after=0, ends_after=5)
+    made, seen = watch(tmp_path / "run", 2, 5)
     assert made.stopped_by is None, made.stop_detail
-    assert sorted((line.rank, line.done) for line in seen) == [(rank, step) for rank in (0, 1) for step in range(1, 6)]
+    steps = [(line.rank, line.done) for line in seen if line.phase == "step"]
+    assert sorted(steps) == [(rank, step) for rank in (0, 1) for step in range(1, 6)]
     assert {sample.rank for sample in made.memory.samples} == {0, 1}
+    assert {"import", "first-step", "step", "teardown"} <= set(made.standstill)
+    assert not made.collected
+    assert not (tmp_path / "run" / "failure").exists()
+
+
+@pytest.mark.parametrize("fault", ["hang", "spin", "hold_gil"])
+def test_a_rank_that_stands_still_is_found_and_named_with_its_place_and_the_others_wait(
+    fault: str, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    made, _ = watch(tmp_path / "run", 2, FOR_EVER, f"{fault}@4/1")
+    assert made.stopped_by == "watchdog"
+    told = rf"rank 1 made no progress for \d s in phase step at step 4, in backward \(fake_ranks\.py:\d+ {fault}\)"
+    waits = r"; rank 0 waits, in the exchange with other ranks \(exchange\.py:\d+ (wait_for|<genexpr>)\)"
+    assert re.fullmatch(told + waits, made.stop_detail), made.stop_detail
+    assert time.monotonic() - began < 30
+    collected = index(tmp_path / "run")["collected"]
+    assert {"stacks-1", "stacks-2", "processes"} <= set(collected)
+    for sample in ("stacks-1.txt", "stacks-2.txt"):
+        text = (tmp_path / "run" / "failure" / sample).read_text()
+        assert f"in {fault}\n" in text
+        assert "in wait_for\n" in text
+    table = (tmp_path / "run" / "failure" / "processes.txt").read_text()
+    assert len([line for line in table.splitlines() if "fake_ranks.py" in line]) == 3
+
+
+def test_a_rank_that_sleeps_is_named_while_the_others_go_on(tmp_path: Path) -> None:
+    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "alone@3/1")
+    assert made.stopped_by == "watchdog"
+    assert re.fullmatch(
+        r"rank 1 made no progress for \d s in phase step at step 3, in backward \(fake_ranks\.py:\d+ hang\)",
+        made.stop_detail,
+    )
+
+
+def test_a_rank_that_never_told_of_progress_is_named(tmp_path: Path) -> None:
+    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "silent@1/1")
+    assert made.stopped_by == "watchdog"
+    assert made.stop_detail.startswith("rank 1 never told of any progress; rank 0 waits, in the exchange")
+
+
+def test_a_process_that_works_and_tells_nothing_for_a_while_is_not_hung(tmp_path: Path) -> None:
+    made, seen = watch(tmp_path / "run", 1, 10, "work@4/0", limits=Limits.fixed({**LIMITS, "step": 1, "first-step": 1}))
+    assert made.stopped_by is None, made.stop_detail
+    assert max(line.done for line in seen) == 10
+    assert made.standstill["step"] > 3
+
+
+def test_a_process_that_does_not_catch_the_signal_is_left_alone_and_hung_after_twice_its_limit(tmp_path: Path) -> None:
+    made, _ = watch(tmp_path / "run", 1, FOR_EVER, "deaf@4/0")
+    assert made.stopped_by == "watchdog"
+    assert re.search(r"for 3 s in phase step at step 4, in backward \(it gives no stacks, and twice", made.stop_detail)
+    missing = index(tmp_path / "run")["missing"]
+    assert "SIGUSR1" in missing["stacks-1"]
+
+
+def test_a_stopped_process_is_told_to_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.watch.GRACE_SECONDS", 1.0)
+    made, _ = watch(tmp_path / "run", 1, FOR_EVER, "stop@4/0")
+    assert made.stopped_by == "watchdog"
+    assert re.search(r"process \d+ is stopped \(state T\)", made.stop_detail)
+
+
+def test_a_crash_leaves_evidence_of_the_ranks_that_live(tmp_path: Path) -> None:
+    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "segv@4/1")
+    assert made.stopped_by is None
+    assert made.collected
+    collected = index(tmp_path / "run")["collected"]
+    assert "rank 0" in (tmp_path / "run" / collected["stacks-1"]).read_text()
+
+
+def test_at_the_time_limit_there_are_two_samples(tmp_path: Path) -> None:
+    made, _ = watch(tmp_path / "run", 1, FOR_EVER, seconds=2)
+    assert made.stopped_by == "time-limit"
+    assert {"stacks-1", "stacks-2"} <= set(index(tmp_path / "run")["collected"])
+
+
+def test_a_process_that_tells_no_progress_is_not_expected_to(tmp_path: Path) -> None:
+    made = Watch(tmp_path, ProcessExecutor(tmp_path.parent), lambda _: None, None)
+    exit_ = made.execute((sys.executable, "-c", "raise SystemExit(3)"), {}, "log.txt", 30)
+    assert exit_ is not None
+    assert exit_.code == 3
+    assert not made.collected
+
+
+def test_a_driver_that_does_not_answer_does_not_keep_the_run_from_being_watched(tmp_path: Path) -> None:
+    class Sick(GpuWatch):
+        def sample(self, of_run: Callable[[int], bool]) -> None:
+            time.sleep(300)
+
+    made = Watch(tmp_path, ProcessExecutor(tmp_path.parent), lambda _: None, Sick(None))
+    command = (sys.executable, str(RANKS), "1", str(FOR_EVER), "hang@4/0")
+    made.execute(command, {"PATH": "/usr/bin:/bin"}, "log.txt", 60, TIGHT)
+    assert made.stopped_by == "watchdog"
+    assert made.gpus_seen == 0
+
+
+def test_a_run_is_seen_to_use_a_gpu_while_it_does(tmp_path: Path) -> None:
+    folder, root = tmp_path / "run", tmp_path / "root"
+    folder.mkdir()
+    made = Watch(folder, ProcessExecutor(tmp_path), lambda _: None, GpuWatch(None, root))
+    holding = threading.Thread(target=hold_gpu_memory, args=(folder, root))
+    holding.start()
+    made.execute((sys.executable, str(RANKS), "1", "60"), {"PATH": "/usr/bin:/bin"}, "log.txt", 60, TIGHT)
+    holding.join()
+    assert made.gpus_seen == 1
+
+
+def hold_gpu_memory(folder: Path, root: Path) -> None:
+    """Let the driver say that the processes of the run do, and a process of somebody else on another GPU."""
+    until = time.monotonic() + 30
+    while len(found := processes_of_run(folder)) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    for pid, gpu in [*((process.pid, 51001) for process in found), (1, 51002)]:
+        file = root / f"sys/class/kfd/kfd/proc/{pid}/vram_{gpu}"
+        file.parent.mkdir(parents=True)
+        file.write_text(str(1 << 30))
+
+
+def test_a_process_stopped_for_ten_seconds_does_not_alarm(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    paused = threading.Thread(target=pause_ranks, args=(folder, 10))
+    paused.start()
+    made, _ = watch(folder, 2, 60, limits=limits_of([], "cpu"))
+    paused.join()
+    assert made.stopped_by is None, made.stop_detail
+    assert made.standstill["step"] > 9
+
+
+def pause_ranks(folder: Path, seconds: float) -> None:
+    until = time.monotonic() + 30
+    while not any('"step"' in file.read_text() for file in folder.glob("progress-*")) and time.monotonic() < until:
+        time.sleep(0.05)
+    ranks = [process for process in processes_of_run(folder) if process.environ().get("RANK")]
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for process in ranks:
+            process.send_signal(number)
+        time.sleep(seconds if number == signal.SIGSTOP else 0)
+
+
+@contextmanager
+def load(processes: int) -> Iterator[None]:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def test_a_healthy_run_on_a_machine_under_load_ten_does_not_alarm(tmp_path: Path) -> None:
+    with load(10):
+        made, _ = watch(tmp_path / "run", 2, 40, limits=limits_of([], "cpu"))
+    assert made.stopped_by is None, made.stop_detail
+
+
+def test_a_hang_is_found_within_30_s_under_load_ten(tmp_path: Path) -> None:
+    with load(10):
+        made, seen = watch(tmp_path / "run", 2, FOR_EVER, "hang@4/1", limits=limits_of([], "cpu"))
+        found = time.monotonic() - max(line.monotonic for line in seen)
+    assert made.stop_detail.startswith("rank 1 made no progress")
+    assert found < 30 + 10, "grace, and killing what does not end, comes on top"
+
+
+def test_watching_takes_little_time_of_the_cpu(tmp_path: Path) -> None:
+    me = psutil.Process()
+    before = me.cpu_times()
+    watch(tmp_path / "run", 2, 60)
+    after = me.cpu_times()
+    spent = after.user + after.system - before.user - before.system
+    assert spent < 0.5

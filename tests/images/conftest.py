@@ -1,6 +1,7 @@
 """A real Docker engine, base images from Debian's packages, the project's own stacks built from them."""
 
 import contextlib
+import grp
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
@@ -32,6 +34,7 @@ BASE = "vpoc-base:bookworm"
 TRIXIE = "vpoc-base:trixie-python3-torch"
 PRESETS = ("plain", "no-sdma", "notes-stable")
 STACKS = ("cpu", "cpu-debian13-torch2.6.0")
+MAIN = "from harness.cli import main; main()"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -240,6 +243,49 @@ def private_engine() -> Iterator[PrivateEngine]:
         engine = PrivateEngine(folder, folder / "data")
         yield engine
         engine.stop()
+
+
+@pytest.fixture
+def ordinary() -> Iterator[Any]:
+    """A checkout and virtual environment of uid 54321; gives the prefix that runs a command as that user."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("needs root, to become another user")
+    python = "/usr/bin/python3"
+    if not Path(python).exists():
+        pytest.skip("there is no Python that every user may use")
+    home = Path("/tmp") / f"vpoc-ordinary-{os.getpid()}"
+    shutil.rmtree(home, ignore_errors=True)
+    copy = shutil.ignore_patterns(".venv", ".cache", "results", ".git", "*_cache")
+    shutil.copytree(CHECKOUT, home, ignore=copy)
+    uv = str(CHECKOUT / ".venv/bin/uv")
+    subprocess.run([uv, "--no-config", "venv", "--quiet", "--python", python, home / ".venv"], check=True)
+    locked: list[str | Path] = [
+        "--python",
+        home / ".venv/bin/python",
+        "--quiet",
+        "--require-hashes",
+        home / "requirements.txt",
+    ]
+    subprocess.run([uv, "pip", "sync", *locked], check=True)
+    subprocess.run(["chown", "-R", "54321:54321", home], check=True)
+
+    def command(*words: str, group: str | None) -> list[str]:
+        """The command `matrix` as that user."""
+        groups = ["--groups", str(grp.getgrnam(group).gr_gid)] if group else ["--clear-groups"]
+        become = ["setpriv", "--reuid", "54321", "--regid", "54321", *groups, "--no-new-privs"]
+        matrix = [str(home / ".venv/bin/python"), "-c", MAIN, "--results", str(home / "results")]
+        bare = [
+            "env",
+            "-i",
+            f"HOME={home}",
+            "PATH=/usr/local/bin:/usr/bin:/bin",
+            f"MATRIX_BASE={os.environ['MATRIX_BASE']}",
+        ]
+        return [*become, *bare, "sh", "-c", f'cd {home} && exec "$@"', "sh", *matrix, *words]
+
+    command.home = home  # type: ignore[attr-defined]
+    yield command
+    shutil.rmtree(home)
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,11 @@
 """`matrix run` with containers, as people run it, on good days and bad ones."""
 
-import grp
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +55,6 @@ def run(command: list[str], expected: int = 0, **options: Any) -> subprocess.Com
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, **options)
     assert done.returncode == expected, done.stdout + done.stderr
     return done
-
-
-MAIN = "from harness.cli import main; main()"
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
@@ -124,49 +119,6 @@ def test_the_users_own_data_is_mounted_to_be_read(words: list[str], results: Pat
     refused = run([*words, "run", "cpu-plain", "--data", str(data)], expected=2)
     assert "--data: " in refused.stderr
     assert "vix" in refused.stderr
-
-
-@pytest.fixture
-def ordinary() -> Iterator[Any]:
-    """A checkout and virtual environment of uid 54321; gives the prefix that runs a command as that user."""
-    if os.geteuid() != 0 or not shutil.which("setpriv"):
-        pytest.skip("needs root, to become another user")
-    python = "/usr/bin/python3"
-    if not Path(python).exists():
-        pytest.skip("there is no Python that every user may use")
-    home = Path("/tmp") / f"vpoc-ordinary-{os.getpid()}"
-    shutil.rmtree(home, ignore_errors=True)
-    copy = shutil.ignore_patterns(".venv", ".cache", "results", ".git", "*_cache")
-    shutil.copytree(CHECKOUT, home, ignore=copy)
-    uv = str(CHECKOUT / ".venv/bin/uv")
-    subprocess.run([uv, "--no-config", "venv", "--quiet", "--python", python, home / ".venv"], check=True)
-    locked: list[str | Path] = [
-        "--python",
-        home / ".venv/bin/python",
-        "--quiet",
-        "--require-hashes",
-        home / "requirements.txt",
-    ]
-    subprocess.run([uv, "pip", "sync", *locked], check=True)
-    subprocess.run(["chown", "-R", "54321:54321", home], check=True)
-
-    def command(*words: str, group: str | None) -> list[str]:
-        """The command `matrix` as that user."""
-        groups = ["--groups", str(grp.getgrnam(group).gr_gid)] if group else ["--clear-groups"]
-        become = ["setpriv", "--reuid", "54321", "--regid", "54321", *groups, "--no-new-privs"]
-        matrix = [str(home / ".venv/bin/python"), "-c", MAIN, "--results", str(home / "results")]
-        bare = [
-            "env",
-            "-i",
-            f"HOME={home}",
-            "PATH=/usr/local/bin:/usr/bin:/bin",
-            f"MATRIX_BASE={os.environ['MATRIX_BASE']}",
-        ]
-        return [*become, *bare, "sh", "-c", f'cd {home} && exec "$@"', "sh", *matrix, *words]
-
-    command.home = home  # type: ignore[attr-defined]
-    yield command
-    shutil.rmtree(home)
 
 
 def test_an_ordinary_user_in_the_docker_group(ordinary: Any, images: dict[str, Image]) -> None:

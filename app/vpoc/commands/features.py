@@ -43,7 +43,10 @@ def features(data: Path, output: Path, run_dir: Path | None, vpoc_path: str, dev
     from vpoc.features.command import compute_features  # noqa: PLC0415
     from vpoc.features.store import write_features  # noqa: PLC0415
 
-    built = compute_features(data, options, progress, cache=cache, digest=digest, vpoc_path=vpoc_path, device=device)
-    progress.phase("checkpoint")
-    write_features(output, built)
+    with progress:
+        built = compute_features(
+            data, options, progress, cache=cache, digest=digest, vpoc_path=vpoc_path, device=device
+        )
+        progress.phase("checkpoint")
+        write_features(output, built)
     click.echo(f"{output}: {built.frame.height} rows per {options.rows} of {built.told()}")

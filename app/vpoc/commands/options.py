@@ -107,8 +107,9 @@ CHUNK_SIZE = click.option(
 RUN_DIR = click.option(
     "--run-dir",
     type=IN_FILE,
-    help="Folder for progress-0.jsonl and result.json, for a program that watches. An old result.json in it is removed "
-    "at the start; progress is appended, so that `vpoc features` and `vpoc train` can share a folder.",
+    help="Folder for a program that watches: of each rank progress-0.jsonl, stacks-0.txt, position-0.bin, and "
+    "result.json. An old result.json in it is removed at the start; progress is appended, so that `vpoc features` and "
+    "`vpoc train` can share a folder.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

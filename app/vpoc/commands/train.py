@@ -55,7 +55,7 @@ def train(output: Path, name: str | None, **chosen: Any) -> None:
 
     from vpoc.training import run, signals  # noqa: PLC0415 - torch is imported only after the first progress line
 
-    with signals.interruptible(progress):
+    with progress, signals.interruptible(progress):
         run.train(_options(chosen), output, name, progress, click.echo)
 
 
@@ -78,7 +78,7 @@ def reference(output: Path, steps: int, **chosen: Any) -> None:
     from vpoc.training import reference as first_steps  # noqa: PLC0415
     from vpoc.training import signals  # noqa: PLC0415
 
-    with signals.interruptible(progress):
+    with progress, signals.interruptible(progress):
         write_json(output, first_steps.reference(_options(chosen), steps, progress))
     click.echo(f"wrote {output}")
 

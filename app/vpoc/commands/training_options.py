@@ -159,7 +159,7 @@ KEEPING_OPTIONS = [
         "--drill",
         callback=drill,
         metavar="NAME@STEP[/RANK]",
-        help="Inject a fault, to see that it is found: kill, sleep, oom, nan, flip-gradient, flip-peer-buffer.",
+        help="Inject a fault, to see that it is found; an unknown NAME lists those there are.",
     ),
 ]
 TRAINING_OPTIONS = together(

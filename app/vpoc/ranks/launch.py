@@ -75,7 +75,8 @@ def launch(command: Sequence[str], world: int, *, grace_s: float = 15.0) -> int:
 
     When a rank fails, a line on stderr names it, the others get SIGTERM, after `grace_s` seconds SIGKILL, and its
     status is returned. SIGINT, SIGTERM and SIGHUP are passed on once, as SIGTERM; a second one kills. Returned is then
-    128 + signal. The ranks do not outlive this process, even when it is killed. To be called in the main thread.
+    128 + signal. SIGUSR1 is ignored. The ranks do not outlive this process, even when it is killed. To be called in the
+    main thread.
 
     Raises:
         UserError: when the command cannot be started or there is no place for the folder the ranks share.
@@ -222,6 +223,9 @@ class _Listening:
         self._theirs.setblocking(False)
         # Also where our parent had children ignored: their exit status would be lost.
         self._before: dict[int, Any] = {signal.SIGCHLD: signal.signal(signal.SIGCHLD, _nothing)}
+        # Ranks are asked for their stacks with it. It ends neither this process nor one that cannot answer yet: what is
+        # ignored is so in children, too.
+        self._before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         self._descriptor_before = -1
 
     @property

@@ -9,7 +9,9 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from vpoc import stacks
 from vpoc.training.batches import Cut, Ints, Order
+from vpoc.training.drills import Drill, Stalling, spoil_request
 from vpoc.training.ledger import Ledger
 from vpoc.training.samples import PART, Samples
 
@@ -52,11 +54,12 @@ class LoaderFeed:
     device: torch.device
     workers: int
     ledger: Ledger
+    drill: Drill | None = None
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """As Feed.epoch."""
         self.ledger.to("loader")
-        loader = iter(loader_of(self.samples, _Shares(self, epoch, first), self.device, self.workers))
+        loader = loaded(self.samples, _Shares(self, epoch, first), self.device, self.workers, self.drill)
         pages = _Pages(self.samples)
         for batch in self.order.batches(epoch, first):
             pages.seen(len(batch))
@@ -151,11 +154,21 @@ class ResidentFeed:
         return Micro(inputs, rows.labels[places], torch.zeros_like(weights) if empty else weights)
 
 
-def loader_of(
-    samples: Samples, batches: Iterable[list[int]], device: torch.device, workers: int
-) -> "DataLoader[list[torch.Tensor]]":
-    """A DataLoader of inputs, labels and weights, a batch of sample numbers at a time."""
-    return DataLoader(_Items(samples), batch_sampler=batches, num_workers=workers, pin_memory=device.type == "cuda")
+def loaded(
+    samples: Samples, batches: Iterable[list[int]], device: torch.device, workers: int, drill: Drill | None = None
+) -> Iterator[list[torch.Tensor]]:
+    """Inputs, labels and weights from a DataLoader whose workers run from now on, a batch of numbers at a time."""
+    items: Dataset[list[torch.Tensor]] = Stalling(_Items(samples)) if drill else _Items(samples)
+    with stacks.in_workers() as first_call:
+        return iter(
+            DataLoader(
+                items,
+                batch_sampler=batches,
+                num_workers=workers,
+                pin_memory=device.type == "cuda",
+                worker_init_fn=first_call,
+            )
+        )
 
 
 class _Shares:
@@ -163,12 +176,13 @@ class _Shares:
 
     def __init__(self, feed: LoaderFeed, epoch: int, first: int) -> None:
         self._batches: Callable[[], Iterator[Ints]] = lambda: feed.order.batches(epoch, first)
-        self._cut = feed.cut
+        self._cut, self._drill = feed.cut, feed.drill
+        self._first_step = (epoch - 1) * feed.order.steps + first + 1
 
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in self._batches():
+        for step, batch in enumerate(self._batches(), start=self._first_step):
             for part in self._cut.micro_batches(batch):
-                yield part.tolist()
+                yield spoil_request(self._drill, step, self._cut.rank, part.tolist())
 
 
 @dataclass(frozen=True)

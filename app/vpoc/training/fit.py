@@ -18,7 +18,7 @@ from vpoc.files import sha256
 from vpoc.models.build import fresh_network, input_shape
 from vpoc.progress import Progress, finite
 from vpoc.terminal import watched
-from vpoc.training import checkpoint
+from vpoc.training import checkpoint, drills
 from vpoc.training.artefact import weights_sha256
 from vpoc.training.batches import Cut, Order
 from vpoc.training.checkpoint import History, Position
@@ -94,13 +94,13 @@ class Fit:
         strategy = strategy_of(options, model, run.devices, run.ranks, input_shape(kind, len(NAMES)))
         self.micro = micro_batch_size(options, strategy, kind)
         trainer = FlatTrainer if suits(options, kind, self.micro) else Trainer
-        self.trainer = trainer(strategy, options, self.ledger)
+        self.trainer = trainer(strategy, options, self.ledger, progress.position)
         self.order = Order(len(self.train), options.batch_size, options.seed, options.chunk_rows)
         self._drill = str(options.drill) if options.drill else None
         self.position, self.history = Position(), History(drill=self._drill)
         if options.drill and options.drill.step > self.order.steps * options.epochs:
             raise UserError(f"--drill {options.drill}: there are only {self.order.steps * options.epochs} steps")
-        self.saved = time.monotonic()
+        self.saved, self.saved_steps = time.monotonic(), 0
         self.sampled = -math.inf
         self.warned = False
 
@@ -123,7 +123,8 @@ class Fit:
         device = self.run.devices[0]
         if self.options.loop == "resident":
             return ResidentFeed(self.train, self.order, cut, device, self.ledger)
-        return LoaderFeed(self.train, self.order, cut, device, self.options.loader_workers, self.ledger)
+        workers = self.options.loader_workers
+        return LoaderFeed(self.train, self.order, cut, device, workers, self.ledger, self.options.drill)
 
     def to_the_end(self) -> Trained:
         """Train all epochs that are left; UserError when numbers go wrong, Interrupted after a checkpoint."""
@@ -170,6 +171,7 @@ class Fit:
 
     def _note(self, step: Step, epoch: int, total: int) -> None:
         """All that follows a step."""
+        drills.after_step(self.options.drill, step.number, self.rank, self.progress, self.folder.parent)
         self.progress.step(step.number, step.seconds, step.loss, step.gradient_norm)
         if step.number == 1:
             self.progress.phase("step", total, 1)
@@ -235,13 +237,14 @@ class Fit:
         # A checkpoint is the first rank's: a wrong one would pass its weights on to all.
         self._require_equal_weights()
         self.progress.phase("checkpoint", self.order.steps * self.options.epochs, self.trainer.steps_done)
+        drills.during_checkpoint(self.options.drill, self.saved_steps, self.trainer.steps_done, self.rank)
         state = checkpoint.state_of(self.trainer)
         if self.rank == 0:
             self.history.seconds, self.history.curves = self.ledger.seconds(), self.curves.state()
             manner = manner_of(self.options, self.trainer, self.micro)
             identity = identity_of(self.options, self.run, self.kind)
             checkpoint.write_checkpoint(self.folder, state, self.position, self.history, identity, manner)
-        self.saved = time.monotonic()
+        self.saved, self.saved_steps = time.monotonic(), self.trainer.steps_done
         self.progress.phase("step", self.order.steps * self.options.epochs, self.trainer.steps_done)
         self.ledger.to("bookkeeping")
 
@@ -265,6 +268,7 @@ class Fit:
         if other:
             self.say(f"--resume: with {', '.join(other)} the last digits may differ from an uninterrupted training")
         checkpoint.restore(self.trainer, found.state)
+        self.saved_steps = self.trainer.steps_done
         self.position, self.history = found.position, found.history
         self.history.resumed_at.append(self.trainer.steps_done)
         self.history.drill = self.history.drill or self._drill

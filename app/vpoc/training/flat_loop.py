@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from vpoc.position import FORWARD, OUTSIDE, StepPosition
 from vpoc.training.feeds import Floats64, Resident, ResidentFeed
 from vpoc.training.flat import BLOCK_ROWS, FlatMlp, blocks
 from vpoc.training.ledger import Ledger
@@ -28,8 +29,8 @@ class FlatTrainer(Trainer):
     finite, the steps after it have been made, too.
     """
 
-    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger) -> None:
-        super().__init__(strategy, options, ledger)
+    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, position: StepPosition) -> None:
+        super().__init__(strategy, options, ledger, position)
         self.flat = FlatMlp(strategy.model, options.learning_rate, options.batch_size)
 
     def make_optimizer(self) -> None:
@@ -73,6 +74,7 @@ class FlatTrainer(Trainer):
         started = time.perf_counter()
         for inputs, labels, weights in blocks(chunk.tensors, order, self.options.batch_size, chunk.ends):
             self.ledger.to("device")
+            self.position.at(self.steps_done + 1, FORWARD)
             part = sums[done : done + steps].tolist()
             losses = self.flat.steps(inputs, labels, weights, part, norm=True).tolist()
             norm = self.flat.gradient_norm.item()
@@ -84,6 +86,7 @@ class FlatTrainer(Trainer):
             self.steps_done += len(losses)
             done += len(losses)
             self.ledger.to("bookkeeping")
+            self.position.at(self.steps_done, OUTSIDE)
             now = time.perf_counter()
             longest = (now - started) / len(losses)
             yield Step(self.steps_done, losses, part, norm, longest, len(labels), wishes())

@@ -10,9 +10,10 @@ import torch
 from torch.nn import functional
 
 from vpoc.errors import UserError
+from vpoc.position import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepPosition
 from vpoc.progress import Progress
 from vpoc.training import drills
-from vpoc.training.feeds import Batch, Feed, InOrder, Micro, loader_of
+from vpoc.training.feeds import Batch, Feed, InOrder, Micro, loaded
 from vpoc.training.ledger import Ledger
 from vpoc.training.options import TrainOptions
 from vpoc.training.samples import Samples
@@ -79,12 +80,16 @@ def autocast(options: TrainOptions, device: torch.device) -> torch.autocast:
 
 
 class Trainer:
-    """A model on its devices, with what adjusts it. `dtype` names the type of the forward pass."""
+    """A model on its devices, with what adjusts it. `dtype` names the type of the forward pass.
 
-    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger) -> None:
+    Tells `position` where it is in a step.
+    """
+
+    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, position: StepPosition) -> None:
         self.strategy = strategy
         self.options = options
         self.ledger = ledger
+        self.position = position
         self.device = strategy.devices[0]
         self.make_optimizer()
         self.dtype = str(forward_dtype(options, self.device)).removeprefix("torch.")
@@ -126,33 +131,49 @@ class Trainer:
         """
         self.strategy.forward.train()
         started = time.perf_counter()
-        for batch in feed.epoch(epoch, first):
+        batches = feed.epoch(epoch, first)
+        while True:
             number = self.steps_done + 1
             drills.before_step(self.options.drill, number, self.strategy.rank)
+            self.position.at(number, WAITING)
+            batch = next(batches, None)
+            if batch is None:
+                break
             self.ledger.to("device")
             loss, gradient_norm, wished = self._step(batch, number, wishes)
             self.steps_done = number
             self.ledger.to("bookkeeping")
+            self.position.at(number, OUTSIDE)
             now = time.perf_counter()
             yield Step(number, [loss], [batch.weight_sum], gradient_norm, now - started, batch.samples, wished)
             started = now
+        self.position.at(self.steps_done, OUTSIDE)
 
     def _step(self, batch: Batch, number: int, wishes: Wishes) -> tuple[float, float, tuple[float, ...]]:
+        drill, strategy, at = self.options.drill, self.strategy, self.position.at
         self.optimizer.zero_grad(set_to_none=True)
         losses = []
         for part in range(batch.parts):
+            at(number, WAITING)
             micro = next(batch.micros)
-            inputs = drills.spoil_inputs(self.options.drill, number, self.strategy.rank, micro.inputs)
-            with self.strategy.exchange(last=part == batch.parts - 1):
+            at(number, FORWARD)
+            if part == 0:
+                drills.before_forward(drill, number, strategy.rank, strategy.model)
+            inputs = drills.spoil_inputs(drill, number, strategy.rank, micro.inputs)
+            with strategy.exchange(last=part == batch.parts - 1):
                 loss = self._loss(self.logits(inputs), micro) / batch.weight_sum
-                self.scaler.scale(loss * self.strategy.loss_factor).backward()
+                loss = drills.spoil_backward(drill, number, strategy.rank, loss)
+                at(number, BACKWARD)
+                self.scaler.scale(loss * strategy.loss_factor).backward()
             losses.append(loss.detach())
         # In double, so that parts add up to the same on one device and on several ranks.
         mine = float(torch.stack(losses).double().sum())
-        drill, strategy = self.options.drill, self.strategy
         drills.spoil_gradient(drill, "flip-gradient", number, strategy.rank, strategy.model)
         spoilt = drills.is_now(drill, "flip-peer-buffer", number, strategy.rank) and strategy.spoil_exchange()
+        at(number, EXCHANGE)
+        drills.before_exchange(drill, number, strategy.rank)
         value, *wished = strategy.synchronise([mine, *wishes()])
+        at(number, UPDATE)
         if not spoilt:
             drills.spoil_gradient(drill, "flip-peer-buffer", number, strategy.rank, strategy.model)
         if not math.isfinite(value):
@@ -211,7 +232,7 @@ class Trainer:
         loss, right, done = 0.0, 0, 0
         started = time.perf_counter()
         batches = InOrder(len(samples), batch_size)
-        for tensors in loader_of(samples, batches, self.device, self.options.loader_workers):
+        for tensors in loaded(samples, batches, self.device, self.options.loader_workers):
             micro = Micro(*(tensor.to(self.device, non_blocking=True) for tensor in tensors))
             logits = self.logits(micro.inputs)
             loss += self._loss(logits, micro).item()

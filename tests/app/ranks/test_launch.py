@@ -304,3 +304,29 @@ def test_variables_that_do_not_fit_together(changed):
 def test_half_of_the_variables():
     with pytest.raises(UserError, match="WORLD_SIZE= in the environment"):
         ranks_of({"RANK": "0"})
+
+
+LISTENS = """
+import faulthandler, os, signal, sys, time
+from pathlib import Path
+folder, rank = Path(os.environ["FOLDER"]), os.environ["RANK"]
+if rank == "1":
+    faulthandler.register(signal.SIGUSR1, os.open(folder / "stacks", os.O_WRONLY | os.O_CREAT), all_threads=True)
+(folder / str(os.getpid())).touch()
+while not (folder / "go").exists():
+    time.sleep(0.05)
+"""
+
+
+def test_nobody_ends_by_being_asked_for_stacks(tmp_path, monkeypatch):
+    """Rank 1 answers; rank 0, as one that is not so far yet, and the launcher do not."""
+    monkeypatch.setenv("FOLDER", str(tmp_path))
+    stacks = tmp_path / "stacks"
+    with launching(f"exec {sys.executable} -c '{LISTENS}'", 2) as launcher:
+        assert until(lambda: len(list(tmp_path.iterdir())) == 3)
+        for pid in (launcher.pid, *(int(path.name) for path in tmp_path.iterdir() if path != stacks)):
+            os.kill(pid, signal.SIGUSR1)
+        assert until(lambda: "most recent call first" in stacks.read_text())
+        (tmp_path / "go").touch()
+        out, err = launcher.communicate(timeout=15)
+    assert (launcher.returncode, out, err) == (0, "", "")

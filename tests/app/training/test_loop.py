@@ -3,11 +3,13 @@ import pytest
 import torch
 
 from vpoc.models.build import Network, fresh_network, mlp_layers
+from vpoc.position import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepPosition
 from vpoc.progress import Progress
 from vpoc.training.batches import Cut, Order, epoch_order
 from vpoc.training.feeds import LoaderFeed, ResidentFeed
+from vpoc.training.flat_loop import FlatTrainer
 from vpoc.training.ledger import Ledger
-from vpoc.training.loop import Trainer
+from vpoc.training.loop import FIRST_STEPS, Trainer
 from vpoc.training.strategies.single import Single
 
 CPU = torch.device("cpu")
@@ -31,7 +33,7 @@ def fed(samples, options, micro=None, kind=LoaderFeed):
 
 
 def trainer_of(model, options):
-    return Trainer(Single(model, [CPU]), options, Ledger())
+    return Trainer(Single(model, [CPU]), options, Ledger(), StepPosition())
 
 
 def test_the_loop_learns_what_is_there_to_learn(options, made):
@@ -142,3 +144,42 @@ def test_weights_depend_on_the_seed_alone():
     torch.rand(5)
     again = fresh_network("mlp", 12, (32, 16), 7).state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+class Watched(StepPosition):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def at(self, step, stage):
+        self.told.append((step, stage))
+
+
+@pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
+def test_every_stage_of_a_step_is_told(options, made, kind):
+    chosen = options(batch_size=16)
+    samples = learnable(made, 20)
+    position = Watched()
+    trainer = Trainer(Single(network(12, (4,)), [CPU]), chosen, Ledger(), position)
+    found = []
+    for step in trainer.epoch(fed(samples, chosen, 8, kind), 1, 0, tuple):
+        found.append((step.number, position.told[:]))
+        position.told.clear()
+    part = [WAITING, FORWARD, BACKWARD]
+    first = [(1, stage) for stage in [WAITING, *part, *part, EXCHANGE, UPDATE, OUTSIDE]]
+    second = [(2, stage) for stage in [WAITING, *part, EXCHANGE, UPDATE, OUTSIDE]]
+    assert found == [(1, first), (2, second)]
+    assert position.told == [(3, WAITING), (2, OUTSIDE)]
+
+
+def test_a_block_of_steps_is_one_stage(options, made):
+    chosen = options(batch_size=16)
+    samples = learnable(made, 16 * (FIRST_STEPS + 4))
+    position = Watched()
+    trainer = FlatTrainer(Single(network(12, (4,)), [CPU]), chosen, Ledger(), position)
+    steps = [step.number for step in trainer.epoch(fed(samples, chosen, kind=ResidentFeed), 1, 0, tuple)]
+    assert steps == [*range(1, FIRST_STEPS + 1), FIRST_STEPS + 4]
+    begun = [1, *(step + 1 for step in steps[:-1])]
+    assert position.told == [told for n, m in zip(begun, steps, strict=True) for told in ((n, FORWARD), (m, OUTSIDE))]

@@ -172,3 +172,10 @@ def test_every_model_and_what_it_took_is_shown(make_record: Make, matrix: Matrix
     html = to_html(build_report([record], matrix, {}, made=1e9))
     for text in (run.memory, run.trainings[1].text, run.trainings[1].time, ">attention<"):
         assert text in html
+
+
+def test_tainted_runs_are_shown_and_never_counted(records: list[Record], matrix: Matrix) -> None:
+    report = build_report(records, matrix, {}, made=1e9, tainted={"r2"})
+    assert report.grids[0].cells["cpu", "plain"].text == "1 of 1"
+    assert "1 run is tainted: a GPU was sick meanwhile; shown among the runs, and not counted." in report.cautions
+    assert len(report.runs) == 4

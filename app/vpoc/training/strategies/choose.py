@@ -9,6 +9,7 @@ from vpoc.errors import UserError
 from vpoc.models.build import Network
 from vpoc.ranks.launch import Ranks
 from vpoc.training.device import require_device
+from vpoc.training.drills import BETWEEN_RANKS, IN_RUN_FOLDER
 from vpoc.training.loop import forward_dtype
 from vpoc.training.names import CPU_DEVICES, RANKED
 from vpoc.training.options import TrainOptions
@@ -46,8 +47,12 @@ def devices_of(options: TrainOptions, ranks: Ranks) -> list[torch.device]:
 def require_strategy(options: TrainOptions, ranks: Ranks) -> None:
     """UserError for what cannot go together, before anything is computed."""
     drill = options.drill
-    if drill and (drill.rank >= ranks.world or (drill.kind == "flip-peer-buffer" and ranks.world == 1)):
+    if drill and (drill.rank >= ranks.world or (drill.kind in BETWEEN_RANKS and ranks.world == 1)):
         raise UserError(f"--drill {drill}: there is no such rank, or no other one, among {ranks.world}")
+    if drill and drill.kind in IN_RUN_FOLDER and options.run_dir is None:
+        raise UserError(f"--drill {drill}: progress is written with --run-dir only; give one")
+    if drill and drill.kind == "hang-loader" and options.loop != "plain":
+        raise UserError(f"--drill {drill}: --loop {options.loop} has no loader; choose --loop plain")
     if ranks.world > 1 and options.strategy not in RANKED:
         raise UserError(
             f"--strategy {options.strategy} is one process, the environment says RANK={ranks.rank} of "

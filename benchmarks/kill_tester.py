@@ -1,0 +1,280 @@
+"""Kills the harness of a results folder again and again, and looks at what is left. On a stand-in for the app."""
+
+import contextlib
+import fcntl
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from harness.contracts import Intent
+from harness.engine import Engine
+from harness.errors import UserError
+from harness.executors.docker import LABEL
+from harness.failpoints import VARIABLE
+from harness.host.fingerprint import read_host
+from harness.host.gpu_locks import lock_file
+from harness.index import FILE as INDEX
+from harness.index import Index, Row
+from harness.paths import CHECKOUT
+from harness.processes import RUN_MARK, boot_id
+from harness.records import RECORD, Results
+
+HERE = Path(__file__).resolve().parent
+POLL_SECONDS = 0.01
+PATIENCE_SECONDS = 120.0
+REPEATS = 6
+MATRIX = """\
+schema: 1
+stacks:
+  host: {accelerator: any, executors: [process]}
+  cpu: {accelerator: cpu, torch: "2.13.0"}
+presets: {plain: {description: nothing set}}
+workloads:
+  trivial: {description: d, epochs: 1, batch_size: 64, time_limit: 60, synthetic: {sessions: 26}, warm_up: 20}
+selections: {default: {description: d, stacks: all, presets: all, workload: trivial}}
+"""
+GPU = "simd_count 96\ngfx_target_version 110000\ndrm_render_minor 128\n"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """When the harness is killed: at a named point, or after some seconds."""
+
+    point: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass
+class Figures:
+    """What was counted. Everything in `wrong` should not have been."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    records: int = 0
+    ready: list[float] = field(default_factory=list)
+
+    def expect(self, condition: object, otherwise: str) -> None:
+        """Count what should not have been."""
+        if not condition:
+            self.wrong.append(otherwise)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A results folder with all that `matrix run` needs. With `engine` its runs are containers of the real app."""
+
+    folder: Path
+    engine: Engine | None = None
+
+    @property
+    def repeats(self) -> int:
+        """Runs of a campaign."""
+        return 2 if self.engine else REPEATS
+
+    @property
+    def root(self) -> Path:
+        """The made-up machine."""
+        return self.folder / "root"
+
+    @property
+    def results(self) -> Results:
+        """What must survive."""
+        return Results(self.folder / "results")
+
+    @property
+    def said(self) -> str:
+        """What all harnesses of this place printed."""
+        return (self.folder / "said.txt").read_text(encoding="utf-8", errors="replace")
+
+    def make(self) -> None:
+        """Write everything but the results."""
+        (self.folder / "matrix.yaml").write_text(MATRIX, encoding="utf-8")
+        (self.folder / "bars.csv").write_text("a stand-in's data\n", encoding="utf-8")
+        python = self.folder / "python"
+        words = shlex.join([sys.executable, "-I", "-S", str(HERE / "stand_in_app.py")])
+        python.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+        python.chmod(0o755)
+        node = self.root / "sys/class/kfd/kfd/topology/nodes/0"
+        for place in (node, self.root / "proc/sys/kernel/random", self.root / "run/lock"):
+            place.mkdir(parents=True)
+        (self.root / "run/lock").chmod(0o1777)
+        (self.root / "proc/sys/kernel/random/boot_id").write_text(boot_id(), encoding="ascii")
+        (node / "properties").write_text(GPU, encoding="ascii")
+        (node / "gpu_id").write_text("4711", encoding="ascii")
+
+    def command(self) -> list[str]:
+        """`matrix run`, which goes on where the one before was killed."""
+        options = ["--matrix", str(self.folder / "matrix.yaml"), "--results", str(self.results.folder)]
+        run = ["run", "--repeats", str(self.repeats)]
+        if self.engine:
+            return [str(CHECKOUT / ".venv" / "bin" / "matrix"), *options, *run, "cpu-plain", "--executor", "docker"]
+        where = [
+            "--executor",
+            "process",
+            "--python",
+            str(self.folder / "python"),
+            "--data",
+            str(self.folder / "bars.csv"),
+        ]
+        return [sys.executable, str(HERE / "matrix_on.py"), str(self.root), *options, *run, "host-plain", *where]
+
+    def start(self, point: str | None = None) -> subprocess.Popen[bytes]:
+        """Start the harness, to die at a point if one is given."""
+        variables = {**os.environ, VARIABLE: point or ""}
+        with (self.folder / "said.txt").open("ab") as said:
+            return subprocess.Popen(self.command(), stdout=said, stderr=said, env=variables, cwd=CHECKOUT)
+
+
+@dataclass
+class Tester:
+    """Kills the harness of one place again and again, and looks at what is left."""
+
+    place: Place
+    figures: Figures
+    acknowledged: dict[str, bytes] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+    killed: bool = False
+
+    def kill(self, kill: Kill) -> bool:
+        """Start the harness and kill it; False when it had ended before that."""
+        point = (kill.point or "").partition("@")[0]
+        if point.startswith("orphan"):
+            # There has to be one.
+            self.kill(Kill("running"))
+        if point == "index-rebuilt":
+            (self.place.results.folder / INDEX).unlink(missing_ok=True)
+        began = time.monotonic()
+        process = self.place.start(kill.point)
+        ready = False
+        while process.poll() is None and time.monotonic() - began < PATIENCE_SECONDS:
+            if not ready and self._begun_by(process.pid):
+                ready = True
+                self._look_at_ready(process.pid)
+                if self.killed:
+                    self.figures.ready.append(time.monotonic() - began)
+            if kill.point is None and time.monotonic() - began > kill.seconds:
+                process.kill()
+                break
+            time.sleep(POLL_SECONDS)
+        else:
+            self.figures.expect(process.poll() is not None, f"hung, to be killed by {kill}")
+            process.kill()
+        killed = process.wait() == -signal.SIGKILL
+        self.killed |= killed
+        self.figures.expect(
+            killed or process.returncode == 0, f"ended with {process.returncode}: {self.place.said[-300:]}"
+        )
+        if killed:
+            self.figures.kills[kill.point or "random"] += 1
+        self._look_at_records()
+        return killed
+
+    def finish(self) -> None:
+        """Let the harness finish the campaign, and look whether anything is lost or left."""
+        process = self.place.start()
+        self.figures.expect(process.wait(PATIENCE_SECONDS * 4) == 0, f"could not go on: {self.place.said[-300:]}")
+        self._look_at_records()
+        results = self.place.results
+        before = Index(results).rows()
+        self.figures.expect(Index(results).rebuild() == [], "a record is damaged")
+        after = [Row.of(record) for record in results.records()]
+        rows = Index(results).rows()
+        self.figures.expect(sorted(map(str, rows)) == sorted(map(str, after)), "the index is not what the folders hold")
+        self.figures.expect(before == rows, "the index was not what it is when made anew")
+        self.figures.expect(
+            set(results.finished()) == {f.name for f in results.runs.glob("[!.]*")}, "a run has no record"
+        )
+        done = Counter((row.campaign, row.cell, row.repeat) for row in rows if row.outcome != "interrupted")
+        for which, times in done.items():
+            self.figures.expect(times == 1, f"{which} was run {times} times")
+        for row in rows:
+            self.figures.expect(row.outcome in ("completed", "interrupted"), f"{row.run_id}: {row.detail}")
+        campaigns = len([*(results.folder / "campaigns").glob("*.json")])
+        planned = campaigns * self.place.repeats
+        self.figures.expect(len(done) == planned, f"{len(done)} runs are done of {planned}")
+        self.figures.expect(not self._processes(), f"orphans: {self._processes()}")
+        self._look_at_locks()
+        if self.place.engine:
+            filters = {"label": LABEL}
+            left = self.place.engine.client.api.containers(all=True, filters=filters)
+            mine = [found for found in left if str(results.runs) in found["Labels"][LABEL]]
+            self.figures.expect(not mine, f"{len(mine)} containers are left")
+
+    def _begun_by(self, pid: int) -> bool:
+        """Whether a harness has begun a run: then it is ready."""
+        runs = self.place.results.runs
+        names = {folder.name for folder in runs.glob("[!.]*")} - self.seen
+        for name in names:
+            with contextlib.suppress(OSError, ValueError):
+                intent = Intent.model_validate_json((runs / name / "intent.json").read_bytes())
+                if intent.owner_pid == pid:
+                    return True
+                self.seen.add(name)
+        return False
+
+    def _look_at_ready(self, pid: int) -> None:
+        for process, folder in self._processes().items():
+            intent = self.place.results.intent(Path(folder).name)
+            mine = intent is None or intent.owner_pid == pid
+            self.figures.expect(mine, f"process {process} of {folder} still runs after a recovery")
+
+    def _look_at_records(self) -> None:
+        """Every record that was there is there as it was, and every new one can be read."""
+        results = self.place.results
+        for run_id, content in self.acknowledged.items():
+            file = results.run_folder(run_id) / RECORD
+            self.figures.expect(file.exists() and file.read_bytes() == content, f"{run_id}: lost, or another")
+        for run_id in set(results.finished()) - set(self.acknowledged):
+            try:
+                results.record(run_id)
+            except UserError as error:
+                self.figures.wrong.append(str(error))
+            self.acknowledged[run_id] = (results.run_folder(run_id) / RECORD).read_bytes()
+
+    def _look_at_locks(self) -> None:
+        for gpu in read_host(self.place.root).gpus if not self.place.engine else ():
+            with lock_file(gpu, self.place.root).open("rb") as stream:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    self.figures.wrong.append(f"{stream.name} is stuck")
+                self.figures.expect(not stream.read(), f"{stream.name} still names a run")
+
+    def _processes(self) -> dict[int, str]:
+        """Processes of runs of this place, by pid, and the folder of the run."""
+        found = {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                mark = process.environ().get(RUN_MARK, "")
+                if mark.startswith(str(self.place.results.runs)) and process.status() != psutil.STATUS_ZOMBIE:
+                    found[process.pid] = mark
+        return found
+
+
+def kill_often(plan: Sequence[Kill], figures: Figures, engine: Engine | None = None) -> None:
+    """Kill the harness of one results folder so often, then look at what is left."""
+    with tempfile.TemporaryDirectory(prefix="matrix-kills-", dir="/tmp") as folder:
+        place = Place(Path(folder), engine)
+        place.make()
+        tester = Tester(place, figures)
+        if engine:
+            # With the image made: a restart that waits for one is another matter.
+            tester.finish()
+        for kill in plan:
+            # A harness that had nothing left to do begins a new campaign at the next start.
+            tester.kill(kill)
+        tester.finish()
+        figures.records += len(tester.acknowledged)
+        if figures.wrong:
+            shutil.copytree(place.results.folder, Path(tempfile.mkdtemp(prefix="matrix-kills-wrong-")) / "results")

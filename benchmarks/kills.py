@@ -1,0 +1,105 @@
+"""What `kill -9` of the harness costs: records lost or corrupt, orphans, stuck locks, cells run twice, slow restarts.
+
+`matrix run` on a stand-in for the app and a made-up GPU, killed at random moments and at every named point, each time
+started again in the same results folder, so that what recovers is killed too. With `--containers N` also N times with
+the real app in containers. Writes docs/crash-safety-figures.md and .json.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from benchmarks.kill_tester import Figures, Kill, kill_often
+from harness.engine import find_engine
+from harness.failpoints import POINTS
+from harness.paths import CHECKOUT
+
+FIGURES = CHECKOUT / "docs" / "crash-safety-figures"
+GOAL_SECONDS = 5.0
+# So many kills in one results folder; then the campaign is carried to its end, and a new folder begins.
+BATCH = 40
+ONLY_IN_CONTAINERS = {"container-created"}
+
+
+def kills(count: int, chance: random.Random) -> Iterator[Kill]:
+    """Half of them at random moments, half at the named points, each at its first, second or third time."""
+    points = [point for point in POINTS if point not in ONLY_IN_CONTAINERS]
+    for number in range(count):
+        if number % 2:
+            yield Kill(seconds=chance.uniform(0.3, 4.0))
+        else:
+            point = points[number // 2 % len(points)]
+            yield Kill(f"{point}@{chance.randint(1, 3)}" if number // 2 >= len(points) else point)
+
+
+def report(process: Figures, containers: Figures | None, seed: int) -> str:
+    """The figures as Markdown."""
+    lines = [
+        "# `kill -9` of the harness, counted",
+        "",
+        f"Written by `benchmarks/kills.py` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, seed {seed}: "
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores. "
+        "Processes run a stand-in for the app on a made-up GPU, containers the real one on a CPU. "
+        "`kill -9` does not test what a power cut does: the kernel still writes what was written.",
+        "",
+        "| | kills | at named points | records | lost, corrupt, run twice, left behind | restart, median | worst |",
+        "|---|---|---|---|---|---|---|",
+        row_of("processes", process),
+        row_of("containers", containers),
+        "",
+    ]
+    for name, figures in (("processes", process), ("containers", containers)):
+        if figures and figures.wrong:
+            lines += [f"Wrong with {name}:", "", *(f"- {text}" for text in figures.wrong[:20]), ""]
+    return "\n".join(lines)
+
+
+def row_of(name: str, figures: Figures | None) -> str:
+    """A row of the table."""
+    if figures is None:
+        return f"| {name} | not measured | | | | | |"
+    total = sum(figures.kills.values())
+    named = total - figures.kills["random"]
+    seconds = [f"{value:.1f} s" for value in (median(figures.ready), max(figures.ready))] if figures.ready else ["", ""]
+    return f"| {name} | {total} | {named} | {figures.records} | {len(figures.wrong)} | {' | '.join(seconds)} |"
+
+
+def main() -> None:
+    """Kill, count, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kills", type=int, nargs="?", default=1000)
+    parser.add_argument("--containers", type=int, default=0, metavar="N", help="so many more with containers")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=FIGURES)
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    process, containers = Figures(), None
+    while (left := options.kills - sum(process.kills.values())) > 0:
+        kill_often(list(kills(min(BATCH, left), chance)), process)
+        print(f"{sum(process.kills.values())} kills, {len(process.wrong)} wrong", flush=True)
+    engine = find_engine() if options.containers else None
+    if engine:
+        containers = Figures()
+        points = ["container-created", "job-started", "job-noted", "record-begins", "record-written", "orphan-ended"]
+        plan = [
+            Kill(points[n // 2 % len(points)]) if n % 2 == 0 else Kill(seconds=chance.uniform(2, 15))
+            for n in range(options.containers)
+        ]
+        kill_often(plan, containers, engine)
+    options.output.with_suffix(".md").write_text(report(process, containers, options.seed), encoding="utf-8")
+    told = {"schema": 1, "processes": vars(process), "containers": vars(containers) if containers else None}
+    options.output.with_suffix(".json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    wrong = [*process.wrong, *(containers.wrong if containers else [])]
+    slow = [seconds for seconds in process.ready if seconds > GOAL_SECONDS]
+    sys.exit(bool(wrong or slow))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""The soak of the watch: every kind of drill many times, healthy runs that must not alarm, and what watching costs.
+
+Parts that are asked for are measured anew; of the others the last figures stay. Writes docs/watching-figures.md and
+docs/watching-figures.json. The whole of it takes hours; `--parts healthy --healthy 20` takes minutes.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.watching_figures import TITLES, page
+from harness.contracts import ExecutorName  # noqa: TC001
+from harness.drills.carry_out import carry_out, make_drill
+from harness.drills.judge import Drilled
+from harness.drills.kinds import KINDS, WORKLOAD, Drill
+from harness.drills.place import Place, make_place
+from harness.matrix_file import load_matrix
+from harness.paths import CHECKOUT
+from harness.records import Results
+from harness.storage import write_durably, write_json
+
+PAGE = CHECKOUT / "docs" / "watching-figures.md"
+FIGURES = PAGE.with_suffix(".json")
+LOAD = 10
+# Of so many healthy runs one is stopped for ten seconds, one has a checkpoint of a minute, four are under load.
+GROUP, LOADED_OF_GROUP = 20, 4
+PAUSED, SLOW_CHECKPOINT = "paused", "slow-checkpoint"
+
+
+def say(text: str) -> None:
+    """Tell a person who waits."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def drills(place: Place, kinds: Sequence[Drill], repeats: int) -> dict[str, Any]:
+    """Each kind so many times, with a healthy run after each."""
+    found: dict[str, Any] = {}
+    skipped: dict[str, str] = {}
+    for one in carry_out(kinds, place, repeats, say):
+        if one.skipped:
+            skipped[one.drill.name] = one.skipped
+            continue
+        empty = {
+            "made": 0,
+            "right": 0,
+            "named": 0,
+            "hang": one.drill.stuck is not None,
+            "seconds": [],
+            "objections": [],
+        }
+        kind = found.setdefault(one.drill.name, empty)
+        kind["made"] += 1
+        kind["right"] += one.right
+        kind["named"] += names_stuck_rank(one)
+        kind["seconds"] += [] if one.seconds is None else [round(one.seconds, 2)]
+        kind["objections"] += one.objections
+        say(f"  {one.found}, {one.explained}: {'; '.join(one.objections) or 'right'}")
+    return {"kinds": found, "skipped": skipped}
+
+
+def names_stuck_rank(one: Drilled) -> bool:
+    """Whether the record of a hang names the rank that stood still, before any other."""
+    return one.record is not None and one.record.detail.startswith(f"rank {one.drill.stuck} ")
+
+
+def healthy(place: Place, count: int) -> dict[str, Any]:
+    """Runs that are well, some of them odd or under load: how many alarmed."""
+    odd = max(1, count // GROUP)
+    loaded = LOADED_OF_GROUP * odd
+    conditions: dict[str, tuple[int, Callable[[], bool]]] = {
+        "stopped for 10 s": (odd, lambda: odd_alarms(place, PAUSED)),
+        "with a checkpoint of 60 s": (odd, lambda: odd_alarms(place, SLOW_CHECKPOINT)),
+        f"under load {LOAD}": (loaded, lambda: alarms_under_load(place)),
+        "left alone": (max(0, count - loaded - 2 * odd), lambda: alarms(place)),
+    }
+    told = {}
+    for name, (runs, run) in conditions.items():
+        raised = 0
+        for number in range(1, runs + 1):
+            raised += run()
+            say(f"healthy run {name}: {number} of {runs}, {raised} alarms")
+        told[name] = {"runs": runs, "alarms": raised}
+    return {"conditions": told}
+
+
+def alarms(place: Place) -> bool:
+    """Whether a healthy run did not complete."""
+    record = place.make(place.run(WORKLOAD, "healthy"))
+    if record.outcome != "completed":
+        say(f"  {record.intent.run_id}: {record.outcome}: {record.detail}")
+    return record.outcome != "completed"
+
+
+def odd_alarms(place: Place, kind: str) -> bool:
+    """The same of a healthy run that is odd."""
+    drill = next(one for one in KINDS if one.name == kind)
+    return not make_drill(drill, place, next_run=False).right
+
+
+def alarms_under_load(place: Place) -> bool:
+    """The same of one on a machine that has other things to do."""
+    with load():
+        return alarms(place)
+
+
+@contextmanager
+def load() -> Iterator[None]:
+    """So many processes that compute all the time."""
+    busy = [multiprocessing.Process(target=spin, daemon=True) for _ in range(LOAD)]
+    for process in busy:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.join()
+
+
+def spin() -> None:
+    """Compute for ever."""
+    while True:
+        pass
+
+
+def cost(place: Place, pairs: int, epochs: int) -> dict[str, Any]:
+    """What watching a longer run takes of a processor, outside and inside the training."""
+    workload = WORKLOAD.model_copy(update={"epochs": epochs, "time_limit": 3600})
+    # The first makes the reference, so that none of the measured ones does.
+    place.make(place.run(workload, "first"))
+    outside, inside, seconds = [], [], 0.0
+    for number in range(1, pairs + 1):
+        before = time.process_time()
+        record = place.make(place.run(workload, "cost"))
+        if record.outcome != "completed":
+            raise SystemExit(f"{record.intent.run_id}: {record.outcome}: {record.detail}")
+        outside.append(100 * (time.process_time() - before) / record.seconds)
+        seconds = record.seconds
+        (command,), (variables,) = record.intent.commands.values(), record.intent.variables.values()
+        watched, alone = (processor_seconds(without(command, name), variables) for name in ("", "--run-dir"))
+        inside.append(100 * (watched / alone - 1))
+        say(f"cost, pair {number} of {pairs}: harness {outside[-1]:.2f} %, in the training {inside[-1]:+.2f} %")
+    return {"harness_percent": outside, "app_percent": inside, "seconds": seconds}
+
+
+def without(command: Sequence[str], option: str) -> list[str]:
+    """The command without an option and its value."""
+    place = command.index(option) if option in command else len(command)
+    return [*command[:place], *command[place + 2 :]]
+
+
+def processor_seconds(command: Sequence[str], variables: dict[str, str]) -> float:
+    """Processor time of a training that is started by hand, in folders of its own."""
+    with tempfile.TemporaryDirectory() as place:
+        here = [place if word_before in ("--run-dir", "--output") else word for word_before, word in pairwise(command)]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        environment = {**variables, "TMPDIR": place, "HOME": place}
+        subprocess.run(here, check=True, cwd=place, env=environment, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def pairwise(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each word with the one before it."""
+    return zip(["", *words], words, strict=False)
+
+
+def machine() -> str:
+    """What it is measured on."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    average = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores, load before {average}"
+
+
+def options() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=list(TITLES), default=list(TITLES), help="default: all")
+    names = [kind.name for kind in KINDS]
+    parser.add_argument("--kinds", nargs="+", choices=names, default=names, metavar="KIND", help="default: all")
+    parser.add_argument("--repeats", type=int, default=5, help="of each kind (default: %(default)s)")
+    parser.add_argument("--healthy", type=int, default=200, help="healthy runs (default: %(default)s)")
+    parser.add_argument("--pairs", type=int, default=5, help="runs that the cost is measured on (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=300, help="of these runs (default: %(default)s)")
+    parser.add_argument("--results", type=Path, help="folder for the records (default: a temporary one)")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, and write the page after each part."""
+    asked = options()
+    folder = (asked.results or Path(tempfile.mkdtemp(prefix="watching-"))).resolve()
+    say(f"records in {folder}")
+    matrix = load_matrix(CHECKOUT / "matrix.yaml", os.environ.get("MATRIX_BASE"))
+    parts = json.loads(FIGURES.read_text(encoding="utf-8"))["parts"] if FIGURES.exists() else {}
+    kinds = [kind for kind in KINDS if kind.name in asked.kinds]
+    for name in asked.parts:
+        executor: ExecutorName = "docker" if name == "drills-docker" else "process"
+        origin = {
+            "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+            "machine": machine(),
+            "command": shlex.join(["python", "-m", "benchmarks.watching", *sys.argv[1:]]),
+        }
+        place = make_place(Results(folder / executor), matrix, executor, say)
+        if name == "healthy":
+            figures = healthy(place, asked.healthy)
+        elif name == "cost":
+            figures = cost(place, asked.pairs, asked.epochs)
+        else:
+            figures = drills(place, kinds, asked.repeats)
+        parts[name] = {**origin, **figures}
+        write_json(FIGURES, {"schema": 1, "parts": parts})
+        write_durably(PAGE, page(parts).encode())
+
+
+if __name__ == "__main__":
+    main()

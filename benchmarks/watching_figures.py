@@ -1,0 +1,138 @@
+"""The page of figures on watching, made from the parts that were measured. Pure."""
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+Part = Mapping[str, Any]
+
+HANG_GOAL_SECONDS = 30
+COST_GOAL_PERCENT = 1
+KINDS_GOAL, REPEATS_GOAL, HEALTHY_GOAL = 20, 5, 200
+NOT_MEASURED = "not measured"
+LONGEST_CELL = 300
+TITLES = {
+    "drills-process": "drills as processes",
+    "drills-docker": "drills in containers",
+    "healthy": "healthy runs",
+    "cost": "cost of watching",
+}
+
+
+def page(parts: Mapping[str, Part]) -> str:
+    """The page, as Markdown. A part that is not there was not measured."""
+    lines = [
+        "# Figures on watching",
+        "",
+        "`make soak` wrote this page; the figures are also in [watching-figures.json](watching-figures.json). All",
+        "of it is on a CPU: nothing here is about a GPU.",
+        "",
+        "| what | goal | measured | met |",
+        "| --- | --- | --- | --- |",
+        *(f"| {what} | {goal} | {measured} | {met} |" for what, goal, measured, met in figures(parts)),
+        "",
+        "| part | when (UTC) | machine | command |",
+        "| --- | --- | --- | --- |",
+        *(_origin(title, parts.get(name)) for name, title in TITLES.items()),
+    ]
+    for name in ("drills-process", "drills-docker"):
+        if part := parts.get(name):
+            lines += ["", f"## {TITLES[name].capitalize()}", "", *_kinds(part)]
+    return "\n".join(lines) + "\n"
+
+
+def figures(parts: Mapping[str, Part]) -> Iterator[tuple[str, str, str, str]]:
+    """What, goal, measured, met; a row for each figure."""
+    for name in ("drills-process", "drills-docker"):
+        yield _drills(TITLES[name], parts.get(name))
+        yield from _hangs(TITLES[name], parts.get(name))
+    yield _false_alarms(parts.get("healthy"))
+    yield from _cost(parts.get("cost"))
+
+
+def _drills(title: str, part: Part | None) -> tuple[str, str, str, str]:
+    what = f"{title}: right outcome, class and rank, nothing left, next run completes"
+    goal = f"{KINDS_GOAL} kinds x {REPEATS_GOAL}"
+    if part is None:
+        return what, goal, NOT_MEASURED, "-"
+    kinds = part["kinds"].values()
+    made, right = sum(kind["made"] for kind in kinds), sum(kind["right"] for kind in kinds)
+    least = min(kind["made"] for kind in kinds)
+    enough = len(kinds) >= KINDS_GOAL and least >= REPEATS_GOAL
+    return (
+        what,
+        goal,
+        f"{right} of {made} right: {len(kinds)} kinds, at least {least} each",
+        _met(right == made, enough),
+    )
+
+
+def _hangs(title: str, part: Part | None) -> Iterator[tuple[str, str, str, str]]:
+    found, named = f"{title}: hang found, steady step, at most", f"{title}: stuck rank named"
+    hangs = [kind for kind in part["kinds"].values() if kind["hang"]] if part else []
+    seconds = [second for kind in hangs for second in kind["seconds"]]
+    if not seconds:
+        yield found, f"{HANG_GOAL_SECONDS} s", NOT_MEASURED, "-"
+        yield named, "every time", NOT_MEASURED, "-"
+        return
+    told = f"{max(seconds):.1f} s (median {median(seconds):.1f} s; hangs: {len(seconds)}, kinds: {len(hangs)})"
+    yield found, f"{HANG_GOAL_SECONDS} s", told, _met(max(seconds) <= HANG_GOAL_SECONDS)
+    made, right = sum(kind["made"] for kind in hangs), sum(kind["named"] for kind in hangs)
+    yield named, "every time", f"{right} of {made}", _met(right == made)
+
+
+def _false_alarms(part: Part | None) -> tuple[str, str, str, str]:
+    what, goal = "false alarms in healthy runs", f"0 of {HEALTHY_GOAL}"
+    if part is None:
+        return what, goal, NOT_MEASURED, "-"
+    conditions = part["conditions"]
+    runs, alarms = (sum(one[key] for one in conditions.values()) for key in ("runs", "alarms"))
+    told = ", ".join(f"{one['runs']} {name}" for name, one in conditions.items())
+    return what, goal, f"{alarms} of {runs}: {told}", _met(alarms == 0, runs >= HEALTHY_GOAL)
+
+
+def _cost(part: Part | None) -> Iterator[tuple[str, str, str, str]]:
+    outside = "processor time of the harness while it watches, share of the run's wall time"
+    inside = "time of the training with progress, positions and stacks over that without"
+    goal = f"under {COST_GOAL_PERCENT} %"
+    if part is None:
+        yield outside, goal, NOT_MEASURED, "-"
+        yield inside, goal, NOT_MEASURED, "-"
+        return
+    shares, ratios = part["harness_percent"], part["app_percent"]
+    yield outside, goal, _percent(shares, part), _met(median(shares) < COST_GOAL_PERCENT)
+    yield inside, goal, _percent(ratios, part), _met(median(ratios) < COST_GOAL_PERCENT)
+
+
+def _percent(values: list[float], part: Part) -> str:
+    spread = f"{min(values):.2f} to {max(values):.2f}"
+    return f"median {median(values):.2f} % ({spread}) of {len(values)} runs of {part['seconds']:.0f} s"
+
+
+def _met(reached: bool, enough: bool = True) -> str:
+    if not reached:
+        return "**not met**"
+    return "met" if enough else "so far: fewer than asked for"
+
+
+def _origin(title: str, part: Part | None) -> str:
+    if part is None:
+        return f"| {title} | {NOT_MEASURED} | - | - |"
+    return f"| {title} | {part['when']} | {part['machine']} | `{part['command']}` |"
+
+
+def _kinds(part: Part) -> Iterator[str]:
+    yield "| kind | right | seconds to find: median, most | what was wrong |"
+    yield "| --- | --- | --- | --- |"
+    for name, kind in part["kinds"].items():
+        seconds = kind["seconds"]
+        took = f"{median(seconds):.1f}, {max(seconds):.1f}" if seconds else "-"
+        yield f"| {name} | {kind['right']} of {kind['made']} | {took} | {_cell(kind['objections'])} |"
+    for name, reason in part["skipped"].items():
+        yield f"| {name} | skipped | - | {reason} |"
+
+
+def _cell(objections: list[str]) -> str:
+    """Each once, on one line of a table."""
+    text = " ".join("; ".join(dict.fromkeys(objections)).split()).replace("|", "\\|")
+    return text[:LONGEST_CELL] or "-"

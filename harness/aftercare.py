@@ -1,0 +1,70 @@
+"""What follows a run that did not complete: its GPUs are looked after, it is explained. Faults here cost no record."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from harness.contracts import Explanation, Intent, Phase
+from harness.diagnosis import explain_run
+from harness.executors import Exit
+from harness.host.health import Checkup, MemoryBefore, after_completion, after_failure, after_interruption, before_run
+from harness.outcome import Outcome
+from harness.standstills import known_standstills
+from harness.watchdog import Limits, limits_of
+
+
+class Aftercare:
+    """The aftercare of one run, and what it needs from before. `notes` tell the record what could not be done."""
+
+    def __init__(self, checkup: Checkup, intent: Intent) -> None:
+        self._checkup = checkup
+        self._intent = intent
+        self._memory: MemoryBefore = {}
+        self._began = time.monotonic()
+        self.notes: list[str] = []
+
+    def prepare(self) -> None:
+        """Note the memory in use before the run, and probe GPUs where a later probe could not be judged otherwise."""
+        with self._tolerated("looking at the GPUs before the run"):
+            self._memory = before_run(self._checkup)
+
+    def limits(self) -> Limits:
+        """The watchdog's: the run's own, or learned from earlier runs of the same kind."""
+        if self._checkup.run.limits is not None:
+            return Limits.fixed(self._checkup.run.limits)
+        history: list[Mapping[Phase, float]] = []
+        with self._tolerated("reading how long earlier runs stood still"):
+            history = known_standstills(self._checkup.results, self._intent)
+        return limits_of(history, self._intent.device)
+
+    def host_problems(self) -> tuple[str, ...]:
+        """Look after the GPUs of a run that ended by itself or was ended by the watchdog."""
+        with self._tolerated("looking after the GPUs"):
+            # Not the intent's time: the clock may have been set since.
+            since = time.time() - (time.monotonic() - self._began)
+            return after_failure(self._checkup, self._memory, since).problems
+        return ()
+
+    def after_completion(self) -> None:
+        """Write down that the GPUs are well."""
+        with self._tolerated("noting that the GPUs are well"):
+            after_completion(self._checkup)
+
+    def after_interruption(self) -> None:
+        """Wait until the GPUs have their memory back."""
+        with self._tolerated("waiting for the GPUs' memory"):
+            after_interruption(self._checkup, self._memory)
+
+    def explanation(self, outcome: Outcome, exits: Mapping[str, Exit]) -> Explanation | None:
+        """Why it did not complete."""
+        intent = self._intent
+        with self._tolerated("explaining it"):
+            return explain_run(self._checkup.folder, outcome, exits, intent.host, intent.rocm, intent.torch)
+        return None
+
+    @contextmanager
+    def _tolerated(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.notes.append(f"{what} failed: {type(error).__name__}: {error}")

@@ -1,0 +1,151 @@
+"""The command that says why a run failed."""
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+from pydantic import ValidationError
+from rich.progress import wrap_file
+
+from harness.cli_shared import Settings, as_json, err, pass_settings, print_json, print_lines
+from harness.contracts import Explanation, Record
+from harness.diagnosis import explain_files, explain_record
+from harness.errors import UserError
+from harness.matrix import Matrix, Preset
+from harness.records import RECORD, Results
+
+LATEST = "latest"
+STACKS = ("stacks-*.txt", "failure/stacks-*.txt", "failure/py-spy.txt")
+# Reading less takes no time worth a progress bar.
+LARGE_BYTES = 50_000_000
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--log", type=click.File("rb"), help="Explain this log instead of a run; - is standard input.")
+@click.option("--kernel-log", type=click.File("rb"), help="The kernel's log of that time (`journalctl -k`, `dmesg`).")
+@click.option(
+    "--rocm", metavar="VERSION", help="ROCm the log is of, such as 6.3; what a wording means can depend on it."
+)
+@click.option("--torch", metavar="VERSION", help="torch the log is of, such as 2.9.1.")
+@as_json
+@pass_settings
+def explain(
+    settings: Settings,
+    run: str | None,
+    log: BinaryIO | None,
+    kernel_log: BinaryIO | None,
+    rocm: str | None,
+    torch: str | None,
+    as_json: bool,
+) -> None:
+    """Say why a run failed: class, cause, the lines that show it, and what helps.
+
+    RUN is the id of a run, the beginning of one, the path of a run folder, or `latest`. With --log it is any log you
+    have, of this tool or not: `matrix explain --log train.log`.
+
+    Exit status: 0 when it is explained (or the run completed), 1 when the cause is unknown.
+    """
+    found: Explanation | None
+    if log or kernel_log:
+        if run:
+            raise UserError("give either RUN or --log and --kernel-log")
+        with ExitStack() as open_files:
+            found = explain_files(_named(log, open_files), _named(kernel_log, open_files), rocm, torch)
+        told = {"explanation": found.model_dump(mode="json", by_alias=True)}
+        lines = explanation_lines(found, "STACK", "")
+    elif run and not (rocm or torch):
+        folder = _run_folder(settings.results, run)
+        record = _record(folder)
+        found, told, lines = _explained(settings.matrix, folder, record)
+    else:
+        raise UserError("say what to explain: RUN (an id, `latest`, a folder), or --log FILE with --rocm and --torch")
+    if as_json:
+        print_json(told)
+    else:
+        print_lines(lines)
+    sys.exit(1 if found and found.class_ == "unknown" else 0)
+
+
+def explanation_lines(found: Explanation, stack: str, folder: str) -> list[str]:
+    """An explanation as it is printed. `stack` is what the presets are to be tried with."""
+    lines = [
+        f"class     {found.class_}{f' (rule {found.rule})' if found.rule else ''}",
+        f"cause     {found.cause}",
+        *(f"evidence  {os.path.join(folder, one.file)}:{one.line}: {one.text}" for one in found.lines),  # noqa: PTH118
+        f"remedy    {found.remedy}",
+        *(f"try       matrix run-cell {stack}-{preset}" for preset in found.presets),
+    ]
+    return [*lines, f"see       {found.link}"] if found.link else lines
+
+
+def _explained(matrix: Matrix, folder: Path, record: Record) -> tuple[Explanation | None, dict[str, Any], list[str]]:
+    """What is known of a run: the explanation (none of one that completed), for programs, and for people."""
+    ended = f"{record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}"
+    head = [f"run       {record.intent.run_id}", f"outcome   {ended}: {record.detail}"]
+    told: dict[str, Any] = {"run": record.intent.run_id, "outcome": record.outcome}
+    told |= {"diagnosis": record.diagnosis, "detail": record.detail}
+    if record.outcome == "completed":
+        return None, told | {"explanation": None}, [*head, "There is nothing to explain."]
+    stack = record.intent.stack
+    found = explain_record(folder, record, _presets(matrix, stack))
+    stacks = sorted({str(path) for pattern in STACKS for path in folder.glob(pattern)})
+    told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
+    told["try"] = [f"{stack}-{preset}" for preset in found.presets]
+    lines = [*head, *explanation_lines(found, stack, str(folder)), *(f"stacks    {path}" for path in stacks)]
+    return found, told, lines
+
+
+def _presets(matrix: Matrix, stack: str) -> list[Preset]:
+    """Those that can be run with a stack."""
+    cells = (matrix.cells.get(f"{stack}-{preset}") for preset in matrix.presets)
+    return [cell.preset for cell in cells if cell and cell.excluded is None]
+
+
+def _named(stream: BinaryIO | None, open_files: ExitStack) -> tuple[BinaryIO, str] | None:
+    """A stream with its name, and with a progress bar where it is long and a person is watching."""
+    if stream is None:
+        return None
+    name = getattr(stream, "name", "-")
+    try:
+        size = os.fstat(stream.fileno()).st_size
+    except OSError:
+        size = 0
+    if size > LARGE_BYTES and err.is_terminal:
+        watched = wrap_file(stream, size, description=f"Reading {name}", console=err, transient=True)
+        return open_files.enter_context(watched), str(name)
+    return stream, "standard input" if name in ("-", "<stdin>") else str(name)
+
+
+def _run_folder(results: Results, run: str) -> Path:
+    """The folder of the run that is meant.
+
+    Raises:
+        UserError: when there is none, or more than one begins so.
+    """
+    if (Path(run) / RECORD).is_file():
+        return Path(run)
+    finished = results.finished()
+    if run == LATEST:
+        if not finished:
+            raise UserError(f"{results.runs}: no run has a record yet; `matrix run` makes some")
+        return max(map(results.run_folder, finished), key=lambda folder: (folder / RECORD).stat().st_mtime_ns)
+    matching = [name for name in finished if name == run] or [name for name in finished if name.startswith(run)]
+    if len(matching) == 1:
+        return results.run_folder(matching[0])
+    if matching:
+        raise UserError(f"{len(matching)} runs begin with {run!r}, the first {matching[0]}; give more of its id")
+    if (results.run_folder(run) / "log.txt").is_file():
+        log = results.run_folder(run) / "log.txt"
+        raise UserError(f"{run} has no record yet; `matrix explain --log {log}` reads its log")
+    raise UserError(f"{results.runs}: no run {run!r} with a record; `matrix status CELL` lists the runs of a cell")
+
+
+def _record(folder: Path) -> Record:
+    try:
+        return Record.model_validate_json((folder / RECORD).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{folder / RECORD}: is damaged: {str(error).splitlines()[0]}; move its folder away") from None

@@ -1,0 +1,6 @@
+"""Why a run failed: class, cause, evidence and remedy, by rules that are data. It explains; it never decides."""
+
+from harness.diagnosis.explain import explain_files, explain_log, explain_run
+from harness.diagnosis.record import explain_record
+
+__all__ = ["explain_files", "explain_log", "explain_record", "explain_run"]

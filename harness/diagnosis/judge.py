@@ -1,0 +1,162 @@
+"""What is known of a run or a log -> why it failed. Pure."""
+
+import re
+import signal
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from harness.contracts import EvidenceLine, Explanation
+from harness.diagnosis.lines import Line
+from harness.diagnosis.rules import Signature, load_signatures
+from harness.diagnosis.scan import Found, Hit, matcher_of
+from harness.executors import Exit
+from harness.outcome import SHELL_SIGNALS, Outcome
+
+UNKNOWN = "unknown"
+LONGEST_EVIDENCE = 400
+
+# A reset takes everything on the GPU with it: what a process sees of it afterwards is no failure of its own.
+_SICK_GPU = frozenset({"gpu-reset", "gpu-hang", "hardware"})
+# Decided from the result file or from measurements: the outcome's detail is the cause.
+_DECIDED = frozenset(
+    {"no-result", "incomplete-result", "wrong-data", "wrong-workload", "wrong-device", "wrong-stack", "model-damaged"}
+    | {"model-does-not-load", "no-reference", "memory-grows", "memory-limit", "drill"}
+)
+_STAMP = re.compile(r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known besides logs.
+
+    `stack`: where it stood still. `memory_limit`: the lines that say that the container's memory limit was met.
+    """
+
+    outcome: Outcome | None = None
+    exits: Mapping[str, Exit] = field(default_factory=dict)
+    stack: Hit | None = None
+    memory_limit: tuple[Line, ...] = ()
+
+    @property
+    def words(self) -> Iterator[str]:
+        """How it ended, as the signatures for `exit` have it."""
+        if self.outcome:
+            yield f"outcome {self.outcome.name}, diagnosis {self.outcome.diagnosis}"
+        if self.memory_limit:
+            yield "OOMKilled"
+        yield from (f"{phase}: {told(exit_)}" for phase, exit_ in self.exits.items() if not exit_.ok)
+
+
+def told(exit_: Exit) -> str:
+    """How a process ended, in words, with the signal that a shell made a number of."""
+    number = exit_.code - SHELL_SIGNALS
+    names = {int(known): known.name for known in signal.Signals}
+    return f"{exit_} ({names[number]})" if number in names else str(exit_)
+
+
+def judge(log: Found, kernel: Found, facts: Facts, presets: Collection[str] | None = None) -> Explanation:
+    """Why it failed: what engine and harness know, then the first fatal line, then how it ended; or unknown.
+
+    `presets`: those of the remedy that may be named; None for all.
+    """
+    name = facts.outcome.name if facts.outcome else None
+    sick = _sick(kernel.fatal, log.fatal)
+    candidates = (
+        sick if name == "host-fault" else None,
+        _by_word(facts, fatal=True),
+        sick,
+        *((kernel.fatal, facts.stack) if name == "hung" else ()),
+        log.fatal,
+        kernel.fatal,
+        *(hit for hit in log.endings if hit.signature.severity == "ending"),
+        _by_word(facts, fatal=False),
+        *kernel.endings,
+        *log.endings,
+    )
+    hit = next((candidate for candidate in candidates if candidate), None)
+    if facts.outcome and facts.outcome.diagnosis in _DECIDED:
+        return _decided(facts.outcome)
+    if hit is None:
+        return unknown()
+    beside = [kernel.fatal.line] if kernel.fatal and kernel.fatal is not hit else []
+    lines = [hit.line, *([hit.frame] if hit.frame and _is_programs(hit.signature) else []), *beside]
+    if hit.signature.where == "exit":
+        lines = [*facts.memory_limit, *(found.line for found in (log.fatal, *log.endings) if found)][:2]
+    return _explanation(hit.signature, lines, facts, presets)
+
+
+def unknown() -> Explanation:
+    """The answer where nothing known was found."""
+    return Explanation(
+        rule=None,
+        class_=UNKNOWN,
+        cause="no line that was read is a known failure",
+        remedy="read the end of the log and the stacks; docs/diagnosis.md says how a rule is added",
+        link=None,
+        presets=(),
+        lines=(),
+    )
+
+
+def _by_word(facts: Facts, *, fatal: bool) -> Hit | None:
+    """What engine and harness know: for sure (`fatal`), or by the signal or status that ended it."""
+    matcher = matcher_of(("exit",))
+    found = (matcher.match(word) for word in facts.words)
+    hits = [Hit(one, Line("", 0, "")) for one in found if one and (one.severity == "fatal") == fatal]
+    return min(hits, key=lambda hit: load_signatures().signatures.index(hit.signature), default=None)
+
+
+def _sick(kernel: Hit | None, log: Hit | None) -> Hit | None:
+    """A failure of the GPU or the memory that the kernel saw first, where the log's own error only follows from it."""
+    if kernel is None:
+        return None
+    if kernel.signature.id == "kernel-oom":
+        return kernel
+    if kernel.signature.class_ not in _SICK_GPU:
+        return None
+    follows = log is None or load_signatures().classes[log.signature.class_].of_a_sick_gpu
+    return kernel if follows and not (log and _is_later(kernel.line, log.line)) else None
+
+
+def _is_later(one: Line, other: Line) -> bool:
+    """Whether both lines are stamped, in the same zone, and the first is later."""
+    first, second = (_STAMP.search(line.text) for line in (one, other))
+    if first is None or second is None or first["zone"] != second["zone"]:
+        return False
+    return first["at"].replace("T", " ") > second["at"].replace("T", " ")
+
+
+def _is_programs(signature: Signature) -> bool:
+    return load_signatures().classes[signature.class_].fault == "program"
+
+
+def _decided(outcome: Outcome) -> Explanation:
+    return Explanation(
+        rule=None,
+        class_=str(outcome.diagnosis),
+        cause=outcome.detail,
+        remedy="docs/outcomes.md says what this diagnosis means",
+        link=None,
+        presets=(),
+        lines=(),
+    )
+
+
+def _explanation(signature: Signature, lines: list[Line], facts: Facts, presets: Collection[str] | None) -> Explanation:
+    detail = f": {facts.outcome.detail}" if signature.where in ("exit", "stack") and facts.outcome else ""
+    return Explanation(
+        rule=signature.id,
+        class_=signature.class_,
+        cause=f"{signature.cause}{detail}",
+        remedy=signature.remedy,
+        link=signature.link,
+        presets=tuple(name for name in signature.presets if presets is None or name in presets),
+        lines=tuple(_evidence(line, signature) for line in lines if line.file),
+    )
+
+
+def _evidence(line: Line, signature: Signature) -> EvidenceLine:
+    """The line as evidence; of a long one what surrounds the match."""
+    found = signature.find(line.text)
+    start = max(found.start() - LONGEST_EVIDENCE // 4, 0) if found and len(line.text) > LONGEST_EVIDENCE else 0
+    return EvidenceLine(file=line.file, line=line.number, text=line.text[start : start + LONGEST_EVIDENCE].strip())

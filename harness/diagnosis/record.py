@@ -1,0 +1,38 @@
+"""Explains a run from its record and folder."""
+
+import re
+import signal
+from collections.abc import Collection
+from pathlib import Path
+
+from harness.contracts import Explanation, Record
+from harness.diagnosis.explain import explain_run
+from harness.executors import Exit
+from harness.matrix import Preset
+from harness.outcome import Outcome
+
+_EXIT = re.compile(r"(?:exit (?P<code>\d+)|signal (?P<number>\d+)|(?P<name>SIG\w+))(?P<memory>, out of memory)?")
+
+
+def explain_record(folder: Path, record: Record, presets: Collection[Preset] = ()) -> Explanation:
+    """Why a recorded run did not complete, by the signatures of today; what was found then where these find nothing."""
+    intent = record.intent
+    outcome = Outcome(record.outcome, record.diagnosis, record.detail)
+    exits = {phase: exit_of(words) for phase, words in record.exit.items()}
+    found = explain_run(folder, outcome, exits, intent.host, intent.rocm, intent.torch, presets)
+    return found if found.rule or not record.explanation else record.explanation
+
+
+def exit_of(words: str) -> Exit:
+    """The inverse of `str` of an exit.
+
+    Raises:
+        ValueError: when it is none.
+    """
+    found = _EXIT.fullmatch(words)
+    if found is None:
+        raise ValueError(f"{words!r} is not how a process ends")
+    if found["code"]:
+        return Exit(int(found["code"]), found["memory"] is not None)
+    number = int(found["number"]) if found["number"] else int(signal.Signals[found["name"]])
+    return Exit(-number, found["memory"] is not None)

@@ -1,0 +1,177 @@
+"""The signatures of known failures, as types. `signatures.yaml` is the data; it is read and checked once."""
+
+import re
+from collections.abc import Iterator
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+
+from harness.diagnosis.patterns import needed_text, without_digits
+from harness.errors import UserError
+
+SIGNATURES = Path(__file__).with_name("signatures.yaml")
+SHORTEST_NEEDED = 4
+
+Where = Literal["log", "build", "kernel", "exit", "stack"]
+Severity = Literal["fatal", "ending", "lost-peer", "benign"]
+Fault = Literal["environment", "host", "program", "run"]
+
+
+def _specifier(text: object) -> SpecifierSet:
+    try:
+        return SpecifierSet(str(text))
+    except InvalidSpecifier as error:
+        raise ValueError(str(error)) from None
+
+
+Specifier = Annotated[SpecifierSet, BeforeValidator(_specifier)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+Sentence = Annotated[str, Field(min_length=10)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, populate_by_name=True)
+
+
+class FailureClass(_Strict):
+    """What failures of a kind have in common.
+
+    `fault`: whose it is: of the environment that is tested, of the host, of the program, or of how the run went.
+    `of_a_sick_gpu`: a GPU that the kernel has just reset can bring it about.
+    """
+
+    fault: Fault
+    what: Sentence
+    of_a_sick_gpu: bool = False
+
+
+class Signature(_Strict):
+    """One known failure: by what it is recognised, why it happens, and what helps.
+
+    `text` are literal substrings, `regex` regular expressions, of one line and case-sensitive; any of them will do.
+    `where: stack` is matched with `path function` of a frame, `where: exit` with how the run ended, in words.
+    `recovered_by`: not a failure where this literal text follows within a few lines.
+    `traceback`: the line must end a Python traceback that was raised in this way.
+    `rocm`, `torch`: versions it holds for; such a condition never holds where the version is not known.
+    """
+
+    id: Name
+    where: Where = "log"
+    text: tuple[str, ...] = ()
+    regex: tuple[re.Pattern[str], ...] = ()
+    severity: Severity = "fatal"
+    recovered_by: str | None = None
+    traceback: Literal["importing-a-package", "raised-by-the-program"] | None = None
+    rocm: Specifier | None = None
+    torch: Specifier | None = None
+    class_: Name = Field(alias="class")
+    cause: Sentence
+    remedy: str
+    link: str | None = Field(None, pattern=r"^https://\S+$")
+    presets: tuple[Name, ...] = ()
+
+    @model_validator(mode="after")
+    def _can_be_found(self) -> Self:
+        if not (self.text or self.regex):
+            raise ValueError("give `text:` or `regex:`")
+        for pattern in self.regex:
+            if len(without_digits(needed_text(pattern.pattern))) < SHORTEST_NEEDED:
+                raise ValueError(f"{pattern.pattern!r} should hold {SHORTEST_NEEDED} literal letters in a row")
+        if any(len(without_digits(text)) < SHORTEST_NEEDED for text in self.text):
+            raise ValueError(f"every `text:` should have {SHORTEST_NEEDED} letters or more")
+        return self
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Texts of which a line must hold one to match."""
+        return (*self.text, *(needed_text(pattern.pattern) for pattern in self.regex))
+
+    @cached_property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        """Texts and regular expressions alike."""
+        return (*(re.compile(re.escape(text)) for text in self.text), *self.regex)
+
+    def find(self, line: str) -> re.Match[str] | None:
+        """The first match in a line."""
+        found = (match for pattern in self.patterns if (match := pattern.search(line)))
+        return min(found, key=lambda match: match.start(), default=None)
+
+    def holds_for(self, rocm: str | None, torch: str | None) -> bool:
+        """Whether it is about these versions."""
+        return all(wanted is None or _within(have, wanted) for wanted, have in ((self.rocm, rocm), (self.torch, torch)))
+
+
+class Signatures(_Strict):
+    """Everything signatures.yaml says, in its order: of two that match a line, the first counts."""
+
+    version: Literal[1] = Field(alias="schema")
+    classes: dict[Name, FailureClass]
+    signatures: tuple[Signature, ...]
+
+    @model_validator(mode="after")
+    def _refers_to_itself(self) -> Self:
+        seen: set[str] = set()
+        for signature in self.signatures:
+            if signature.class_ not in self.classes:
+                raise ValueError(f"{signature.id}: the class {signature.class_} is not listed under `classes:`")
+            if signature.id in seen:
+                raise ValueError(f"{signature.id}: is there twice")
+            seen.add(signature.id)
+        return self
+
+    def of(self, *where: Where) -> tuple[Signature, ...]:
+        """Those that are looked for in these places."""
+        return tuple(signature for signature in self.signatures if signature.where in where)
+
+    def by_id(self, name: str) -> Signature:
+        """The signature of that id."""
+        return next(signature for signature in self.signatures if signature.id == name)
+
+
+@cache
+def load_signatures(file: Path = SIGNATURES) -> Signatures:
+    """Read and check a file of signatures, once.
+
+    Raises:
+        UserError: with one line per mistake, `file:line: where: what`.
+    """
+    try:
+        tree = YAML().load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read: {error}") from None
+    except MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{file}{line}: not valid YAML: {error.problem}") from None
+    try:
+        return Signatures.model_validate(tree)
+    except ValidationError as error:
+        raise UserError("\n".join(_told(file, tree, error))) from None
+
+
+def _within(have: str | None, wanted: SpecifierSet) -> bool:
+    try:
+        return have is not None and Version(have.split("+")[0]) in wanted
+    except InvalidVersion:
+        return False
+
+
+def _told(file: Path, tree: Any, error: ValidationError) -> Iterator[str]:
+    for details in error.errors():
+        where = [step for step in details["loc"] if not (isinstance(step, str) and "[" in step)]
+        node, line = tree, 0
+        for step in where:
+            if not hasattr(node, "lc"):
+                break
+            try:
+                line = (node.lc.key(step) if isinstance(step, str) else node.lc.item(step))[0]
+                node = node[step]
+            except (KeyError, IndexError, TypeError):
+                break
+        what = "unknown key" if details["type"] == "extra_forbidden" else details["msg"].removeprefix("Value error, ")
+        yield f"{file}:{line + 1}: {'.'.join(map(str, where))}: {what}"

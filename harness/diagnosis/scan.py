@@ -1,0 +1,186 @@
+"""Looks through the lines of a log for known failures. Pure, and in bounded memory."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from harness.diagnosis.lines import Line
+from harness.diagnosis.patterns import any_of, sieve
+from harness.diagnosis.rules import Severity, Signature, Signatures, Where, load_signatures
+from harness.diagnosis.tracebacks import Traceback, split_prefix
+
+RECOVERY_LINES = 5
+"""So many lines after a failure may say that it was recovered from."""
+TAIL_LINES = 1000
+"""So many lines after the first fatal one are still looked at: its traceback may go on in another exception."""
+MOST_PROCESSES = 256
+
+IN_A_LOG: tuple[Where, ...] = ("log", "build", "kernel")
+
+# A warning by its own word. RCCL calls its errors so.
+_WARNING = re.compile(r"\b\w*Warning\b(?=[:\s\])])|\bWARNING\b|(?<!NCCL )\bWARN\b|\[W\d*[ .]|^W(?:\d{4})? |: W \w+/")
+_ORDER: Sequence[Severity] = ("ending", "lost-peer")
+_TRACEBACK_TEXTS = (
+    "Traceback (most recent",
+    '  File "',
+    "During handling of the above",
+    "direct cause of the following",
+    "Exception ignored in",
+    "--- Logging error ---",
+)
+
+OfRun = Callable[[re.Match[str]], bool]
+"""Whether the process that a line names by `pid` and `name` is one of the run."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A signature in a line. `frame`: where in the program the exception was raised, for one that Python raised."""
+
+    signature: Signature
+    line: Line
+    frame: Line | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a log holds: its first fatal line, and how processes ended or lost each other, the strongest first."""
+
+    fatal: Hit | None = None
+    endings: tuple[Hit, ...] = ()
+
+
+def anybodys(_: re.Match[str]) -> bool:
+    """Takes every process for one of the run."""
+    return True
+
+
+@cache
+def worth_reading(where: tuple[Where, ...] = IN_A_LOG) -> Callable[[str], bool]:
+    """Tells whether a block of a log has to be looked at line by line."""
+    signatures = load_signatures().of(*where)
+    recoveries = [signature.recovered_by for signature in signatures if signature.recovered_by]
+    return sieve([*(text for one in signatures for text in one.needed), *recoveries, *_TRACEBACK_TEXTS])
+
+
+def scan(
+    lines: Iterable[Line],
+    where: tuple[Where, ...] = IN_A_LOG,
+    rocm: str | None = None,
+    torch: str | None = None,
+    of_run: OfRun = anybodys,
+) -> Found:
+    """What lines hold, by the signatures for these places that hold for these versions."""
+    matcher = matcher_of(where, rocm, torch)
+    state = _Scan(load_signatures(), of_run)
+    for line in lines:
+        state.take(line, matcher)
+        if state.is_over(line):
+            break
+    return state.found()
+
+
+class Matcher:
+    """The signatures for some places and versions, in their order."""
+
+    def __init__(self, where: tuple[Where, ...], rocm: str | None, torch: str | None) -> None:
+        signatures = [one for one in load_signatures().of(*where) if one.holds_for(rocm, torch)]
+        # A line that is known to mean nothing never counts, whatever else it holds.
+        self._ordered = sorted(signatures, key=lambda one: one.severity != "benign")
+        any_needed = any_of(text for one in signatures for text in one.needed)
+        self._anywhere = re.compile(f"(?=({any_needed.pattern}))")
+        self._holding: dict[str, list[int]] = {}
+        for number, signature in enumerate(self._ordered):
+            for text in signature.needed:
+                # Of texts that begin alike only the shortest is found.
+                if shortest := any_needed.match(text):
+                    self._holding.setdefault(shortest[0], []).append(number)
+
+    def match(self, body: str, traceback: Traceback | None = None, of_run: OfRun = anybodys) -> Signature | None:
+        """The signature of a line; None where it has none or is known to mean nothing."""
+        texts = {found[1] for found in self._anywhere.finditer(body)}
+        for number in sorted({number for text in texts for number in self._holding.get(text, ())}):
+            signature = self._ordered[number]
+            found = signature.find(body)
+            if found is None or (signature.traceback and not (traceback and traceback.was_raised(signature.traceback))):
+                continue
+            if signature.severity == "benign":
+                return None
+            if _WARNING.search(body, 0, found.start()) or not of_run(found):
+                continue
+            return signature
+        return None
+
+
+@cache
+def matcher_of(where: tuple[Where, ...], rocm: str | None = None, torch: str | None = None) -> Matcher:
+    """The matcher for these places and versions, made once."""
+    return Matcher(where, rocm, torch)
+
+
+@dataclass
+class _Scan:
+    """What was seen so far. `fatal` are in the order of lines; one may yet turn out to be recovered from."""
+
+    signatures: Signatures
+    of_run: OfRun
+    fatal: list[Hit] = field(default_factory=list)
+    endings: dict[str, Hit] = field(default_factory=dict)
+    tracebacks: dict[str, Traceback] = field(default_factory=dict)
+    last: dict[str, Hit] = field(default_factory=dict)
+
+    def take(self, line: Line, matcher: Matcher) -> None:
+        """Look at the next line."""
+        process, body = split_prefix(line.text)
+        if len(self.tracebacks) > MOST_PROCESSES:
+            self.tracebacks.clear()
+            self.last.clear()
+        traceback = self.tracebacks.setdefault(process, Traceback())
+        if traceback.sees(body, line) or (traceback.ends and traceback.ignored):
+            return
+        signature = matcher.match(body, traceback, self.of_run)
+        if signature is None:
+            self._forget_recovered(line)
+            return
+        if signature.recovered_by and signature.recovered_by in line.text:
+            return
+        hit = Hit(signature, line, traceback.frame if traceback.ends else None)
+        if signature.severity != "fatal":
+            self.endings.setdefault(signature.id, hit)
+            return
+        earlier = self.last.get(process)
+        if earlier and traceback.ends and traceback.chained and self._passed_on(earlier, hit):
+            self.fatal.remove(earlier)
+        self.fatal.append(hit)
+        self.last[process] = hit
+
+    def is_over(self, line: Line) -> bool:
+        """Whether what follows cannot change what is found."""
+        return bool(self.fatal) and line.number > self.fatal[0].line.number + TAIL_LINES
+
+    def found(self) -> Found:
+        """The first fatal line, and the endings in the order of their strength."""
+        order = [signature.id for signature in self.signatures.signatures]
+        endings = sorted(
+            self.endings.values(), key=lambda hit: (_ORDER.index(hit.signature.severity), order.index(hit.signature.id))
+        )
+        return Found(self.fatal[0] if self.fatal else None, tuple(endings))
+
+    def _passed_on(self, earlier: Hit, later: Hit) -> bool:
+        """Whether the program's exception was only on the way to one of the environment."""
+        faults = [self.signatures.classes[hit.signature.class_].fault for hit in (earlier, later)]
+        return earlier in self.fatal and faults[0] == "program" and faults[1] != "program"
+
+    def _forget_recovered(self, line: Line) -> None:
+        self.fatal = [
+            hit
+            for hit in self.fatal
+            if not (
+                hit.signature.recovered_by
+                and hit.signature.recovered_by in line.text
+                and line.number <= hit.line.number + RECOVERY_LINES
+                # One that tells of a failure itself was recovered from that.
+                and not hit.signature.find(line.text)
+            )
+        ]

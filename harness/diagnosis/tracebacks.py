@@ -1,0 +1,87 @@
+"""Follows Python tracebacks through the lines of a log, one process at a time."""
+
+import re
+from dataclasses import dataclass
+
+from harness.diagnosis.lines import Line
+
+# What launchers, loggers and containers write before a line, with the progress bar that a message was written behind.
+_PREFIX = re.compile(
+    r"(?:\[rank\d+\]:\s?"
+    r"|rank \d+: "
+    r"|\[default\d+\]:\s?"
+    r"|\[\d+,\d+\]<std(?:err|out)>:\s?"
+    r"|\((?:[\w.-]+ )*(?:pid|ip)=[^)]{1,60}\)\s"
+    r"|[\w.-]{1,60}\s+\|\s"
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?\s(?:std(?:out|err) [FP] )?"
+    r"|(?:ERROR|CRITICAL|FATAL) [\d-]+ [\d:.,]+ (?:\[[^\]]{1,80}\]|\S{1,60}\]) ?"
+    r"|[^\n|]{0,80}\d+%\|[^\]\n]{0,200}\[[^\]\n]{0,100}\]\s?"
+    r"){1,4}"
+)
+_FRAME = re.compile(r'\s+File "(?P<path>[^"]+)", line \d+')
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/(?!vpoc/)|/lib/python3\.\d+/|<frozen ")
+_CHAINED = ("During handling of the above exception", "direct cause of the following exception")
+_NOT_RAISED = ("Exception ignored in", "--- Logging error ---")
+
+
+def split_prefix(text: str) -> tuple[str, str]:
+    """What was written before a line, without its numbers, and the line itself."""
+    found = _PREFIX.match(text)
+    if not found:
+        return "", text
+    rank = re.search(r"(?:rank|default|pid=|,)\s?(\d+)", found[0])
+    return rank[1] if rank else "", text[found.end() :]
+
+
+@dataclass
+class Traceback:
+    """The traceback that one process is writing, or wrote last.
+
+    `ends`: the line seen last is the exception itself. `ignored`: Python went on after it.
+    """
+
+    open: bool = False
+    ends: bool = False
+    ignored: bool = False
+    chained: bool = False
+    frame: Line | None = None
+    _in_library: bool = False
+    _code: str = ""
+    _own_code: str = ""
+    _ignore_next: bool = False
+    _chain_next: bool = False
+
+    def sees(self, body: str, line: Line) -> bool:
+        """Take the next line; whether it is part of a traceback and says nothing by itself."""
+        self.ends = False
+        if "Traceback (most recent call last)" in body:
+            fresh = Traceback(open=True, ignored=self._ignore_next, chained=self._chain_next)
+            self.__dict__.update(fresh.__dict__)
+            return True
+        if body.startswith(_NOT_RAISED):
+            self._ignore_next = True
+            return True
+        if any(text in body for text in _CHAINED):
+            self._chain_next = True
+            return True
+        if frame := _FRAME.match(body):
+            self.frame, self._code = line, ""
+            self._in_library = _LIBRARY.search(frame["path"]) is not None
+            return True
+        if self.open and (body.startswith("    ") or not body.strip()):
+            if self.frame and not self._code:
+                self._code = body.strip()
+                if not self._in_library:
+                    self._own_code = self._code
+            return True
+        if self.open:
+            self.open, self.ends = False, True
+        return False
+
+    def was_raised(self, how: str) -> bool:
+        """Whether it ends in this line and was raised so: `importing-a-package` or `raised-by-the-program`."""
+        if not self.ends or self.frame is None:
+            return False
+        if how == "importing-a-package":
+            return self._in_library and self._own_code.startswith(("import ", "from "))
+        return not self._in_library and self._code.startswith("raise ")

@@ -1,0 +1,50 @@
+"""Whether the path between a GPU and the processor carries PCIe atomic operations."""
+
+import re
+from pathlib import Path
+
+from harness.doctor.files import entries, read_number, read_text
+
+# CRAT_IOLINK_FLAGS_NO_ATOMICS_32_BIT and _64_BIT of the kernel's amdkfd/kfd_crat.h.
+NO_ATOMICS = 1 << 2 | 1 << 3
+# PCI Express Base Specification: where the list of capabilities begins, the one of PCI Express, and in it Device
+# Control 2 with the bit AtomicOp Requester Enable, which Linux sets where every bridge on the way can route them.
+CAPABILITIES, EXPRESS, CONTROL_2, REQUESTER = 0x34, 0x10, 0x28, 1 << 6
+
+
+def read_atomics(root: Path, kfd_id: int | None, card: Path | None) -> bool | None:
+    """What the driver found for a GPU (by KFD's `gpu_id`), else its PCI configuration; None if neither can be read."""
+    told = _told_by_driver(root, kfd_id)
+    return told if told is not None or card is None else _told_by_configuration(card / "config")
+
+
+def _told_by_driver(root: Path, kfd_id: int | None) -> bool | None:
+    """Flags of the links from the GPU's node to processors, which are the nodes with a `gpu_id` of 0."""
+    nodes = {folder.name: folder for folder in entries(root / "sys/class/kfd/kfd/topology/nodes")}
+    ids = {name: read_number(folder / "gpu_id") for name, folder in nodes.items()}
+    own = next((nodes[name] for name, gpu_id in ids.items() if gpu_id and gpu_id == kfd_id), None)
+    if own is None:
+        return None
+    flags = []
+    for link in entries(own / "io_links"):
+        values = dict(re.findall(r"^(\w+) (\d+)$", read_text(link / "properties") or "", re.MULTILINE))
+        if ids.get(values.get("node_to", "")) == 0 and "flags" in values:
+            flags.append(int(values["flags"]))
+    return not any(value & NO_ATOMICS for value in flags) if flags else None
+
+
+def _told_by_configuration(file: Path) -> bool | None:
+    """Who is not root reads the first 64 bytes only, where no capability is."""
+    try:
+        config = file.read_bytes()
+    except OSError:
+        return None
+    place = config[CAPABILITIES] if len(config) > CAPABILITIES else 0
+    seen: set[int] = set()
+    while place and place + CONTROL_2 + 2 <= len(config) and place not in seen:
+        seen.add(place)
+        if config[place] == EXPRESS:
+            control = int.from_bytes(config[place + CONTROL_2 : place + CONTROL_2 + 2], "little")
+            return bool(control & REQUESTER)
+        place = config[place + 1]
+    return None

@@ -1,0 +1,63 @@
+"""The checks: each looks at one thing, and says nothing where that thing is not on the machine.
+
+The name of a function is the check's id, the first line of its docstring what it looks at.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from harness.doctor.checks import access, docker, driver, gpus, pcie, room, system
+from harness.doctor.finding import Finding
+from harness.doctor.machine import Machine
+
+Check = Callable[[Machine], Iterator[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    room.what_runs,
+    system.wsl,
+    driver.amdgpu,
+    access.kfd,
+    access.render_nodes,
+    gpus.gpus,
+    gpus.gpu_targets,
+    gpus.integrated_gpu,
+    gpus.other_vendors,
+    gpus.display,
+    gpus.idle_memory,
+    gpus.gpu_processes,
+    driver.driver_window,
+    driver.kernel,
+    pcie.iommu,
+    pcie.pcie_atomics,
+    pcie.pcie_lanes,
+    pcie.pcie_slot,
+    pcie.rebar,
+    system.glibc,
+    system.shared_memory,
+    system.locked_memory,
+    system.ptrace,
+    system.kernel_log,
+    docker.docker,
+    docker.docker_users,
+    docker.docker_desktop,
+    docker.docker_storage,
+    docker.docker_builder,
+    docker.cgroups,
+    room.disk_space,
+    room.disk_speed,
+)
+
+
+def check_id(check: Check) -> str:
+    """How a check is called in findings and docs."""
+    return check.__name__.replace("_", "-")
+
+
+def about(check: Check) -> str:
+    """What a check looks at."""
+    return (check.__doc__ or "").splitlines()[0].rstrip(".")
+
+
+def examine(machine: Machine) -> tuple[Finding, ...]:
+    """Everything that is found on a machine."""
+    return tuple(replace(finding, check=check_id(check)) for check in CHECKS for finding in check(machine))

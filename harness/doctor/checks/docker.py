@@ -1,0 +1,101 @@
+"""The Docker engine that cells are run on."""
+
+from collections.abc import Iterator
+
+from harness.doctor.finding import Finding, command_in, note, ok, problem, warning
+from harness.doctor.machine import Machine
+
+AS_PROCESSES = "export MATRIX_EXECUTOR=process"
+
+
+def docker(machine: Machine) -> Iterator[Finding]:
+    """Whether a Docker engine answers this user."""
+    if machine.docker is None:
+        return
+    if machine.docker.refusal:
+        yield problem(
+            machine.docker.refusal,
+            "`matrix run` stops there, unless it is told to run cells as processes",
+            command_in(machine.docker.refusal) or AS_PROCESSES,
+        )
+    elif not machine.docker.answers:
+        yield note(
+            "there is no Docker engine",
+            "cells run as processes in virtual environments; only runs in containers earn a tag",
+            "sudo apt install docker.io docker-buildx",
+        )
+    else:
+        yield ok(f"Docker {machine.docker.version} answers")
+
+
+def docker_users(machine: Machine) -> Iterator[Finding]:
+    """Whether the engine is rootless or maps users (userns-remap)."""
+    if machine.docker is None or not machine.docker.answers:
+        return
+    if machine.docker.maps_users:
+        yield problem(
+            f"the Docker engine maps users ({machine.docker.maps_users})",
+            "files of a container would belong to another user, and the group of /dev/kfd would not count in it; "
+            "`matrix run` refuses such an engine",
+            "docker context use default" if machine.docker.maps_users == "rootless" else AS_PROCESSES,
+        )
+    else:
+        yield ok("the engine maps no users")
+
+
+def docker_desktop(machine: Machine) -> Iterator[Finding]:
+    """Whether the engine is Docker Desktop, which runs in a virtual machine."""
+    if machine.docker is None or not machine.docker.answers:
+        return
+    if not machine.docker.desktop:
+        yield ok("the engine is not Docker Desktop")
+    elif machine.training:
+        yield problem(
+            "the Docker engine is Docker Desktop",
+            "its containers run in a virtual machine that has no /dev/kfd: no ROCm cell can run there",
+            "docker context use default  # the engine of the package docker.io or docker-ce",
+        )
+    else:
+        yield note(
+            "the Docker engine is Docker Desktop",
+            "its containers run in a virtual machine, with that machine's memory and processors",
+        )
+
+
+def docker_storage(machine: Machine) -> Iterator[Finding]:
+    """How the engine keeps images."""
+    if machine.docker is None or not machine.docker.answers:
+        return
+    if machine.docker.storage == "vfs":
+        yield warning(
+            "the engine's storage driver is vfs",
+            "it copies every layer whole: each cell of a ROCm stack would take about 20 GB more",
+            'sudoedit /etc/docker/daemon.json  # "storage-driver": "overlay2", then restart docker',
+        )
+    else:
+        yield ok(f"the engine's storage driver is {machine.docker.storage}")
+
+
+def docker_builder(machine: Machine) -> Iterator[Finding]:
+    """Whether something here can drive BuildKit."""
+    if machine.docker is None or not machine.docker.answers:
+        return
+    if machine.docker.no_builder:
+        yield problem(machine.docker.no_builder, "no image can be built", "sudo apt install docker-buildx")
+    else:
+        yield ok("images can be built with BuildKit")
+
+
+def cgroups(machine: Machine) -> Iterator[Finding]:
+    """The version of control groups."""
+    if machine.docker is None or not machine.docker.answers or not machine.docker.cgroups:
+        return
+    if machine.docker.cgroups == "1":
+        word = machine.boot_tool.format("systemd.unified_cgroup_hierarchy=1")
+        yield note(
+            "control groups are version 1",
+            "version 2 also tells which limit a container ran into (memory.events): out-of-memory is explained better",
+            f"{word}  # then reboot",
+        )
+    else:
+        yield ok(f"control groups are version {machine.docker.cgroups}")

@@ -1,0 +1,74 @@
+"""The amdgpu driver and the kernel it is part of."""
+
+from collections.abc import Iterator
+
+from harness.doctor.compatibility import bad_kernel, window_of
+from harness.doctor.finding import Finding, note, ok, problem, warning
+from harness.doctor.machine import Machine, listed
+
+
+def amdgpu(machine: Machine) -> Iterator[Finding]:
+    """Whether the amdgpu driver has each AMD card."""
+    for card in machine.amd_cards:
+        if card.driver == "amdgpu":
+            yield ok(f"the amdgpu driver has the AMD card at {card.address}")
+        elif card.driver:
+            yield warning(
+                f"the AMD card at {card.address} is held by the driver {card.driver}, not by amdgpu",
+                "it is set aside for a virtual machine or an older driver, and ROCm cannot see it",
+                f"cd /sys/bus/pci/drivers && echo {card.address} | sudo tee {card.driver}/unbind amdgpu/bind",
+            )
+        else:
+            yield problem(
+                f"no driver has the AMD card at {card.address}",
+                "ROCm reaches a GPU through the amdgpu driver of the kernel alone",
+                "sudo modprobe amdgpu  # then `sudo dmesg | grep amdgpu` where that did not help",
+            )
+
+
+def driver_window(machine: Machine) -> Iterator[Finding]:
+    """The version of the amdgpu driver against the ROCm versions that AMD supports with it."""
+    module = machine.host.driver
+    if module is None or not machine.rocm.stacks:
+        return
+    why = (
+        "AMD supports a driver with the ROCm versions of about a year around it; a failure outside says little of ROCm"
+    )
+    if module == "in-tree":
+        yield note(
+            f"the amdgpu driver is the one of kernel {machine.host.kernel}",
+            "it usually works, but AMD tests ROCm with the driver of its own packages (amdgpu-dkms), so no window can "
+            "be told; records keep the two apart",
+        )
+        return
+    window = window_of(module)
+    if window is None:
+        yield note(
+            f"amdgpu driver {module} is not in harness/doctor/compatibility.yaml",
+            f"{why}; which ones these are is not known here for this driver",
+        )
+        return
+    versions = machine.rocm.versions()
+    outside = [rocm for rocm in versions if not window.holds(rocm)]
+    what = f"amdgpu driver {module} ({window.release}) is supported with ROCm {window.first} to {window.last}"
+    if not outside:
+        yield ok(what)
+    elif any(map(window.holds, machine.rocm.default)):
+        yield note(f"{what}; ROCm {listed(outside)} of the matrix {'is' if len(outside) == 1 else 'are'} outside", why)
+    else:
+        stack = next((name for rocm, name in machine.rocm.stacks if window.holds(rocm)), None)
+        yield warning(
+            f"{what}; no ROCm of the default selection ({listed(sorted(machine.rocm.default))}) is among them",
+            why,
+            f".venv/bin/matrix run {stack}-plain" if stack else "sudo apt install --only-upgrade amdgpu-dkms",
+        )
+
+
+def kernel(machine: Machine) -> Iterator[Finding]:
+    """Whether something is known against this kernel for these GPUs."""
+    targets = list(dict.fromkeys(gpu.facts.gfx for gpu in machine.training))
+    known = [(gfx, bad) for gfx in targets if (bad := bad_kernel(machine.host.kernel, gfx))]
+    for gfx, bad in known:
+        yield warning(f"kernel {machine.host.kernel} with {gfx} is known to fail", bad.seen, bad.fix)
+    if targets and not known:
+        yield ok(f"nothing is known here against kernel {machine.host.kernel} with {listed(targets)}")

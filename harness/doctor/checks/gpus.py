@@ -1,0 +1,136 @@
+"""Which GPUs there are, what they are good for, and who uses them."""
+
+from collections.abc import Iterator
+
+from harness.doctor.compatibility import has_kernels
+from harness.doctor.finding import Finding, note, ok, problem, warning
+from harness.doctor.machine import NVIDIA, Machine, listed
+
+MIB = 1 << 20
+GIB = 1 << 30
+# A card without a display and without a process holds some tens of MiB for itself.
+IDLE_BYTES = 512 * MIB
+
+
+def gpus(machine: Machine) -> Iterator[Finding]:
+    """GPUs and their targets, from the KFD topology."""
+    for gpu in machine.training:
+        size = f", {gpu.facts.memory_bytes / GIB:.0f} GiB" if gpu.facts.memory_bytes else ""
+        yield ok(f"{gpu.label}: {gpu.facts.name}{size}")
+    known = {gpu.card.address for gpu in machine.gpus if gpu.card}
+    driven = [card.address for card in machine.amd_cards if card.driver == "amdgpu" and card.address not in known]
+    if driven and machine.kfd:
+        # With another GPU that trains, this may well be an old card for the display.
+        found = warning if machine.training else problem
+        yield found(
+            f"the driver has {listed(driven)}, but KFD does not list it",
+            "ROCm sees only what KFD lists; KFD leaves out cards that it does not support, or whose slot has no PCIe "
+            "atomics (`PCI rejects atomics` in the kernel log)",
+            "sudo dmesg | grep -i -e kfd -e atomic",
+        )
+    if not machine.training and not machine.amd_cards and not machine.wsl:
+        yield note("no AMD GPU was found", "the cells of the cpu stack can run here all the same; ROCm cells cannot")
+
+
+def gpu_targets(machine: Machine) -> Iterator[Finding]:
+    """Whether the wheels of every wanted ROCm version have kernels for each GPU."""
+    for gpu in machine.training:
+        lacking = sorted(rocm for rocm in machine.rocm.default if not has_kernels(rocm, gpu.facts.gfx))
+        first = next((stack for rocm, stack in machine.rocm.stacks if has_kernels(rocm, gpu.facts.gfx)), None)
+        if lacking:
+            yield warning(
+                f"{gpu.label}: the wheels of ROCm {listed(lacking)} have no kernels for {gpu.facts.gfx}",
+                "cells of the default selection with these will fail with `invalid device function`, and that says "
+                "nothing against them",
+                f".venv/bin/matrix run {first}-plain"
+                if first
+                else "matrix show  # no stack of the matrix has such kernels",
+            )
+        else:
+            yield ok(f"{gpu.label}: every wheel of the default selection has kernels for {gpu.facts.gfx}")
+
+
+def integrated_gpu(machine: Machine) -> Iterator[Finding]:
+    """An integrated or other GPU that the wheels have no kernels for, and how to hide it."""
+    others = [gpu for gpu in machine.gpus if not gpu.trains]
+    if not others:
+        if machine.training:
+            yield ok("ROCm sees no GPU that the wheels have no kernels for")
+        return
+    names = listed(gpu.label for gpu in others)
+    if not machine.training:
+        yield warning(
+            f"{names}: PyTorch's ROCm wheels have no kernels for it, and there is no other GPU",
+            "ROCm cells cannot run here; the cells of the cpu stack can",
+            ".venv/bin/matrix run cpu-plain",
+        )
+        return
+    indices = ",".join(str(gpu.facts.index) for gpu in machine.training)
+    yield warning(
+        f"ROCm also sees {names}, which PyTorch's wheels have no kernels for",
+        "a program that sees all GPUs fails on it (`invalid device function`), or takes the wrong BLAS library for the "
+        "others; runs of this tool are not given it, whatever you start by hand is (or switch it off in the firmware)",
+        f"export ROCR_VISIBLE_DEVICES={indices}",
+    )
+
+
+def other_vendors(machine: Machine) -> Iterator[Finding]:
+    """GPUs of other makers."""
+    cards = [card.address for card in machine.cards if card.vendor == NVIDIA]
+    if cards:
+        yield note(
+            f"NVIDIA GPU at {listed(cards)}",
+            "no stack of the matrix is for it; the stack `host` tries an interpreter of yours whose torch is",
+            ".venv/bin/matrix run host-plain --python INTERPRETER",
+        )
+
+
+def display(machine: Machine) -> Iterator[Finding]:
+    """Which GPU drives a display, and how much memory that takes."""
+    for gpu in machine.training:
+        if gpu.card is None:
+            continue
+        used = f", {gpu.card.memory_used / MIB:.0f} MiB in use" if gpu.card.memory_used is not None else ""
+        if not gpu.card.displays:
+            yield ok(f"{gpu.label} drives no display{used}")
+            continue
+        alone = len(machine.training) == 1
+        yield note(
+            f"{gpu.label} drives a display ({', '.join(gpu.card.displays)}){used}",
+            "a hang of this GPU takes the desktop with it, and its free memory changes while runs are compared"
+            + ("" if alone else "; runs are riskier there than on the others"),
+            "sudo systemctl isolate multi-user.target  # ends the desktop until `isolate graphical.target`",
+        )
+
+
+def idle_memory(machine: Machine) -> Iterator[Finding]:
+    """Memory in use on a GPU that drives no display, and that no visible process holds."""
+    for gpu in machine.training:
+        if gpu.card is None or gpu.card.memory_used is None or gpu.card.displays:
+            continue
+        held = sum(process.memory for process in machine.processes if process.gpu == gpu.label)
+        if gpu.card.memory_used - held > IDLE_BYTES:
+            yield warning(
+                f"{gpu.label}: {(gpu.card.memory_used - held) / MIB:.0f} MiB are in use that no visible process holds",
+                "a process of another user or container, or one that ended badly, has it; a run may get `out of "
+                "memory` that it did not earn",
+                f"sudo fuser -v /dev/kfd {gpu.facts.render_node}",
+            )
+        else:
+            yield ok(f"{gpu.label}: its memory is free, but for {(gpu.card.memory_used - held) / MIB:.0f} MiB")
+
+
+def gpu_processes(machine: Machine) -> Iterator[Finding]:
+    """Other processes on the GPUs, with what they hold."""
+    for process in machine.processes:
+        what = f"process {process.pid} ({process.name}) holds {process.memory / MIB:.0f} MiB of {process.gpu}"
+        if process.computes:
+            yield warning(
+                what,
+                "it takes memory and time from the runs, and they from it",
+                f"kill {process.pid}  # unless it is to go on: then wait for it",
+            )
+        else:
+            yield note(what, "it draws; its memory is not there for training")
+    if machine.training and not machine.processes:
+        yield ok("no other process is seen on the GPUs")

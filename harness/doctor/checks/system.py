@@ -1,0 +1,144 @@
+"""The operating system: what it is, and what it grants."""
+
+import math
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from harness.doctor.finding import Finding, note, ok, problem, warning
+from harness.doctor.machine import Machine
+
+GIB = 1 << 30
+MIB = 1 << 20
+# PyTorch's wheels are manylinux_2_28; from 2.41 on glibc refuses libraries that ask for an executable stack.
+OLDEST_GLIBC, STRICT_GLIBC = Version("2.28"), Version("2.41")
+# What containers are given is 8 GiB; the 64 MiB that are Docker's own default are known to kill loader workers.
+ENOUGH_SHARED_MEMORY = GIB
+SHARED_MEMORY = "/dev/shm"  # noqa: S108
+SEE_WSL = "See docs/wsl2.md"
+PROBE_BY_HAND = "HSA_ENABLE_DXG_DETECTION=1 PYTHONPATH=app INTERPRETER -m vpoc probe --device cuda"
+
+
+def foreign_system(name: str) -> Finding | None:
+    """Why an operating system (as `platform.system` names it) cannot be examined; None where it is Linux."""
+    if name == "Linux":
+        return None
+    why = "the matrix runs on Linux: ROCm's wheels, /dev/kfd, /sys and containers with GPUs are Linux's"
+    if name == "Windows":
+        return Finding(
+            "problem",
+            "this is native Windows",
+            f"{why}; torch for Windows is another build, whose faults would say nothing of these stacks. WSL2 can use "
+            f"one GPU. {SEE_WSL}",
+            "wsl --install",
+            "operating-system",
+        )
+    return Finding("problem", f"this is {name}", why, "ssh YOUR-LINUX-HOST", "operating-system")
+
+
+def wsl(machine: Machine) -> Iterator[Finding]:
+    """Windows' Linux subsystem: /dev/dxg, a single GPU."""
+    found = machine.wsl
+    if found is None:
+        return
+    if found.version == 1:
+        yield problem(
+            "this is the first Windows Subsystem for Linux",
+            f"it is no Linux kernel: no GPU, no containers. {SEE_WSL}",
+            "wsl.exe --set-version $WSL_DISTRO_NAME 2",
+        )
+    elif not found.gpu:
+        yield warning(
+            "this is WSL2 without /dev/dxg",
+            f"Windows lends it no GPU: an older WSL, or a driver without support for it. {SEE_WSL}",
+            "wsl.exe --update",
+        )
+    else:
+        missing = "" if found.library else ", but /usr/lib/wsl/lib/libdxcore.so is missing"
+        yield warning(
+            f"this is WSL2: the GPU is reached through /dev/dxg{missing}",
+            "there is no /dev/kfd, so no GPU can be told apart or watched from outside, and no run on it counts as "
+            f"completed; only one GPU can be used; what was set up for WSL can be probed by hand. {SEE_WSL}",
+            "wsl.exe --update" if missing else PROBE_BY_HAND,
+        )
+
+
+def glibc(machine: Machine) -> Iterator[Finding]:
+    """The C library, which cells use that run as processes."""
+    if machine.glibc is None:
+        yield note(
+            "no glibc was found", "PyTorch's wheels need glibc 2.28; cells that run as processes cannot start without"
+        )
+        return
+    version = Version(machine.glibc)
+    if version < OLDEST_GLIBC:
+        yield warning(
+            f"glibc {version} is older than {OLDEST_GLIBC}",
+            "PyTorch's wheels do not install or load; containers bring their own",
+            "MATRIX_EXECUTOR=docker .venv/bin/matrix plan",
+        )
+    elif version >= STRICT_GLIBC and machine.training:
+        yield warning(
+            f"glibc {version} refuses libraries that ask for an executable stack",
+            "those of older ROCm wheels do (`cannot enable executable stack as shared object requires`); which ones is "
+            "not established. Containers bring glibc 2.36",
+            "MATRIX_EXECUTOR=docker .venv/bin/matrix plan",
+        )
+    else:
+        yield ok(f"glibc {version}")
+
+
+def shared_memory(machine: Machine) -> Iterator[Finding]:
+    """How much /dev/shm holds, through which loader workers of processes hand over batches."""
+    size = machine.shared_memory
+    if size is None:
+        fix = f"sudo mount -t tmpfs shm {SHARED_MEMORY}"
+        yield warning(f"{SHARED_MEMORY} is no tmpfs", "loader workers fail without it", fix)
+    elif size < ENOUGH_SHARED_MEMORY:
+        yield warning(
+            f"{SHARED_MEMORY} holds {size / MIB:.0f} MiB",
+            "loader workers of cells that run as processes die with `Bus error`; containers are given 8 GiB",
+            f"sudo mount -o remount,size=8g {SHARED_MEMORY}",
+        )
+    else:
+        yield ok(f"{SHARED_MEMORY} holds {size / GIB:.0f} GiB")
+
+
+def locked_memory(machine: Machine) -> Iterator[Finding]:
+    """The limit of locked memory, which processes inherit."""
+    limit = machine.locked_memory
+    if limit is None or not machine.training:
+        return
+    if math.isinf(limit):
+        yield ok("the limit of locked memory is unlimited")
+    else:
+        yield note(
+            f"the limit of locked memory is {limit / MIB:.0f} MiB",
+            "containers are given no limit, processes inherit this one; buffers for transfers are locked memory",
+            "echo '* - memlock unlimited' | sudo tee /etc/security/limits.d/memlock.conf  # then log in again",
+        )
+
+
+def ptrace(machine: Machine) -> Iterator[Finding]:
+    """Whether the stacks of a hung run can also be read from outside."""
+    scope = machine.ptrace_scope
+    if not scope or machine.caller.uid == 0:
+        yield ok("the stacks of a process can be read from outside")
+    else:
+        yield note(
+            f"kernel.yama.ptrace_scope is {scope}: stacks cannot be read from outside",
+            "at a hang the stacks that the run writes itself are kept all the same; only those of py-spy are missing",
+            "sudo sysctl kernel.yama.ptrace_scope=0" if scope < 3 else None,  # noqa: PLR2004  3 holds until the next boot
+        )
+
+
+def kernel_log(machine: Machine) -> Iterator[Finding]:
+    """Whether this user may read the kernel's messages."""
+    if not machine.dmesg_restrict or machine.reads_journal:
+        yield ok("the kernel's messages can be read")
+    else:
+        yield note(
+            "the kernel's messages cannot be read (kernel.dmesg_restrict is 1)",
+            "resets and faults of a GPU are often told nowhere else, so such a failure may stay unexplained",
+            "sudo usermod -aG systemd-journal $USER  # then log in again",
+        )

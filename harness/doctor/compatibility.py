@@ -1,0 +1,60 @@
+"""Which driver, kernel and GPU go with which ROCm: a lookup in `compatibility.yaml`."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+from ruamel.yaml import YAML
+
+
+@dataclass(frozen=True)
+class Window:
+    """A driver of AMD's packages, and the ROCm versions it is supported with, by major and minor."""
+
+    release: str
+    first: str
+    last: str
+
+    def holds(self, rocm: str) -> bool:
+        """Whether a ROCm version is inside; its third number does not count."""
+        minor = Version(".".join(rocm.split(".")[:2]))
+        return Version(self.first) <= minor <= Version(self.last)
+
+
+@dataclass(frozen=True)
+class BadKernel:
+    """What was seen on a kernel, and how to leave it."""
+
+    seen: str
+    fix: str
+
+
+@cache
+def _table() -> Any:
+    return YAML(typ="safe").load(Path(__file__).with_name("compatibility.yaml").read_text(encoding="utf-8"))
+
+
+def window_of(module: str) -> Window | None:
+    """The window of a driver by the version of its module; None where it is not known."""
+    return next((Window(row["release"], *row["rocm"]) for row in _table()["drivers"] if row["module"] == module), None)
+
+
+def windows() -> tuple[Window, ...]:
+    """Every window, oldest driver first."""
+    return tuple(Window(row["release"], *row["rocm"]) for row in _table()["drivers"])
+
+
+def bad_kernel(kernel: str, gfx: str) -> BadKernel | None:
+    """What is known against a kernel for a GPU target."""
+    for row in _table()["kernels"]:
+        if gfx in row["targets"] and re.search(row["pattern"], kernel):
+            return BadKernel(row["seen"], row["fix"])
+    return None
+
+
+def has_kernels(rocm: str, gfx: str) -> bool:
+    """Whether the PyTorch wheels of a ROCm version have kernels for a target that some wheels have kernels for."""
+    return Version(rocm) >= Version(_table()["targets"].get(gfx, "0"))

@@ -1,0 +1,197 @@
+"""Everything the checks look at, as plain values."""
+
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from harness.contracts import GpuFacts, HostFacts
+from harness.host.fingerprint import WHEEL_TARGETS
+
+AMD, NVIDIA = 0x1002, 0x10DE
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks. `groups` are the numeric ones of this very process, not those of /etc/group."""
+
+    uid: int
+    groups: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A device node; `usable` is whether the caller may read and write it."""
+
+    path: str
+    mode: int
+    owner: int
+    group: int
+    group_name: str | None
+    usable: bool
+
+    @property
+    def sentence(self) -> str:
+        """Mode, owner and group, as `ls -ln` has them."""
+        return f"{self.path} ({stat.filemode(self.mode)}, uid {self.owner}, {self.named_group})"
+
+    @property
+    def named_group(self) -> str:
+        """The number of the group, which is what counts in a container, and its name here."""
+        return f"gid {self.group}" + (f" {self.group_name}" if self.group_name else " without a name")
+
+
+@dataclass(frozen=True)
+class Link:
+    """The PCIe link between a card and its slot: lanes and GT/s, now and at most. `slot_speed` is the slot's most."""
+
+    lanes: int
+    most_lanes: int
+    speed: float | None
+    most_speed: float | None
+    slot_speed: float | None
+
+
+@dataclass(frozen=True)
+class Card:
+    """A display controller on the PCI bus.
+
+    `bridges` are those between its slot and the processor; `window` the bytes of its memory the processor can see.
+    `displays` are the connectors that drive one.
+    """
+
+    address: str
+    vendor: int
+    driver: str | None
+    link: Link | None
+    bridges: int
+    window: int | None
+    memory: int | None
+    memory_used: int | None
+    displays: tuple[str, ...]
+    render_node: str | None
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that ROCm sees. `atomics`: whether its PCIe path carries atomics; None where that cannot be read."""
+
+    facts: GpuFacts
+    card: Card | None
+    atomics: bool | None
+
+    @property
+    def label(self) -> str:
+        """How it is named in findings."""
+        return f"GPU {self.facts.index} ({self.facts.gfx}{f', {self.card.address}' if self.card else ''})"
+
+    @property
+    def trains(self) -> bool:
+        """Whether PyTorch's wheels have kernels for it."""
+        return self.facts.gfx in WHEEL_TARGETS
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process that holds memory of a GPU, by the GPU's label; `computes` where it does so through ROCm."""
+
+    pid: int
+    name: str
+    gpu: str
+    memory: int
+    computes: bool
+
+
+@dataclass(frozen=True)
+class Wsl:
+    """Windows' Linux subsystem: its version, whether it is lent a GPU, and whether the library for that is there."""
+
+    version: int
+    gpu: bool
+    library: bool
+
+
+@dataclass(frozen=True)
+class Docker:
+    """The Docker engine: what it says of itself, or why it cannot be used (both None where there is none)."""
+
+    refusal: str | None = None
+    version: str | None = None
+    maps_users: str | None = None
+    desktop: bool = False
+    storage: str = ""
+    cgroups: str = ""
+    no_builder: str | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether there is one that this user may use."""
+        return self.version is not None
+
+
+@dataclass(frozen=True)
+class Room:
+    """The plan of the default selection against this host. `write_speed` in MB/s, with fsync; `place` holds stacks."""
+
+    sentence: str
+    runs: int
+    left_out: tuple[str, ...]
+    place: str
+    needed_gb: float
+    free_gb: float | None
+    write_speed: float | None
+
+
+@dataclass(frozen=True)
+class WantedRocm:
+    """The ROCm versions of the matrix with a stack of each that runs torch, and those of the default selection."""
+
+    stacks: tuple[tuple[str, str], ...]
+    default: frozenset[str]
+
+    def versions(self) -> list[str]:
+        """Each version once, oldest first."""
+        return sorted({rocm for rocm, _ in self.stacks}, key=Version)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The whole of it. What is None could not be read, or was not asked."""
+
+    host: HostFacts
+    gpus: tuple[Gpu, ...]
+    cards: tuple[Card, ...]
+    kfd: Node | None
+    render_nodes: tuple[Node, ...]
+    caller: Caller
+    reads_journal: bool
+    boot_words: tuple[str, ...]
+    iommu: bool
+    boot_tool: str
+    glibc: str | None
+    shared_memory: int | None
+    locked_memory: float | None
+    ptrace_scope: int | None
+    dmesg_restrict: int | None
+    processes: tuple[GpuProcess, ...]
+    wsl: Wsl | None
+    rocm: WantedRocm
+    docker: Docker | None = None
+    room: Room | None = None
+
+    @property
+    def training(self) -> tuple[Gpu, ...]:
+        """The GPUs that PyTorch's wheels have kernels for."""
+        return tuple(gpu for gpu in self.gpus if gpu.trains)
+
+    @property
+    def amd_cards(self) -> tuple[Card, ...]:
+        """What AMD made."""
+        return tuple(card for card in self.cards if card.vendor == AMD)
+
+
+def listed(names: Iterable[object]) -> str:
+    """Names in a sentence."""
+    *most, last = map(str, names)
+    return f"{', '.join(most)} and {last}" if most else last

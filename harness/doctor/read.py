@@ -1,0 +1,101 @@
+"""Reads a machine from /proc, /sys and /dev. `root` can be a fake tree: nothing else is asked."""
+
+import math
+import re
+from pathlib import Path
+
+from harness.doctor.access import JOURNAL_GROUPS, read_caller, read_group_names, read_node
+from harness.doctor.atomics import read_atomics
+from harness.doctor.cards import read_cards
+from harness.doctor.files import entries, read_number, read_text
+from harness.doctor.gpu_processes import read_gpu_processes
+from harness.doctor.machine import Gpu, Machine, WantedRocm, Wsl
+from harness.host.fingerprint import read_host
+from harness.matrix import Matrix
+
+GLIBC_PLACES = ("lib/x86_64-linux-gnu", "lib64", "usr/lib64", "usr/lib")
+SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def read_machine(matrix: Matrix, root: Path = Path("/")) -> Machine:
+    """The facts that the checks need; `matrix` says which ROCm versions are wanted."""
+    host, cards, caller, names = read_host(root), read_cards(root), read_caller(root), read_group_names(root)
+    by_node = {card.render_node: card for card in cards if card.render_node}
+    gpus = []
+    for facts in host.gpus:
+        card = by_node.get(facts.render_node or "")
+        folder = root / f"sys/bus/pci/devices/{card.address}" if card else None
+        gpus.append(Gpu(facts, card, read_atomics(root, facts.kfd_id, folder)))
+    nodes = (read_node(root, f"/dev/dri/{file.name}", caller, names) for file in entries(root / "dev/dri"))
+    return Machine(
+        host=host,
+        gpus=tuple(gpus),
+        cards=cards,
+        kfd=read_node(root, "/dev/kfd", caller, names),
+        render_nodes=tuple(node for node in nodes if node and node.path.startswith("/dev/dri/renderD")),
+        caller=caller,
+        reads_journal=caller.uid == 0 or any(names.get(group) in JOURNAL_GROUPS for group in caller.groups),
+        boot_words=tuple((read_text(root / "proc/cmdline") or "").split()),
+        iommu=bool(entries(root / "sys/class/iommu")),
+        boot_tool=_boot_tool(root),
+        glibc=_glibc(root),
+        shared_memory=_shared_memory(root, host.memory_bytes),
+        locked_memory=_locked_memory(root),
+        ptrace_scope=read_number(root / "proc/sys/kernel/yama/ptrace_scope"),
+        dmesg_restrict=read_number(root / "proc/sys/kernel/dmesg_restrict"),
+        processes=read_gpu_processes(root, gpus),
+        wsl=_wsl(root, host.kernel),
+        rocm=_wanted(matrix),
+    )
+
+
+def _wanted(matrix: Matrix) -> WantedRocm:
+    stacks = [s for s in matrix.stacks.values() if s.rocm and s.framework == "torch" and s.excluded is None]
+    default = {cell.stack.rocm for cell in matrix.select("default") if cell.stack in stacks}
+    return WantedRocm(tuple((s.rocm, s.name) for s in stacks if s.rocm), frozenset(filter(None, default)))
+
+
+def _boot_tool(root: Path) -> str:
+    """The command that adds a word to the kernel's command line, with {} for the word."""
+    if (root / "usr/sbin/grubby").exists():
+        return "sudo grubby --update-kernel=ALL --args={}"
+    edit = """sudo sed -i 's/^GRUB_CMDLINE_LINUX_DEFAULT="/&{} /' /etc/default/grub"""
+    return f"{edit} && sudo update-grub"
+
+
+def _glibc(root: Path) -> str | None:
+    for place in GLIBC_PLACES:
+        try:
+            content = (root / place / "libc.so.6").read_bytes()
+        except OSError:
+            continue
+        found = re.search(rb"GNU C Library .*? release version (\d+\.\d+)", content)
+        return found[1].decode() if found else None
+    return None
+
+
+def _shared_memory(root: Path, memory: int) -> int | None:
+    """Bytes that /dev/shm can hold: half the memory where its mount does not say."""
+    for line in (read_text(root / "proc/mounts") or "").splitlines():
+        _, place, kind, options, *_ = [*line.split(), "", "", "", ""]
+        if place == "/dev/shm" and kind == "tmpfs":  # noqa: S108
+            size = re.search(r"(?:^|,)size=(\d+)([kmg]?)", options)
+            return int(size[1]) * SIZE_UNITS[size[2]] if size else memory // 2
+    return None
+
+
+def _locked_memory(root: Path) -> float | None:
+    """The limit of locked memory in bytes."""
+    found = re.search(r"^Max locked memory\s+(\S+)", read_text(root / "proc/self/limits") or "", re.MULTILINE)
+    if found is None:
+        return None
+    return math.inf if found[1] == "unlimited" else float(found[1])
+
+
+def _wsl(root: Path, kernel: str) -> Wsl | None:
+    gpu = (root / "dev/dxg").exists()
+    if "microsoft" not in kernel.lower() and not gpu:
+        return None
+    # The first version is no Linux kernel, and names itself 4.4.0-19041-Microsoft.
+    version = 1 if kernel.endswith("-Microsoft") else 2
+    return Wsl(version, gpu, (root / "usr/lib/wsl/lib/libdxcore.so").exists())

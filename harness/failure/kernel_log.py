@@ -1,0 +1,128 @@
+"""What the kernel said, as an ordinary user may read it: by the journal, else dmesg, else /dev/kmsg."""
+
+import contextlib
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+COMMAND_SECONDS = 10
+# The kernel's own clock and the wall clock drift apart, and a message may have come just before a run was noted down.
+SLACK_SECONDS = 2.0
+RECORD_BYTES = 8192
+# The fourth field of a record, after priority, number and time.
+FLAGS = 3
+# How journalctl says, with exit status 0, that the kernel's messages are not among those it shows, or that it has none.
+JOURNAL_REFUSES = re.compile(r"insufficient permissions|not seeing messages|No journal files", re.IGNORECASE)
+STAMP = re.compile(r"^\[ *(\d+\.\d+)\] ")
+REMEDY = "add this user to group adm"
+
+
+@dataclass(frozen=True)
+class KernelLog:
+    """Lines of the kernel log, the oldest first; `missing` says why there is none to read."""
+
+    lines: tuple[str, ...]
+    missing: str | None
+
+
+class _Refused(Exception):  # noqa: N818
+    """Why a way of reading it does not work here."""
+
+
+def read_kernel_log(since: float, root: Path = Path("/")) -> KernelLog:
+    """The kernel log from `since` (seconds since 1970) on. Of another `root` only its dev/kmsg is read."""
+    uptime = time.monotonic() - (time.time() - since) - SLACK_SECONDS
+    ways: dict[str, Callable[[], tuple[str, ...]]] = {}
+    if root == Path("/"):
+        ways = {"journalctl": lambda: _journal(since), "dmesg": lambda: _dmesg(uptime)}
+    ways["/dev/kmsg"] = lambda: _kmsg(root / "dev/kmsg", uptime)
+    refused = []
+    for name, read in ways.items():
+        try:
+            return KernelLog(read(), None)
+        except _Refused as why:
+            refused.append(f"{name}: {why}")
+    return KernelLog((), f"kernel log: {'; '.join(refused)}; {REMEDY}")
+
+
+def _journal(since: float) -> tuple[str, ...]:
+    stamp = f"@{since - SLACK_SECONDS:.0f}"
+    out, err = _run("journalctl", "--dmesg", "--no-pager", "--output=short-iso-precise", f"--since={stamp}")
+    if refusal := JOURNAL_REFUSES.search(err + out):
+        raise _Refused(refusal[0])
+    return tuple(line for line in out.splitlines() if not line.startswith("-- "))
+
+
+def _dmesg(uptime: float) -> tuple[str, ...]:
+    out, _ = _run("dmesg")
+    return tuple(_after(uptime, out.splitlines()))
+
+
+def _after(uptime: float, lines: list[str]) -> Iterator[str]:
+    shown = False
+    for line in lines:
+        # A line without a stamp goes on with the one before.
+        if stamp := STAMP.match(line):
+            shown = float(stamp[1]) >= uptime
+        if shown:
+            yield line
+
+
+def _run(*command: str) -> tuple[str, str]:
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=COMMAND_SECONDS,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except FileNotFoundError:
+        raise _Refused("there is no such command") from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _Refused(str(error)) from None
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise _Refused(said[-1].removeprefix(f"{command[0]}: ") if said else f"exit {done.returncode}")
+    return done.stdout, done.stderr
+
+
+def _kmsg(file: Path, uptime: float) -> tuple[str, ...]:
+    """Documentation/ABI/testing/dev-kmsg of the kernel: `priority,number,microseconds,flags;text`, a record a read."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise _Refused(error.strerror) from None
+    try:
+        return tuple(_records(b"".join(_reads(descriptor)).decode(errors="replace"), uptime))
+    except OSError as error:
+        raise _Refused(error.strerror) from None
+    finally:
+        os.close(descriptor)
+
+
+def _reads(descriptor: int) -> Iterator[bytes]:
+    while True:
+        # What is read may have been overwritten meanwhile: the next read goes on behind it.
+        with contextlib.suppress(BrokenPipeError):
+            try:
+                record = os.read(descriptor, RECORD_BYTES)
+            except BlockingIOError:
+                return
+            if not record:
+                return
+            yield record
+
+
+def _records(text: str, uptime: float) -> Iterator[str]:
+    for line in text.splitlines():
+        head, _, message = line.partition(";")
+        fields = head.split(",")
+        if len(fields) > FLAGS and fields[2].isdigit() and int(fields[2]) / 1e6 >= uptime:
+            yield f"[{int(fields[2]) / 1e6:12.6f}] {message}"

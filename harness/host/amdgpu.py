@@ -1,0 +1,31 @@
+"""What the driver's files tell of one AMD GPU. `root` can be a fake tree."""
+
+import re
+from pathlib import Path
+
+from harness.contracts import GpuFacts
+
+
+def device_folder(gpu: GpuFacts, root: Path = Path("/")) -> Path | None:
+    """The GPU's own folder in sysfs; None where the driver gave it no render node."""
+    return root / "sys/class/drm" / Path(gpu.render_node).name / "device" if gpu.render_node else None
+
+
+def memory_in_use(gpu: GpuFacts, root: Path = Path("/")) -> int | None:
+    """Bytes of device memory in use, by whomever; None where the driver does not tell."""
+    told = _text(gpu, "mem_info_vram_used", root)
+    return int(told) if told.isdigit() else None
+
+
+def pci_address(gpu: GpuFacts, root: Path = Path("/")) -> str | None:
+    """Its address such as `0000:03:00.0`, by which the kernel log and AMD's tools name it."""
+    found = re.search(r"^PCI_SLOT_NAME=(\S+)$", _text(gpu, "uevent", root), re.MULTILINE)
+    return found[1].lower() if found else None
+
+
+def _text(gpu: GpuFacts, name: str, root: Path) -> str:
+    folder = device_folder(gpu, root)
+    try:
+        return (folder / name).read_text(encoding="ascii", errors="replace").strip() if folder else ""
+    except OSError:
+        return ""

@@ -1,0 +1,160 @@
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from ranks.processes import until
+
+BEGIN = """
+import ctypes, os, sys, threading, time
+from pathlib import Path
+from vpoc import stacks
+stacks.QUIET_S = 0.4
+path = Path(sys.argv[1])
+"""
+
+
+@contextmanager
+def running(code, path):
+    """A process of `code` that has said it is ready."""
+    words = [sys.executable, "-c", BEGIN + code, path]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def written(path, word, times=1):
+    return until(lambda: path.exists() and path.read_text().count(word) >= times, 10)
+
+
+def test_a_signal_is_answered_with_the_stacks_of_all_threads_and_the_work_goes_on(tmp_path):
+    path = tmp_path / "stacks-0.txt"
+    path.write_text("of an earlier process")
+    code = """
+def in_a_thread(): time.sleep(60)
+threading.Thread(target=in_a_thread, daemon=True).start()
+stacks.listen(path)
+def at_work():
+    print("ready", flush=True)
+    time.sleep(60)
+at_work()
+"""
+    with running(code, path) as process:
+        for times in (1, 2):
+            process.send_signal(signal.SIGUSR1)
+            assert written(path, "in at_work", times)
+            assert written(path, "in in_a_thread", times)
+        assert "earlier" not in path.read_text()
+        assert process.poll() is None
+
+
+def test_a_call_that_holds_the_lock_of_the_interpreter_hides_nothing(tmp_path):
+    path = tmp_path / "stacks-0.txt"
+    code = """
+stacks.listen(path)
+print("ready", flush=True)
+lock = ctypes.create_string_buffer(64)
+def in_c():
+    for _ in range(2): ctypes.PyDLL(None).pthread_mutex_lock(lock)
+stacks.progressed()
+in_c()
+"""
+    with running(code, path) as process:
+        # By the timer, and then by the signal.
+        assert written(path, "in in_c")
+        process.send_signal(signal.SIGUSR1)
+        assert until(lambda: path.read_text().count("in in_c") > path.read_text().count("Timeout"), 10)
+        process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("then", "times"), [("stacks.progressed(); time.sleep(0.05)", 0), ("time.sleep(0.05)", 2)])
+def test_stacks_come_when_progress_does_not(tmp_path, then, times):
+    path = tmp_path / "stacks-0.txt"
+    code = f"""
+stacks.listen(path)
+stacks.progressed()
+print("ready", flush=True)
+for _ in range(25): {then}
+stacks.finished()
+print(path.read_text().count("Timeout"), flush=True)
+time.sleep(1)
+print(path.read_text().count("Timeout"), flush=True)
+"""
+    with running(code, path) as process:
+        at_the_end, later = map(int, process.stdout.read().split())
+    assert at_the_end == later
+    assert (at_the_end >= times) if times else (at_the_end == 0)
+
+
+def work(first_call, ready):
+    time.sleep(0.5)
+    if first_call is not None:
+        first_call(0)
+    ready.wait(30)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_worker_writes_to_the_same_file_however_it_was_started(tmp_path, method):
+    """The signal comes before it can be answered, and waits; afterwards it is answered at once."""
+    path = tmp_path / "stacks-0.txt"
+    code = f"""
+sys.path[:0] = {str(Path(__file__).parent)!r},
+import multiprocessing, signal
+import test_stacks
+stacks.listen(path)
+context = multiprocessing.get_context({method!r})
+ready = context.Event()
+with stacks.in_workers() as first_call:
+    worker = context.Process(target=test_stacks.work, args=(first_call, ready))
+    worker.start()
+assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+os.kill(worker.pid, signal.SIGUSR1)
+print("ready", flush=True)
+while "in work" not in path.read_text(): time.sleep(0.05)
+time.sleep(0.5)
+before = path.read_text().count("in work")
+os.kill(worker.pid, signal.SIGUSR1)
+while path.read_text().count("in work") == before: time.sleep(0.05)
+ready.set()
+worker.join()
+written = path.read_text()
+signal.raise_signal(signal.SIGUSR1)
+assert path.read_text().startswith(written) and len(path.read_text()) > len(written)
+print(worker.exitcode, flush=True)
+"""
+    with running(code, path) as process:
+        assert process.stdout.read() == "0\n"
+
+
+def test_without_a_file_workers_are_started_as_ever(tmp_path):
+    code = """
+import signal
+with stacks.in_workers() as first_call:
+    assert first_call is None
+    assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+stacks.progressed()
+print("ready", flush=True)
+"""
+    with running(code, tmp_path / "none") as process:
+        assert process.wait(10) == 0
+
+
+def test_a_handler_that_somebody_else_has_set_is_replaced(tmp_path):
+    path = tmp_path / "stacks-0.txt"
+    code = """
+import signal
+stacks.listen(path.with_name("earlier"))
+signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+stacks.listen(path)
+print("ready", flush=True)
+signal.raise_signal(signal.SIGUSR1)
+"""
+    with running(code, path) as process:
+        assert process.wait(10) == 0
+    assert "most recent call first" in path.read_text()

@@ -1,0 +1,270 @@
+"""Runs explained from their folders: what counts before what."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.contracts import Explanation, HostFacts, Intent
+from harness.diagnosis import explain_log, explain_run
+from harness.executors import Exit
+from harness.matrix import Matrix, Preset
+from harness.outcome import Outcome
+
+ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
+RESET = "[ 5000.0] amdgpu 0000:03:00.0: amdgpu: GPU reset begin!"
+RING = "[ 4999.0] amdgpu 0000:03:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=1, emitted seq=2"
+PAGE_FAULT = "[ 4990.0] amdgpu 0000:03:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)"
+OOM = "[ 7777.1] Out of memory: Killed process 4711 (python) total-vm:33554432kB, anon-rss:16777216kB"
+
+
+@pytest.fixture
+def explain(tmp_path: Path, host: HostFacts) -> Callable[..., Explanation]:
+    """Explains a run that left these files."""
+
+    def run(
+        files: Mapping[str, str],
+        *exits: Exit,
+        outcome: str = "failed",
+        diagnosis: str | None = "app-error",
+        rocm: str | None = None,
+        presets: tuple[Preset, ...] = (),
+        on: HostFacts = host,
+    ) -> Explanation:
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        ended = Outcome(outcome, diagnosis, "the detail")  # type: ignore[arg-type]
+        return explain_run(tmp_path, ended, {"train": exits[0]} if exits else {}, on, rocm, None, presets)
+
+    return run
+
+
+def progress(pid: int, phase: str = "step") -> str:
+    line = {
+        "schema": 1,
+        "wall": 1.0,
+        "monotonic": 1.0,
+        "rank": 0,
+        "pid": pid,
+        "phase": phase,
+        "done": 50,
+        "total": 100,
+        "max_step_s": None,
+        "loss": None,
+        "gradient_norm": None,
+        "memory": {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None},
+    }
+    return json.dumps(line) + "\n" + '{"schema": 1, "torn'
+
+
+def test_an_empty_folder_is_unknown(explain: Callable[..., Explanation]) -> None:
+    found = explain({}, Exit(1))
+    assert (found.class_, found.rule, found.lines) == ("unknown", None, ())
+
+
+def test_the_log_explains_with_file_and_line(explain: Callable[..., Explanation]) -> None:
+    found = explain({"log.txt": f"epoch 1\nepoch 2\n{ILLEGAL}\nAborted (core dumped)\n"}, Exit(-6), diagnosis="crash")
+    assert (found.class_, found.rule) == ("kernel-fault", "illegal-access")
+    assert [(line.file, line.line, line.text) for line in found.lines] == [("log.txt", 3, ILLEGAL)]
+
+
+def test_what_the_version_says(explain: Callable[..., Explanation]) -> None:
+    assert explain({"log.txt": ILLEGAL}, Exit(1), rocm="7.0").rule == "illegal-access-since-7.0"
+    assert explain({"log.txt": ILLEGAL}, Exit(1), rocm="6.4").rule == "illegal-access"
+
+
+@pytest.mark.parametrize(
+    ("exit_", "expected"),
+    [
+        (Exit(-11), "crash"),
+        (Exit(139), "crash"),
+        (Exit(134), "crash"),
+        (Exit(-7), "shm"),
+        (Exit(135), "shm"),
+        (Exit(-9), "killed"),
+        (Exit(137), "killed"),
+        (Exit(3), "no-device"),
+        (Exit(4), "not-finite"),
+        (Exit(5), "wrong-result"),
+        (Exit(127), "install"),
+        (Exit(31), "unknown"),
+        (Exit(1), "unknown"),
+    ],
+)
+def test_the_exit_counts_where_no_line_does(explain: Callable[..., Explanation], exit_: Exit, expected: str) -> None:
+    warning = "UserWarning: expandable_segments not supported on this platform\n"
+    assert explain({"log.txt": warning}, exit_, diagnosis="crash").class_ == expected
+
+
+def test_the_memory_limit_counts_before_the_log(explain: Callable[..., Explanation]) -> None:
+    found = explain({"log.txt": f"{ILLEGAL}\nKilled\n"}, Exit(-9, out_of_memory=True), diagnosis="out-of-memory")
+    assert (found.class_, found.rule) == ("oom-host", "memory-limit-of-container")
+
+
+def test_engine_and_cgroup_tell_of_the_memory_limit(explain: Callable[..., Explanation]) -> None:
+    files = {
+        "log.txt": "vpoc: a process it had started is gone\n",
+        "failure/container.json": json.dumps({"State": {"OOMKilled": True}}, indent=2),
+    }
+    found = explain(files, Exit(1))
+    assert found.class_ == "oom-host"
+    assert (found.lines[0].file, found.lines[0].line) == ("failure/container.json", 3)
+
+
+@pytest.mark.parametrize(("last", "expected"), [(1, "oom-host"), (0, "killed")])
+def test_the_counter_of_the_cgroup_has_to_rise(explain: Callable[..., Explanation], last: int, expected: str) -> None:
+    group = {"first": {"memory.events:oom_kill": 0}, "last": {"memory.events:oom_kill": last}}
+    files = {
+        "failure/container.json": json.dumps({"State": {"OOMKilled": False}}),
+        "failure/cgroup.json": json.dumps(group, indent=2),
+    }
+    assert explain(files, Exit(-9)).class_ == expected
+
+
+def test_a_cgroup_that_is_not_the_runs_own_says_nothing(explain: Callable[..., Explanation]) -> None:
+    group = {"first": {}, "last": {"memory.events:oom_kill": 3}}
+    assert explain({"failure/cgroup.json": json.dumps(group)}, Exit(-9)).class_ == "killed"
+
+
+def test_a_reset_in_the_kernel_log_counts_before_what_follows_from_it(explain: Callable[..., Explanation]) -> None:
+    found = explain({"log.txt": ILLEGAL, "failure/kernel-log.txt": f"{RING}\n{RESET}\n"}, Exit(1))
+    assert (found.class_, found.rule) == ("gpu-reset", "ring-timeout")
+    assert found.lines[0].file == "failure/kernel-log.txt"
+
+
+def test_a_reset_does_not_excuse_the_programs_mistake(explain: Callable[..., Explanation]) -> None:
+    files = {"log.txt": "TypeError: f() takes 1 argument\n", "failure/kernel-log.txt": f"{RING}\n"}
+    assert explain(files, Exit(1)).class_ == "user-code"
+
+
+def test_a_reset_that_came_later_does_not_count(explain: Callable[..., Explanation]) -> None:
+    files = {
+        "log.txt": f"2026-11-20 10:00:00,100 ERROR {ILLEGAL}\n",
+        "failure/kernel-log.txt": "2026-11-20 10:00:05 rig kernel: amdgpu: GPU reset begin!\n",
+    }
+    assert explain(files, Exit(1)).class_ == "kernel-fault"
+    files["failure/kernel-log.txt"] = "2026-11-20 09:59:58 rig kernel: amdgpu: GPU reset begin!\n"
+    assert explain(files, Exit(1)).class_ == "gpu-reset"
+
+
+def test_the_kernel_log_explains_what_the_log_cannot(explain: Callable[..., Explanation]) -> None:
+    assert explain({"failure/kernel-log.txt": RESET}, Exit(-6)).class_ == "gpu-reset"
+    assert explain({"failure/kernel-log.txt": f"{PAGE_FAULT}\n{RESET}"}, Exit(-6)).class_ == "kernel-fault"
+
+
+def test_both_tell_of_a_fault_of_a_kernel(explain: Callable[..., Explanation]) -> None:
+    found = explain({"log.txt": ILLEGAL, "failure/kernel-log.txt": PAGE_FAULT}, Exit(1))
+    assert found.class_ == "kernel-fault"
+    assert [line.file for line in found.lines] == ["log.txt", "failure/kernel-log.txt"]
+
+
+def test_the_victim_of_the_oom_killer_has_to_be_of_the_run(explain: Callable[..., Explanation]) -> None:
+    files = {"log.txt": "KeyError: 'x'\n", "failure/kernel-log.txt": OOM, "progress-0.jsonl": progress(4711)}
+    assert explain(files, Exit(1)).class_ == "oom-host"
+    assert explain({**files, "progress-0.jsonl": progress(1)}, Exit(1)).class_ == "user-code"
+    table = "  pid  state\n 4711  S\n"
+    assert explain({"progress-0.jsonl": progress(1), "failure/processes.txt": table}, Exit(1)).class_ == "oom-host"
+
+
+def test_a_run_that_was_killed_may_not_know_the_victims_pid(explain: Callable[..., Explanation]) -> None:
+    files = {"failure/kernel-log.txt": OOM, "progress-0.jsonl": progress(1)}
+    assert explain(files, Exit(-9)).class_ == "oom-host"
+    assert explain({"failure/kernel-log.txt": OOM.replace("(python)", "(chrome)")}, Exit(-9)).class_ == "killed"
+
+
+@pytest.mark.parametrize("diagnosis", ["no-result", "wrong-device", "memory-grows", "drill", "no-reference"])
+def test_what_was_decided_from_the_result_is_the_class(explain: Callable[..., Explanation], diagnosis: str) -> None:
+    found = explain({"log.txt": ILLEGAL}, Exit(0), diagnosis=diagnosis)
+    assert (found.class_, found.rule, found.cause) == (diagnosis, None, "the detail")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "diagnosis", "expected"),
+    [
+        ("failed", "time-limit", "time-limit"),
+        ("failed", "not-started", "not-started"),
+        ("failed", "wrong-result", "wrong-result"),
+        ("failed", "not-finite", "not-finite"),
+        ("interrupted", None, "interrupted"),
+        ("host-fault", "unkillable", "unkillable"),
+    ],
+)
+def test_what_the_harness_knows_counts_before_the_log(
+    explain: Callable[..., Explanation], outcome: str, diagnosis: str, expected: str
+) -> None:
+    found = explain({"log.txt": ILLEGAL}, outcome=outcome, diagnosis=diagnosis)
+    assert found.class_ == expected
+    assert found.cause.endswith(": the detail")
+
+
+def test_a_reset_explains_a_process_that_cannot_be_killed(explain: Callable[..., Explanation]) -> None:
+    found = explain({"failure/kernel-log.txt": RING}, outcome="host-fault", diagnosis="unkillable")
+    assert found.class_ == "gpu-reset"
+
+
+def test_a_hang_is_explained_by_its_stacks_and_not_by_torchrun(explain: Callable[..., Explanation]) -> None:
+    stack = 'Thread 0x1 (most recent call first):\n  File "torch/autograd/graph.py", line 8 in run\n'
+    files = {
+        "log.txt": "Root Cause (first observed failure):\n  rank : 0\n  traceback : Signal 6 (SIGABRT) received\n",
+        "stacks-1.txt": stack + '  File "vpoc", line 1 in <module>\n',
+    }
+    found = explain(files, outcome="hung", diagnosis="no-progress")
+    assert (found.class_, found.lines[0].file, found.lines[0].line) == ("hang-backward", "stacks-1.txt", 2)
+    found = explain({"failure/kernel-log.txt": RING}, outcome="hung", diagnosis="no-progress")
+    assert found.class_ == "gpu-reset"
+
+
+def test_a_hang_without_stacks_is_explained_by_its_phase(explain: Callable[..., Explanation]) -> None:
+    found = explain({"progress-0.jsonl": progress(1, "checkpoint")}, outcome="hung", diagnosis="no-progress")
+    assert (found.class_, found.lines) == ("hang-disk", ())
+    assert explain({}, outcome="hung", diagnosis="no-progress").class_ == "hang-disk"
+
+
+def test_presets_are_those_that_can_be_tried(explain: Callable[..., Explanation], matrix: Matrix) -> None:
+    log = {"log.txt": "RuntimeError: CUDA error: HIPBLAS_STATUS_INTERNAL_ERROR when calling hipblasLtMatmul"}
+    assert explain(log, Exit(1)).presets == ("no-hipblaslt",)
+    assert explain(log, Exit(1), presets=tuple(matrix.presets.values())).presets == ("no-hipblaslt",)
+    assert explain(log, Exit(1), presets=(matrix.presets["no-sdma"],)).presets == ()
+
+
+def test_a_preset_that_was_in_effect_is_no_remedy(
+    explain: Callable[..., Explanation], matrix: Matrix, make_intent: Callable[..., Intent]
+) -> None:
+    log = "RuntimeError: CUDA error: HIPBLAS_STATUS_INTERNAL_ERROR when calling hipblasLtMatmul"
+    had = {"TORCH_BLAS_PREFER_HIPBLASLT": "0", "DISABLE_ADDMM_CUDA_LT": "1", "OTHER": "x"}
+    intent = make_intent(variables={"train": had}).model_dump_json(by_alias=True)
+    presets = tuple(matrix.presets.values())
+    assert explain({"log.txt": log, "intent.json": intent}, Exit(1), presets=presets).presets == ()
+
+
+def test_a_gpu_without_code_is_named(explain: Callable[..., Explanation], dual_host: HostFacts) -> None:
+    log = {"log.txt": "RuntimeError: HIP error: invalid device function"}
+    assert "gfx1036" not in explain(log, Exit(1), on=dual_host).cause
+    small = dual_host.gpus[1].model_copy(update={"gfx": "gfx1036"})
+    mixed = dual_host.model_copy(update={"gpus": (dual_host.gpus[0], small)})
+    assert "this host shows gfx1036" in explain(log, Exit(1), on=mixed).cause
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"{", b"[1, 2]", b"null", b'{"last": 3}', b'{"State": 1}'])
+def test_damaged_files_are_passed_over(tmp_path: Path, host: HostFacts, content: bytes) -> None:
+    (tmp_path / "failure").mkdir()
+    names = ("cgroup.json", "container.json", "processes.txt", "kernel-log.txt", "stacks-1.txt")
+    for name in (*(f"failure/{name}" for name in names), "progress-0.jsonl", "intent.json", "position-0.bin"):
+        (tmp_path / name).write_bytes(content)
+    found = explain_run(tmp_path, Outcome("failed", "crash", "d"), {"train": Exit(-11)}, host, None, None, [])
+    assert found.class_ == "crash"
+
+
+def test_a_log_with_its_kernel_log() -> None:
+    assert explain_log([ILLEGAL], "train.log", [RING]).class_ == "gpu-reset"
+    assert explain_log([], "train.log", [RING]).lines[0].file == "kernel log"
+    assert explain_log([ILLEGAL], "train.log", presets=["no-sdma"]).presets == ()
+
+
+def test_the_explanation_is_what_the_contract_says() -> None:
+    found: Any = json.loads(explain_log([ILLEGAL], "train.log").model_dump_json(by_alias=True))
+    assert Explanation.model_validate(found)
+    assert found["class"] == "kernel-fault"

@@ -1,0 +1,94 @@
+"""Logs of any shape, read in bounded memory."""
+
+import io
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.diagnosis import explain_files
+from harness.diagnosis.lines import BLOCK, LONGEST, as_lines, read_lines
+
+FAULT = "Memory access fault by GPU node-1 (Agent handle: 0x1) on address 0x2. Reason: Unknown."
+
+
+def texts(content: bytes) -> list[tuple[int, str]]:
+    return [(line.number, line.text) for line in read_lines(io.BytesIO(content), "x", lambda _: True)]
+
+
+def test_lines_are_numbered_as_in_an_editor() -> None:
+    assert texts(b"a\n\nb\r\nc") == [(1, "a"), (3, "b"), (4, "c")]
+
+
+def test_what_a_progress_bar_wrote_over_is_parted() -> None:
+    assert texts(b"10%\r20%\rdone\nnext\n") == [(1, "10%"), (1, "20%"), (1, "done"), (2, "next")]
+
+
+def test_colours_are_left_out() -> None:
+    assert texts(b"\x1b[1;31mRuntimeError\x1b[0m: \x1b]8;;x\x07HIP\x1b[K error") == [(1, "RuntimeError: HIP error")]
+
+
+def test_bytes_that_are_no_text_are_tolerated() -> None:
+    assert texts(b"\xff\xfeq"[1:] + b"\x00\x80\n")[0][1].endswith("\x00�")
+    assert texts("Fehler: größer\n".encode("utf-16")) == [(1, "Fehler: größer")]
+    split = "ü" * BLOCK
+    assert "".join(text for _, text in texts(split.encode())).count("�") == 0
+
+
+def test_blocks_without_anything_worth_are_passed_over() -> None:
+    quiet = b"epoch 1\n" * BLOCK
+    lines = list(read_lines(io.BytesIO(quiet + b"fault\n" + quiet), "x", lambda text: "fault" in text))
+    found = next(line for line in lines if line.text == "fault")
+    assert found.number == BLOCK + 1
+    assert len(lines) < BLOCK
+
+
+@given(st.lists(st.text(alphabet=st.characters(exclude_characters="\r\n\x1b", codec="utf-8"), max_size=30)))
+def test_both_ways_of_reading_give_the_same_lines(lines: list[str]) -> None:
+    content = "".join(f"{line}\n" for line in lines)
+    if content.encode()[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return
+    in_memory = [(line.number, line.text) for line in as_lines(lines, "x")]
+    assert texts(content.encode()) == in_memory
+
+
+@pytest.mark.parametrize("place", [0, 1000, LONGEST - 20, LONGEST, BLOCK - 20, BLOCK, 2 * BLOCK - 20, 3 * BLOCK - 20])
+def test_a_message_within_a_very_long_line_is_found(place: int) -> None:
+    content = b"x" * place + FAULT.encode() + b"y" * (5 * BLOCK)
+    found = explain_files((io.BytesIO(b"first\n" + content + b"\nlast\n"), "x"))
+    assert found.rule == "memory-access-fault"
+    assert found.lines[0].line == 2
+    assert "Memory access fault" in found.lines[0].text
+    assert len(found.lines[0].text) <= 400
+
+
+class _Large(io.RawIOBase):
+    """A file that is made while it is read."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self.pieces = pieces
+
+    def read(self, size: int = -1, /) -> bytes:
+        return next(self.pieces, b"")
+
+
+@pytest.mark.parametrize(
+    "piece", [b"epoch 1, loss 0.5, 312.2 samples/s\n" * 5000, b"x" * 150_000], ids=["lines", "a single line"]
+)
+def test_memory_stays_small_however_large_a_log_is(piece: bytes) -> None:
+    def pieces() -> Iterator[bytes]:
+        for _ in range(80):
+            yield piece
+        yield f"\n{FAULT}\n".encode()
+
+    tracemalloc.start()
+    try:
+        found = explain_files((_Large(pieces()), "x"))  # type: ignore[arg-type]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.rule == "memory-access-fault"
+    assert peak < 8_000_000
+    assert len(piece) * 80 > 10_000_000

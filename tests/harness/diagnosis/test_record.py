@@ -1,0 +1,16 @@
+"""How a process ended, read back from a record."""
+
+import pytest
+
+from harness.diagnosis.record import exit_of
+from harness.executors import Exit
+
+
+@pytest.mark.parametrize("exit_", [Exit(0), Exit(137), Exit(-9), Exit(-9, True), Exit(1, True), Exit(-99), Exit(-11)])
+def test_it_is_what_was_written(exit_: Exit) -> None:
+    assert exit_of(str(exit_)) == exit_
+
+
+def test_other_words_are_refused() -> None:
+    with pytest.raises(ValueError, match="is not how a process ends"):
+        exit_of("fine")

@@ -1,0 +1,77 @@
+"""Mistakes in signatures.yaml are refused, each with its line."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.diagnosis.rules import load_signatures
+from harness.errors import UserError
+
+GOOD = """\
+schema: 1
+classes:
+  crash: {fault: run, what: it was ended by a signal}
+signatures:
+  - id: one
+    text: [some text]
+    class: crash
+    cause: a cause that is long enough
+    remedy: none
+"""
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Callable[[str], str]:
+    """What is said of a file of signatures."""
+
+    def told(text: str) -> str:
+        file = tmp_path / "signatures.yaml"
+        file.write_text(text, encoding="utf-8")
+        load_signatures.cache_clear()
+        with pytest.raises(UserError) as caught:
+            load_signatures(file)
+        return str(caught.value).removeprefix(str(file))
+
+    return told
+
+
+def test_a_good_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "good.yaml"
+    file.write_text(GOOD, encoding="utf-8")
+    assert load_signatures(file).by_id("one").class_ == "crash"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    remedy: none\n", "    remedy: none\n    colour: red\n", ":10: signatures.0.colour: unknown key"),
+        ("text: [some text]", "text: [abc]", ":5: signatures.0: every `text:` should have 4 letters"),
+        ("text: [some text]", "regex: ['a.c|b']", "should hold 4 literal letters in a row"),
+        ("text: [some text]", "regex: ['a(bcdef']", ":6: signatures.0.regex.0: "),
+        ("    text: [some text]\n", "", "give `text:` or `regex:`"),
+        ("class: crash", "class: crush", "the class crush is not listed"),
+        ("text: [some text]", "rocm: '>=seven'\n    text: [some text]", ":6: signatures.0.rocm: "),
+        ("text: [some text]", "severity: bad\n    text: [some text]", ":6: signatures.0.severity: "),
+        ("text: [some text]", "link: http://x\n    text: [some text]", ":6: signatures.0.link: "),
+        ("fault: run", "fault: nobody", ":3: classes.crash.fault: "),
+        ("signatures:", "signatures: [", ": not valid YAML"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(refused: Callable[[str], str], old: str, new: str, said: str) -> None:
+    assert old in GOOD
+    assert said in refused(GOOD.replace(old, new))
+
+
+def test_two_of_one_name_are_refused(refused: Callable[[str], str]) -> None:
+    assert "one: is there twice" in refused(GOOD + GOOD[GOOD.index("  - id") :])
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        load_signatures(tmp_path / "none.yaml")
+
+
+def test_versions_hold_only_where_they_are_known() -> None:
+    one = load_signatures().by_id("illegal-access-since-7.0")
+    assert [one.holds_for(rocm, None) for rocm in ("7.0", "7.1.1", "6.4", None, "odd")] == [True, True, *[False] * 3]

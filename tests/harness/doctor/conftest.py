@@ -1,0 +1,13 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.doctor import Machine, read_machine
+from harness.matrix import Matrix
+
+
+@pytest.fixture
+def read(matrix: Matrix) -> Callable[[Path], Machine]:
+    """Reads a tree, for the project's own matrix."""
+    return lambda root: read_machine(matrix, root)

@@ -1,0 +1,110 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.doctor import Machine, examine
+from harness.doctor import ask as asking
+from harness.doctor.ask import ask, ask_docker, docker_of, measure_write_speed
+from harness.doctor.machine import Docker
+from harness.engine import Engine
+from harness.errors import UserError
+from harness.matrix import Matrix
+from tests.harness.doctor import trees
+
+Read = Callable[[Path], Machine]
+
+# What `docker info` says, cut to what is read.
+INFO = {
+    "ServerVersion": "28.5.1",
+    "Driver": "overlay2",
+    "CgroupVersion": "2",
+    "OperatingSystem": "Ubuntu 24.04.2 LTS",
+    "SecurityOptions": ["name=apparmor", "name=seccomp,profile=builtin", "name=cgroupns"],
+    "DockerRootDir": "/var/lib/docker",
+}
+
+
+def engine(**changes: Any) -> Engine:
+    return Engine("unix:///var/run/docker.sock", SimpleNamespace(info=lambda: {**INFO, **changes}))
+
+
+@pytest.fixture
+def buildx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+
+
+@pytest.mark.usefixtures("buildx")
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, {}),
+        ({"SecurityOptions": ["name=seccomp,profile=builtin", "name=rootless"]}, {"maps_users": "rootless"}),
+        ({"SecurityOptions": ["name=userns", "name=cgroupns"]}, {"maps_users": "userns-remap"}),
+        ({"SecurityOptions": None}, {}),
+        ({"OperatingSystem": "Docker Desktop"}, {"desktop": True}),
+        ({"Driver": "vfs", "CgroupVersion": "1"}, {"storage": "vfs", "cgroups": "1"}),
+    ],
+)
+def test_what_an_engine_says(changes: dict[str, Any], expected: dict[str, Any]) -> None:
+    usual = Docker(version="28.5.1", storage="overlay2", cgroups="2")
+    assert docker_of(engine(**changes)) == replace(usual, **expected)
+
+
+def test_an_engine_that_nothing_drives_buildkit_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "install buildx" in (docker_of(engine()).no_builder or "")
+
+
+@pytest.mark.usefixtures("buildx")
+def test_cells_are_not_planned_for_an_engine_that_maps_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "reach_engine", lambda: engine(SecurityOptions=["name=rootless"]))
+    docker, usable = ask_docker()
+    assert (docker.maps_users, usable) == ("rootless", None)
+    monkeypatch.setattr(asking, "reach_engine", engine)
+    assert ask_docker()[1] is not None
+
+
+def test_an_engine_that_refuses_and_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise UserError("this user may not use it: `sudo usermod -aG docker $USER`")
+
+    monkeypatch.setattr(asking, "reach_engine", refuse)
+    docker, usable = ask_docker()
+    assert (docker.refusal, docker.answers, usable) == (
+        "this user may not use it: `sudo usermod -aG docker $USER`",
+        False,
+        None,
+    )
+    monkeypatch.setattr(asking, "reach_engine", lambda: None)
+    assert ask_docker() == (Docker(), None)
+
+
+def test_the_plan_and_the_disk_of_this_host(
+    read: Read, tmp_path: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "reach_engine", lambda: None)
+    trees.dual_7900xt(tmp_path)
+    room = ask(read(tmp_path), matrix).room
+    assert room is not None
+    assert room.sentence.startswith("Found 2 AMD GPUs, no Docker engine is used")
+    assert room.free_gb is not None
+    assert room.free_gb > 0
+    # Without an interpreter of the stacks' version nothing is planned, and that is said instead.
+    assert (room.runs > 0) == (room.needed_gb > 0)
+    assert room.runs or "3.11" in "".join(room.left_out)
+    found = {finding.check for finding in examine(ask(read(tmp_path), matrix))}
+    assert {"what-runs", "disk-space"} <= found
+
+
+def test_the_speed_of_a_disk_and_nothing_left_behind(tmp_path: Path) -> None:
+    assert (measure_write_speed(tmp_path) or 0) > 0
+    assert list(tmp_path.iterdir()) == []
+    assert measure_write_speed(tmp_path / "missing") is None

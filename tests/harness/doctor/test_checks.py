@@ -1,0 +1,472 @@
+"""Each finding is made to appear by breaking one thing of a healthy host, and is not there before."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.doctor import CHECKS, Finding, Level, Machine, check_id, examine
+from harness.doctor.machine import Docker, Room
+from tests.harness.doctor import trees
+from tests.harness.doctor.trees import Tree
+
+Read = Callable[[Path], Machine]
+Break = Callable[[Tree], object]
+Change = Callable[[Machine], Machine]
+
+ENGINE = Docker(version="28.5.1", storage="overlay2", cgroups="2")
+ROOM = Room("Found 2 AMD GPUs and a Docker engine.", 50, (), "/var/lib/docker", 60, 500, 900)
+NOTES = {"display", "driver-window", "what-runs"}
+
+
+def healthy(machine: Machine) -> Machine:
+    return replace(machine, docker=ENGINE, room=ROOM)
+
+
+def worse_than_ok(findings: tuple[Finding, ...]) -> set[tuple[str, Level]]:
+    return {(finding.check, finding.level) for finding in findings if finding.level != "ok"}
+
+
+def both(tree: Tree, lanes: int) -> None:
+    for gpu in tree.gpus:
+        tree.width(gpu.parent.parent, lanes)
+
+
+def no_iommu(tree: Tree) -> None:
+    tree.remove("sys/class/iommu")
+    tree.write("proc/cmdline", "quiet")
+
+
+def without_card(tree: Tree, driver: str | None) -> None:
+    """The second card is another driver's, or nobody's: the amdgpu driver and KFD know nothing of it."""
+    card = tree.gpus[1]
+    for path in ("sys/class/kfd/kfd/topology/nodes/2", "sys/class/drm/renderD129", "dev/dri/renderD129"):
+        tree.remove(path)
+    tree.remove(card / "drm")
+    tree.remove(card / "driver")
+    if driver:
+        tree.drive(card, driver)
+
+
+def behind_chipset(tree: Tree) -> None:
+    """Take the second card out of its slot, and put it into one of the chipset's."""
+    card = tree.gpus[1]
+    top = card.parent.parent
+    slot = "pci0000:00/0000:00:02.1/0000:09:00.0/0000:0a:00.0"
+    for chain in (slot.rsplit("/", 2)[0], slot.rsplit("/", 1)[0], slot):
+        tree.pci(chain, 0x1022, 0x43F4, 0x060400)
+    moved = tree.root / "sys/devices" / slot / top.name
+    shutil.move(top, moved)
+    for folder in (moved, moved / card.parent.name, moved / card.parent.name / card.name):
+        tree.link(f"sys/bus/pci/devices/{folder.name}", folder)
+    gpu = moved / card.parent.name / card.name
+    tree.drive(gpu, "amdgpu")
+    tree.link("sys/class/drm/renderD129", gpu / "drm/renderD129")
+    tree.link(gpu / "drm/renderD129/device", gpu)
+
+
+BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
+    "no /dev/kfd": (lambda t: t.remove("dev/kfd"), {("kfd", "problem")}, "there is no /dev/kfd"),
+    "kfd is root's alone": (
+        lambda t: (t.root / "dev/kfd").chmod(0o600),
+        {("kfd", "problem")},
+        f"uid {trees.CALLER}",
+    ),
+    "the caller is not in the group": (
+        lambda t: t.groups(4, 27),
+        {("kfd", "problem"), ("render-nodes", "problem")},
+        f"gid {trees.GROUP}",
+    ),
+    "a render node is missing": (
+        lambda t: t.remove("dev/dri/renderD129"),
+        {("render-nodes", "problem")},
+        "/dev/dri/renderD129 is missing",
+    ),
+    "a card is set aside": (lambda t: without_card(t, "vfio-pci"), {("amdgpu", "warning")}, "by the driver vfio-pci"),
+    "a card has no driver": (lambda t: without_card(t, None), {("amdgpu", "problem")}, "no driver has"),
+    "KFD leaves a card out": (
+        lambda t: t.remove("sys/class/kfd/kfd/topology/nodes/2"),
+        {("gpus", "warning")},
+        "0000:43:00.0, but KFD does not list it",
+    ),
+    "memory that nobody holds": (
+        lambda t: t.write(t.gpus[1] / "mem_info_vram_used", 6 << 30),
+        {("idle-memory", "warning")},
+        "6144 MiB are in use that no visible process holds",
+    ),
+    "another process computes": (
+        lambda t: t.compute(4711, 51002, 2 << 30),
+        {("gpu-processes", "warning")},
+        "process 4711 (python3) holds 2048 MiB of GPU 1",
+    ),
+    "another process draws": (
+        lambda t: t.draw(4711, 9, 3, t.gpus[0], 300 << 10),
+        {("gpu-processes", "note")},
+        "process 4711 (gnome-shell) holds 300 MiB of GPU 0",
+    ),
+    "a driver of long ago": (
+        lambda t: t.write("sys/module/amdgpu/version", "6.2.4"),
+        {("driver-window", "warning")},
+        "no ROCm of the default selection (6.2, 6.3 and 7.0) is among them",
+    ),
+    "an unknown driver": (
+        lambda t: t.write("sys/module/amdgpu/version", "9.9.9"),
+        {("driver-window", "note")},
+        "amdgpu driver 9.9.9 is not in",
+    ),
+    "the kernel's own driver": (
+        lambda t: t.remove("sys/module/amdgpu/version"),
+        {("driver-window", "note")},
+        "is the one of kernel 6.8.0-60-generic",
+    ),
+    "a kernel that failed": (
+        lambda t: t.kernel("6.12.57+deb13-amd64"),
+        {("kernel", "warning")},
+        "6.12.57+deb13-amd64 with gfx1100",
+    ),
+    "no iommu=pt": (lambda t: t.write("proc/cmdline", "quiet"), {("iommu", "warning")}, "`iommu=pt` is not on"),
+    "iommu=pt as part of a word": (
+        lambda t: t.write("proc/cmdline", "quiet iommu=ptx"),
+        {("iommu", "warning")},
+        "`iommu=pt` is not on",
+    ),
+    "no atomics": (
+        lambda t: t.write(
+            "sys/class/kfd/kfd/topology/nodes/2/io_links/0/properties", trees.IO_LINK.format(node=2, flags=13)
+        ),
+        {("pcie-atomics", "warning")},
+        "GPU 1 (gfx1100, 0000:43:00.0): its slot has no PCIe atomics",
+    ),
+    "atomics that cannot be read": (
+        lambda t: t.remove("sys/class/kfd/kfd/topology/nodes/2/io_links"),
+        {("pcie-atomics", "note")},
+        "cannot be read",
+    ),
+    "x16 and x8": (
+        lambda t: t.width(t.gpus[1].parent.parent, 8),
+        {("pcie-lanes", "warning")},
+        "GPU 0 (gfx1100, 0000:03:00.0) x16 and GPU 1 (gfx1100, 0000:43:00.0) x8",
+    ),
+    "x4 and x4": (lambda t: both(t, 4), {("pcie-lanes", "warning")}, "x4 of x16 lanes"),
+    "an old slot": (
+        lambda t: t.write(t.gpus[0].parent.parent.parent / "max_link_speed", "8.0 GT/s PCIe"),
+        {("pcie-lanes", "note")},
+        "its slot does 8 GT/s, the card 16",
+    ),
+    "a slot of the chipset": (behind_chipset, {("pcie-slot", "warning")}, "GPU 1 (gfx1100, 0000:43:00.0) sits behind"),
+    "no resizable BAR": (
+        lambda t: t.bar(t.gpus[0], 256 << 20),
+        {("rebar", "warning")},
+        "the processor sees 0.25 GiB of its 20 GiB",
+    ),
+    "an old glibc": (
+        lambda t: t.write(
+            "usr/lib/x86_64-linux-gnu/libc.so.6", "GNU C Library (GNU libc) stable release version 2.27."
+        ),
+        {("glibc", "warning")},
+        "2.27 is older",
+    ),
+    "a strict glibc": (
+        lambda t: t.write(
+            "usr/lib/x86_64-linux-gnu/libc.so.6",
+            "GNU C Library (Debian GLIBC 2.41-12+deb13u1) stable release version 2.41.",
+        ),
+        {("glibc", "warning")},
+        "2.41 refuses",
+    ),
+    "no glibc": (lambda t: t.remove("usr/lib/x86_64-linux-gnu/libc.so.6"), {("glibc", "note")}, "no glibc"),
+    "little shared memory": (
+        lambda t: t.write("proc/mounts", "shm /dev/shm tmpfs rw,nosuid,size=65536k 0 0"),
+        {("shared-memory", "warning")},
+        "/dev/shm holds 64 MiB",
+    ),
+    "no shared memory": (
+        lambda t: t.write("proc/mounts", "sysfs /sys sysfs rw 0 0"),
+        {("shared-memory", "warning")},
+        "is no tmpfs",
+    ),
+    "a limit of locked memory": (
+        lambda t: t.write("proc/self/limits", trees.LIMITS.format(limit=8388608)),
+        {("locked-memory", "note")},
+        "is 8 MiB",
+    ),
+    "ptrace is closed": (
+        lambda t: t.write("proc/sys/kernel/yama/ptrace_scope", 1),
+        {("ptrace", "note")},
+        "ptrace_scope is 1",
+    ),
+    "the kernel's log is closed": (
+        lambda t: t.write("etc/group", f"render:x:{trees.GROUP}:"),
+        {("kernel-log", "note")},
+        "cannot be read",
+    ),
+    "an NVIDIA card beside": (
+        lambda t: t.pci("pci0000:00/0000:00:03.1/0000:07:00.0", 0x10DE, 0x2684, 0x030000),
+        {("other-vendors", "note")},
+        "NVIDIA GPU at 0000:07:00.0",
+    ),
+}
+
+CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
+    "an engine that refuses": (
+        lambda m: replace(m, docker=Docker(refusal="not permitted: `sudo usermod -aG docker $USER`, then log in")),
+        {("docker", "problem")},
+        "not permitted",
+    ),
+    "no engine": (lambda m: replace(m, docker=Docker()), {("docker", "note")}, "there is no Docker engine"),
+    "a rootless engine": (
+        lambda m: replace(m, docker=replace(ENGINE, maps_users="rootless")),
+        {("docker-users", "problem")},
+        "rootless",
+    ),
+    "an engine with userns-remap": (
+        lambda m: replace(m, docker=replace(ENGINE, maps_users="userns-remap")),
+        {("docker-users", "problem")},
+        "userns-remap",
+    ),
+    "Docker Desktop": (
+        lambda m: replace(m, docker=replace(ENGINE, desktop=True)),
+        {("docker-desktop", "problem")},
+        "Docker Desktop",
+    ),
+    "vfs": (
+        lambda m: replace(m, docker=replace(ENGINE, storage="vfs")),
+        {("docker-storage", "warning")},
+        "vfs",
+    ),
+    "no BuildKit": (
+        lambda m: replace(m, docker=replace(ENGINE, no_builder="no docker command that drives BuildKit")),
+        {("docker-builder", "problem")},
+        "BuildKit",
+    ),
+    "control groups of version 1": (
+        lambda m: replace(m, docker=replace(ENGINE, cgroups="1")),
+        {("cgroups", "note")},
+        "version 1",
+    ),
+    "a full disk": (
+        lambda m: replace(m, room=replace(ROOM, free_gb=59.0)),
+        {("disk-space", "problem")},
+        "59 GB are free, and the default selection takes 60 GB more",
+    ),
+    "a slow disk": (lambda m: replace(m, room=replace(ROOM, write_speed=12.0)), {("disk-speed", "warning")}, "12 MB/s"),
+    "nothing that can run": (
+        lambda m: replace(m, room=replace(ROOM, runs=0, left_out=("install it: `uv python install 3.11`",))),
+        {("what-runs", "problem")},
+        "install it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_is_broken_is_found_and_nothing_else(name: str, read: Read, tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    before = worse_than_ok(examine(healthy(read(tmp_path))))
+    assert before == {(check, "note") for check in NOTES}
+    change, expected, told = BREAKS[name]
+    change(tree)
+    findings = examine(healthy(read(tmp_path)))
+    of_expected = {check for check, _ in expected}
+    assert {one for one in worse_than_ok(findings) if one[0] in of_expected} == expected
+    assert {check for check, _ in worse_than_ok(findings)} - of_expected <= NOTES
+    assert any(told in f.what for f in findings if (f.check, f.level) in expected)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_wrong_with_engine_or_disk_is_found_and_nothing_else(name: str, read: Read, tmp_path: Path) -> None:
+    trees.dual_7900xt(tmp_path)
+    change, expected, told = CHANGES[name]
+    findings = examine(change(healthy(read(tmp_path))))
+    of_expected = {check for check, _ in expected}
+    assert {one for one in worse_than_ok(findings) if one[0] in of_expected} == expected
+    assert {check for check, _ in worse_than_ok(findings)} - of_expected <= NOTES
+    assert any(told in f.what for f in findings if (f.check, f.level) in expected)
+
+
+@pytest.mark.parametrize("make", [trees.none, trees.dual_7900xt, trees.with_igpu, trees.wsl2, trees.nvidia])
+def test_every_finding_says_why_and_warnings_say_what_to_do(
+    make: Callable[[Path], Tree], read: Read, tmp_path: Path
+) -> None:
+    make(tmp_path)
+    for finding in examine(healthy(read(tmp_path))):
+        assert finding.what
+        assert finding.level == "ok" or finding.why
+        assert finding.level in {"ok", "note"} or finding.fix
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_fix_is_one_command_that_a_shell_can_read(name: str, read: Read, tmp_path: Path) -> None:
+    BREAKS[name][0](trees.dual_7900xt(tmp_path))
+    for finding in examine(healthy(read(tmp_path))):
+        if finding.fix:
+            assert "\n" not in finding.fix
+            subprocess.run(["/bin/bash", "-n", "-c", finding.fix], check=True)
+
+
+def only(findings: tuple[Finding, ...], check: str) -> Finding:
+    [finding] = [f for f in findings if f.check == check]
+    return finding
+
+
+def test_two_slots_with_eight_lanes_each_are_what_amd_supports(read: Read, tmp_path: Path) -> None:
+    both(trees.dual_7900xt(tmp_path), 8)
+    assert {f.level for f in examine(read(tmp_path)) if f.check == "pcie-lanes"} == {"ok"}
+
+
+def test_one_card_in_a_slot_of_eight_lanes_is_slower_than_it_could_be(read: Read, tmp_path: Path) -> None:
+    tree = trees.rx_9070xt(tmp_path)
+    tree.width(tree.gpus[0].parent.parent, 8)
+    assert only(examine(read(tmp_path)), "pcie-lanes").level == "warning"
+
+
+def test_an_idle_link_is_no_fault(read: Read, tmp_path: Path) -> None:
+    tree = trees.rx_9070xt(tmp_path)
+    tree.width(tree.gpus[0].parent.parent, 16, speed="2.5")
+    found = only(examine(read(tmp_path)), "pcie-lanes")
+    assert (found.level, "now at 2.5 of 16 GT/s (an idle link is slow)" in found.what) == ("ok", True)
+
+
+@pytest.mark.parametrize("words", ["quiet", "quiet amd_iommu=off"])
+def test_without_an_iommu_nothing_is_asked_of_the_command_line(words: str, read: Read, tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    tree.write("proc/cmdline", words)
+    if words == "quiet":
+        tree.remove("sys/class/iommu")
+    assert only(examine(read(tmp_path)), "iommu").level == "ok"
+
+
+def test_with_one_gpu_iommu_pt_is_a_note(read: Read, tmp_path: Path) -> None:
+    tree = trees.rx_9070xt(tmp_path)
+    tree.link("sys/class/iommu/ivhd0", tmp_path)
+    tree.write("proc/cmdline", "quiet")
+    assert only(examine(read(tmp_path)), "iommu").level == "note"
+
+
+def test_the_command_that_adds_iommu_pt_does(read: Read, tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    tree.write("proc/cmdline", "quiet")
+    grub = tmp_path / "grub"
+    grub.write_text('GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX_DEFAULT="quiet splash"\nGRUB_CMDLINE_LINUX=""\n')
+    fix = only(examine(read(tmp_path)), "iommu").fix or ""
+    edit = fix.split(" && ")[0].removeprefix("sudo ").replace("/etc/default/grub", str(grub))
+    subprocess.run(["/bin/bash", "-c", f"PATH=/usr/bin:/bin; {edit}"], check=True)
+    assert 'GRUB_CMDLINE_LINUX_DEFAULT="iommu=pt quiet splash"\nGRUB_CMDLINE_LINUX=""' in grub.read_text()
+    tree.write("usr/sbin/grubby", "")
+    assert (only(examine(read(tmp_path)), "iommu").fix or "").startswith(
+        "sudo grubby --update-kernel=ALL --args=iommu=pt"
+    )
+
+
+def test_memory_of_a_process_that_is_seen_is_told_once(read: Read, tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    tree.write(tree.gpus[1] / "mem_info_vram_used", (2 << 30) + (27 << 20))
+    tree.compute(4711, 51002, 2 << 30)
+    findings = examine(read(tmp_path))
+    assert only(findings, "gpu-processes").level == "warning"
+    assert only(findings, "idle-memory").level == "ok"
+
+
+def test_an_integrated_gpu_is_found_with_the_way_to_hide_it(read: Read, tmp_path: Path) -> None:
+    trees.with_igpu(tmp_path)
+    findings = examine(read(tmp_path))
+    assert {f.check for f in findings if f.level in {"warning", "problem"}} == {"integrated-gpu"}
+    found = only(findings, "integrated-gpu")
+    assert "GPU 2 (gfx1036, 0000:11:00.0)" in found.what
+    assert found.fix == "export ROCR_VISIBLE_DEVICES=0,1"
+
+
+def test_an_integrated_gpu_alone_trains_nothing(read: Read, tmp_path: Path) -> None:
+    tree = trees.with_igpu(tmp_path)
+    for number in (1, 2):
+        tree.remove(f"sys/class/kfd/kfd/topology/nodes/{number}")
+    found = only(examine(read(tmp_path)), "integrated-gpu")
+    assert (found.level, "there is no other GPU" in found.what) == ("warning", True)
+
+
+def test_gfx1201_needs_newer_wheels(read: Read, tmp_path: Path) -> None:
+    trees.rx_9070xt(tmp_path)
+    findings = examine(read(tmp_path))
+    assert {f.check for f in findings if f.level in {"warning", "problem"}} == {"gpu-targets"}
+    found = only(findings, "gpu-targets")
+    assert "the wheels of ROCm 6.2 and 6.3 have no kernels for gfx1201" in found.what
+    assert found.fix == ".venv/bin/matrix run rocm7.0-torch2.10.0-plain"
+
+
+def test_wsl2_is_recognised_and_its_page_named(read: Read, tmp_path: Path) -> None:
+    tree = trees.wsl2(tmp_path)
+    findings = examine(read(tmp_path))
+    assert {f.check for f in findings if f.level in {"warning", "problem"}} == {"wsl"}
+    found = only(findings, "wsl")
+    assert "only one GPU can be used" in found.why
+    assert "docs/wsl2.md" in found.why
+    assert not any(f.check == "gpus" for f in findings)
+    tree.remove("usr/lib/wsl/lib/libdxcore.so")
+    assert "libdxcore.so is missing" in only(examine(read(tmp_path)), "wsl").what
+    tree.remove("dev/dxg")
+    assert "without /dev/dxg" in only(examine(read(tmp_path)), "wsl").what
+    tree.kernel("4.4.0-19041-Microsoft")
+    assert only(examine(read(tmp_path)), "wsl").level == "problem"
+
+
+def test_a_host_whose_only_gpu_is_left_out_by_kfd_has_a_problem(read: Read, tmp_path: Path) -> None:
+    trees.rx_9070xt(tmp_path).remove("sys/class/kfd/kfd/topology/nodes/1")
+    assert only(examine(read(tmp_path)), "gpus").level == "problem"
+
+
+def test_an_nvidia_host_has_no_gpu_for_the_matrix(read: Read, tmp_path: Path) -> None:
+    trees.nvidia(tmp_path)
+    assert worse_than_ok(examine(read(tmp_path))) == {("gpus", "note"), ("other-vendors", "note")}
+
+
+def test_a_host_without_a_gpu_can_run_cpu_cells(read: Read, tmp_path: Path) -> None:
+    trees.none(tmp_path)
+    findings = examine(read(tmp_path))
+    assert worse_than_ok(findings) == {("gpus", "note")}
+    assert "cpu stack can run" in only(findings, "gpus").why
+
+
+def test_docker_desktop_without_a_gpu_is_a_note(read: Read, tmp_path: Path) -> None:
+    trees.none(tmp_path)
+    found = only(examine(replace(read(tmp_path), docker=replace(ENGINE, desktop=True))), "docker-desktop")
+    assert found.level == "note"
+
+
+def test_root_may_open_everything(read: Read, tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    (tmp_path / "dev/kfd").chmod(0o000)
+    tree.groups(uid=0)
+    assert only(examine(read(tmp_path)), "kfd").level == "ok"
+
+
+def test_a_group_without_a_name_is_given_one(read: Read, tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    tree.groups(4)
+    tree.write("etc/group", "adm:x:4:")
+    kfd = read(tmp_path).kfd
+    assert kfd is not None
+    # Root's own group is another matter: nobody should join that.
+    machine = replace(read(tmp_path), kfd=replace(kfd, group=109))
+    fix = only(examine(machine), "kfd").fix
+    assert fix == "sudo groupadd -g 109 render && sudo usermod -aG render $USER  # then log in again"
+    assert "usermod" not in (only(examine(replace(machine, kfd=replace(kfd, group=0))), "kfd").fix or "")
+
+
+def test_the_display_is_noted_only_where_there_is_one(read: Read, tmp_path: Path) -> None:
+    tree = trees.dual_7900xt(tmp_path)
+    told = [(f.level, f.what) for f in examine(read(tmp_path)) if f.check == "display"]
+    assert told == [
+        ("note", "GPU 0 (gfx1100, 0000:03:00.0) drives a display (DP-1), 812 MiB in use"),
+        ("ok", "GPU 1 (gfx1100, 0000:43:00.0) drives no display, 27 MiB in use"),
+    ]
+    # A cable alone is no display: a monitor that is switched off stays connected.
+    tree.write(tree.gpus[0] / "drm/card0/card0-DP-1/enabled", "disabled")
+    assert {f.level for f in examine(read(tmp_path)) if f.check == "display"} == {"ok"}
+
+
+def test_every_check_was_made_to_find_something() -> None:
+    broken = {check for _, expected, _ in (*BREAKS.values(), *CHANGES.values()) for check, _ in expected}
+    elsewhere = {"wsl", "integrated-gpu", "gpu-targets", "display"}
+    assert broken | elsewhere == {check_id(check) for check in CHECKS}

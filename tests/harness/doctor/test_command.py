@@ -1,0 +1,80 @@
+"""`matrix doctor` on made-up roots, and once on this very machine."""
+
+import json
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from harness.cli_doctor import doctor
+from harness.cli_shared import Settings
+from harness.doctor import CHECKS, about, check_id
+from harness.paths import CHECKOUT
+from tests.harness.doctor import trees
+
+
+def run(*words: str, expected: int = 0) -> str:
+    settings = Settings(CHECKOUT / "matrix.yaml", CHECKOUT / "results", None)
+    result = CliRunner().invoke(doctor, words, obj=settings)
+    assert result.exit_code == expected, result.output
+    return click.unstyle(result.output)
+
+
+def as_json(*words: str, expected: int = 0) -> list[dict[str, Any]]:
+    printed = json.loads(run(*words, "--json", expected=expected))
+    assert printed["schema"] == 1
+    findings: list[dict[str, Any]] = printed["findings"]
+    return findings
+
+
+def test_a_healthy_host(tmp_path: Path) -> None:
+    trees.dual_7900xt(tmp_path)
+    findings = as_json("--root", str(tmp_path))
+    assert {finding["level"] for finding in findings} == {"ok", "note"}
+    assert set(findings[0]) == {"check", "level", "what", "why", "fix"}
+
+
+def test_a_problem_is_exit_status_1_and_a_warning_is_not(tmp_path: Path) -> None:
+    tree = trees.with_igpu(tmp_path)
+    assert {f["check"] for f in as_json("--root", str(tmp_path)) if f["level"] == "warning"} == {"integrated-gpu"}
+    tree.remove("dev/kfd")
+    assert {f["check"] for f in as_json("--root", str(tmp_path), expected=1) if f["level"] == "problem"} == {"kfd"}
+
+
+def test_a_machine_without_a_gpu_can_run_cpu_cells(tmp_path: Path) -> None:
+    trees.none(tmp_path)
+    text = run("--root", str(tmp_path))
+    assert "no AMD GPU was found" in text
+    assert "the cells of the cpu stack can run here" in text
+    assert re.search(r"^\d+ checks are fine; --all shows them$", text, re.MULTILINE)
+
+
+def test_native_windows_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Windows")
+    [finding] = as_json(expected=1)
+    assert (finding["check"], finding["level"], finding["fix"]) == ("operating-system", "problem", "wsl --install")
+    assert "ROCm's wheels, /dev/kfd" in finding["why"]
+    assert "docs/wsl2.md" in finding["why"]
+
+
+def test_another_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    assert [finding["what"] for finding in as_json(expected=1)] == ["this is Darwin"]
+
+
+def test_this_machine() -> None:
+    result = CliRunner().invoke(doctor, ["--json"], obj=Settings(CHECKOUT / "matrix.yaml", Path("results"), None))
+    findings = json.loads(result.output)["findings"]
+    assert result.exit_code == any(finding["level"] == "problem" for finding in findings)
+    assert {"what-runs", "docker", "glibc", "kernel-log"} <= {finding["check"] for finding in findings}
+    assert {finding["check"] for finding in findings} <= {check_id(check) for check in CHECKS}
+
+
+def test_the_page_lists_every_check() -> None:
+    page = (CHECKOUT / "docs" / "doctor.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.+?) \|", page, re.MULTILINE))
+    assert rows == {check_id(check): about(check) for check in CHECKS}

@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from harness.doctor import compatibility
+from harness.doctor.compatibility import bad_kernel, has_kernels, window_of
+from harness.host.fingerprint import WHEEL_TARGETS
+from harness.matrix import Matrix
+
+
+@pytest.mark.parametrize(
+    ("module", "inside", "outside"),
+    [
+        ("6.2.4", ["5.5", "5.7", "6.1"], ["5.4", "6.2"]),
+        ("6.3.6", ["5.6", "6.2", "6.2.4"], ["6.3"]),
+        ("6.8.5", ["6.0", "6.2.4", "7.0"], ["5.7", "7.1"]),
+        ("6.10.5", ["6.1", "6.3", "7.0"], ["6.0", "7.1"]),
+        ("6.16.13", ["6.3", "6.4", "7.0", "7.2"], ["6.2", "6.2.4"]),
+    ],
+)
+def test_windows_of_drivers(module: str, inside: list[str], outside: list[str]) -> None:
+    window = window_of(module)
+    assert window is not None
+    assert [rocm for rocm in inside + outside if window.holds(rocm)] == inside
+
+
+def test_an_unknown_driver_has_no_window() -> None:
+    assert window_of("6.10") is None
+    assert window_of("in-tree") is None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "gfx", "known"),
+    [
+        ("6.12.57+deb13-amd64", "gfx1100", True),
+        ("6.12.9+bpo-amd64", "gfx1100", True),
+        ("6.12.9-amd64", "gfx1100", True),
+        ("6.12.57+deb13-amd64", "gfx1201", False),
+        ("6.11.0-29-generic", "gfx1100", False),
+        ("6.12.10-arch1-1", "gfx1100", False),
+        ("6.1.0-32-amd64", "gfx1100", False),
+    ],
+)
+def test_kernels_that_failed(kernel: str, gfx: str, known: bool) -> None:
+    assert (bad_kernel(kernel, gfx) is not None) == known
+
+
+@pytest.mark.parametrize(
+    ("rocm", "gfx", "expected"),
+    [("6.3", "gfx1201", False), ("6.4", "gfx1201", True), ("7.0", "gfx1200", True), ("5.7", "gfx1100", True)],
+)
+def test_wheels_with_kernels(rocm: str, gfx: str, expected: bool) -> None:
+    assert has_kernels(rocm, gfx) == expected
+
+
+def test_the_table_names_what_exists(matrix: Matrix) -> None:
+    file = Path(compatibility.__file__).with_name("compatibility.yaml")
+    table = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+    assert set(table["targets"]) <= WHEEL_TARGETS
+    assert {gfx for row in table["kernels"] for gfx in row["targets"]} <= WHEEL_TARGETS
+    windows = [window for row in table["drivers"] if (window := window_of(row["module"]))]
+    # Every ROCm of the matrix has a driver that AMD supports it with.
+    for stack in matrix.stacks.values():
+        assert stack.rocm is None or any(window.holds(stack.rocm) for window in windows)

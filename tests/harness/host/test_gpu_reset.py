@@ -1,0 +1,90 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.host import gpu_reset
+from harness.host.gpu_reset import reset_gpu
+from tests.harness.gpu_tree import ADDRESSES, Tree, a_gpu
+
+Program = Callable[[str, str], Path]
+BUS = json.dumps({"card3": {"PCI Bus": ADDRESSES[1].upper()}, "card1": {"PCI Bus": ADDRESSES[0]}, "system": {}})
+
+
+def test_amds_tool_resets_it_by_its_address(tree: Tree, program: Program) -> None:
+    calls = program("amd-smi", "exit 0")
+    assert reset_gpu(a_gpu(1), tree.root).done
+    assert calls.read_text() == f"reset --gpureset --gpu {ADDRESSES[1]}\n"
+
+
+def test_the_older_tool_resets_it_by_the_number_that_has_its_address(tree: Tree, program: Program) -> None:
+    calls = program("rocm-smi", f"case $1 in --showbus) echo 'WARNING: x'; echo '{BUS}';; esac")
+    assert reset_gpu(a_gpu(1), tree.root).done
+    assert calls.read_text() == "--showbus --json\n--gpureset -d 3\n"
+
+
+@pytest.mark.parametrize("answer", [json.dumps({"card0": {"PCI Bus": ADDRESSES[0]}}), "", "{]", "[]", '{"card0": 3}'])
+def test_a_number_that_is_not_known_to_be_its_own_is_not_used(answer: str, tree: Tree, program: Program) -> None:
+    calls = program("rocm-smi", f"echo '{answer}'")
+    told = reset_gpu(a_gpu(1), tree.root)
+    assert not told.done
+    assert f"rocm-smi does not list {ADDRESSES[1]}" in told.detail
+    assert calls.read_text() == "--showbus --json\n"
+
+
+def test_a_gpu_with_a_screen_is_left_alone(tree: Tree, program: Program) -> None:
+    calls = program("amd-smi", "exit 0")
+    told = reset_gpu(a_gpu(0), tree.root)
+    assert (told.done, told.detail) == (False, "not reset: a screen is attached to it (DP-1)")
+    assert not calls.exists()
+
+
+def test_a_gpu_on_which_a_process_holds_memory_is_left_alone(tree: Tree, program: Program) -> None:
+    calls = program("amd-smi", "exit 0")
+    tree.hold(0, pid=4711, used=1 << 30)
+    assert reset_gpu(a_gpu(1), tree.root).done
+    calls.unlink()
+    tree.hold(1, pid=4712, used=1 << 30)
+    told = reset_gpu(a_gpu(1), tree.root)
+    assert not told.done
+    assert "(pid 4712) holds memory on it" in told.detail
+    assert not calls.exists()
+
+
+def test_what_holds_nothing_any_more_keeps_no_gpu(tree: Tree, program: Program) -> None:
+    program("amd-smi", "exit 0")
+    tree.hold(1, pid=4712, used=0)
+    assert reset_gpu(a_gpu(1), tree.root).done
+
+
+def test_where_the_tools_refuse_the_kernels_own_file_is_tried(tree: Tree, program: Program) -> None:
+    program("amd-smi", "echo 'sudo is required' >&2; exit 1")
+    tree.write(1, "reset", "")
+    told = reset_gpu(a_gpu(1), tree.root)
+    assert (told.done, told.detail) == (True, f"reset by {tree.device(1) / 'reset'}")
+    assert (tree.device(1) / "reset").read_text() == "1\n"
+
+
+def test_every_refusal_is_told(tree: Tree, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    program("amd-smi", "echo 'sudo is required' >&2; exit 1")
+    told = reset_gpu(a_gpu(1), tree.root)
+    assert told.detail == "not reset: amd-smi: sudo is required; the kernel offers no reset of it"
+    tree.write(1, "reset", "")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert "Permission denied; resetting needs root" in reset_gpu(a_gpu(1), tree.root).detail
+
+
+def test_a_tool_that_hangs_does_not_hold_up_the_host(
+    tree: Tree, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_reset, "TOOL_SECONDS", 0.2)
+    program("amd-smi", "exec sleep 5")
+    assert "amd-smi: no answer in 0.2 s" in reset_gpu(a_gpu(1), tree.root).detail
+
+
+def test_without_an_address_nothing_is_reset(tree: Tree, program: Program) -> None:
+    calls = program("amd-smi", "exit 0")
+    tree.write(1, "uevent", "")
+    assert not reset_gpu(a_gpu(1), tree.root).done
+    assert not calls.exists()

@@ -1,0 +1,51 @@
+import pytest
+
+from harness.host.kernel_resets import reset_lines
+
+MINE, OTHER = "0000:03:00.0", "0000:0a:00.0"
+RESETS = [
+    "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring gfx_0.0.0 timeout, signaled seq=4021, emitted seq=4023",
+    "[drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring sdma0 timeout, signaled seq=11, emitted seq=13",
+    f"amdgpu {MINE}: amdgpu: ring gfx_0.0.0 timeout, but soft recovered",
+    f"amdgpu {MINE}: amdgpu: MES failed to response msg=14",
+    f"amdgpu {MINE}: amdgpu: MES failed to respond to msg=REMOVE_QUEUE",
+    f"amdgpu {MINE}: amdgpu: MES might be in unrecoverable state, issue a GPU reset",
+    f"amdgpu {MINE}: amdgpu: MES ring buffer is full.",
+    f"amdgpu {MINE}: amdgpu: failed to remove hardware queue from MES, doorbell=0x1002",
+    f"amdgpu {MINE}: amdgpu: GPU reset begin!",
+    f"amdgpu {MINE}: amdgpu: GPU reset succeeded, trying to resume",
+    f"amdgpu {MINE}: amdgpu: GPU reset(2) succeeded!",
+    "[drm] VRAM is lost due to GPU reset!",
+    "HW Exception by GPU node-1 (Agent handle: 0x55) reason :GPU Hang",
+]
+OTHERS = [
+    # What a faulty kernel of the training causes, by itself.
+    f"amdgpu {MINE}: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32770)",
+    f"amdgpu {MINE}: amdgpu: PCIE atomic ops is not supported",
+    "Out of memory: Killed process 4711 (python)",
+    "usb 1-2: reset high-speed USB device number 3 using xhci_hcd",
+    "nvme nvme0: I/O 12 QID 4 timeout, aborting",
+    "perf: interrupt took too long (2504 > 2500), lowering kernel.perf_event_max_sample_rate",
+]
+
+
+@pytest.mark.parametrize("line", RESETS)
+def test_a_gpu_that_stopped_answering_is_seen(line: str) -> None:
+    assert reset_lines([*OTHERS, line, *OTHERS], {MINE}) == [line]
+
+
+def test_anything_else_is_not_taken_for_it() -> None:
+    assert reset_lines(OTHERS, {MINE}) == []
+
+
+def test_what_happens_to_another_gpu_does_not_count() -> None:
+    line = f"amdgpu {OTHER}: amdgpu: GPU reset begin!"
+    assert reset_lines([line], {MINE}) == []
+    assert reset_lines([line], {MINE, OTHER}) == [line]
+    # Where no address is known nothing can be told apart.
+    assert reset_lines([line], set()) == [line]
+
+
+def test_addresses_are_compared_whatever_their_case() -> None:
+    line = f"amdgpu {OTHER.upper()}: amdgpu: GPU reset begin!"
+    assert reset_lines([line], {OTHER}) == [line]

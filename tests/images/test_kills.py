@@ -1,0 +1,16 @@
+"""`kill -9` of `matrix run` where its runs are containers of the real app: nothing is lost, no container is left."""
+
+from benchmarks.kill_tester import Figures, Kill, kill_often
+from benchmarks.kills import GOAL_SECONDS
+from harness.engine import Engine
+from harness.images import Image
+
+POINTS = ("container-created", "job-started", "job-noted", "record-begins", "orphan-ended")
+
+
+def test_nothing_is_lost_and_no_container_is_left(engine: Engine, images: dict[str, Image]) -> None:
+    figures = Figures()
+    kill_often([Kill(point) for point in POINTS], figures, engine)
+    assert figures.wrong == []
+    assert [point for point in POINTS if not figures.kills[point]] == []
+    assert max(figures.ready) < GOAL_SECONDS

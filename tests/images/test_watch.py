@@ -1,0 +1,48 @@
+"""A hang in a container, found, named and looked at from outside, with no more rights than any run has."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.containers import Container
+from harness.engine import Engine
+from harness.executors.docker import DockerExecutor
+from harness.job_environment import base_variables, view_of
+from harness.watch import Watch
+from harness.watchdog import LIMITS, Limits
+
+RANK = """
+import faulthandler, json, os, signal, time
+faulthandler.register(signal.SIGUSR1, open("/work/stacks-0.txt", "ab", 0))
+memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
+told = {"schema": 1, "wall": 0, "monotonic": time.monotonic(), "rank": 0, "pid": os.getpid(), "phase": "first-step",
+        "done": 0, "total": None, "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}
+open("/work/progress-0.jsonl", "w").write(json.dumps(told) + chr(10))
+def stuck(): time.sleep(600)
+stuck()
+"""
+
+
+def test_a_hang_in_a_container_is_found_and_its_evidence_is_kept(
+    engine: Engine, folder: Path, container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.watch.GRACE_SECONDS", 2.0)
+    watch = Watch(folder, DockerExecutor(engine, folder.parent), lambda _: None, None)
+    variables = {**base_variables(view_of(folder, Path(container.data[0]), contained=True), 1), "PATH": "/opt/venv/bin"}
+    limits = Limits.fixed({**LIMITS, "first-step": 2.0})
+    watch.execute(("/opt/venv/bin/python", "-c", RANK), variables, "log.txt", 60, limits, container)
+    assert watch.stopped_by == "watchdog"
+    assert watch.last is not None
+    assert watch.stop_detail.startswith("rank 0 made no progress for ")
+    assert watch.stop_detail.endswith(" s in phase first-step at 0 (<string>:8 stuck)")
+    index = json.loads((folder / "failure/index.json").read_text(encoding="utf-8"))
+    assert {"stacks-1", "stacks-2", "processes", "cgroup", "container"} <= set(index["collected"])
+    table = (folder / "failure/processes.txt").read_text(encoding="utf-8").splitlines()
+    inner = {line.split()[1] for line in table[1:]}
+    assert str(watch.last.pid) in inner
+    group = json.loads((folder / "failure/cgroup.json").read_text(encoding="utf-8"))
+    inspected = json.loads((folder / "failure/container.json").read_text(encoding="utf-8"))
+    assert inspected["Id"] in group["folder"]
+    assert inspected["State"]["Running"]
+    assert engine.client.containers.list(all=True, filters={"id": inspected["Id"]}) == []

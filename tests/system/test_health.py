@@ -1,0 +1,36 @@
+"""The real app's probe, as it looks after a GPU; here on a CPU, which says nothing about any GPU."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.contracts import GpuFacts, HostFacts, InputFile
+from harness.environments import Environment
+from harness.executors.process import ProcessExecutor
+from harness.host.gpu_probe import probe_gpu
+from harness.job_environment import make_scratch, remove_scratch
+from harness.matrix import Cell, Matrix
+from harness.run import Run
+
+# On a CPU the app does not ask which one it may see.
+GPU = GpuFacts(index=0, gfx="gfx1100", name="g", memory_bytes=None, render_node=None, kfd_id=None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "runs" / "r1"
+    folder.mkdir(parents=True)
+    make_scratch(folder)
+    yield folder
+    remove_scratch(folder, all_of_it=False)
+
+
+def test_what_the_app_prints_is_understood(
+    folder: Path, small_matrix: Matrix, environment: Environment, host: HostFacts
+) -> None:
+    cell = Cell(small_matrix.stacks["cpu"], small_matrix.presets["plain"])
+    data = InputFile(path="/bars.csv", sha256="a" * 64)
+    run = Run("r1", cell, small_matrix.workloads["tiny"], data, environment, host)
+    told = probe_gpu(run, folder, GPU, ProcessExecutor(folder.parent))
+    assert (told.good, told.detail, told.killable) == (True, "5 checks passed", True)

@@ -1,0 +1,56 @@
+"""The real app, stuck on purpose, watched with a limit of seconds."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.contracts import InputFile
+from harness.environments import Environment
+from harness.executors.process import ProcessExecutor
+from harness.job_environment import base_variables, make_scratch, remove_scratch, view_of
+from harness.processes import processes_of_run
+from harness.watch import Watch
+from harness.watchdog import LIMITS, Limits
+
+TIGHT = Limits.fixed({**LIMITS, "step": 4.0})
+Train = Callable[..., Watch]
+
+
+@pytest.fixture
+def train(
+    tmp_path: Path, environment: Environment, data: InputFile, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Train]:
+    """Trains with further options until it ends, or is ended."""
+    monkeypatch.setattr("harness.watch.GRACE_SECONDS", 2.0)
+    folder = tmp_path / "runs" / "mine"
+    make_scratch(folder)
+
+    def train(*options: str) -> Watch:
+        watch = Watch(folder, ProcessExecutor(folder.parent), lambda _: None, None)
+        places = ("--data", data.path, "--output", str(folder / "output"), "--run-dir", str(folder))
+        fixed = ("--device", "cpu", "--warm-up", "20", "--epochs", "100000", "--threads", "1", *options)
+        view = view_of(folder, Path(data.path), contained=False)
+        variables = {**base_variables(view, 1), **environment.variables}
+        watch.execute(environment.app("train", *places, *fixed), variables, "log.txt", 120, TIGHT)
+        assert processes_of_run(folder) == []
+        return watch
+
+    yield train
+    remove_scratch(folder, all_of_it=True)
+
+
+def test_the_rank_that_hangs_in_backward_is_named_and_the_other_waits(train: Train, tmp_path: Path) -> None:
+    watch = train("--strategy", "ddp", "--devices", "2", "--loader-workers", "0", "--drill", "hang-backward@40/1")
+    assert watch.stopped_by == "watchdog"
+    told = r"rank 1 made no progress for \d+ s in phase step at step 40, in backward \(.+\); rank 0 waits, in .+"
+    assert re.fullmatch(told, watch.stop_detail), watch.stop_detail
+    for sample in ("stacks-1.txt", "stacks-2.txt"):
+        assert "stand_still" in (tmp_path / "runs/mine/failure" / sample).read_text(encoding="utf-8")
+
+
+def test_a_worker_that_makes_no_batch_leaves_its_rank_waiting_for_it(train: Train) -> None:
+    watch = train("--loader-workers", "1", "--drill", "hang-loader@20")
+    assert watch.stopped_by == "watchdog"
+    assert "phase step at step 20, waiting for its batch" in watch.stop_detail
