@@ -12,7 +12,7 @@ TEST_PYTHON = .cache/envs/cpu-test/bin/python
 TEST_READY = .cache/envs/cpu-test/.ready
 
 .DEFAULT_GOAL = help
-.PHONY: help setup matrix-test build base train test check test-harness test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills soak clean
+.PHONY: help setup matrix-test build base train test check test-harness test-system test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -31,8 +31,8 @@ train: setup ## train: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-
 	@test -n "$(DATA)" || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
 	$(MATRIX) exec $(CELL) vpoc train --data "$(DATA)" --output "$(OUTPUT)" $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
 
-test: check ## run every check and test that needs no Docker engine; the two suites side by side
-	@$(MAKE) --no-print-directory --output-sync=target -j2 test-harness test-app
+test: check ## run every check and test that needs no Docker engine; the suites side by side
+	@$(MAKE) --no-print-directory --output-sync=target -j3 test-harness test-system test-app
 
 check: setup $(TEST_READY)
 	.venv/bin/ruff check .
@@ -41,7 +41,10 @@ check: setup $(TEST_READY)
 	cd app && ../$(TEST_PYTHON) -m mypy
 
 test-harness: setup
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest tests/harness
+
+test-system: setup
+	.venv/bin/python -m pytest tests/system
 
 test-docker: setup ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING)
 	.venv/bin/python -m pytest tests/images
@@ -65,6 +68,9 @@ bench-training: setup $(TEST_READY) ## measure training against peers, into docs
 
 bench-kills: setup ## kill -9 the harness KILLS=1000 times, into docs/crash-safety-figures.md (ARGS='--containers 50')
 	.venv/bin/python benchmarks/kills.py $(or $(KILLS),1000) $(ARGS)
+
+soak: setup ## make every drill many times, look for false alarms, measure what watching costs: hours (ARGS='--parts healthy --healthy 20')
+	.venv/bin/python -m benchmarks.watching $(ARGS)
 
 setup: .venv/.ready ## make .venv
 

@@ -41,6 +41,7 @@ class Request:
     """What a run was asked to do.
 
     `gpus`: how many must be seen in use from outside. `devices`: how many the strategy is to use, of whatever kind.
+    `drill`: the fault that is injected into it.
     """
 
     workload_hash: str
@@ -53,6 +54,7 @@ class Request:
     phases: tuple[str, ...] = ("train",)
     devices: int = 1
     max_device_memory: int | None = None
+    drill: str | None = None
 
     @property
     def models(self) -> list[str]:
@@ -114,7 +116,7 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
         found = "; ".join(evidence.host_problems)
         diagnosis = outcome.diagnosis if outcome.name == "host-fault" else "sick-gpu"
         outcome = Outcome("host-fault", diagnosis, f"{found}; the run itself: {_in_short(outcome)}")
-    drill = evidence.result.drill if evidence.result else None
+    drill = request.drill or (evidence.result.drill if evidence.result else None)
     if drill is None:
         return outcome
     if outcome.name == "completed":

@@ -81,6 +81,7 @@ class Run:
             phases=self.cell.preset.phases,
             devices=self.device_count,
             max_device_memory=self.workload.max_device_memory,
+            drill=self.drill,
         )
 
     def view(self, folder: Path) -> View:

@@ -17,7 +17,7 @@ from harness.executors import Exit
 from harness.host.fingerprint import WHEEL_TARGETS
 from harness.matrix import Preset
 from harness.outcome import SHELL_SIGNALS, Outcome
-from harness.records import INTENT
+from harness.records import INTENT, RECORD
 
 LOG = "log.txt"
 KERNEL_LOG = "failure/kernel-log.txt"
@@ -43,7 +43,13 @@ def explain_run(
 
     `presets`: those that may be named as remedies (none: all that signatures name), but for what the run had in effect.
     """
-    of_run = _of_run(_pids(folder), killed=any(_was_killed(exit_) for exit_ in exits.values()))
+    refused = scan(as_lines([outcome.detail], RECORD)) if outcome.name == "interrupted" and not exits else Found()
+    if refused.fatal:
+        # Nothing was started: what the engine said is all there is.
+        return judge(refused, Found(), Facts(), _usable(presets, folder))
+    # A run that the harness stopped was killed by it.
+    alone = outcome.name == "failed" and outcome.diagnosis != "time-limit"
+    of_run = _of_run(_pids(folder), killed=alone and any(_was_killed(exit_) for exit_ in exits.values()))
     log = _scan_file(folder, LOG, rocm, torch)
     kernel = _scan_file(folder, KERNEL_LOG, rocm, torch, of_run)
     stack = stuck_at(folder, _last_phase(folder)) if outcome.name == "hung" else None

@@ -163,7 +163,7 @@ KINDS: Sequence[Drill] = (
     Drill(
         "missing-device",
         "the device node of the GPU is missing",
-        Expected("interrupted", None, ("interrupted", "no-device")),
+        Expected("interrupted", None, ("no-device",)),
         outside=MissingDevice(),
         executors=CONTAINED,
     ),

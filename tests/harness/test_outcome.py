@@ -466,6 +466,11 @@ class TestDrill:
         assert (decided.name, decided.diagnosis) == ("failed", "drill")
         assert self.DRILL in decided.detail
 
+    def test_one_that_the_result_does_not_know_of_is_not_completed(self, request_: Request, evidence: Evidence) -> None:
+        decided = decide(replace(request_, drill="paused"), evidence)
+        assert (decided.name, decided.diagnosis) == ("failed", "drill")
+        assert "paused" in decided.detail
+
     def test_one_that_was_noticed_keeps_its_diagnosis(
         self, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:

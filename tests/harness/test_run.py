@@ -33,7 +33,7 @@ def test_every_drill_is_in_the_intent_and_no_part_of_any_identity(run: Run, dril
     assert (drilled.drill, usual.drill) == (drill, None)
     for key in ("workload_hash", "environment_hash", "options", "variables"):
         assert getattr(drilled, key) == getattr(usual, key)
-    assert replace(run, drill=drill).request == run.request
+    assert replace(run, drill=drill).request == replace(run.request, drill=drill)
     assert replace(run, drill=drill).check_command(Path("m.pt")) == run.check_command(Path("m.pt"))
 
 

@@ -181,6 +181,28 @@ def test_what_was_decided_from_the_result_is_the_class(explain: Callable[..., Ex
     assert (found.class_, found.rule, found.cause) == (diagnosis, None, "the detail")
 
 
+def test_a_container_that_was_refused_is_explained_by_what_the_engine_said(tmp_path: Path, host: HostFacts) -> None:
+    said = 'error gathering device information while adding custom device "/dev/kfd": no such file or directory'
+    for detail, exits, expected in (
+        (f"the Docker engine refuses the container: {said}", {}, "no-device"),
+        ("stopped by Ctrl-C", {}, "interrupted"),
+        (said, {"train": Exit(-9)}, "interrupted"),
+    ):
+        found = explain_run(tmp_path, Outcome("interrupted", None, detail), exits, host, None, None)
+        assert found.class_ == expected
+
+
+@pytest.mark.parametrize(
+    ("outcome", "diagnosis", "expected"),
+    [("failed", "crash", "oom-host"), ("hung", "no-progress", "hang"), ("failed", "time-limit", "time-limit")],
+)
+def test_a_run_that_was_stopped_is_not_taken_for_the_victim_of_the_oom_killer(
+    explain: Callable[..., Explanation], outcome: str, diagnosis: str, expected: str
+) -> None:
+    files = {"failure/kernel-log.txt": OOM, "progress-0.jsonl": progress(12)}
+    assert explain(files, Exit(-9), outcome=outcome, diagnosis=diagnosis).class_ == expected
+
+
 @pytest.mark.parametrize(
     ("outcome", "diagnosis", "expected"),
     [
