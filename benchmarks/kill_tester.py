@@ -57,7 +57,7 @@ class Kill:
 
 @dataclass
 class Figures:
-    """What was counted. Everything in `wrong` should not have been."""
+    """What was counted. Everything in `wrong` should not have been. `ready`: seconds of the restarts that got there."""
 
     kills: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -158,11 +158,7 @@ class Tester:
         process = self.place.start(kill.point)
         ready = False
         while process.poll() is None and time.monotonic() - began < PATIENCE_SECONDS:
-            if not ready and self._begun_by(process.pid):
-                ready = True
-                self._look_at_ready(process.pid)
-                if self.killed:
-                    self.figures.ready.append(time.monotonic() - began)
+            ready = ready or self._is_ready(process.pid, began)
             if kill.point is None and time.monotonic() - began > kill.seconds:
                 process.kill()
                 break
@@ -182,7 +178,13 @@ class Tester:
 
     def finish(self) -> None:
         """Let the harness finish the campaign, and look whether anything is lost or left."""
+        began = time.monotonic()
         process = self.place.start()
+        # No kill cuts this restart short, so a slow one counts too.
+        while process.poll() is None and time.monotonic() - began < PATIENCE_SECONDS:
+            if self._is_ready(process.pid, began):
+                break
+            time.sleep(POLL_SECONDS)
         self.figures.expect(process.wait(PATIENCE_SECONDS * 4) == 0, f"could not go on: {self.place.said[-300:]}")
         self._look_at_records()
         results = self.place.results
@@ -210,6 +212,16 @@ class Tester:
             left = self.place.engine.client.api.containers(all=True, filters=filters)
             mine = [found for found in left if str(results.runs) in found["Labels"][LABEL]]
             self.figures.expect(not mine, f"{len(mine)} containers are left")
+
+    def _is_ready(self, pid: int, began: float) -> bool:
+        """Whether the harness has begun a run; if so it is timed, and what it recovered is looked at."""
+        if not self._begun_by(pid):
+            return False
+        seconds = time.monotonic() - began
+        self._look_at_ready(pid)
+        if self.killed:
+            self.figures.ready.append(seconds)
+        return True
 
     def _begun_by(self, pid: int) -> bool:
         """Whether a harness has begun a run: then it is ready."""

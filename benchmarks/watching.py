@@ -15,12 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.watching_figures import TITLES, page
+from benchmarks.watching_figures import TITLES, Part, page
 from harness.contracts import ExecutorName  # noqa: TC001
 from harness.drills.carry_out import carry_out, make_drill
 from harness.drills.judge import Drilled
@@ -106,7 +106,10 @@ def alarms(place: Place) -> bool:
 def odd_alarms(place: Place, kind: str) -> bool:
     """The same of a healthy run that is odd."""
     drill = next(one for one in KINDS if one.name == kind)
-    return not make_drill(drill, place, next_run=False).right
+    made = make_drill(drill, place, next_run=False)
+    if not made.right:
+        say(f"  {kind}: {'; '.join(made.objections)}")
+    return not made.right
 
 
 def alarms_under_load(place: Place) -> bool:
@@ -149,10 +152,17 @@ def cost(place: Place, pairs: int, epochs: int) -> dict[str, Any]:
         outside.append(100 * (time.process_time() - before) / record.seconds)
         seconds = record.seconds
         (command,), (variables,) = record.intent.commands.values(), record.intent.variables.values()
-        watched, alone = (processor_seconds(without(command, name), variables) for name in ("", "--run-dir"))
-        inside.append(100 * (watched / alone - 1))
+        inside.append(added_percent(command, variables, watched_first=number % 2 == 1))
         say(f"cost, pair {number} of {pairs}: harness {outside[-1]:.2f} %, in the training {inside[-1]:+.2f} %")
     return {"harness_percent": outside, "app_percent": inside, "seconds": seconds}
+
+
+def added_percent(command: Sequence[str], variables: dict[str, str], *, watched_first: bool) -> float:
+    """What being watched adds to the processor time of a training: two trainings, as the later may be the faster."""
+    alone = without(command, "--run-dir")
+    order = (command, alone) if watched_first else (alone, command)
+    first, second = (processor_seconds(one, variables) for one in order)
+    return 100 * ((first / second if watched_first else second / first) - 1)
 
 
 def without(command: Sequence[str], option: str) -> list[str]:
@@ -185,6 +195,13 @@ def machine() -> str:
     return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores, load before {average}"
 
 
+def write(parts: Mapping[str, Part], file: Path) -> None:
+    """Write the page and its figures; neither, where no page can be made of them: later parts begin with these."""
+    text = page(parts)
+    write_json(file.with_suffix(".json"), {"schema": 1, "parts": parts})
+    write_durably(file, text.encode())
+
+
 def options() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -193,7 +210,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="+", choices=names, default=names, metavar="KIND", help="default: all")
     parser.add_argument("--repeats", type=int, default=5, help="of each kind (default: %(default)s)")
     parser.add_argument("--healthy", type=int, default=200, help="healthy runs (default: %(default)s)")
-    parser.add_argument("--pairs", type=int, default=5, help="runs that the cost is measured on (default: %(default)s)")
+    parser.add_argument("--pairs", type=int, default=6, help="runs that the cost is measured on (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=300, help="of these runs (default: %(default)s)")
     parser.add_argument("--results", type=Path, help="folder for the records (default: a temporary one)")
     return parser.parse_args()
@@ -222,8 +239,7 @@ def main() -> None:
         else:
             figures = drills(place, kinds, asked.repeats)
         parts[name] = {**origin, **figures}
-        write_json(FIGURES, {"schema": 1, "parts": parts})
-        write_durably(PAGE, page(parts).encode())
+        write(parts, PAGE)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,16 @@ from contextlib import contextmanager
 from harness.contracts import Explanation, Intent, Phase
 from harness.diagnosis import explain_run
 from harness.executors import Exit
-from harness.host.health import Checkup, MemoryBefore, after_completion, after_failure, after_interruption, before_run
-from harness.outcome import Outcome
+from harness.host.health import (
+    Checkup,
+    MemoryBefore,
+    after_completion,
+    after_failure,
+    after_interruption,
+    after_unkillable,
+    before_run,
+)
+from harness.outcome import Outcome, StoppedBy
 from harness.standstills import known_standstills
 from harness.watchdog import Limits, limits_of
 
@@ -23,10 +31,15 @@ class Aftercare:
         self._began = time.monotonic()
         self.notes: list[str] = []
 
-    def prepare(self) -> None:
-        """Note the memory in use before the run, and probe GPUs where a later probe could not be judged otherwise."""
+    def prepare(self) -> tuple[str, ...]:
+        """Note the memory in use before the run, and probe GPUs where a later probe could not be judged otherwise.
+
+        Gives what forbids to start it.
+        """
+        problems: tuple[str, ...] = ()
         with self._tolerated("looking at the GPUs before the run"):
-            self._memory = before_run(self._checkup)
+            self._memory, problems = before_run(self._checkup)
+        return problems
 
     def limits(self) -> Limits:
         """The watchdog's: the run's own, or learned from earlier runs of the same kind."""
@@ -37,13 +50,18 @@ class Aftercare:
             history = known_standstills(self._checkup.results, self._intent)
         return limits_of(history, self._intent.device)
 
-    def host_problems(self) -> tuple[str, ...]:
-        """Look after the GPUs of a run that ended by itself or was ended by the watchdog."""
+    def host_problems(self, stopped_by: StoppedBy | None) -> tuple[str, ...]:
+        """Look after the GPUs of a run that did not complete; from afar where something of it cannot be killed."""
         with self._tolerated("looking after the GPUs"):
             # Not the intent's time: the clock may have been set since.
             since = time.time() - (time.monotonic() - self._began)
-            return after_failure(self._checkup, self._memory, since).problems
+            return after_failure(self._checkup, self._memory, since, unkillable=stopped_by == "host").problems
         return ()
+
+    def after_unkillable(self) -> None:
+        """Write down that the GPUs can be used no more."""
+        with self._tolerated("noting that the GPUs can be used no more"):
+            after_unkillable(self._checkup)
 
     def after_completion(self) -> None:
         """Write down that the GPUs are well."""

@@ -10,7 +10,7 @@ from harness import environments
 from harness.build import ensure_cell_image
 from harness.containers import gpu_devices
 from harness.contracts import GpuFacts, HostFacts, InputFile, Progress, Record
-from harness.engine import ENGINE_ERRORS, Engine, Notify
+from harness.engine import ENGINE_ERRORS, Engine, Notify, find_engine
 from harness.environments import Environment
 from harness.errors import UserError
 from harness.executors import Executor
@@ -157,9 +157,10 @@ class Bench:
         return next(gpu for gpu in self.host.gpus if gpu.index == index)
 
     def _container_runs(self, folder: Path) -> bool:
-        if self.engine:
-            with suppress(*ENGINE_ERRORS):
-                return bool(self.engine.client.api.containers(filters={"label": f"{LABEL}={run_mark(folder)}"}))
+        # It may have been started in one though this bench runs processes.
+        with suppress(UserError, *ENGINE_ERRORS):
+            if engine := self.engine or find_engine():
+                return bool(engine.client.api.containers(filters={"label": f"{LABEL}={run_mark(folder)}"}))
         return False
 
 

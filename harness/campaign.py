@@ -4,7 +4,7 @@ import fcntl
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,14 +147,25 @@ def _prepare(cell: Cell, workload: Workload, bench: Bench, display: Display) -> 
     return True
 
 
+class _InUse(Exception):  # noqa: N818
+    """A GPU is somebody's."""
+
+
+def _do_not_wait(text: str) -> None:
+    raise _InUse(text)
+
+
 def _recheck(turns: list[Turn], workload: Workload, bench: Bench, display: Display) -> None:
-    """Probe GPUs that were sick when they were last used, once: somebody may have reset them."""
+    """Probe GPUs that were sick when they were last used, once: somebody may have reset them.
+
+    Not those in use: what hangs on a sick GPU may hold it for ever.
+    """
     for index, why in sick_gpus(bench.results, bench.host).items():
         turn = next((turn for turn in turns if index in gpus_needed(turn.planned)), None)
         if turn and _prepare(turn.planned.cell, workload, bench, display):
             display.step(f"probing GPU {index} again: {why}")
             run = bench.run(turn.planned, turn.run_id, workload)
-            with bench.gpus_for([(turn.planned, turn.run_id)], display.step):
+            with suppress(_InUse), bench.gpus_for([(turn.planned, turn.run_id)], _do_not_wait):
                 recheck(run, bench.results, bench.executor, bench.root)
 
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -233,10 +234,10 @@ def status(settings: Settings, cell: str | None, as_json: bool) -> None:
     statuses = commands.statuses(settings.results, settings.matrix)
     if as_json:
         print_json([commands.describe_status(status) for status in statuses])
-    else:
-        unreadable = len(settings.results.finished()) - sum(status.runs for status in statuses)
-        if unreadable > 0:
-            click.echo(f"matrix: {unreadable} records cannot be read; `matrix index` says why", err=True)
+        return
+    beside = commands.beside_the_statuses(settings.results)
+    _warn(beside)
+    if statuses or not beside:
         out.print(tables.status_table(statuses) if statuses else "No records yet; `matrix run` makes some.")
 
 
@@ -308,8 +309,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         click.echo(f"matrix: the Docker engine: {explain(error)}", err=True)
         sys.exit(2)
     except OSError as error:
-        # A full disk or a folder without permission, wherever it was met.
-        click.echo(f"matrix: {error.filename or ''}: {error.strerror}; free space or choose another folder", err=True)
+        # A full disk or a folder without permission, wherever it was met; a terminal that was closed has no name.
+        what = f"{error.filename}: {error.strerror}; free space or choose another folder"
+        with suppress(OSError):
+            click.echo(f"matrix: {what if error.filename else f'standard output: {error.strerror}'}", err=True)
         sys.exit(2)
 
 

@@ -65,6 +65,11 @@ def drill(
         except KeyboardInterrupt:
             interrupted = True
         _print_drilled(drilled, as_json=as_json)
+        made = sum(one.record is not None for one in drilled)
+        if interrupted or not made:
+            err.print(f"{'Interrupted: ' if interrupted else ''}{made} of {len(chosen) * repeats} drills were made.")
+        else:
+            err.print(f"Why each ended as it did: matrix --results {settings.results.folder / FOLDER} explain RUN")
     sys.exit(INTERRUPTED if interrupted else 0 if all_right(drilled) else 1)
 
 
@@ -96,5 +101,6 @@ def _print_drilled(drilled: Sequence[Drilled], *, as_json: bool) -> None:
     if as_json:
         print_json({"right": all_right(drilled), "drills": [one.as_dict() for one in drilled]})
         return
-    out.print(drilled_table(drilled))
+    if drilled:
+        out.print(drilled_table(drilled))
     print_lines(problem_lines(drilled))

@@ -28,7 +28,7 @@ from harness.job_environment import SCRATCH, SCRATCH_PLACES, visible_devices
 from harness.matrix import Cell, Matrix, Workload
 from harness.plan import Capabilities, Plan, PlannedRun, make_plan, placements, too_few_gpus, why_not
 from harness.records import Results, check_run_id, new_run_id
-from harness.recovery import recover
+from harness.recovery import owner_alive, recover
 from harness.report import build_report, to_html, to_markdown
 from harness.status import Status, summarise
 from harness.storage import file_hash, write_durably
@@ -229,6 +229,25 @@ def statuses(results: Results, matrix: Matrix) -> list[Status]:
     rows = Index(results).rows()
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
     return summarise(rows, current, tainted_runs(results))
+
+
+def beside_the_statuses(results: Results) -> list[str]:
+    """What the sums do not hold, a line each: runs that go on or lost their harness, drills, damaged records."""
+    lines = []
+    for intent in results.unfinished():
+        told = f"{intent.run_id} began {time.strftime('%Y-%m-%d %H:%M', time.localtime(intent.started))}"
+        if owner_alive(intent):
+            lines.append(f"{told} and goes on, by process {intent.owner_pid}")
+        elif intent.host.machine == read_host().machine:
+            lines.append(f"{told}, and its harness is gone; the next `matrix run` records it as interrupted")
+    rows = Index(results).rows()
+    drills = sum(row.drill is not None for row in rows)
+    if drills:
+        lines.append(f"{drills} drills are not counted: they are evidence of nothing")
+    unreadable = len(results.finished()) - len(rows)
+    if unreadable > 0:
+        lines.append(f"{unreadable} records cannot be read; `matrix index` says why")
+    return lines
 
 
 def runs_of(results: Results, cell: str) -> list[Row]:

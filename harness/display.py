@@ -106,6 +106,9 @@ class CampaignDisplay:
             f"{escape(record.ran_on)}: {escape(record.detail)}",
             soft_wrap=True,
         )
+        if record.explanation and record.outcome not in ("completed", "interrupted"):
+            why = f"  {record.explanation.class_}; `matrix explain {record.intent.run_id}` says more"
+            self._console.print(escape(why), soft_wrap=True)
 
     def _begin(self, description: str) -> None:
         self._bar.reset(self._task, description=escape(description), numbers="", visible=True)

@@ -1,9 +1,9 @@
 """Ctrl-C, TERM and HUP end a command in order: once, between the steps that must not be torn."""
 
+import os
 import signal
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -61,11 +61,19 @@ def open_to_interruption() -> Iterator[None]:
 def _handle(number: int, _frame: FrameType | None) -> None:
     name = signal.Signals(number).name
     if _State.raised:
-        sys.stderr.write("still ending the running processes, one moment\n")
-    elif _State.shields:
+        _say("still ending the running processes, one moment")
+        return
+    _say("ending what is running, one moment")
+    if _State.shields:
         _State.waiting = name
     else:
         _interrupt(name)
+
+
+def _say(text: str) -> None:
+    # Not through sys.stderr, which may be in the middle of a line; a terminal that was closed takes nothing.
+    with suppress(OSError):
+        os.write(2, f"{text}\n".encode())
 
 
 def _interrupt(name: str) -> None:

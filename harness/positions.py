@@ -14,7 +14,7 @@ STAGES = (
     "in the exchange with other ranks",
     "in the update",
 )
-OUTSIDE, WAITING = 0, 1
+WAITING = 1
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,6 @@ class Position:
     def order(self) -> tuple[int, int]:
         """The less, the farther behind. Outside a step its number is that of the last one that was made."""
         return self.step, self.stage or len(STAGES)
-
-    @property
-    def past_waiting(self) -> bool:
-        """Whether its batch has come."""
-        return self.stage > WAITING
 
     @property
     def words(self) -> str:

@@ -10,6 +10,8 @@ import psutil
 
 RUN_MARK = "MATRIX_RUN"
 WAIT_SECONDS = 0.02
+# To give back much memory takes a process that was killed its time.
+KILLED_SECONDS = 10.0
 
 
 def boot_id() -> str:
@@ -84,7 +86,8 @@ def end_processes_of_run(folder: Path, grace: float) -> bool:
         for process in processes:
             with contextlib.suppress(psutil.Error):
                 getattr(process, signal_)()
-        if not processes or (not _left_after(grace, processes) and not processes_of_run(folder)):
+        seconds = grace if signal_ == "terminate" else max(grace, KILLED_SECONDS)
+        if not processes or (not _left_after(seconds, processes) and not processes_of_run(folder)):
             return True
     return False
 

@@ -1,9 +1,11 @@
 """What a harness that is gone left behind: its runs are ended and recorded as interrupted."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 
 from harness.contracts import HostFacts, Intent, Record
+from harness.errors import UserError
 from harness.executors import Executor
 from harness.failpoints import reached
 from harness.job_environment import remove_scratch, temporary_folder
@@ -87,5 +89,7 @@ def _tidy(results: Results) -> None:
     for run_id in results.finished():
         folder = results.run_folder(run_id)
         if temporary_folder(folder).exists():
-            record = results.record(run_id)
-            remove_scratch(folder, all_of_it=record is not None and record.outcome == "completed")
+            # A record that is damaged keeps nothing else from going on.
+            with contextlib.suppress(UserError):
+                record = results.record(run_id)
+                remove_scratch(folder, all_of_it=record is not None and record.outcome == "completed")

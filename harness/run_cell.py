@@ -55,10 +55,9 @@ def run_cell(
         try:
             make_scratch(folder)
             with open_to_interruption():
-                aftercare.prepare()
-                limits = aftercare.limits()
+                problems, limits = aftercare.prepare(), aftercare.limits()
                 began = time.monotonic()
-                evidence = _carry_out(run, intent, folder, watch, limits)
+                evidence = _carry_out(run, intent, folder, watch, limits, problems)
                 seconds = time.monotonic() - began
                 if evidence.stopped_by is None and evidence.result is not None:
                     evidence = _verify(run, folder, watch, evidence, evidence.result, results.folder / "references")
@@ -70,13 +69,15 @@ def run_cell(
             watch.sweep()
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
+        if evidence.stopped_by == "host":
+            aftercare.after_unkillable()
         outcome, explanation = decide(run.request, evidence), None
         if outcome.name == "completed":
             aftercare.after_completion()
         elif interrupt is None:
             try:
                 with open_to_interruption():
-                    evidence = replace(evidence, host_problems=aftercare.host_problems())
+                    evidence = replace(evidence, host_problems=aftercare.host_problems(evidence.stopped_by))
                     outcome = decide(run.request, evidence)
                     explanation = aftercare.explanation(outcome, evidence.exits)
             except KeyboardInterrupt as caught:
@@ -101,8 +102,12 @@ def _detail(outcome: Outcome, evidence: Evidence, folder: Path, notes: Sequence[
     return "; ".join([f"{outcome.detail}{said}", *notes])
 
 
-def _carry_out(run: Run, intent: Intent, folder: Path, watch: Watch, limits: Limits) -> Evidence:
-    """Run the phases one after the other, as far as they succeed."""
+def _carry_out(
+    run: Run, intent: Intent, folder: Path, watch: Watch, limits: Limits, problems: Sequence[str]
+) -> Evidence:
+    """Run the phases one after the other, as far as they succeed; none where `problems` forbid it."""
+    if problems:
+        return Evidence(exits={}, stopped_by="host", stop_detail="; ".join(problems))
     exits: dict[str, Exit] = {}
     deadline = time.monotonic() + run.workload.time_limit
     for phase, command in intent.commands.items():

@@ -49,12 +49,12 @@ def describe_hang(standing: Sequence[Standing], told: Collection[int], sample: S
 
 
 def stuck_ranks(sights: Sequence[Sight]) -> tuple[Sight, ...]:
-    """The rank that is behind; several where nothing tells them apart."""
+    """The rank that is behind; several where nothing tells them apart, none of none."""
     behind = [sight for sight in sights if sight.standing is None]
     if behind:
         return tuple(behind)
     left = list(sights)
-    if all(sight.position for sight in left):
+    if left and all(sight.position for sight in left):
         least = min(sight.position.order for sight in left if sight.position)
         left = [sight for sight in left if sight.position and sight.position.order == least]
     left = [sight for sight in left if not may_wait_for_others(sight.stack)] or left

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from harness.progress import ProgressReader
 from harness.run_processes import is_of_run, look_at_processes
 from harness.stacks import StackSample, take_stacks
 from harness.stuck_rank import describe_hang
-from harness.watchdog import Limits, PositionOf, Watchdog
+from harness.watchdog import Limits, Standing, Watchdog
 
 POLL_SECONDS = 0.1
 SAMPLE_SECONDS = 1.0
@@ -92,7 +92,9 @@ class Watch:
             self.sweep()
             return exit_
         except JobLost as lost:
-            self.stopped_by, self.stop_detail = "engine", str(lost)
+            # What was stopped before stays what it was.
+            if self.stopped_by is None:
+                self.stopped_by, self.stop_detail = "engine", str(lost)
             handle.stop(GRACE_SECONDS)
             return None
         except BaseException:
@@ -107,8 +109,9 @@ class Watch:
             now = time.monotonic()
             self._read_progress(watchdog, now)
             self._sample(handle, now)
-            if watchdog and (hang := self._confirm(watchdog, confirmation, now)) and handle.poll() is None:
-                words = _words(hang, watchdog, now, self._position)
+            if watchdog and (confirmed := self._confirm(watchdog, confirmation, now)) and handle.poll() is None:
+                hang, standing = confirmed
+                words = _words(hang, standing, watchdog.ranks)
                 notes = self._collect(handle, began, hang.samples)
                 self._stop(handle, "watchdog", "; ".join([words, *notes]))
                 return now
@@ -151,12 +154,16 @@ class Watch:
         elif handle.pid:
             self._memory_group = MemoryGroupWatch(handle.pid)
 
-    def _confirm(self, watchdog: Watchdog, confirmation: Confirmation, now: float) -> Hang | None:
+    def _confirm(
+        self, watchdog: Watchdog, confirmation: Confirmation, now: float
+    ) -> tuple[Hang, Sequence[Standing]] | None:
         hang = confirmation.judge(watchdog.suspects(now, self._position), now)
-        if hang:
-            # Taking the last sample took its time.
-            self._read_progress(watchdog, time.monotonic())
-        return hang if watchdog.suspects(now, self._position) else None
+        if hang is None:
+            return None
+        # Taking the last sample took its time.
+        self._read_progress(watchdog, time.monotonic())
+        standing = watchdog.standing(now, self._position)
+        return (hang, standing) if standing else None
 
     def _position(self, rank: int) -> Position | None:
         return read_position(self._folder, rank)
@@ -195,6 +202,6 @@ class Watch:
         self.stop_detail = detail if gone else f"{detail}, and the process cannot be killed"
 
 
-def _words(hang: Hang, watchdog: Watchdog, now: float, position_of: PositionOf) -> str:
-    told = describe_hang(watchdog.standing(now, position_of), watchdog.ranks, hang.samples[-1])
+def _words(hang: Hang, standing: Sequence[Standing], told_of: Collection[int]) -> str:
+    told = describe_hang(standing, told_of, hang.samples[-1])
     return f"{told} ({hang.why})" if hang.why else told

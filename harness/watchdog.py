@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.contracts import Phase, Progress
-from harness.positions import Position
+from harness.positions import WAITING, Position
 
 # Seconds without an advance until enough is known. Loose on purpose: cold disks and kernel compilation look like hangs.
 LIMITS: Mapping[Phase, float] = {
@@ -111,6 +111,8 @@ class Watchdog:
     def __init__(self, now: float, limits: Limits) -> None:
         self._limits = limits
         self._longest: dict[Phase, float] = {}
+        # The same of what is trained now: a second model's steps and kernels are not those of the first.
+        self._known: dict[Phase, float] = {}
         # Before its first line a process is importing.
         self._ranks: dict[int, _Rank] = {0: _Rank("import", 0, now)}
 
@@ -121,9 +123,13 @@ class Watchdog:
             self._ranks[line.rank] = _Rank(line.phase, line.done, now)
         elif (before.phase, before.done) != (line.phase, line.done):
             self._note(before, now)
+            another_model = line.phase == "first-step" and before.phase != "first-step"
+            if another_model:
+                self._known.pop("step", None)
+                self._known.pop("first-step", None)
             # Loader workers that make the first batch may be starting.
             fresh = line.phase == "step" and before.phase not in ("step", "first-step")
-            validated = before.validated or line.phase == "validate"
+            validated = line.phase == "validate" or (before.validated and not another_model)
             self._ranks[line.rank] = _Rank(line.phase, line.done, now, fresh, validated)
 
     @property
@@ -146,8 +152,8 @@ class Watchdog:
         """Ranks that stand still for longer than they may, and for which none that may go on could be the reason."""
         standing = self._all_standing(now, position_of)
         late = [one for one in standing if one.idle > one.limit]
-        patient = [one.idle for one in standing if one.idle <= one.limit]
-        return tuple(one for one in late if not any(idle > one.idle - _jitter(one) for idle in patient))
+        patient = [one for one in standing if one.idle <= one.limit and one.phase != "teardown"]
+        return tuple(one for one in late if not any(_may_wait_for(one, other, position_of) for other in patient))
 
     def standing(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[Standing, ...]:
         """The suspects, and the ranks that may be waiting for them."""
@@ -170,18 +176,32 @@ class Watchdog:
     def _limit(self, number: int, rank: _Rank, idle: float, position_of: PositionOf) -> float:
         if rank.fresh and idle > self._limits.steady_step and _has_its_batch(rank, position_of(number)):
             rank = replace(rank, fresh=False)
-        known = self._longest.get(_kind(rank))
+        known = self._known.get(_kind(rank))
         if rank.phase != "step" or (rank.fresh and known is None):
             return max(self._limits.phases[_kind(rank)], FACTOR * (known or 0.0))
         steady = rank.validated or not self._limits.steady_after_validation
         floor = self._limits.steady_step if steady else self._limits.phases["step"]
         # Before the second step the first is all there is to go by.
-        longest = self._longest.get("first-step", 0.0) if known is None else known
+        longest = self._known.get("first-step", 0.0) if known is None else known
         return max(floor, FACTOR * longest)
 
     def _note(self, rank: _Rank, now: float) -> None:
         phase = _kind(rank)
-        self._longest[phase] = max(self._longest.get(phase, 0.0), now - rank.since)
+        for longest in (self._longest, self._known):
+            longest[phase] = max(longest.get(phase, 0.0), now - rank.since)
+
+
+def _may_wait_for(one: Standing, other: Standing, position_of: PositionOf) -> bool:
+    """Whether the other has stood for as long, or has come no farther.
+
+    The latter is how a rank is that has just written a checkpoint for which the others wait.
+    """
+    if other.idle > one.idle - _jitter(one):
+        return True
+    position, others = position_of(one.rank), position_of(other.rank)
+    if position and others and position.order != others.order:
+        return others.order < position.order
+    return other.phase == one.phase and other.done <= one.done
 
 
 def _jitter(one: Standing) -> float:
@@ -196,4 +216,5 @@ def _has_its_batch(rank: _Rank, position: Position | None) -> bool:
     """Whether the rank is past waiting for the first batch since it came back to stepping."""
     if position is None:
         return False
-    return position.step > rank.done + 1 or (position.step == rank.done + 1 and position.past_waiting)
+    # Outside a step its number is that of the last one that was made.
+    return position.step > rank.done + 1 or (position.step == rank.done + 1 and position.stage != WAITING)

@@ -155,9 +155,14 @@ class Paused(Fault):
     acts_while_training = True
 
     def while_training(self, site: Site) -> None:
-        """Stop them, and let them go on."""
-        stopped = processes_of_run(site.folder)
-        _signal(stopped, signal.SIGSTOP)
+        """Stop them, and let them go on.
+
+        Raises:
+            UserError: when there was none to stop.
+        """
+        stopped = _signal(processes_of_run(site.folder), signal.SIGSTOP)
+        if not stopped:
+            raise UserError(f"the run in {site.folder} has no process that could be stopped")
         time.sleep(PAUSE_SECONDS)
         _signal(stopped, signal.SIGCONT)
 
@@ -195,7 +200,11 @@ def _confined(run: Run, confine: Callable[[Container], Container]) -> Run:
     return ConfinedRun(**{field.name: getattr(run, field.name) for field in fields(run)}, confine=confine)
 
 
-def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
+def _signal(processes: list[psutil.Process], number: signal.Signals) -> list[psutil.Process]:
+    """Signal them; returns those that were still there."""
+    signalled = []
     for process in processes:
         with suppress(psutil.Error):
             process.send_signal(number)
+            signalled.append(process)
+    return signalled

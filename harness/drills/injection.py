@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from harness.drills.faults import Fault, Site
-from harness.engine import ENGINE_ERRORS, explain
+from harness.engine import explain
 from harness.executors import Executor, Handle, Job
 from harness.progress import ProgressReader
 
@@ -68,5 +68,6 @@ class Meanwhile:
         try:
             self._fault.while_training(self._site)
             self.made = began
-        except (OSError, *ENGINE_ERRORS) as error:
-            self.problem = explain(error)
+        except Exception as error:
+            # Whatever it is: in a thread nobody else would hear of it.
+            self.problem = explain(error) or type(error).__name__

@@ -32,8 +32,9 @@ WORKLOAD = Workload(
     time_limit=300,
 )
 # In the second epoch, when everything was done once before; among the steps that are held against the reference; and so
-# late that a healthy run slowed down by two seconds a step ends soon.
-STEP, COMPARED_STEP, LATE_STEP = 35, 8, 54
+# late that a healthy run slowed down by two seconds a step ends soon. In the first epoch: after its checkpoint training
+# goes on.
+STEP, COMPARED_STEP, LATE_STEP, FIRST_EPOCH_STEP = 35, 8, 54, 20
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ KINDS: Sequence[Drill] = (
         executors=CONTAINED,
     ),
     _healthy("slow", "every step takes two seconds more", step=LATE_STEP),
-    _healthy("slow-checkpoint", "a checkpoint takes a minute"),
+    _healthy("slow-checkpoint", "a checkpoint takes a minute; another rank waits", step=FIRST_EPOCH_STEP, ranks=2),
     _healthy("torn-progress", "half a line and rubbish in the progress file"),
     _healthy("clock-back", "the wall clock is set back by an hour"),
     _healthy("flood-log", "200,000 lines of output at once"),

@@ -81,11 +81,13 @@ class ContainerHandle:
         try:
             self._api.stop(self._id, timeout=round(grace))
             told = self._inspect()
-        except (JobLost, NotFound):
-            # What is left of it after an engine died is ended by its mark.
+        except NotFound:
             return True
-        except ENGINE_ERRORS:
+        except APIError:
             return False
+        except (JobLost, *ENGINE_ERRORS):
+            # What an engine that is gone leaves of it is ended by its mark.
+            return True
         if told["State"]["Running"]:
             return False
         with contextlib.suppress(JobLost):
@@ -117,7 +119,8 @@ class ContainerHandle:
                 output = self._api.logs(self._id)
             except ENGINE_ERRORS:
                 raise JobLost("the Docker engine does not give the container's output") from None
-            with self._log.open("r+b") as file:
+            # A full disk is told where the record is written.
+            with contextlib.suppress(OSError), self._log.open("r+b") as file:
                 file.truncate(self._begins)
                 file.seek(self._begins)
                 file.write(output)
@@ -125,6 +128,16 @@ class ContainerHandle:
     def _remove(self) -> None:
         with contextlib.suppress(*ENGINE_ERRORS):
             self._api.remove_container(self._id, force=True)
+
+
+def _is_gone(folder: Path) -> bool:
+    """Whether it is surely not there; raises OSError where that cannot be known."""
+    try:
+        # Not `exists`, which takes what may not be looked at for what is not there.
+        folder.stat()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _exit_of(state: Any) -> Exit:
@@ -176,9 +189,10 @@ class DockerExecutor:
                 folder = Path(found["Labels"][LABEL])
                 mine = folder.parent == self._runs.absolute()
                 # What this user may not look at is another's, and stays.
-                with contextlib.suppress(UserError, PermissionError):
-                    # A folder that is gone was one for a short command, such as making data.
-                    if (mine and record(folder.name)) or not folder.exists():
+                with contextlib.suppress(UserError, OSError):
+                    # A folder that is gone was one for a short command, such as making data. What still runs has one
+                    # where its harness is, though perhaps not here.
+                    if (mine and record(folder.name)) or (found["State"] != "running" and _is_gone(folder)):
                         self._engine.client.api.remove_container(found["Id"], force=True)
 
     def _start(self, job: Job, container: Container) -> ContainerHandle:

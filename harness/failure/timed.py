@@ -6,6 +6,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+# What a driver that is well takes a few milliseconds to tell.
+ANSWER_SECONDS = 5.0
+
 
 class Look(Generic[T]):
     """Begins to call a function in a thread of its own; what it does not tell in time nobody waits for.

@@ -1,9 +1,11 @@
 """What the driver's files tell of one AMD GPU. `root` can be a fake tree."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 from harness.contracts import GpuFacts
+from harness.failure.timed import ANSWER_SECONDS, Look
 
 
 def device_folder(gpu: GpuFacts, root: Path = Path("/")) -> Path | None:
@@ -24,8 +26,12 @@ def pci_address(gpu: GpuFacts, root: Path = Path("/")) -> str | None:
 
 
 def _text(gpu: GpuFacts, name: str, root: Path) -> str:
+    """What a file says; nothing where it cannot be read, or a sick driver does not answer in time."""
     folder = device_folder(gpu, root)
+    if folder is None:
+        return ""
     try:
-        return (folder / name).read_text(encoding="ascii", errors="replace").strip() if folder else ""
+        look = Look(partial((folder / name).read_text, encoding="ascii", errors="replace"))
+        return look.result(ANSWER_SECONDS).strip()
     except OSError:
         return ""

@@ -1,6 +1,6 @@
 """One run per GPU of this host, whoever starts it: a lock file per GPU, held by the processes of the run.
 
-The kernel frees such a lock when the last process that has it open is gone, so none is ever stuck. What a container
+The kernel frees such a lock when the last process that has it open is gone, so none outlives them. What a container
 does the lock cannot tell: for that the file names the run, and a new taker looks whether something of it still runs.
 """
 
@@ -9,8 +9,9 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,8 @@ from harness.app_files import File
 from harness.contracts import GpuFacts
 from harness.errors import UserError
 from harness.failpoints import reached
-from harness.host.gpu_memory import memory_by_process
+from harness.failure.timed import ANSWER_SECONDS, Look
+from harness.host.gpu_memory import ByProcess, memory_by_process
 from harness.processes import ProcessId, boot_id
 from harness.storage import held
 
@@ -71,7 +73,8 @@ def lock_gpus(
 ) -> Iterator[int]:
     """Hold the GPUs of the first claim that can have all of its own, waiting for one that can; yields which.
 
-    `container_runs` tells whether a container of the run in a folder still runs. `root` can be a fake tree.
+    `notify` is told whom it waits for; what it raises ends the waiting. `container_runs` tells whether a container of
+    the run in a folder still runs. `root` can be a fake tree.
 
     Raises:
         UserError: when there is no place for lock files.
@@ -189,7 +192,11 @@ def _left(holder: Holder, gpu: GpuFacts, container_runs: ContainerRuns, root: Pa
     """What still uses a GPU of a holder that did not give it back; None when it is free."""
     if container_runs(Path(holder.folder)):
         return "its container still runs"
-    users = [pid for pid, memory in memory_by_process(root).items() if memory.get(str(gpu.kfd_id))]
+    memory_of: ByProcess = {}
+    # Where the driver does not answer, nobody would ever have the GPU again: its probe says whether it is well.
+    with suppress(TimeoutError):
+        memory_of = Look(partial(memory_by_process, root)).result(ANSWER_SECONDS)
+    users = [pid for pid, memory in memory_of.items() if memory.get(str(gpu.kfd_id))]
     # Only what is younger than that harness: a desktop or a notebook may have been there before.
     left = [str(pid) for pid in users if (process := _process(pid)) and process.started >= holder.started]
     return f"process {', '.join(left)} still holds memory on it" if left else None

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ValidationError
 from harness.containers import KFD, Container
 from harness.contracts import GpuFacts
 from harness.evidence import last_line
-from harness.executors import Executor, Job, JobLost
+from harness.executors import Executor, Handle, Job, JobLost
 from harness.job_environment import visible_devices
+from harness.processes import end_processes_of_run
 from harness.run import Run
 
 # A few seconds each; what they compute is exact, so that a GPU that computes wrongly fails too.
@@ -63,11 +64,11 @@ def probe_gpu(run: Run, folder: Path, gpu: GpuFacts, executor: Executor, limit: 
         while (exit_ := handle.poll()) is None and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
         # Also after it ended by itself: what it started may be left.
-        gone = handle.stop(GRACE_SECONDS)
+        gone = _end(handle, folder)
     except JobLost as lost:
-        return Probed(None, f"the probe was lost: {lost}")
+        return Probed(None, f"the probe was lost: {lost}", killable=_end(handle, folder))
     except BaseException:
-        handle.stop(GRACE_SECONDS)
+        _end(handle, folder)
         raise
     if exit_ is None:
         return Probed(False, f"the probe did not end in {limit:.0f} s", killable=gone)
@@ -91,6 +92,11 @@ def read_climb(log: Path) -> Probed:
     detail = f"{broken.rung} {broken.outcome}: {broken.detail}"
     # Without torch nothing was asked of the GPU.
     return Probed(None if broken.rung == "import" else False, detail, killable)
+
+
+def _end(handle: Handle, folder: Path) -> bool:
+    """End a probe, and what of it an engine that is gone has left; False when something cannot be killed."""
+    return handle.stop(GRACE_SECONDS) and end_processes_of_run(folder, GRACE_SECONDS)
 
 
 def _container(run: Run, folder: Path, gpu: GpuFacts) -> Container | None:

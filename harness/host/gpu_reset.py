@@ -8,10 +8,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from harness.contracts import GpuFacts
 from harness.failure.memory_owners import memory_owners
+from harness.failure.timed import ANSWER_SECONDS, Look
 from harness.host.amdgpu import device_folder, pci_address
 from harness.host.displays import connected_displays
 
@@ -28,19 +30,30 @@ class Reset:
 
 
 def reset_gpu(gpu: GpuFacts, root: Path = Path("/")) -> Reset:
-    """Reset a GPU. Refused when a screen is attached to it or a process still holds memory on it."""
-    if screens := connected_displays(gpu, root):
-        return Reset(False, f"not reset: a screen is attached to it ({', '.join(screens)})")
-    names = {str(gpu.kfd_id), pci_address(gpu, root)}
-    if holders := [owner for owner in memory_owners((), root) if owner.gpu in names]:
-        told = ", ".join(sorted({f"{owner.name or 'process'} (pid {owner.pid})" for owner in holders}))
-        return Reset(False, f"not reset: {told} holds memory on it")
+    """Reset a GPU. Refused when a screen is attached to it or a process holds memory on it, or that is not known."""
+    try:
+        used_by = Look(partial(_used_by, gpu, root)).result(ANSWER_SECONDS)
+    except TimeoutError:
+        used_by = f"the driver does not tell in {ANSWER_SECONDS:.0f} s who uses it"
+    if used_by:
+        return Reset(False, f"not reset: {used_by}")
     refusals = []
     for reset in _ways(gpu, root):
         if reset.done:
             return reset
         refusals.append(reset.detail)
     return Reset(False, f"not reset: {'; '.join(refusals)}")
+
+
+def _used_by(gpu: GpuFacts, root: Path) -> str | None:
+    """Whom a reset would take something away from, in words."""
+    if screens := connected_displays(gpu, root):
+        return f"a screen is attached to it ({', '.join(screens)})"
+    names = {str(gpu.kfd_id), pci_address(gpu, root)}
+    if holders := [owner for owner in memory_owners((), root) if owner.gpu in names]:
+        told = ", ".join(sorted({f"{owner.name or 'process'} (pid {owner.pid})" for owner in holders}))
+        return f"{told} holds memory on it"
+    return None
 
 
 def _ways(gpu: GpuFacts, root: Path) -> Iterator[Reset]:

@@ -23,6 +23,7 @@ from harness.run import Run
 from harness.storage import json_hash, write_json
 
 REPORT = "failure/health.json"
+UNKILLABLE = "a process of a run on it cannot be killed"
 
 MemoryBefore = Mapping[int, int | None]
 
@@ -88,11 +89,12 @@ class Checkup:
         return step
 
 
-def before_run(checkup: Checkup) -> MemoryBefore:
+def before_run(checkup: Checkup) -> tuple[MemoryBefore, tuple[str, ...]]:
     """How much memory is in use on each GPU of a run that is about to start; None where the driver does not tell.
 
     An environment that was never probed on a GPU since the boot is probed first: without that, a probe that fails
-    after the run could not tell a sick GPU from an environment that never worked on it.
+    after the run could not tell a sick GPU from an environment that never worked on it. The second part tells of
+    probes that cannot be killed: then the run is not to be started.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -103,16 +105,26 @@ def before_run(checkup: Checkup) -> MemoryBefore:
         for step in read_steps(checkup.results, checkup.run.host.machine)
         if (step.boot_id, step.environment, step.check) == (checkup.run.host.boot_id, checkup.environment, "probe")
     }
-    for gpu in checkup.gpus:
-        if gpu.index not in known:
-            checkup.note(probe(gpu, checkup.actions, proven=False), "before-run")
-    return before
+    steps = [
+        checkup.note(probe(gpu, checkup.actions, proven=False), "before-run")
+        for gpu in checkup.gpus
+        if gpu.index not in known
+    ]
+    return before, tuple(_unkillable(steps))
 
 
-def after_failure(checkup: Checkup, before: MemoryBefore, since: float, actions: Actions | None = None) -> HealthReport:
+def after_failure(
+    checkup: Checkup,
+    before: MemoryBefore,
+    since: float,
+    actions: Actions | None = None,
+    *,
+    unkillable: bool = False,
+) -> HealthReport:
     """Look after the GPUs of a run that did not complete, and write down what was seen.
 
-    `since`: when it began, in seconds since 1970, for the kernel log.
+    `since`: when it began, in seconds since 1970, for the kernel log. `unkillable`: something of it cannot be killed,
+    so that nothing is to be had of its GPUs, and only the kernel log is read.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -121,10 +133,24 @@ def after_failure(checkup: Checkup, before: MemoryBefore, since: float, actions:
         return HealthReport()
     # The kernel log first: a reset of ours is not to be found in it.
     steps = [checkup.note(_kernel_log(checkup, since), "after-failure")]
-    for gpu in checkup.gpus:
+    for gpu in () if unkillable else checkup.gpus:
         climbed = climb(gpu, before.get(gpu.index), actions or checkup.actions, proven=checkup.proven(gpu))
         steps += [checkup.note(step, "after-failure") for step in climbed]
+    if any(_unkillable(steps)):
+        after_unkillable(checkup)
     return _report(checkup, steps)
+
+
+def after_unkillable(checkup: Checkup) -> None:
+    """Write down that the GPUs of a run can be used no more: something of it, or of its probe, cannot be killed.
+
+    It may hold the locks of all of them for ever: who would probe them first would never have them.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    for gpu in checkup.gpus:
+        checkup.note(Step("probe", gpu.index, False, UNKILLABLE, 0.0), "after-failure")
 
 
 def after_interruption(checkup: Checkup, before: MemoryBefore, actions: Actions | None = None) -> HealthReport:
@@ -161,9 +187,12 @@ def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/
             if gpu.index in sick_gpus(results, run.host):
                 make_scratch(checkup.folder)
                 try:
-                    checkup.note(probe(gpu, checkup.actions, proven=checkup.proven(gpu)), "recheck")
+                    step = checkup.note(probe(gpu, checkup.actions, proven=checkup.proven(gpu)), "recheck")
                 finally:
                     remove_scratch(checkup.folder, all_of_it=False)
+                if not step.killable:
+                    after_unkillable(checkup)
+                    break
     return sick_gpus(results, run.host)
 
 
@@ -184,13 +213,16 @@ def _problems(steps: Iterable[Step]) -> Iterator[str]:
     """What makes the run a host fault. Memory that is not back is none: the probe says whether the GPU can be used."""
     failed = set()
     for step in steps:
-        if not step.killable:
-            yield f"a probe of GPU {step.gpu} cannot be killed"
+        yield from _unkillable([step])
         if step.check == "probe" and step.good is False and step.gpu not in failed:
             failed.add(step.gpu)
             yield f"GPU {step.gpu} failed its probe: {step.detail}"
         if step.check == "kernel-log" and step.good is False:
             yield f"the kernel log shows that a GPU did not answer: {step.detail}"
+
+
+def _unkillable(steps: Iterable[Step]) -> Iterator[str]:
+    return (f"a probe of GPU {step.gpu} cannot be killed" for step in steps if not step.killable)
 
 
 def _report(checkup: Checkup, steps: Sequence[Step]) -> HealthReport:

@@ -42,7 +42,7 @@ def climb(gpu: GpuFacts, memory_before: int | None, actions: Actions, *, proven:
     """Wait for its memory, probe it, and where it fails reset it and probe it again.
 
     `proven`: the environment of the probe passed on this GPU before. Otherwise a probe that fails may be the
-    environment's own fault: nothing is concluded then, and nothing reset.
+    environment's own fault: nothing is concluded then, and nothing reset, but for a probe that cannot be killed.
     """
     yield wait_for_memory(gpu, memory_before, actions)
     first = probe(gpu, actions, proven=proven)
@@ -75,9 +75,13 @@ def wait_for_memory(gpu: GpuFacts, before: int | None, actions: Actions) -> Step
 def probe(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Step:
     """Probe it once."""
     began = actions.now()
-    procheckup = actions.probe(gpu)
-    good, detail = procheckup.good, procheckup.detail
-    if good is False and not proven:
+    probed = actions.probe(gpu)
+    good, detail = probed.good, probed.detail
+    if not probed.killable:
+        # No environment can do that by itself.
+        good = False
+        detail += "; it cannot be killed"
+    elif good is False and not proven:
         good = None
         detail += "; this environment never passed a probe on this GPU since the boot, so the fault may be its own"
-    return Step("probe", gpu.index, good, detail, actions.now() - began, procheckup.killable)
+    return Step("probe", gpu.index, good, detail, actions.now() - began, probed.killable)

@@ -1,5 +1,9 @@
 """Made-up AMD GPUs: the facts of two of them, and a tree of the driver's files."""
 
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.contracts import GpuFacts
@@ -13,6 +17,35 @@ def a_gpu(index: int) -> GpuFacts:
     return GpuFacts(
         index=index, gfx="gfx1100", name="RX 7900 XT", memory_bytes=20 << 30, render_node=node, kfd_id=KFD_IDS[index]
     )
+
+
+SILENT_SECONDS = 5.0
+
+
+@contextmanager
+def silent(*files: Path) -> Iterator[None]:
+    """Have reads of files of the driver not return, as of a GPU that hangs; for a few seconds only."""
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        os.mkfifo(file)
+
+    def answer() -> None:
+        for file in files:
+            descriptor = os.open(file, os.O_RDWR)
+            file.unlink()
+            file.touch()
+            os.close(descriptor)
+
+    timer = threading.Timer(SILENT_SECONDS, answer)
+    timer.start()
+    try:
+        yield
+        assert timer.is_alive(), "it was waited for"
+    finally:
+        timer.cancel()
+        timer.join()
+        answer()
 
 
 class Tree:

@@ -1,6 +1,7 @@
 """What a bench makes of a planned run, without making it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -10,9 +11,11 @@ from harness.bench import Bench
 from harness.contracts import GpuFacts, HostFacts, InputFile
 from harness.errors import UserError
 from harness.executors.process import ProcessExecutor
+from harness.host.gpu_locks import Holder, lock_file
 from harness.images import Image
 from harness.matrix import Matrix, Workload
 from harness.plan import PlannedRun, placements
+from harness.processes import ProcessId
 from harness.records import Results
 
 if TYPE_CHECKING:
@@ -125,3 +128,31 @@ def test_on_a_cpu_a_strategy_of_several_devices_has_two(
     (planned,) = placements(matrix.cells["cpu-plain"], workload, 1, bench.gpus)
     request = bench.run(planned, "mine", workload).request
     assert (request.devices, request.ranks, request.gpus, request.options["devices"]) == (2, ranks, 0, 2)
+
+
+def test_a_container_of_a_dead_harness_is_asked_for_though_this_bench_runs_processes(
+    bench: Bench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = bench.root / "run/lock"
+    place.mkdir(parents=True)
+    place.chmod(0o1777)
+    me = ProcessId.mine()
+    theirs = Holder(folder="/theirs", user="somebody", pid=me.pid, started=me.started, boot=me.boot)
+    lock_file(a_gpu(0), bench.root).write_text(theirs.model_dump_json(), encoding="utf-8")
+    asked = []
+
+    def containers(filters: object) -> list[object]:
+        asked.append(filters)
+        return [{}]
+
+    engine = SimpleNamespace(client=SimpleNamespace(api=SimpleNamespace(containers=containers)))
+    monkeypatch.setattr(bench_module, "find_engine", lambda: engine)
+    bench.engine = None
+    planned = placements(matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], 1, bench.gpus)[0]
+    with pytest.raises(UserError, match="its container still runs"), bench.gpus_for([(planned, "r")], refuse):
+        pass
+    assert asked == [{"label": "vpoc.matrix.run=/theirs"}]
+
+
+def refuse(text: str) -> None:
+    raise UserError(text)

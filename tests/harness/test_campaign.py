@@ -1,5 +1,6 @@
 """Many runs planned together: their order, on which GPUs, and who carries them out. Nothing is really run."""
 
+import subprocess
 import threading
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness.host.gpu_locks import Claim, lock_gpus
 from harness.matrix import Cell, Matrix
 from harness.plan import Capabilities, Plan, PlannedRun, make_plan, placements
 from harness.records import Results
+from harness.storage import held_locks
 
 if TYPE_CHECKING:
     from harness.environments import Environment
@@ -159,6 +161,25 @@ def test_a_gpu_that_was_sick_is_probed_again_before_anything_is_left_out(
     monkeypatch.setattr(campaign, "recheck", recheck)
     assert carried_out(pretending, matrix, CELL).problems == []
     assert [gpus for _, gpus in pretending.made] == [(0,), (1,)]
+
+
+def test_a_sick_gpu_that_something_still_holds_is_not_waited_for(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: {0: "a process of a run on it cannot be killed"})
+    rechecked: list[object] = []
+    monkeypatch.setattr(campaign, "recheck", lambda *given: rechecked.append(given))
+    with lock_gpus([Claim(Path("/theirs"), (a_gpu(0),))], root=pretending.root):
+        left = subprocess.Popen(["sleep", "60"], pass_fds=held_locks())
+    try:
+        made = threading.Thread(target=carried_out, args=(pretending, matrix, CELL), daemon=True)
+        made.start()
+        made.join(20)
+        assert not made.is_alive()
+    finally:
+        left.kill()
+        left.wait()
+    assert (pretending.made, rechecked) == ([(CELL, (1,))], [])
 
 
 def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,17 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from harness.contracts import Intent, Record
+from harness.host.fingerprint import read_host
 from harness.matrix import Matrix
 from harness.paths import CHECKOUT
+from harness.processes import ProcessId
+from harness.records import Results
 
 
 def matrix_command(*words: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
@@ -91,6 +96,22 @@ def test_records_that_cannot_be_read_are_not_passed_over_in_silence(tmp_path: Pa
     damaged.write_text("{}", encoding="utf-8")
     told = matrix_command("--results", str(tmp_path), "status").stderr
     assert told == "matrix: 1 records cannot be read; `matrix index` says why\n"
+
+
+def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_drills(
+    tmp_path: Path, make_intent: Callable[..., Intent], make_record: Callable[..., Record]
+) -> None:
+    results, here, me = Results(tmp_path), read_host(), ProcessId.mine()
+    results.begin(make_intent("on", host=here, owner_pid=me.pid, owner_started=me.started))
+    results.begin(make_intent("lost", host=here, owner_pid=me.pid, owner_started=me.started - 1))
+    drilled = make_record("drilled", drill="segv@3")
+    results.begin(drilled.intent)
+    results.finish(drilled)
+    told = matrix_command("--results", str(tmp_path), "status").stderr.splitlines()
+    assert [line.split()[1] for line in told] == ["lost", "on", "1"]
+    assert "its harness is gone" in told[0]
+    assert f"goes on, by process {me.pid}" in told[1]
+    assert "1 drills are not counted" in told[2]
 
 
 def test_status_and_report_without_any_record(tmp_path: Path) -> None:

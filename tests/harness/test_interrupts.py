@@ -52,12 +52,26 @@ def test_a_signal_that_came_before_the_opening_counts_at_once() -> None:
     assert done == []
 
 
-def test_a_second_signal_does_not_tear_the_cleaning_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_signal_is_answered_at_once_and_a_second_does_not_tear_the_cleaning_up(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with interruptible():
         with pytest.raises(KeyboardInterrupt):
             interrupt()
         interrupt()
-    assert "still ending" in capsys.readouterr().err
+    assert capfd.readouterr().err.splitlines() == [
+        "ending what is running, one moment",
+        "still ending the running processes, one moment",
+    ]
+
+
+def test_a_terminal_that_was_closed_does_not_tear_the_cleaning_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_descriptor: int, _text: bytes) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("harness.interrupts.os.write", closed)
+    with interruptible(), pytest.raises(KeyboardInterrupt):
+        interrupt()
 
 
 def test_afterwards_signals_are_as_before() -> None:

@@ -1,5 +1,6 @@
 """Runs whose harness is gone: closed once, by one, and nothing of a harness that lives is touched."""
 
+import math
 import os
 import subprocess
 import sys
@@ -12,11 +13,11 @@ from typing import Any
 import psutil
 import pytest
 
-from harness import recovery
+from harness import processes, recovery
 from harness.contracts import HostFacts, Intent, Record
 from harness.executors import Exit
 from harness.executors.process import ProcessExecutor
-from harness.job_environment import SCRATCH, make_scratch, temporary_folder
+from harness.job_environment import SCRATCH, make_scratch, remove_scratch, temporary_folder
 from harness.processes import RUN_MARK, ProcessId, boot_id, run_mark
 from harness.records import RECORD, Results
 from harness.recovery import recover
@@ -204,3 +205,48 @@ def test_the_record_of_a_run_that_is_over_is_not_written_again(
     closed(results, here)
     assert (results.run_folder("r1") / RECORD).stat().st_mtime_ns == before
     assert not [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_damaged_record_keeps_nothing_from_going_on(
+    results: Results, here: HostFacts, make_intent: MakeIntent, make_record: Any
+) -> None:
+    folders = {}
+    for name in ("damaged", "done"):
+        folders[name] = results.begin(make_intent(name, host=here))
+        make_scratch(folders[name])
+        results.finish(make_record(name, "completed"))
+    (folders["damaged"] / RECORD).write_bytes(b"{")
+    assert closed(results, here) == []
+    assert not temporary_folder(folders["done"]).exists()
+    remove_scratch(folders["damaged"], all_of_it=True)
+
+
+class Dying:
+    """A process that is deaf to TERM and gone some time after it was killed."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._gone = math.inf
+
+    def terminate(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        self._gone = min(self._gone, time.monotonic() + self._seconds)
+
+    def is_running(self) -> bool:
+        return time.monotonic() < self._gone
+
+    def status(self) -> str:
+        return psutil.STATUS_RUNNING
+
+
+def test_what_takes_its_time_to_die_is_not_unkillable(
+    results: Results, here: HostFacts, make_intent: MakeIntent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "GRACE_SECONDS", 0.1)
+    dying = Dying(1.5)
+    monkeypatch.setattr(processes, "processes_of_run", lambda _: [dying] if dying.is_running() else [])
+    results.begin(make_intent("r1", host=here))
+    (record,) = closed(results, here)
+    assert (record.outcome, record.diagnosis) == ("interrupted", None)

@@ -17,7 +17,8 @@ from harness import aftercare
 from harness.contracts import HostFacts, InputFile, Record
 from harness.environments import Environment
 from harness.executors.process import ProcessExecutor
-from harness.host.gpu_probe import RUNGS
+from harness.host import amdgpu, health
+from harness.host.gpu_probe import RUNGS, Probed
 from harness.host.health_log import read_steps, sick_gpus
 from harness.interrupts import interruptible
 from harness.matrix import Matrix
@@ -27,7 +28,7 @@ from harness.records import Results
 from harness.run import Run
 from harness.run_cell import run_cell
 from harness.watch import Observer
-from tests.harness.gpu_tree import Tree
+from tests.harness.gpu_tree import Tree, silent
 
 # Trains by waiting where the file `wait` lies in the folder of results, and fails; from then on its probe finds what is
 # in the file `breaks`.
@@ -230,3 +231,34 @@ def test_what_cannot_be_killed_is_the_hosts_fault(bench: Bench, monkeypatch: pyt
     record = bench.make()
     assert (record.outcome, record.diagnosis) == ("host-fault", "unkillable")
     assert record.host_problems == ("a process of the run cannot be killed",)
+    # Its lock may never be had again: nothing is to be run on it, and it was not probed.
+    assert sick_gpus(bench.results, bench.run.host) == {1: "a process of a run on it cannot be killed"}
+    assert list(bench.results.run_folder("r1").glob("probe-*")) == [bench.results.run_folder("r1") / "probe-gpu1.txt"]
+    assert ("after-failure", "memory", True) not in bench.steps
+
+
+def test_what_cannot_be_killed_after_ctrl_c_is_noted_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.watch.end_processes_of_run", lambda *_: False)
+    bench.lay("wait")
+    with pytest.raises(KeyboardInterrupt):
+        bench.make(interrupting)
+    assert (bench.record.outcome, bench.record.diagnosis) == ("host-fault", "unkillable")
+    assert sick_gpus(bench.results, bench.run.host).keys() == {1}
+
+
+def test_where_a_probe_before_the_run_cannot_be_killed_nothing_is_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "probe_gpu", lambda *_: Probed(False, "the probe did not end", killable=False))
+    record = bench.make()
+    assert (record.outcome, record.diagnosis) == ("host-fault", "unkillable")
+    assert record.host_problems == ("a probe of GPU 1 cannot be killed",)
+    assert not (bench.results.folder / "trained").exists()
+    assert sick_gpus(bench.results, bench.run.host).keys() == {1}
+
+
+def test_a_driver_that_does_not_answer_costs_no_record(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amdgpu, "ANSWER_SECONDS", 0.2)
+    with silent(bench.tree.device(1) / "mem_info_vram_used"):
+        assert bench.make().outcome == "failed"
+    assert ("after-failure", "memory", None) in bench.steps

@@ -1,7 +1,7 @@
 from harness.positions import Position
 from harness.run_processes import RunProcess
 from harness.stacks import ProcessStacks, StackSample
-from harness.stuck_rank import describe_hang
+from harness.stuck_rank import describe_hang, stuck_ranks
 from harness.watchdog import Standing
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
@@ -85,3 +85,7 @@ def test_where_nothing_tells_them_apart_that_is_said() -> None:
 def test_a_rank_that_never_told_of_progress_is_stuck_and_its_place_is_shown() -> None:
     told = describe({0: Position(0, 0)}, {0: COLLECTIVE, 1: STEP}, told=(0,))
     assert told.startswith("rank 1 never told of any progress (loop.py:7 _step); rank 0 waits (distributed_c10d.py:7 ")
+
+
+def test_of_no_ranks_none_is_stuck() -> None:
+    assert stuck_ranks([]) == ()

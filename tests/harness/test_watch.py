@@ -7,19 +7,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
+from harness.confirmation import Confirmation, Hang
 from harness.contracts import Progress
 from harness.executors.process import ProcessExecutor
 from harness.host.gpu_memory import GpuWatch
+from harness.positions import Position
 from harness.processes import processes_of_run
 from harness.watch import Watch
-from harness.watchdog import LIMITS, Limits, limits_of
+from harness.watchdog import LIMITS, Limits, Standing, limits_of
 
 RANKS = Path(__file__).with_name("fake_ranks.py")
 TIGHT = Limits.fixed({**LIMITS, "step": 1.5, "first-step": 1.5})
@@ -82,6 +84,31 @@ def test_a_rank_that_sleeps_is_named_while_the_others_go_on(tmp_path: Path) -> N
         r"rank 1 made no progress for \d s in phase step at step 3, in backward \(fake_ranks\.py:\d+ hang\)",
         made.stop_detail,
     )
+
+
+def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since_confirmed: list[int] = []
+    judge = Confirmation.judge
+
+    def judged(confirmation: Confirmation, suspects: Sequence[Standing], now: float) -> Hang | None:
+        if hang := judge(confirmation, suspects, now):
+            since_confirmed.clear()
+            since_confirmed.append(1)
+        return hang
+
+    def moving(_: Path, rank: int) -> Position:
+        """Rank 0 falls behind after its position was read once since the hang was confirmed."""
+        if since_confirmed and rank == 0:
+            since_confirmed.append(rank)
+        return Position(1 if len(since_confirmed) > 2 and rank == 0 else 3 + (rank == 0), 3)
+
+    monkeypatch.setattr(Confirmation, "judge", judged)
+    monkeypatch.setattr("harness.watch.read_position", moving)
+    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "alone@3/1")
+    assert made.stopped_by == "watchdog"
+    assert made.stop_detail.startswith("rank 1 made no progress")
 
 
 def test_a_rank_that_never_told_of_progress_is_named(tmp_path: Path) -> None:

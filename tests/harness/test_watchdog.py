@@ -11,7 +11,7 @@ from harness.paths import CHECKOUT
 from harness.positions import Position
 from harness.watchdog import KNOWN_LIMITS, LIMITS, Limits, Watchdog, limits_of
 
-FORWARD, WAITING = 2, 1
+OUTSIDE, WAITING, FORWARD, EXCHANGE = 0, 1, 2, 4
 QUICK: Mapping[Phase, float] = dict.fromkeys(LIMITS, 0.5)
 
 
@@ -92,6 +92,66 @@ def test_a_rank_that_goes_on_is_no_excuse_for_one_that_does_not() -> None:
     assert stuck(dog, 111) == [1]
 
 
+@pytest.mark.parametrize("seconds", [20, 60, 200])
+def test_a_rank_that_waited_for_a_checkpoint_is_no_suspect_until_the_one_that_wrote_it_is(seconds: int) -> None:
+    dog = after_a_checkpoint(seconds)
+    behind, ahead = Position(40, OUTSIDE), Position(41, EXCHANGE)
+    assert stuck(dog, seconds, rank0=behind, rank1=ahead) == []
+    dog.saw(line("step", 40, rank=0), now=seconds)
+    for position in (behind, Position(41, WAITING), Position(41, FORWARD)):
+        for later in (0, 1, 9.9):
+            assert stuck(dog, seconds + later, rank0=position, rank1=ahead) == []
+    assert stuck(dog, seconds + 10.1, rank0=Position(41, FORWARD), rank1=ahead) == [0, 1]
+    dog.saw(line("step", 41, rank=0), now=seconds + 5)
+    dog.saw(line("step", 41, rank=1), now=seconds + 5)
+    assert stuck(dog, seconds + 15, rank0=behind, rank1=ahead) == []
+
+
+@pytest.mark.parametrize("seconds", [20, 60, 200])
+def test_ranks_that_meet_after_the_last_checkpoint_are_no_suspects(seconds: int) -> None:
+    dog = after_a_checkpoint(seconds)
+    dog.saw(line("step", 40, rank=0), now=seconds)
+    same = Position(40, OUTSIDE)
+    assert stuck(dog, seconds + 9, rank0=same, rank1=same) == []
+    assert stuck(dog, seconds + 10.1, rank0=same, rank1=same) == [0, 1]
+
+
+def test_a_rank_that_hangs_while_another_writes_a_checkpoint_is_found_once_that_one_is_ahead() -> None:
+    dog = after_a_checkpoint(60)
+    dog.saw(line("step", 40, rank=0), now=60)
+    assert stuck(dog, 61, rank0=Position(41, EXCHANGE), rank1=Position(41, FORWARD)) == [1]
+
+
+def after_a_checkpoint(seconds: float) -> Watchdog:
+    """Rank 0 writes one from 0 on, and rank 1 goes on; step 40 was made by both."""
+    dog = watchdog(Limits({**LIMITS, "first-step": 10, "checkpoint": 2 * seconds}, steady_step=10))
+    for rank in (0, 1):
+        dog.saw(line("first-step", 0, rank), now=-4)
+        dog.saw(line("step", 1, rank), now=-3)
+        dog.saw(line("step", 40, rank), now=-2)
+        dog.saw(line("checkpoint", 40, rank), now=0)
+    dog.saw(line("step", 40, rank=1), now=0.1)
+    return dog
+
+
+def test_a_rank_that_validates_slower_is_a_reason_to_wait_and_one_that_is_ahead_is_none() -> None:
+    dog = watchdog(Limits.fixed({**LIMITS, "validate": 10}))
+    dog.saw(line("validate", 100, rank=1), now=0)
+    for second in range(20):
+        dog.saw(line("validate", 2 * second, rank=0), now=second)
+    same = Position(40, OUTSIDE)
+    assert stuck(dog, 19.5, rank0=same, rank1=same) == []
+    dog.saw(line("validate", 101, rank=0), now=20)
+    assert stuck(dog, 20.5, rank0=same, rank1=same) == [1]
+
+
+def test_a_rank_that_ended_early_is_no_excuse_for_those_that_wait_for_it() -> None:
+    dog = watchdog()
+    dog.saw(line("step", 40, rank=0), now=0)
+    dog.saw(line("teardown", 40, rank=1), now=0)
+    assert stuck(dog, 10.1, rank0=Position(41, EXCHANGE), rank1=Position(40, OUTSIDE)) == [0]
+
+
 def test_a_rank_that_is_through_may_wait_for_the_others() -> None:
     dog = watchdog(Limits.fixed({**LIMITS, "teardown": 5, "checkpoint": 60}))
     dog.saw(line("teardown", rank=1), now=10)
@@ -148,7 +208,9 @@ def test_the_first_batch_of_an_epoch_may_have_to_wait_for_new_workers() -> None:
     assert stuck(dog, 60) == []
     assert stuck(dog, 60, rank0=Position(41, WAITING)) == []
     assert stuck(dog, 60, rank0=Position(41, FORWARD)) == [0]
+    assert stuck(dog, 60, rank0=Position(41, OUTSIDE)) == [0]
     assert stuck(dog, 60, rank0=Position(42, WAITING)) == [0]
+    assert stuck(dog, 60, rank0=Position(40, OUTSIDE)) == []
     assert stuck(dog, 100) == []
     assert stuck(dog, 101, rank0=Position(41, WAITING)) == [0]
     dog.saw(line("step", 41), now=60)
@@ -163,6 +225,54 @@ def test_a_training_that_is_taken_up_again_has_its_first_step_still_to_make() ->
     dog.saw(line("step", 40), now=1)
     assert stuck(dog, 1 + LIMITS["first-step"]) == []
     assert stuck(dog, 2 + LIMITS["first-step"]) == [0]
+
+
+def test_a_second_model_has_its_own_first_steps_and_its_own_first_validation() -> None:
+    dog = watchdog(limits_of([], "cuda"))
+    first_model(dog)
+    assert stuck(dog, 40 + LIMITS["first-step"]) == []
+    assert stuck(dog, 41 + LIMITS["first-step"]) == [0]
+    dog.saw(line("step", 1), now=65)
+    dog.saw(line("step", 2), now=66)
+    assert stuck(dog, 66 + LIMITS["step"]) == []
+    assert stuck(dog, 67 + LIMITS["step"]) == [0]
+    dog.saw(line("validate", 0), now=67)
+    dog.saw(line("step", 2), now=68)
+    dog.saw(line("step", 3), now=69)
+    assert stuck(dog, 84) == []
+    assert stuck(dog, 84.1) == [0]
+
+
+def test_the_second_step_of_a_second_model_may_take_five_times_as_long_as_its_first() -> None:
+    dog = watchdog(limits_of([], "cpu"))
+    first_model(dog)
+    dog.saw(line("step", 1), now=60)
+    assert stuck(dog, 160) == []
+    assert stuck(dog, 160.1) == [0]
+
+
+def test_slow_steps_of_one_model_are_no_excuse_for_the_next_and_yet_are_kept() -> None:
+    dog = watchdog(limits_of([], "cpu"))
+    dog.saw(line("first-step", 0), now=0)
+    dog.saw(line("step", 1), now=90)
+    dog.saw(line("step", 2), now=120)
+    dog.saw(line("checkpoint", 0), now=121)
+    dog.saw(line("first-step", 0), now=122)
+    dog.saw(line("step", 1), now=123)
+    assert stuck(dog, 138.1) == [0]
+    dog.saw(line("step", 2), now=124)
+    assert stuck(dog, 139.1) == [0]
+    assert dog.standstill(125) == {"import": 0, "first-step": 90, "step": 30, "checkpoint": 1}
+
+
+def first_model(dog: Watchdog) -> None:
+    """Quick steps, a validation and checkpoints; the first step of the next one begins at 40."""
+    phases: list[tuple[Phase, int]] = [
+        ("first-step", 0), ("step", 1), ("step", 2), ("validate", 0), ("checkpoint", 2), ("step", 2), ("checkpoint", 0),
+    ]  # fmt: skip
+    for number, (phase, done) in enumerate(phases):
+        dog.saw(line(phase, done), now=30 + number)
+    dog.saw(line("first-step", 0), now=40)
 
 
 def test_until_five_runs_are_known_limits_are_never_below_the_loose_ones() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import kill_tester
 from benchmarks.kill_tester import Figures, Kill, Place, kill_often
 from benchmarks.kills import GOAL_SECONDS, ONLY_IN_CONTAINERS
 from benchmarks.stand_in_app import SLOW
@@ -23,6 +24,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from rich.console import Console
+from benchmarks import kill_tester
 from benchmarks.kill_tester import Place
 from harness.bench import Bench
 from harness.campaign import begin_or_continue, carry_out
@@ -62,6 +64,14 @@ def test_nothing_is_lost_at_any_point(part: int) -> None:
     assert [point for point in points if not figures.kills[point]] == []
     assert figures.records > 0
     assert max(figures.ready) < GOAL_SECONDS
+
+
+def test_the_restart_that_finishes_is_timed_as_no_kill_cuts_it_short(place: Place) -> None:
+    tester = kill_tester.Tester(place, Figures())
+    assert tester.kill(Kill("running"))
+    tester.finish()
+    assert tester.figures.wrong == []
+    assert len(tester.figures.ready) == 1
 
 
 def records(place: Place, gpu: int) -> list[Record]:

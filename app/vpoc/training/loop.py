@@ -99,6 +99,8 @@ class Trainer:
         newer = getattr(torch.amp, "GradScaler", None)
         self.scaler = newer(self.device.type, **arguments) if newer else torch.cuda.amp.GradScaler(**arguments)
         self.steps_done = 0
+        # Not that of another model that was trained before.
+        position.at(0, OUTSIDE)
         self.steps_skipped = 0
         self.skipped_in_a_row = 0
 

@@ -25,6 +25,7 @@ from harness.drills.faults import (
 )
 from harness.drills.kinds import WORKLOAD
 from harness.environments import Environment
+from harness.errors import UserError
 from harness.matrix import Matrix
 from harness.processes import RUN_MARK, run_mark
 from harness.run import Run
@@ -99,6 +100,16 @@ def test_who_is_not_root_is_told_why_a_fault_is_not_made(monkeypatch: pytest.Mon
     assert "only root" in (FullDisk().why_not() or "")
     assert "only root" in (faults.EngineRestarted().why_not() or "")
     assert Fault().why_not() is None
+
+
+def test_a_pause_that_finds_nothing_to_stop_was_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.Popen(["true"])
+    process = psutil.Process(ended.pid)
+    ended.wait()
+    for found in ([], [process]):
+        monkeypatch.setattr(faults, "processes_of_run", lambda _, found=found: found)
+        with pytest.raises(UserError, match="no process that could be stopped"):
+            Paused().while_training(Site(tmp_path, None, None))
 
 
 def test_a_pause_stops_every_process_of_the_run_and_lets_it_go_on(

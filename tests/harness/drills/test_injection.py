@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.drills.faults import Fault, Site
@@ -56,14 +57,23 @@ def test_a_fault_of_the_training_waits_for_steps_and_is_not_made_without(
     assert meanwhile.problem == (None if trains else "the training made no step")
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(1, "not permitted"), "not permitted"),
+        (psutil.NoSuchProcess(4711), "4711"),
+        (AssertionError(), "AssertionError"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
 def test_a_fault_that_cannot_be_made_is_said_and_one_waits_for_the_run_folder(
-    tmp_path: Path, line: Callable[..., str]
+    error: Exception, said: str, tmp_path: Path, line: Callable[..., str]
 ) -> None:
     class Refused(Fault):
         acts_while_training = True
 
         def while_training(self, site: Site) -> None:
-            raise PermissionError(1, "not permitted")
+            raise error
 
     folder = tmp_path / "later"
     with Meanwhile(Refused(), Site(folder, None, None)) as meanwhile:
@@ -73,5 +83,5 @@ def test_a_fault_that_cannot_be_made_is_said_and_one_waits_for_the_run_folder(
         until = time.monotonic() + 10
         while not meanwhile.problem and time.monotonic() < until:
             time.sleep(0.01)
-    assert "not permitted" in (meanwhile.problem or "")
+    assert said in (meanwhile.problem or "")
     assert meanwhile.made is None

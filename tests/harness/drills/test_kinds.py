@@ -82,6 +82,13 @@ def test_of_every_hang_the_rank_is_to_be_named() -> None:
             assert kind.app.endswith(f"/{kind.stuck}")
 
 
+def test_a_slow_checkpoint_is_waited_for_by_another_rank_and_followed_by_steps() -> None:
+    drill = BY_NAME["slow-checkpoint"]
+    assert drill.ranks == 2
+    assert drill.app is not None
+    assert int(drill.app.partition("@")[2].partition("/")[0]) < 29
+
+
 def test_what_fills_memory_or_disk_is_only_made_where_that_is_limited() -> None:
     for name in ("eat-memory", "child-eats-memory"):
         assert BY_NAME[name].executors == ("docker",)

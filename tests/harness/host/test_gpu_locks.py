@@ -15,8 +15,11 @@ import pytest
 
 from harness.contracts import GpuFacts
 from harness.errors import UserError
+from harness.host import gpu_locks
 from harness.host.gpu_locks import Claim, Holder, lock_file, lock_gpus
 from harness.processes import ProcessId
+from harness.storage import held_locks
+from tests.harness.gpu_tree import silent
 
 # A harness that holds a GPU, and a process of its run that has inherited the lock.
 HOLD = """
@@ -189,6 +192,29 @@ def test_a_process_that_came_with_the_dead_run_and_is_on_the_gpu_keeps_it(root: 
         for process in (before, after):
             process.kill()
             process.wait()
+
+
+def test_a_driver_that_does_not_answer_keeps_no_gpu_from_being_taken(
+    root: Path, hold: Hold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_locks, "ANSWER_SECONDS", 0.2)
+    other = hold()
+    other.kill()
+    other.wait()
+    with silent(root / f"sys/class/kfd/kfd/proc/{os.getpid()}/vram_4700"):
+        assert obstacle(root, claim(root, 0)) is None
+
+
+def test_what_a_run_leaves_behind_keeps_its_gpu_though_it_was_given_back(root: Path) -> None:
+    with lock_gpus([claim(root, 0)], root=root):
+        left = subprocess.Popen(["sleep", "60"], pass_fds=held_locks())
+    try:
+        told = obstacle(root, claim(root, 0))
+        assert told == "waiting: GPU 0 is in use by a run that does not say whose it is"
+    finally:
+        left.kill()
+        left.wait()
+    assert obstacle(root, claim(root, 0)) is None
 
 
 def test_what_was_noted_before_the_host_was_started_again_counts_no_more(root: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from harness.containers import Device
 from harness.contracts import HostFacts, InputFile
 from harness.environments import Environment
-from harness.executors import Job, JobLost
+from harness.executors import Exit, Job, JobLost
 from harness.executors.process import ProcessExecutor
+from harness.host import gpu_probe
 from harness.host.gpu_probe import RUNGS, Probed, probe_gpu, read_climb
 from harness.job_environment import make_scratch, remove_scratch
 from harness.matrix import Matrix
@@ -157,6 +158,59 @@ def test_a_probe_that_cannot_be_started_says_nothing(make_run: MakeRun) -> None:
     told = probe_gpu(run, folder, GPU, executor)
     assert told.good is None
     assert "could not be started" in told.detail
+
+
+class Lost:
+    """A probe whose engine is gone: it cannot be asked, or is not even ended."""
+
+    pid = None
+    inspected = None
+
+    def __init__(self, *, asked: bool) -> None:
+        self._asked = asked
+        self.stopped = False
+
+    def poll(self) -> Exit | None:
+        if self._asked:
+            raise JobLost("the Docker engine does not answer any more")
+        return None
+
+    def stop(self, grace: float) -> bool:
+        self.stopped = True
+        return True
+
+
+class Losing(ProcessExecutor):
+    def __init__(self, runs: Path, lost: Lost) -> None:
+        super().__init__(runs)
+        self._lost = lost
+
+    def start(self, job: Job) -> Any:
+        self.real = super().start(job)
+        return self._lost
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_probe_that_lost_its_engine_is_ended_by_its_mark(asked: bool, make_run: MakeRun) -> None:
+    run, folder, _ = make_run("time.sleep(60)")
+    lost = Lost(asked=asked)
+    executor = Losing(folder.parent, lost)
+    told = probe_gpu(run, folder, GPU, executor, limit=0.5)
+    assert (told.good, told.killable) == (None if asked else False, True)
+    assert lost.stopped
+    assert processes_of_run(folder) == []
+    assert executor.real.poll() is not None
+
+
+def test_a_probe_that_lost_its_engine_and_cannot_be_killed_is_told(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, folder, _ = make_run("")
+    monkeypatch.setattr(gpu_probe, "end_processes_of_run", lambda *_: False)
+    executor = Losing(folder.parent, Lost(asked=True))
+    told = probe_gpu(run, folder, GPU, executor)
+    assert (told.good, told.killable) == (None, False)
+    executor.real.stop(1)
 
 
 def test_an_interruption_ends_the_probe(make_run: MakeRun) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from harness.host import gpu_reset
 from harness.host.gpu_reset import reset_gpu
-from tests.harness.gpu_tree import ADDRESSES, Tree, a_gpu
+from tests.harness.gpu_tree import ADDRESSES, Tree, a_gpu, silent
 
 Program = Callable[[str, str], Path]
 BUS = json.dumps({"card3": {"PCI Bus": ADDRESSES[1].upper()}, "card1": {"PCI Bus": ADDRESSES[0]}, "system": {}})
@@ -87,4 +87,15 @@ def test_without_an_address_nothing_is_reset(tree: Tree, program: Program) -> No
     calls = program("amd-smi", "exit 0")
     tree.write(1, "uevent", "")
     assert not reset_gpu(a_gpu(1), tree.root).done
+    assert not calls.exists()
+
+
+def test_where_the_driver_does_not_tell_who_uses_it_nothing_is_reset(
+    tree: Tree, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_reset, "ANSWER_SECONDS", 0.2)
+    calls = program("amd-smi", "exit 0")
+    with silent(tree.root / "sys/class/kfd/kfd/proc/4712/vram_60002"):
+        reset = reset_gpu(a_gpu(1), tree.root)
+    assert (reset.done, reset.detail) == (False, "not reset: the driver does not tell in 0 s who uses it")
     assert not calls.exists()

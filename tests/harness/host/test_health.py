@@ -10,7 +10,15 @@ from harness.executors.process import ProcessExecutor
 from harness.host import health
 from harness.host.gpu_probe import Probed
 from harness.host.gpu_reset import Reset
-from harness.host.health import Checkup, after_completion, after_failure, after_interruption, before_run, recheck
+from harness.host.health import (
+    Checkup,
+    after_completion,
+    after_failure,
+    after_interruption,
+    after_unkillable,
+    before_run,
+    recheck,
+)
 from harness.host.health_log import read_steps, sick_gpus
 from harness.host.ladder import Actions
 from harness.matrix import Matrix
@@ -58,11 +66,11 @@ def test_an_environment_is_probed_once_on_each_gpu_before_it_is_used(
     tree.use_memory(1, 5 << 20)
     answers = iter([WELL, SICK])
     monkeypatch.setattr(health, "probe_gpu", lambda *_: next(answers))
-    assert before_run(checkup) == {0: 100 << 20, 1: 5 << 20}
+    assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, ())
     # What fails there may be the environment's fault.
     assert shown(checkup) == [("before-run", "probe", 0, True), ("before-run", "probe", 1, None)]
     assert sick_gpus(checkup.results, checkup.run.host) == {}
-    assert before_run(checkup) == {0: 100 << 20, 1: 5 << 20}
+    assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, ())
     assert len(shown(checkup)) == 2
 
 
@@ -75,7 +83,7 @@ def test_a_run_on_the_cpu_is_left_alone(checkup: Checkup) -> None:
         checkup.executor,
         checkup.root,
     )
-    assert before_run(on_cpu) == {}
+    assert before_run(on_cpu) == ({}, ())
     assert after_failure(on_cpu, {}, time.time()).problems == ()
     assert not (checkup.folder / "failure").exists()
     assert shown(on_cpu) == []
@@ -160,8 +168,34 @@ def test_a_probe_that_cannot_be_killed_is_a_problem(checkup: Checkup, monkeypatc
     report = after_failure(checkup, {}, time.time(), acting(WELL, stuck))
     assert report.problems == (
         "a probe of GPU 1 cannot be killed",
-        "GPU 1 failed its probe: the probe did not end in 540 s",
+        "GPU 1 failed its probe: the probe did not end in 540 s; it cannot be killed",
     )
+    # It may hold the locks of all of them.
+    assert sick_gpus(checkup.results, checkup.run.host).keys() == {0, 1}
+
+
+def test_a_probe_before_a_run_that_cannot_be_killed_forbids_the_run(
+    checkup: Checkup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([WELL, Probed(False, "the probe did not end in 540 s", killable=False)])
+    monkeypatch.setattr(health, "probe_gpu", lambda *_: next(answers))
+    assert before_run(checkup)[1] == ("a probe of GPU 1 cannot be killed",)
+    assert sick_gpus(checkup.results, checkup.run.host).keys() == {1}
+
+
+def test_the_gpus_of_a_run_that_cannot_be_killed_are_sick_and_not_touched(
+    checkup: Checkup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    after_unkillable(checkup)
+    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(), unkillable=True)
+    assert report.problems == ()
+    assert report.sick == dict.fromkeys((0, 1), "a process of a run on it cannot be killed")
+    assert shown(checkup)[2:] == [
+        ("after-failure", "probe", 0, False),
+        ("after-failure", "probe", 1, False),
+        ("after-failure", "kernel-log", None, True),
+    ]
 
 
 def test_after_an_interruption_only_the_memory_is_waited_for(checkup: Checkup) -> None:
@@ -201,3 +235,12 @@ def test_a_sick_gpu_that_passes_again_is_used_again(checkup: Checkup, monkeypatc
     assert recheck(*place) == {}
     # Only the sick one was probed.
     assert [step[1:] for step in shown(checkup) if step[0] == "recheck"] == [("probe", 1, False), ("probe", 1, True)]
+
+
+def test_a_recheck_that_cannot_be_killed_is_not_followed_by_another(
+    checkup: Checkup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after_unkillable(checkup)
+    answers = iter([Probed(None, "the probe was lost", killable=False)])
+    monkeypatch.setattr(health, "probe_gpu", lambda *_: next(answers))
+    assert recheck(checkup.run, checkup.results, checkup.executor, checkup.root).keys() == {0, 1}

@@ -130,3 +130,9 @@ def test_where_the_environment_never_passed_the_gpu_is_not_to_blame() -> None:
 
 def test_a_probe_that_cannot_be_killed_is_told() -> None:
     assert not climbed(Made(Probed(False, "did not end", killable=False)))[1].killable
+
+
+@pytest.mark.parametrize("good", [False, None])
+def test_a_probe_that_cannot_be_killed_is_no_fault_of_the_environment(good: bool | None) -> None:
+    step = climbed(Made(Probed(good, "did not end", killable=False)), proven=False)[1]
+    assert (step.good, step.detail) == (False, "did not end; it cannot be killed")

@@ -1,0 +1,47 @@
+"""The page of figures on watching."""
+
+from typing import Any
+
+from benchmarks.watching_figures import NOT_MEASURED, figures, page
+
+ORIGIN = {"when": "2026-01-01 00:00", "machine": "a machine", "command": "make soak"}
+
+
+def hang(**changed: Any) -> dict[str, Any]:
+    kind = {"made": 2, "right": 2, "named": 2, "hang": True, "seconds": [3.0, 4.0], "objections": []}
+    return {"kinds": {"hang-forward": {**kind, **changed}}, "skipped": {}}
+
+
+def cost(harness: list[float], app: list[float]) -> dict[str, Any]:
+    return {"harness_percent": harness, "app_percent": app, "seconds": 60.0}
+
+
+def test_a_part_whose_kinds_were_all_skipped_was_not_measured() -> None:
+    part = {**ORIGIN, "kinds": {}, "skipped": {"paused": "only as a process"}}
+    drills = [row for row in figures({"drills-docker": part}) if row[0].startswith("drills in containers")]
+    assert [(measured, word) for _, _, measured, word in drills] == [(NOT_MEASURED, "-")] * 3
+    assert "| paused | skipped | - | only as a process |" in page({"drills-docker": part})
+
+
+def test_a_hang_that_was_never_found_is_no_met_goal() -> None:
+    what = "hang found, steady step, at most"
+
+    def found(**changed: Any) -> tuple[str, str]:
+        part = {**ORIGIN, **hang(**changed)}
+        return next(row[2:] for row in figures({"drills-process": part}) if row[0].endswith(what))
+
+    assert found()[1] == "met"
+    assert found(seconds=[3.0, 31.0])[1] == "**not met**"
+    assert found(seconds=[3.0]) == ("3.0 s (median 3.0 s), 1 of 2 hangs of 1 kinds", "**not met**")
+    assert found(seconds=[]) == ("0 of 2 hangs of 1 kinds", "**not met**")
+
+
+def test_what_watching_costs_outside_and_inside_is_judged_together() -> None:
+    def together(harness: list[float], app: list[float]) -> tuple[str, str]:
+        part = {**ORIGIN, **cost(harness, app)}
+        rows = [row for row in figures({"cost": part}) if row[1] == "under 1 %"]
+        assert len(rows) == 1
+        return rows[0][2:]
+
+    assert together([0.4, 0.4], [0.5, 0.5])[1] == "met"
+    assert together([0.6, 0.6], [0.6, 0.6]) == ("median 1.20 % (1.20 to 1.20) of 2 runs of 60 s", "**not met**")
