@@ -9,10 +9,11 @@ MATRIX = .venv/bin/matrix
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
 TEST_PYTHON = .cache/envs/cpu-test/bin/python
 # A stamp: the interpreter is a link to one that may be older than anything here.
+FAULTS = tests/system/test_drills.py tests/system/test_kills.py
 TEST_READY = .cache/envs/cpu-test/.ready
 
 .DEFAULT_GOAL = help
-.PHONY: help setup matrix-test build base train test check test-harness test-system test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills soak clean
+.PHONY: help setup matrix-test build base train test check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -44,7 +45,10 @@ test-harness: setup
 	.venv/bin/python -m pytest tests/harness
 
 test-system: setup
-	.venv/bin/python -m pytest tests/system
+	.venv/bin/python -m pytest tests/system $(addprefix --ignore ,$(FAULTS))
+
+test-faults: setup ## make every kind of fault once, and kill the harness at every point (as processes; minutes)
+	.venv/bin/python -m pytest $(FAULTS)
 
 test-docker: setup ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING)
 	.venv/bin/python -m pytest tests/images

@@ -1,5 +1,6 @@
 """The command that says why a run failed."""
 
+import io
 import os
 import sys
 from contextlib import ExitStack
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
+from packaging.version import InvalidVersion, Version
 from pydantic import ValidationError
 from rich.progress import wrap_file
 
@@ -19,8 +21,24 @@ from harness.records import RECORD, Results
 
 LATEST = "latest"
 STACKS = ("stacks-*.txt", "failure/stacks-*.txt", "failure/py-spy.txt")
+# By their first bytes: what logs are kept in, and what reads it.
+PACKED = {
+    b"\x1f\x8b": ("gzip", "zcat"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "zstdcat"),
+    b"\xfd7zXZ": ("xz", "xzcat"),
+    b"BZh": ("bzip2", "bzcat"),
+    b"PK\x03\x04": ("zip", "unzip -p"),
+}
+BINARY = (b"\x7fELF", b"\x80\x02", b"\x80\x04", b"\x89PNG", b"SQLite format")
 # Reading less takes no time worth a progress bar.
 LARGE_BYTES = 50_000_000
+
+
+def _version(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    try:
+        return value if value is None else str(Version(value)) and value
+    except InvalidVersion:
+        raise UserError(f"--{option.name}: {value!r} is no version; give one such as 6.3 or 2.9.1") from None
 
 
 @click.command()
@@ -28,9 +46,12 @@ LARGE_BYTES = 50_000_000
 @click.option("--log", type=click.File("rb"), help="Explain this log instead of a run; - is standard input.")
 @click.option("--kernel-log", type=click.File("rb"), help="The kernel's log of that time (`journalctl -k`, `dmesg`).")
 @click.option(
-    "--rocm", metavar="VERSION", help="ROCm the log is of, such as 6.3; what a wording means can depend on it."
+    "--rocm",
+    metavar="VERSION",
+    callback=_version,
+    help="ROCm the log is of, such as 6.3; what a wording means can depend on it.",
 )
-@click.option("--torch", metavar="VERSION", help="torch the log is of, such as 2.9.1.")
+@click.option("--torch", metavar="VERSION", callback=_version, help="torch the log is of, such as 2.9.1.")
 @as_json
 @pass_settings
 def explain(
@@ -44,8 +65,8 @@ def explain(
 ) -> None:
     """Say why a run failed: class, cause, the lines that show it, and what helps.
 
-    RUN is the id of a run, the beginning of one, the path of a run folder, or `latest`. With --log it is any log you
-    have, of this tool or not: `matrix explain --log train.log`.
+    RUN is the id of a run, the beginning of one, the path of a run folder, or `latest`: the newest not completed.
+    With --log it is any log you have, of this tool or not: `matrix explain --log train.log`.
 
     Exit status: 0 when it is explained (or the run completed), 1 when the cause is unknown.
     """
@@ -56,7 +77,7 @@ def explain(
         with ExitStack() as open_files:
             found = explain_files(_named(log, open_files), _named(kernel_log, open_files), rocm, torch)
         told = {"explanation": found.model_dump(mode="json", by_alias=True)}
-        lines = explanation_lines(found, "STACK", "")
+        lines = explanation_lines(found, _variables(settings, found), "")
     elif run and not (rocm or torch):
         folder = _run_folder(settings.results, run)
         record = _record(folder)
@@ -70,14 +91,14 @@ def explain(
     sys.exit(1 if found and found.class_ == "unknown" else 0)
 
 
-def explanation_lines(found: Explanation, stack: str, folder: str) -> list[str]:
-    """An explanation as it is printed. `stack` is what the presets are to be tried with."""
+def explanation_lines(found: Explanation, tries: list[str], folder: str) -> list[str]:
+    """An explanation as it is printed. `tries`: what may help, as it is to be typed."""
     lines = [
         f"class     {found.class_}{f' (rule {found.rule})' if found.rule else ''}",
         f"cause     {found.cause}",
         *(f"evidence  {os.path.join(folder, one.file)}:{one.line}: {one.text}" for one in found.lines),  # noqa: PTH118
         f"remedy    {found.remedy}",
-        *(f"try       matrix run-cell {stack}-{preset}" for preset in found.presets),
+        *(f"try       {one}" for one in tries),
     ]
     return [*lines, f"see       {found.link}"] if found.link else lines
 
@@ -85,18 +106,30 @@ def explanation_lines(found: Explanation, stack: str, folder: str) -> list[str]:
 def _explained(matrix: Matrix, folder: Path, record: Record) -> tuple[Explanation | None, dict[str, Any], list[str]]:
     """What is known of a run: the explanation (none of one that completed), for programs, and for people."""
     ended = f"{record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}"
-    head = [f"run       {record.intent.run_id}", f"outcome   {ended}: {record.detail}"]
+    run = f"run       {record.intent.run_id}"
     told: dict[str, Any] = {"run": record.intent.run_id, "outcome": record.outcome}
     told |= {"diagnosis": record.diagnosis, "detail": record.detail}
     if record.outcome == "completed":
-        return None, told | {"explanation": None}, [*head, "There is nothing to explain."]
+        lines = [run, f"outcome   {ended}: {record.detail}", "There is nothing to explain."]
+        return None, told | {"explanation": None}, lines
     stack = record.intent.stack
     found = explain_record(folder, record, _presets(matrix, stack))
     stacks = sorted({str(path) for pattern in STACKS for path in folder.glob(pattern)})
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
-    lines = [*head, *explanation_lines(found, stack, str(folder)), *(f"stacks    {path}" for path in stacks)]
-    return found, told, lines
+    tries = [f"matrix run-cell {cell}" for cell in told["try"]]
+    detail = "" if record.detail in found.cause else f": {record.detail}"
+    lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder))]
+    return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
+
+
+def _variables(settings: Settings, found: Explanation) -> list[str]:
+    """What the presets set: the owner of a log of another program has no cells to run."""
+    presets = [settings.matrix.presets[name] for name in found.presets if name in settings.matrix.presets]
+    sets = [(one.name, {**one.variables, **one.features, **one.train}) for one in presets]
+    return [
+        f"{' '.join(f'{key}={value}' for key, value in each.items())} (preset {name})" for name, each in sets if each
+    ]
 
 
 def _presets(matrix: Matrix, stack: str) -> list[Preset]:
@@ -110,6 +143,8 @@ def _named(stream: BinaryIO | None, open_files: ExitStack) -> tuple[BinaryIO, st
     if stream is None:
         return None
     name = getattr(stream, "name", "-")
+    if isinstance(stream, io.BufferedReader):
+        _refuse_what_is_no_text(stream.peek(8), str(name))
     try:
         size = os.fstat(stream.fileno()).st_size
     except OSError:
@@ -118,6 +153,14 @@ def _named(stream: BinaryIO | None, open_files: ExitStack) -> tuple[BinaryIO, st
         watched = wrap_file(stream, size, description=f"Reading {name}", console=err, transient=True)
         return open_files.enter_context(watched), str(name)
     return stream, "standard input" if name in ("-", "<stdin>") else str(name)
+
+
+def _refuse_what_is_no_text(head: bytes, name: str) -> None:
+    for begins, (what, reader) in PACKED.items():
+        if head.startswith(begins):
+            raise UserError(f"{name} is not text: {what}; `{reader} {name} | matrix explain --log -` reads it")
+    if head.startswith(BINARY):
+        raise UserError(f"{name} is not text but a program or a file of data; give the log that was printed")
 
 
 def _run_folder(results: Results, run: str) -> Path:
@@ -132,16 +175,24 @@ def _run_folder(results: Results, run: str) -> Path:
     if run == LATEST:
         if not finished:
             raise UserError(f"{results.runs}: no run has a record yet; `matrix run` makes some")
-        return max(map(results.run_folder, finished), key=lambda folder: (folder / RECORD).stat().st_mtime_ns)
+        return _latest([results.run_folder(name) for name in finished])
     matching = [name for name in finished if name == run] or [name for name in finished if name.startswith(run)]
     if len(matching) == 1:
         return results.run_folder(matching[0])
     if matching:
         raise UserError(f"{len(matching)} runs begin with {run!r}, the first {matching[0]}; give more of its id")
+    if Path(run).is_file():
+        raise UserError(f"{run} is a file: did you mean `matrix explain --log {run}`?")
     if (results.run_folder(run) / "log.txt").is_file():
         log = results.run_folder(run) / "log.txt"
         raise UserError(f"{run} has no record yet; `matrix explain --log {log}` reads its log")
     raise UserError(f"{results.runs}: no run {run!r} with a record; `matrix status CELL` lists the runs of a cell")
+
+
+def _latest(folders: list[Path]) -> Path:
+    """The newest that did not complete, else the newest: there is nothing to explain of the others."""
+    newest_first = sorted(folders, key=lambda folder: (folder / RECORD).stat().st_mtime_ns, reverse=True)
+    return next((folder for folder in newest_first if _record(folder).outcome != "completed"), newest_first[0])
 
 
 def _record(folder: Path) -> Record:

@@ -8,9 +8,9 @@ from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
-from harness.contracts import Explanation, HostFacts, Intent, Phase, Progress
-from harness.diagnosis.judge import Facts, judge
-from harness.diagnosis.lines import Line, as_lines, read_lines
+from harness.contracts import EvidenceLine, Explanation, HostFacts, Intent, Phase, Progress
+from harness.diagnosis.judge import Facts, cut, judge
+from harness.diagnosis.lines import Line, WithEnd, as_lines, read_lines
 from harness.diagnosis.scan import Found, OfRun, anybodys, scan, worth_reading
 from harness.diagnosis.stacks import stuck_at
 from harness.executors import Exit
@@ -82,10 +82,18 @@ def explain_files(
     torch: str | None = None,
     presets: Collection[str] | None = None,
 ) -> Explanation:
-    """The same of open files with their names, of any size."""
-    found = scan(read_lines(*log, worth_reading()), rocm=rocm, torch=torch) if log else Found()
+    """The same of open files with their names, of any size. Of a log that is not understood the last line is shown."""
+    read = WithEnd(log[0]) if log else None
+    found = scan(read_lines(read, log[1], worth_reading()), rocm=rocm, torch=torch) if log and read else Found()
     seen = scan(read_lines(*kernel, worth_reading(("kernel",))), ("kernel",)) if kernel else Found()
-    return judge(found, seen, Facts(), presets)
+    explanation = judge(found, seen, Facts(), presets)
+    if explanation.rule or log is None or read is None:
+        return explanation
+    if read.is_empty:
+        return explanation.model_copy(update={"cause": "the log is empty"})
+    last = read.last_line(log[1])
+    shown = (EvidenceLine(file=last.file, line=last.number, text=cut(last.text)),) if last else ()
+    return explanation.model_copy(update={"lines": shown})
 
 
 def _scan_file(folder: Path, name: str, rocm: str | None, torch: str | None, of_run: OfRun | None = None) -> Found:

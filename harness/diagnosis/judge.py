@@ -17,6 +17,8 @@ LONGEST_EVIDENCE = 400
 
 # A reset takes everything on the GPU with it: what a process sees of it afterwards is no failure of its own.
 _SICK_GPU = frozenset({"gpu-reset", "gpu-hang", "hardware"})
+# What a process that the kernel killed leaves of it in a log.
+_OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvous"})
 # Decided from the result file or from measurements: the outcome's detail is the cause.
 _DECIDED = frozenset(
     {"no-result", "incomplete-result", "wrong-data", "wrong-workload", "wrong-device", "wrong-stack", "model-damaged"}
@@ -60,7 +62,12 @@ def judge(log: Found, kernel: Found, facts: Facts, presets: Collection[str] | No
     `presets`: those of the remedy that may be named; None for all.
     """
     name = facts.outcome.name if facts.outcome else None
-    sick = _sick(kernel.fatal, log.fatal)
+    of_gpu = next((hit for hit in kernel.every if hit.signature.class_ in _SICK_GPU | {"kernel-fault"}), None)
+    killed = next((hit for hit in kernel.every if hit.signature.id == "kernel-oom"), None)
+    if killed and not facts.outcome and log.fatal and log.fatal.signature.class_ not in _OF_A_KILL:
+        # Without a run nobody knows whose process that was.
+        killed = None
+    sick = _sick(killed, log.fatal) or _sick(of_gpu, log.fatal)
     candidates = (
         sick if name == "host-fault" else None,
         _by_word(facts, fatal=True),
@@ -79,7 +86,8 @@ def judge(log: Found, kernel: Found, facts: Facts, presets: Collection[str] | No
     if hit is None:
         return unknown()
     beside = [kernel.fatal.line] if kernel.fatal and kernel.fatal is not hit else []
-    lines = [hit.line, *([hit.frame] if hit.frame and _is_programs(hit.signature) else []), *beside]
+    shows_frame = hit.signature.severity != "fatal" or _is_programs(hit.signature)
+    lines = [hit.line, *([hit.frame] if hit.frame and shows_frame else []), *beside]
     if hit.signature.where == "exit":
         lines = [*facts.memory_limit, *(found.line for found in (log.fatal, *log.endings) if found)][:2]
     return _explanation(hit.signature, lines, facts, presets)
@@ -159,4 +167,10 @@ def _evidence(line: Line, signature: Signature) -> EvidenceLine:
     """The line as evidence; of a long one what surrounds the match."""
     found = signature.find(line.text)
     start = max(found.start() - LONGEST_EVIDENCE // 4, 0) if found and len(line.text) > LONGEST_EVIDENCE else 0
-    return EvidenceLine(file=line.file, line=line.number, text=line.text[start : start + LONGEST_EVIDENCE].strip())
+    return EvidenceLine(file=line.file, line=line.number, text=cut(line.text, start))
+
+
+def cut(text: str, start: int = 0) -> str:
+    """A line as evidence, from `start`; an ellipsis stands for what was left out."""
+    end = start + LONGEST_EVIDENCE
+    return f"{'...' if start else ''}{text[start:end].strip()}{'...' if end < len(text) else ''}"

@@ -4,7 +4,7 @@ import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Protocol
 
 BLOCK = 1 << 18
 """Bytes read at a time."""
@@ -26,14 +26,51 @@ class Line:
     text: str
 
 
-def read_lines(stream: BinaryIO, name: str, worth: Callable[[str], bool]) -> Iterator[Line]:
+class Readable(Protocol):
+    """What bytes can be read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many bytes; none at the end."""
+
+
+class WithEnd:
+    """A stream that keeps its last bytes, and counts lines, while it is read."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = stream
+        self._end = b""
+        self._newlines = 0
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes of the stream."""
+        block = self._stream.read(size)
+        self._newlines += block.count(b"\n")
+        self._end = (self._end + block)[-LONGEST:]
+        return block
+
+    def last_line(self, name: str) -> Line | None:
+        """The last line with a letter or digit in it; None where there is none near the end."""
+        # Of the two bytes of UTF-16 one is zero.
+        texts = _plain(self._end.replace(b"\0", b"").decode("utf-8", "replace")).split("\n")
+        for before, text in enumerate(reversed(texts)):
+            if any(letter.isalnum() for letter in text):
+                return Line(name, self._newlines + 1 - before, text.rstrip().rsplit("\r")[-1])
+        return None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds nothing but white space, as far as it was read."""
+        return not self._end.strip()
+
+
+def read_lines(stream: Readable, name: str, worth: Callable[[str], bool]) -> Iterator[Line]:
     """The lines of a log in blocks that are `worth` it; other blocks are passed over.
 
     Bytes that are no text become marks of replacement. A carriage return parts what a progress bar wrote over.
     """
     number, rest, decode = 1, "", None
     while block := stream.read(BLOCK):
-        decode = decode or codecs.getincrementaldecoder(_BYTE_ORDER.get(block[:2], "utf-8"))("replace").decode
+        decode = decode or codecs.getincrementaldecoder(_BYTE_ORDER.get(block[:2], "utf-8-sig"))("replace").decode
         *whole, rest = (rest + decode(block)).rsplit("\n", 1)
         for block_text in whole:
             text = _plain(block_text)

@@ -19,7 +19,7 @@ SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED = 4
 
 Where = Literal["log", "build", "kernel", "exit", "stack"]
-Severity = Literal["fatal", "ending", "lost-peer", "benign"]
+Severity = Literal["fatal", "ending", "lost-peer", "symptom", "benign"]
 Fault = Literal["environment", "host", "program", "run"]
 
 
@@ -58,6 +58,7 @@ class Signature(_Strict):
     `where: stack` is matched with `path function` of a frame, `where: exit` with how the run ended, in words.
     `recovered_by`: not a failure where this literal text follows within a few lines.
     `traceback`: the line must end a Python traceback that was raised in this way.
+    `catch_all`: a later fatal line of the environment or the host that says more counts instead.
     `rocm`, `torch`: versions it holds for; such a condition never holds where the version is not known.
     """
 
@@ -68,6 +69,7 @@ class Signature(_Strict):
     severity: Severity = "fatal"
     recovered_by: str | None = None
     traceback: Literal["importing-a-package", "raised-by-the-program"] | None = None
+    catch_all: bool = False
     rocm: Specifier | None = None
     torch: Specifier | None = None
     class_: Name = Field(alias="class")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from harness.diagnosis.lines import Line
@@ -15,12 +15,19 @@ RECOVERY_LINES = 5
 TAIL_LINES = 1000
 """So many lines after the first fatal one are still looked at: its traceback may go on in another exception."""
 MOST_PROCESSES = 256
+DEVICE_ASSERT = "device-assert"
+PAGE_FAULT = "gpu-page-fault"
+_CRASHES = frozenset({"crash", "shm"})
 
 IN_A_LOG: tuple[Where, ...] = ("log", "build", "kernel")
 
 # A warning by its own word. RCCL calls its errors so.
 _WARNING = re.compile(r"\b\w*Warning\b(?=[:\s\])])|\bWARNING\b|(?<!NCCL )\bWARN\b|\[W\d*[ .]|^W(?:\d{4})? |: W \w+/")
-_ORDER: Sequence[Severity] = ("ending", "lost-peer")
+_ORDER: Sequence[Severity] = ("ending", "lost-peer", "symptom")
+# Newer kernels name the process of a page fault in one of the next lines.
+_FAULTING = re.compile(r"amdgpu:\s+Process (?P<name>.{1,40}?) pid (?P<pid>\d+) thread ")
+_FAULTING_LINES = 2
+_DUMP = re.compile(r"^(?:Current thread|Stack)\b.*\(most recent call first\)")
 _TRACEBACK_TEXTS = (
     "Traceback (most recent",
     '  File "',
@@ -36,7 +43,7 @@ OfRun = Callable[[re.Match[str]], bool]
 
 @dataclass(frozen=True)
 class Hit:
-    """A signature in a line. `frame`: where in the program the exception was raised, for one that Python raised."""
+    """A signature in a line. `frame`: where in the program it happened, where a traceback or faulthandler says so."""
 
     signature: Signature
     line: Line
@@ -45,10 +52,14 @@ class Hit:
 
 @dataclass(frozen=True)
 class Found:
-    """What a log holds: its first fatal line, and how processes ended or lost each other, the strongest first."""
+    """What a log holds: the fatal line that counts, and how processes ended or lost each other, the strongest first.
+
+    `every`: the first fatal line of each rule.
+    """
 
     fatal: Hit | None = None
     endings: tuple[Hit, ...] = ()
+    every: tuple[Hit, ...] = ()
 
 
 def anybodys(_: re.Match[str]) -> bool:
@@ -73,7 +84,7 @@ def scan(
 ) -> Found:
     """What lines hold, by the signatures for these places that hold for these versions."""
     matcher = matcher_of(where, rocm, torch)
-    state = _Scan(load_signatures(), of_run)
+    state = _Scan(load_signatures(), of_run, is_kernel_log=where == ("kernel",))
     for line in lines:
         state.take(line, matcher)
         if state.is_over(line):
@@ -125,52 +136,100 @@ class _Scan:
 
     signatures: Signatures
     of_run: OfRun
+    is_kernel_log: bool
     fatal: list[Hit] = field(default_factory=list)
     endings: dict[str, Hit] = field(default_factory=dict)
     tracebacks: dict[str, Traceback] = field(default_factory=dict)
     last: dict[str, Hit] = field(default_factory=dict)
+    dump_frame: Line | None = None
+    dump_begins: bool = False
 
     def take(self, line: Line, matcher: Matcher) -> None:
         """Look at the next line."""
         process, body = split_prefix(line.text)
+        self._look_for_dump(body, line)
+        self._forget_fault_of_another(line)
         if len(self.tracebacks) > MOST_PROCESSES:
             self.tracebacks.clear()
             self.last.clear()
         traceback = self.tracebacks.setdefault(process, Traceback())
         if traceback.sees(body, line) or (traceback.ends and traceback.ignored):
             return
+        if traceback.ends:
+            body = body.removeprefix(traceback.indent)
         signature = matcher.match(body, traceback, self.of_run)
         if signature is None:
             self._forget_recovered(line)
             return
         if signature.recovered_by and signature.recovered_by in line.text:
             return
-        hit = Hit(signature, line, traceback.frame if traceback.ends else None)
+        hit = Hit(signature, line, (traceback.own_frame or traceback.frame) if traceback.ends else None)
         if signature.severity != "fatal":
             self.endings.setdefault(signature.id, hit)
             return
         earlier = self.last.get(process)
         if earlier and traceback.ends and traceback.chained and self._passed_on(earlier, hit):
             self.fatal.remove(earlier)
+        if self.is_kernel_log and any(one.signature is signature for one in self.fatal):
+            return
         self.fatal.append(hit)
         self.last[process] = hit
 
     def is_over(self, line: Line) -> bool:
         """Whether what follows cannot change what is found."""
-        return bool(self.fatal) and line.number > self.fatal[0].line.number + TAIL_LINES
+        return bool(self.fatal) and not self.is_kernel_log and line.number > self.fatal[0].line.number + TAIL_LINES
 
     def found(self) -> Found:
-        """The first fatal line, and the endings in the order of their strength."""
+        """The fatal line that counts, and the endings in the order of their strength."""
         order = [signature.id for signature in self.signatures.signatures]
         endings = sorted(
-            self.endings.values(), key=lambda hit: (_ORDER.index(hit.signature.severity), order.index(hit.signature.id))
+            (
+                replace(hit, frame=self.dump_frame) if hit.signature.class_ in _CRASHES else hit
+                for hit in self.endings.values()
+            ),
+            key=lambda hit: (_ORDER.index(hit.signature.severity), order.index(hit.signature.id)),
         )
-        return Found(self.fatal[0] if self.fatal else None, tuple(endings))
+        first_of_each: dict[str, Hit] = {}
+        for hit in self.fatal:
+            first_of_each.setdefault(hit.signature.id, hit)
+        return Found(self._decisive(), tuple(endings), tuple(first_of_each.values()))
+
+    def _decisive(self) -> Hit | None:
+        """The first fatal line, unless a later one says better what it was."""
+        if not self.fatal:
+            return None
+        first = self.fatal[0]
+        catch_all = first.signature.catch_all
+        asserted = next((hit for hit in self.fatal if hit.signature.id == DEVICE_ASSERT), None)
+        if asserted and (catch_all or first.signature.class_ == "kernel-fault"):
+            # What the program asserted in its kernel is printed after the exception of the queue that it ended.
+            return asserted
+        if not catch_all:
+            return first
+        of_others = (hit for hit in self.fatal if not hit.signature.catch_all and not self._is_programs(hit))
+        return next(of_others, first)
+
+    def _is_programs(self, hit: Hit) -> bool:
+        return self.signatures.classes[hit.signature.class_].fault == "program"
+
+    def _look_for_dump(self, body: str, line: Line) -> None:
+        """Keep the innermost frame of the thread that crashed, of the first dump of faulthandler."""
+        if self.dump_begins and self.dump_frame is None and body.lstrip().startswith('File "'):
+            self.dump_frame = line
+        self.dump_begins = _DUMP.match(body) is not None
+
+    def _forget_fault_of_another(self, line: Line) -> None:
+        found = _FAULTING.search(line.text) if self.is_kernel_log and self.fatal else None
+        if found and not self.of_run(found):
+            self.fatal = [
+                hit
+                for hit in self.fatal
+                if hit.signature.id != PAGE_FAULT or line.number > hit.line.number + _FAULTING_LINES
+            ]
 
     def _passed_on(self, earlier: Hit, later: Hit) -> bool:
         """Whether the program's exception was only on the way to one of the environment."""
-        faults = [self.signatures.classes[hit.signature.class_].fault for hit in (earlier, later)]
-        return earlier in self.fatal and faults[0] == "program" and faults[1] != "program"
+        return earlier in self.fatal and self._is_programs(earlier) and not self._is_programs(later)
 
     def _forget_recovered(self, line: Line) -> None:
         self.fatal = [

@@ -12,6 +12,10 @@ _PREFIX = re.compile(
     r"|\[default\d+\]:\s?"
     r"|\[\d+,\d+\]<std(?:err|out)>:\s?"
     r"|\((?:[\w.-]+ )*(?:pid|ip)=[^)]{1,60}\)\s"
+    r"|(?:[A-Z][a-z]{2} [ \d]\d [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.]+[+-]\d\d:?\d\d) [\w.-]+ [\w.@-]+(?:\[\d+\])?: "
+    r"|#\d+ \d+\.\d+ |> |\d{1,4}: (?=\s*(?:Traceback|File|\w+(?:\.\w+)*(?:Error|Exception)\b))"
+    r"|[EF]\d{4} [\d:.]+ +\d+ \S+\] "
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\](?:\[[^\]]{1,60}\]){1,2} - "
     r"|[\w.-]{1,60}\s+\|\s"
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?\s(?:std(?:out|err) [FP] )?"
     r"|(?:ERROR|CRITICAL|FATAL) [\d-]+ [\d:.,]+ (?:\[[^\]]{1,80}\]|\S{1,60}\]) ?"
@@ -37,7 +41,9 @@ def split_prefix(text: str) -> tuple[str, str]:
 class Traceback:
     """The traceback that one process is writing, or wrote last.
 
-    `ends`: the line seen last is the exception itself. `ignored`: Python went on after it.
+    `ends`: the line seen last is the exception itself. `ignored`: Python went on after it. `frame`: the innermost;
+    `own_frame`: the innermost outside of installed packages and the standard library.
+    `indent`: what each line begins with.
     """
 
     open: bool = False
@@ -45,6 +51,8 @@ class Traceback:
     ignored: bool = False
     chained: bool = False
     frame: Line | None = None
+    own_frame: Line | None = None
+    indent: str = ""
     _in_library: bool = False
     _code: str = ""
     _own_code: str = ""
@@ -55,9 +63,11 @@ class Traceback:
         """Take the next line; whether it is part of a traceback and says nothing by itself."""
         self.ends = False
         if "Traceback (most recent call last)" in body:
-            fresh = Traceback(open=True, ignored=self._ignore_next, chained=self._chain_next)
+            indent = body[: len(body) - len(body.lstrip(" |"))]
+            fresh = Traceback(open=True, ignored=self._ignore_next, chained=self._chain_next, indent=indent)
             self.__dict__.update(fresh.__dict__)
             return True
+        body = body.removeprefix(self.indent)
         if body.startswith(_NOT_RAISED):
             self._ignore_next = True
             return True
@@ -67,6 +77,8 @@ class Traceback:
         if frame := _FRAME.match(body):
             self.frame, self._code = line, ""
             self._in_library = _LIBRARY.search(frame["path"]) is not None
+            if not self._in_library:
+                self.own_frame = line
             return True
         if self.open and (body.startswith("    ") or not body.strip()):
             if self.frame and not self._code:

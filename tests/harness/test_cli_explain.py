@@ -1,5 +1,6 @@
 """`matrix explain`, on runs and on any log."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +89,26 @@ def test_a_run_is_found_by_its_beginning_its_folder_and_as_the_latest(
     assert json.loads(command("20261120T110000Z-def-rocm", "--json").stdout)["run"] == "20261120T110000Z-def-rocm"
 
 
+def test_the_latest_is_the_newest_that_did_not_complete(
+    command: Command, recorded: Callable[..., Path], results: Results, make_record: Callable[..., Record]
+) -> None:
+    completed = make_record("z-completed")
+    results.begin(completed.intent)
+    results.finish(completed)
+    assert "nothing to explain" in command("latest").stdout
+    recorded("a-failed", ILLEGAL)
+    later = make_record("z-later")
+    results.begin(later.intent)
+    results.finish(later)
+    assert json.loads(command("latest", "--json").stdout)["run"] == "a-failed"
+
+
+def test_a_log_in_the_place_of_a_run_is_told_how_to_be_read(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(ILLEGAL, encoding="utf-8")
+    with pytest.raises(UserError, match=r"did you mean `matrix explain --log .*train\.log`"):
+        command(str(tmp_path / "train.log"))
+
+
 def test_json_holds_all_of_it(command: Command, recorded: Callable[..., Path]) -> None:
     folder = recorded("r-1", ILLEGAL)
     told = json.loads(command("r-1", "--json").stdout)
@@ -160,7 +181,7 @@ def test_any_log_is_explained(command: Command, tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "rule illegal-access-since-7.0" in done.stdout
     assert f"evidence  {log}:2: {ILLEGAL}" in done.stdout
-    assert "try       matrix run-cell STACK-debug-serialize" in done.stdout
+    assert "try       AMD_SERIALIZE_KERNEL=3 " in done.stdout
     told = json.loads(command("--log", str(log), "--json").stdout)
     assert told["explanation"]["class"] == "kernel-fault"
 
@@ -192,3 +213,25 @@ def test_mistakes_are_told_in_one_line(command: Command, recorded: Callable[...,
         command("r-1")
     done = command("--log", str(results.folder / "none.log"))
     assert done.exit_code == 2
+
+
+def test_what_is_no_text_is_refused(command: Command, tmp_path: Path) -> None:
+    packed = tmp_path / "train.log.gz"
+    packed.write_bytes(gzip.compress(ILLEGAL.encode()))
+    with pytest.raises(UserError, match=r"is not text: gzip; `zcat .*train\.log\.gz \| matrix explain --log -`"):
+        command("--log", str(packed))
+    packed.write_bytes(b"\x7fELF\x02\x01")
+    with pytest.raises(UserError, match="is not text but a program"):
+        command("--log", str(packed))
+
+
+@pytest.mark.parametrize("option", ["--rocm", "--torch"])
+def test_what_is_no_version_is_refused(command: Command, option: str) -> None:
+    with pytest.raises(UserError, match=f"{option}: 'banana' is no version"):
+        command("--log", "-", option, "banana", stdin=b"x")
+    assert command("--log", "-", option, "2.9.1+rocm6.3", stdin=ILLEGAL.encode()).exit_code == 0
+
+
+def test_the_detail_of_the_outcome_is_printed_once(command: Command, recorded: Callable[..., Path]) -> None:
+    recorded("r-1", "", "SIGSEGV")
+    assert command("r-1").stdout.count("the train process ended") == 1

@@ -104,6 +104,13 @@ BENIGN = [
     "ignored.",
     "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being "
     "overloaded, please further tune the variable for optimal performance in your application as needed.",
+    "rig:77:77 [0] NCCL INFO NET/Plugin : dlerror=librccl-net.so: cannot open shared object file",
+    'time=2025-02-11T18:21:07.123+01:00 level=INFO source=server.go:594 msg="no kernel image is available, so CPU"',
+    "'(ReadTimeoutError(\"HTTPSConnectionPool(host='x', port=443): Read timed out.\"), '(Request ID: 1)')' thrown "
+    "while requesting HEAD https://x/config.json",
+    "mce: [Hardware Error]: Machine check events logged",
+    "[   55.0] amdgpu 0000:03:00.0: amdgpu: 0 uncorrectable hardware errors detected in total in gfx block, no user "
+    "action is needed",
     "UserWarning: bgemm_internal_cublaslt error: HIPBLAS_STATUS_INTERNAL_ERROR when calling hipblasLtMatmul with "
     "transpose_mat1 1 Will attempt to recover by calling cublas instead. (Triggered internally at HIPBlas.cpp:400.)",
 ]

@@ -290,3 +290,15 @@ def test_the_explanation_is_what_the_contract_says() -> None:
     found: Any = json.loads(explain_log([ILLEGAL], "train.log").model_dump_json(by_alias=True))
     assert Explanation.model_validate(found)
     assert found["class"] == "kernel-fault"
+
+
+def test_without_a_run_a_kill_by_the_kernel_does_not_hide_the_logs_own_error() -> None:
+    killed = "[ 1.0] Out of memory: Killed process 4711 (python) total-vm:1kB"
+    assert explain_log([ILLEGAL], "train.log", [killed]).class_ == "kernel-fault"
+    assert explain_log(["epoch 1"], "train.log", [killed]).class_ == "oom-host"
+    assert explain_log(["RuntimeError: unable to write to file </torch_20_1>"], "x", [killed]).class_ == "oom-host"
+
+
+def test_a_reset_after_a_kill_of_another_process_explains_the_logs_error() -> None:
+    killed = "[ 1.0] Out of memory: Killed process 4711 (firefox) total-vm:1kB"
+    assert explain_log([ILLEGAL], "train.log", [killed, RING]).class_ == "gpu-reset"

@@ -61,7 +61,7 @@ def test_a_message_within_a_very_long_line_is_found(place: int) -> None:
     assert found.rule == "memory-access-fault"
     assert found.lines[0].line == 2
     assert "Memory access fault" in found.lines[0].text
-    assert len(found.lines[0].text) <= 400
+    assert len(found.lines[0].text.strip(".")) <= 400
 
 
 class _Large(io.RawIOBase):
@@ -92,3 +92,19 @@ def test_memory_stays_small_however_large_a_log_is(piece: bytes) -> None:
     assert found.rule == "memory-access-fault"
     assert peak < 8_000_000
     assert len(piece) * 80 > 10_000_000
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
+    assert explain_files((io.BytesIO(b"\xef\xbb\xbfKeyError: 'lr'\n"), "x")).class_ == "user-code"
+
+
+def test_what_is_not_understood_shows_its_last_line() -> None:
+    found = explain_files((io.BytesIO(b"epoch 1\nall is lost\n\n---\n"), "x"))
+    assert (found.class_, [(line.line, line.text) for line in found.lines]) == ("unknown", [(2, "all is lost")])
+    assert explain_files((io.BytesIO(b" \n"), "x")).cause == "the log is empty"
+    assert explain_files((io.BytesIO(b""), "x")).cause == "the log is empty"
+
+
+def test_a_cut_line_says_so() -> None:
+    text = explain_files((io.BytesIO(b"x" * 900), "x")).lines[0].text
+    assert text == "x" * 400 + "..."

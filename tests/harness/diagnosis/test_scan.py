@@ -114,3 +114,70 @@ def test_reading_ends_soon_after_the_first_fatal_line() -> None:
 def test_any_number_of_processes_is_followed() -> None:
     lines = [f"[rank{rank}]: {TRACEBACK[0]}" for rank in range(3 * MOST_PROCESSES)]
     assert rule(*lines, f"[rank7]: {ILLEGAL}") == "illegal-access"
+
+
+def test_a_catch_all_yields_to_a_line_that_says_more() -> None:
+    vague = "RuntimeError: HIP error: unknown error"
+    assert rule(vague, "HW Exception by GPU node-1 (Agent handle: 0x5) reason :GPU Hang") == "hardware-gpu-hang"
+    assert rule(vague, *TRACEBACK, "    a[b]", "KeyError: 'b'") == "other-hip-error"
+    assert rule(vague) == "other-hip-error"
+
+
+def test_an_indented_traceback_is_followed() -> None:
+    for indent in ("    ", "      ", "    | "):
+        lines = [*TRACEBACK, "    a[b]", "KeyError: 'b'"]
+        assert rule(*(indent + line for line in lines)) == "python-exception", indent
+
+
+def test_the_frame_shown_is_the_innermost_of_the_program() -> None:
+    library = ['  File "/opt/venv/lib/python3.11/site-packages/torch/x.py", line 9, in f', "    g()"]
+    hit = found(*TRACEBACK, "    f(x)", *library, "RuntimeError: mat1 and mat2 shapes cannot be multiplied").fatal
+    assert hit is not None
+    assert hit.frame is not None
+    assert hit.frame.number == 2
+
+
+def test_a_crash_shows_the_innermost_frame_of_the_thread_that_crashed() -> None:
+    dump = [
+        "Fatal Python error: Segmentation fault",
+        "",
+        "Thread 0x1 (most recent call first):",
+        '  File "/a.py", line 1',
+    ]
+    dump += [
+        "",
+        "Current thread 0x2 (most recent call first):",
+        '  File "/b.py", line 2 in f',
+        '  File "/c.py", line 3',
+    ]
+    hit = found(*dump).endings[0]
+    assert hit.frame is not None
+    assert hit.frame.number == 7
+    assert found(dump[0]).endings[0].frame is None
+
+
+def test_a_page_fault_of_another_process_does_not_count() -> None:
+    fault = "[ 1.0] amdgpu 0000:0e:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:24 vmid:8 pasid:32775)"
+    process = "[ 1.0] amdgpu 0000:0e:00.0: amdgpu:  Process firefox pid 5437 thread firefox:cs0 pid 5451"
+    ring = "[ 2.0] amdgpu: ring gfx_0.0.0 timeout"
+
+    def hit(*lines: str, pid: str) -> str | None:
+        fatal = scan(
+            as_lines(lines, "k"), ("kernel",), of_run=lambda match: match.groupdict().get("pid") in (None, pid)
+        )
+        return fatal.fatal.signature.id if fatal.fatal else None
+
+    assert hit(fault, process, pid="1") is None
+    assert hit(fault, process, pid="5437") == "gpu-page-fault"
+    assert hit(fault, ring, process.replace("amdgpu:  Process", "amdgpu:  Processes"), pid="1") == "gpu-page-fault"
+    assert hit(fault, process, ring, pid="1") == "ring-timeout"
+
+
+def test_the_whole_kernel_log_is_read_and_each_rule_kept_once() -> None:
+    oom = "[ 1.0] Out of memory: Killed process 4711 (python) total-vm:1kB"
+    ring = "[ 2.0] amdgpu: ring gfx_0.0.0 timeout"
+    seen = scan(as_lines([oom, *[QUIET] * (2 * TAIL_LINES), ring, ring, oom], "k"), ("kernel",)).every
+    assert [(hit.signature.id, hit.line.number) for hit in seen] == [
+        ("kernel-oom", 1),
+        ("ring-timeout", 2 * TAIL_LINES + 2),
+    ]
