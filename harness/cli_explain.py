@@ -20,6 +20,7 @@ from harness.matrix import Matrix, Preset
 from harness.records import RECORD, Results
 
 LATEST = "latest"
+STANDARD_INPUT = ("-", "<stdin>")
 STACKS = ("stacks-*.txt", "failure/stacks-*.txt", "failure/py-spy.txt")
 # By their first bytes: what logs are kept in, and what reads it.
 PACKED = {
@@ -152,13 +153,14 @@ def _named(stream: BinaryIO | None, open_files: ExitStack) -> tuple[BinaryIO, st
     if size > LARGE_BYTES and err.is_terminal:
         watched = wrap_file(stream, size, description=f"Reading {name}", console=err, transient=True)
         return open_files.enter_context(watched), str(name)
-    return stream, "standard input" if name in ("-", "<stdin>") else str(name)
+    return stream, "standard input" if name in STANDARD_INPUT else str(name)
 
 
 def _refuse_what_is_no_text(head: bytes, name: str) -> None:
     for begins, (what, reader) in PACKED.items():
         if head.startswith(begins):
-            raise UserError(f"{name} is not text: {what}; `{reader} {name} | matrix explain --log -` reads it")
+            file = "FILE" if name in STANDARD_INPUT else name
+            raise UserError(f"{name} is not text: {what}; `{reader} {file} | matrix explain --log -` reads it")
     if head.startswith(BINARY):
         raise UserError(f"{name} is not text but a program or a file of data; give the log that was printed")
 
