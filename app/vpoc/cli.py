@@ -3,7 +3,10 @@
 Importing this module imports neither torch nor polars; the commands do, when they run.
 """
 
+import atexit
+import contextlib
 import faulthandler
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -95,4 +98,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> None:
     """The console script `vpoc`."""
     faulthandler.enable()
-    sys.exit(run())
+    status = run()
+    if "WORLD_SIZE" in os.environ:
+        # After an error in a rank, threads of torch's process group can abort it while C++ objects are destroyed.
+        atexit._run_exitfuncs()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(status)
+    sys.exit(status)
