@@ -28,6 +28,8 @@ LAST_BYTES = 1 << 16
 KILLED = 9
 
 _PYTHON = re.compile(r"python|vpoc|pt_")
+# dump_oom_summary of the kernel's mm/oom_kill.c, from Linux 5.0 on.
+_KILLED_IN = re.compile(r"oom-kill:constraint=.*task_memcg=([^,]*),task=.*,pid=(\d+)")
 
 
 def explain_run(
@@ -49,7 +51,8 @@ def explain_run(
         return judge(refused, Found(), Facts(), _usable(presets, folder))
     # A run that the harness stopped was killed by it.
     alone = outcome.name == "failed" and outcome.diagnosis != "time-limit"
-    of_run = _of_run(_pids(folder), killed=alone and any(_was_killed(exit_) for exit_ in exits.values()))
+    killed = alone and any(_was_killed(exit_) for exit_ in exits.values())
+    of_run = _of_run(_pids(folder), _pids_of_others(folder), killed=killed)
     log = _scan_file(folder, LOG, rocm, torch)
     kernel = _scan_file(folder, KERNEL_LOG, rocm, torch, of_run)
     stack = stuck_at(folder, _last_phase(folder)) if outcome.name == "hung" else None
@@ -108,14 +111,17 @@ def _scan_file(folder: Path, name: str, rocm: str | None, torch: str | None, of_
         return Found()
 
 
-def _of_run(pids: frozenset[int], *, killed: bool) -> OfRun:
-    """Tells processes of the run from others by pid; one that was killed may be missing among those that are known."""
+def _of_run(pids: frozenset[int], others: frozenset[int], *, killed: bool) -> OfRun:
+    """Tells processes of the run from `others`, by pid; one that was killed may be missing among those known."""
 
     def belongs(found: re.Match[str]) -> bool:
         groups = found.groupdict()
-        if not pids or groups.get("pid") is None:
+        if groups.get("pid") is None:
             return True
-        return int(groups["pid"]) in pids or (killed and _PYTHON.match(groups.get("name") or "") is not None)
+        pid = int(groups["pid"])
+        if pid in others:
+            return False
+        return not pids or pid in pids or (killed and _PYTHON.match(groups.get("name") or "") is not None)
 
     return belongs
 
@@ -128,6 +134,19 @@ def _pids(folder: Path) -> frozenset[int]:
     told = (line.pid for path in folder.glob("progress-*.jsonl") for line in _last_progress(path))
     seen = re.findall(r"^\s*(\d+)\b", _text(folder / PROCESSES), re.MULTILINE)
     return frozenset([*told, *map(int, seen)])
+
+
+def _pids_of_others(folder: Path) -> frozenset[int]:
+    """Of a run in a container: what the kernel killed in another container, or in none.
+
+    A container counts its own pids, so one of another run may be the same as one of this run.
+    """
+    try:
+        container = str(json.loads(_text(folder / CONTAINER))["Id"])
+    except (ValueError, TypeError, KeyError):
+        return frozenset()
+    killed = _KILLED_IN.findall(_text(folder / KERNEL_LOG))
+    return frozenset(int(pid) for group, pid in killed if container not in group)
 
 
 def _last_phase(folder: Path) -> Phase | None:

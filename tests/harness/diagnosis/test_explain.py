@@ -222,6 +222,21 @@ def test_what_the_harness_knows_counts_before_the_log(
     assert found.cause.endswith(": the detail")
 
 
+def oom_kill(container: str) -> str:
+    group = f"/docker/{container}"
+    head = "[ 7777.0] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0"
+    return f"{head},oom_memcg={group},task_memcg={group},task=python,pid=4711,uid=0\n{OOM}\n"
+
+
+def test_a_kill_in_another_container_is_not_this_runs(explain: Callable[..., Explanation]) -> None:
+    mine, another = 64 * "a", 64 * "b"
+    files = {"failure/container.json": json.dumps({"Id": mine}), "progress-0.jsonl": progress(7)}
+    assert explain({**files, "failure/kernel-log.txt": oom_kill(mine)}, Exit(-9)).class_ == "oom-host"
+    assert explain({**files, "failure/kernel-log.txt": oom_kill(another)}, Exit(-9)).class_ == "killed"
+    # Before Linux 5.0 the kernel does not say where it killed.
+    assert explain({**files, "failure/kernel-log.txt": OOM}, Exit(-9)).class_ == "oom-host"
+
+
 def test_a_reset_explains_a_process_that_cannot_be_killed(explain: Callable[..., Explanation]) -> None:
     found = explain({"failure/kernel-log.txt": RING}, outcome="host-fault", diagnosis="unkillable")
     assert found.class_ == "gpu-reset"
