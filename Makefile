@@ -2,7 +2,6 @@
 PYTHON ?= python3
 SELECTION ?= default
 OUTPUT ?= TRAINING
-CELL ?= best
 SUITE ?= bookworm
 TORCH ?= 2.2.2
 MATRIX = .venv/bin/matrix
@@ -13,7 +12,7 @@ FAULTS = tests/system/test_drills.py tests/system/test_kills.py
 TEST_READY = .cache/envs/cpu-test/.ready
 
 .DEFAULT_GOAL = help
-.PHONY: help setup matrix-test build base train test check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills soak clean
+.PHONY: help setup matrix-test build base train test check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills bench-policy bench-supervisor bench-minimise bench-records soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -28,9 +27,9 @@ build: setup ## build the images of one ROCm version: ROCM=6.3, or ROCM=cpu (DRY
 base: ## make a base image from Debian's packages, where no registry can be reached (SUITE=bookworm PACKAGES=)
 	images/base.sh $(SUITE) $(PACKAGES)
 
-train: setup ## train: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-plain, WARM_UP=, ARGS='--epochs 5')
+train: setup ## train to the end: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-plain, WARM_UP=, ARGS='--epochs 5')
 	@test -n "$(DATA)" || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
-	$(MATRIX) exec $(CELL) vpoc train --data "$(DATA)" --output "$(OUTPUT)" $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
+	$(MATRIX) train --data "$(DATA)" --output "$(OUTPUT)" $(if $(CELL),--cell "$(CELL)") $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
 
 test: check ## run every check and test that needs no Docker engine; the suites side by side
 	@$(MAKE) --no-print-directory --output-sync=target -j3 test-harness test-system test-app
@@ -70,8 +69,20 @@ bench-features: setup $(TEST_READY) ## measure the features against peers, into 
 bench-training: setup $(TEST_READY) ## measure training against peers, into docs/training-speed.md (ARGS=)
 	.venv/bin/python benchmarks/training.py $(ARGS)
 
+bench-policy: setup ## simulate what is run next on cells of known pass rates, into docs/policy-figures.md (ARGS='--jobs 2')
+	.venv/bin/python -m benchmarks.policy $(ARGS)
+
 bench-kills: setup ## kill -9 the harness KILLS=1000 times, into docs/crash-safety-figures.md (ARGS='--containers 50')
 	.venv/bin/python benchmarks/kills.py $(or $(KILLS),1000) $(ARGS)
+
+bench-records: setup ## measure what 10,000 records cost, into docs/records-figures.md (ARGS=1000: fewer)
+	.venv/bin/python -m benchmarks.records $(ARGS)
+
+bench-minimise: setup ## how often minimising names planted variables, on made-up histories, into docs/minimise-figures.md (ARGS=)
+	.venv/bin/python -m benchmarks.minimise $(ARGS)
+
+bench-supervisor: setup ## train through TRAININGS=100 faults, into docs/supervisor-figures.md (an hour; ARGS='--containers')
+	.venv/bin/python -m benchmarks.supervisor $(or $(TRAININGS),100) $(ARGS)
 
 soak: setup ## make every drill many times, look for false alarms, measure what watching costs: hours (ARGS='--parts healthy --healthy 20')
 	.venv/bin/python -m benchmarks.watching $(ARGS)

@@ -54,7 +54,7 @@ class Spans:
 
 def whole_sessions(file: Path) -> tuple[Columns, Spans]:
     """Bars of a synthetic file, and its sessions with all their hours."""
-    import numpy as np  # type: ignore[import-not-found]  # noqa: PLC0415
+    import numpy as np  # noqa: PLC0415
     import polars as pl  # type: ignore[import-not-found]  # noqa: PLC0415
 
     from vpoc.data.synth import BARS  # type: ignore[import-not-found]  # noqa: PLC0415

@@ -38,7 +38,7 @@ def app(csv: Path) -> Jobs:
 
     Validation is not counted. What is done once per epoch, a checkpoint above all, is counted as for epochs of EPOCH.
     """
-    import numpy as np  # type: ignore[import-not-found]  # noqa: PLC0415
+    import numpy as np  # noqa: PLC0415
 
     from vpoc.commands.train import train  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.features.targets import DEFAULT_TARGET  # type: ignore[import-not-found]  # noqa: PLC0415

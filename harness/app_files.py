@@ -14,7 +14,8 @@ class File(BaseModel):
     """What is part of a file, or a file: every key is known."""
 
     # JSON has no word for NaN: an app that computed one is quoted with a string, which reads back as NaN.
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+    # Most commands use a few of the files: what checks the others is not made for them.
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings", defer_build=True)
 
 
 class Versioned(File):

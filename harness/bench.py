@@ -25,6 +25,8 @@ from harness.processes import run_mark
 from harness.records import Results
 from harness.run import Run
 from harness.run_cell import run_cell
+from harness.watch import Observer
+from harness.watchdog import Standing
 from harness.workloads import check_data, read_data, synthetic_file
 
 
@@ -42,6 +44,12 @@ class Display(Protocol):
 
     def progress(self, line: Progress) -> None:
         """The current run moved."""
+
+    def still(self, standing: Standing) -> None:
+        """No rank of the current run advances; of the one that advanced last."""
+
+    def time_left(self, seconds: float | None) -> None:
+        """How long the campaign takes from now, as far as that can be told."""
 
     def finished(self, record: Record) -> None:
         """A run has its record."""
@@ -88,6 +96,10 @@ class Bench:
                 self._environments[name] = environments.ensure_environment(stack)
         return self._environments[name]
 
+    def give(self, cell: Cell, environment: Environment) -> None:
+        """Have a cell run in this environment, whatever would be made for it."""
+        self._environments[self._name(cell)] = environment
+
     def data_of(self, workload: Workload, environment: Environment) -> InputFile:
         """The data of a workload: the user's, looked at once, or made-up bars.
 
@@ -127,20 +139,21 @@ class Bench:
         with lock_gpus(claims, notify, self._container_runs, self.root) as chosen:
             yield chosen
 
-    def make(self, run: Run, display: Display) -> Record:
-        """Make a run, enter its record in the index, and show it.
+    def make(self, run: Run, display: Display, heed: Observer = lambda _: None) -> Record:
+        """Make a run, enter its record in the index, and show it. `heed` gets its progress lines, and may end it.
 
         Raises:
-            KeyboardInterrupt: after that.
+            KeyboardInterrupt: after that; also what `heed` raised of this kind.
         """
 
         def observe(line: Progress) -> None:
             reached("running")
             display.progress(line)
+            heed(line)
 
         with shielded():
             try:
-                return run_cell(run, self.results, self.executor, observe, self.root)
+                return run_cell(run, self.results, self.executor, observe, self.root, display.still)
             finally:
                 if record := self.results.record(run.run_id):
                     try:

@@ -5,8 +5,10 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from secrets import randbelow
+from statistics import median
 
 from harness import environments
 from harness.bench import Bench, Display, gpus_needed
@@ -23,6 +25,7 @@ from harness.storage import file_hash, json_hash, locked, write_json
 from harness.workloads import options_of, read_data
 
 LOCK = ".campaigns.lock"
+SEEDS = 2**32
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,27 @@ class Campaign:
         """How many runs of the plan are done."""
         return sum(self.next_attempt(planned) is None for planned in plan.runs)
 
+    @property
+    def seed(self) -> int:
+        """What decides the order of equals where the plan leaves it open."""
+        return int(json.loads(self._file.read_bytes())["seed"])
+
+    def end(self, why: str) -> None:
+        """Write down that a campaign with a goal is over: the same command begins another one."""
+        write_json(self._end, {"schema": 1, "ended": why})
+
+    def is_over(self, plan: Plan) -> bool:
+        """Whether nothing of it is left to be done."""
+        return self._end.exists() if plan.goal else self.done(plan) >= len(plan.runs)
+
+    @property
+    def _file(self) -> Path:
+        return _campaigns(self.results) / f"{self.id}.json"
+
+    @property
+    def _end(self) -> Path:
+        return self._file.with_suffix(".ended")
+
 
 @contextmanager
 def begin_or_continue(plan: Plan, bench: Bench) -> Iterator[tuple[Campaign, bool]]:
@@ -82,14 +106,14 @@ def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Cam
         campaign = Campaign(file.stem, results)
         with ExitStack() as looking:
             stream = looking.enter_context(file.open("rb"))
-            if _says(stream.read(), key) and _lock(stream.fileno()) and campaign.done(plan) < len(plan.runs):
+            if _says(stream.read(), key) and _lock(stream.fileno()) and not campaign.is_over(plan):
                 stack.push(looking.pop_all())
                 return campaign, True
     campaign = Campaign(new_run_id("c"), results)
     runs = [{"cell": planned.cell.id, "repeat": planned.repeat} for planned in plan.runs]
-    file = _campaigns(results) / f"{campaign.id}.json"
-    write_json(file, {"schema": 1, "key": key, "started": time.time(), "runs": runs})
-    _lock(stack.enter_context(file.open("rb")).fileno())
+    begun = {"schema": 1, "key": key, "started": time.time(), "seed": randbelow(SEEDS), "runs": runs}
+    write_json(campaign._file, begun | ({"goal": asdict(plan.goal)} if plan.goal else {}))
+    _lock(stack.enter_context(campaign._file.open("rb")).fileno())
     return campaign, False
 
 
@@ -114,24 +138,28 @@ def carry_out(plan: Plan, bench: Bench, campaign: Campaign, display: Display) ->
         for position, planned in enumerate(plan.runs, start=1)
         if (run_id := campaign.next_attempt(planned))
     ]
-    _recheck(turns, plan.workload, bench, display)
+    recheck_sick(turns, plan.workload, bench, display)
     sick: dict[int, str] = {}
-    while turns := _on_healthy_gpus(turns, sick, bench, display):
+    seconds = [] if plan.seconds_expected is None else [plan.seconds_expected / len(plan.runs)]
+    while turns := on_healthy_gpus(turns, sick, bench, display):
         with bench.gpus_for([(turn.planned, turn.run_id) for turn in turns], display.step) as chosen:
             turn = turns[chosen]
             # Nobody is kept from a GPU while an environment is made.
             if bench.has_environment(turn.planned.cell):
+                display.time_left(median(seconds) * len(turns) if seconds else None)
                 display.started(turn.planned, turn.position, len(plan.runs))
+                began = time.monotonic()
                 record = bench.make(bench.run(turn.planned, turn.run_id, plan.workload, campaign.id), display)
+                seconds.append(time.monotonic() - began)
                 if record.outcome == "interrupted":
                     raise UserError(f"{record.detail}; the same command goes on where it stopped")
                 turns.remove(turn)
                 continue
-        if not _prepare(turn.planned.cell, plan.workload, bench, display):
+        if not make_ready(turn.planned.cell, plan.workload, bench, display):
             turns = [other for other in turns if other.planned.cell.stack != turn.planned.cell.stack]
 
 
-def _prepare(cell: Cell, workload: Workload, bench: Bench, display: Display) -> bool:
+def make_ready(cell: Cell, workload: Workload, bench: Bench, display: Display) -> bool:
     """Make ready what a cell runs in, and its data; False where its stack has to be left out.
 
     Raises:
@@ -155,21 +183,21 @@ def _do_not_wait(text: str) -> None:
     raise _InUse(text)
 
 
-def _recheck(turns: list[Turn], workload: Workload, bench: Bench, display: Display) -> None:
+def recheck_sick(turns: list[Turn], workload: Workload, bench: Bench, display: Display) -> None:
     """Probe GPUs that were sick when they were last used, once: somebody may have reset them.
 
     Not those in use: what hangs on a sick GPU may hold it for ever.
     """
     for index, why in sick_gpus(bench.results, bench.host).items():
         turn = next((turn for turn in turns if index in gpus_needed(turn.planned)), None)
-        if turn and _prepare(turn.planned.cell, workload, bench, display):
+        if turn and make_ready(turn.planned.cell, workload, bench, display):
             display.step(f"probing GPU {index} again: {why}")
             run = bench.run(turn.planned, turn.run_id, workload)
             with suppress(_InUse), bench.gpus_for([(turn.planned, turn.run_id)], _do_not_wait):
                 recheck(run, bench.results, bench.executor, bench.root)
 
 
-def _on_healthy_gpus(turns: list[Turn], told: dict[int, str], bench: Bench, display: Display) -> list[Turn]:
+def on_healthy_gpus(turns: list[Turn], told: dict[int, str], bench: Bench, display: Display) -> list[Turn]:
     """The turns that need no sick GPU. Tells of a GPU that became sick, once, and how many runs that costs."""
     sick = sick_gpus(bench.results, bench.host)
     for index in sick.keys() - told.keys():
@@ -200,7 +228,10 @@ def _key(plan: Plan, bench: Bench) -> str:
     executor += json_hash([recipe(stack) for stack in stacks.values()]) if bench.engine else ""
     # Not their order: it follows the screens that are plugged in.
     cells.sort(key=json.dumps)
-    return json_hash([cells, pinned, what, environments.app_hash(), interpreter, bench.host.fingerprint, executor])
+    goal = asdict(plan.goal) if plan.goal else None
+    return json_hash(
+        [cells, pinned, what, environments.app_hash(), interpreter, bench.host.fingerprint, executor, goal]
+    )
 
 
 def _says(content: bytes, key: str) -> bool:

@@ -13,7 +13,7 @@ from harness.drills.carry_out import carry_out
 from harness.drills.judge import Drilled, all_right
 from harness.drills.kinds import KINDS, Drill
 from harness.drills.place import make_place
-from harness.drills.table import drilled_table, kinds_table, made_by, problem_lines
+from harness.drills.table import drilled_line, drilled_table, kinds_table, made_by, problem_lines
 from harness.interrupts import interruptible
 from harness.records import Results
 
@@ -59,9 +59,9 @@ def drill(
         try:
             with Steps(err) as steps:
                 place = make_place(Results(settings.results.folder / FOLDER), settings.matrix, executor, steps.step)
-                # One by one: those that were made before Ctrl-C are shown.
                 for one in carry_out(chosen, place, repeats, steps.step):
                     drilled += [one]
+                    err.print(drilled_line(one), soft_wrap=True)
         except KeyboardInterrupt:
             interrupted = True
         _print_drilled(drilled, as_json=as_json)

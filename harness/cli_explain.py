@@ -177,7 +177,8 @@ def _run_folder(results: Results, run: str) -> Path:
     if run == LATEST:
         if not finished:
             raise UserError(f"{results.runs}: no run has a record yet; `matrix run` makes some")
-        return _latest([results.run_folder(name) for name in finished])
+        made_here = [name for name in finished if not results.imported(name)]
+        return _latest([results.run_folder(name) for name in made_here or finished])
     matching = [name for name in finished if name == run] or [name for name in finished if name.startswith(run)]
     if len(matching) == 1:
         return results.run_folder(matching[0])

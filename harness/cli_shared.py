@@ -60,6 +60,18 @@ def known(name: str, choices: Any, kind: str) -> str:
     return name
 
 
+def usage_line(error: click.UsageError) -> str:
+    """What is wrong with a command line, and where to read how it is typed."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    command = error.ctx.command_path if error.ctx else "matrix"
+    if isinstance(error, click.NoSuchOption) and error.ctx:
+        name = error.option_name
+        if any(name in option.opts for option in error.ctx.find_root().command.params):
+            return f"matrix: {name} goes before the command: `matrix {name} ... {error.ctx.info_name}`"
+    return f"matrix: {error.format_message().rstrip('.')}; see `{command} --help`"
+
+
 def print_json(value: Any) -> None:
     """Print strict JSON."""
     click.echo(json.dumps(value, indent=2, allow_nan=False))
@@ -69,3 +81,9 @@ def print_lines(lines: list[str]) -> None:
     """Print lines as they are."""
     for line in lines:
         click.echo(line)
+
+
+def warn(texts: list[str]) -> None:
+    """Tell what does not keep the command from its work."""
+    for text in texts:
+        click.echo(f"matrix: {text}", err=True)

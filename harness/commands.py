@@ -2,37 +2,38 @@
 
 import os
 import shlex
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from harness import environments
+from harness import environments, overview
 from harness.bench import Bench, Display
-from harness.campaign import begin_or_continue, carry_out
+from harness.campaign import Campaign, begin_or_continue, carry_out
+from harness.conclusion import Conclusion, conclude
 from harness.contracts import ExecutorName, Intent, Record
-from harness.current import current_hashes
 from harness.engine import Engine, Notify, find_engine
 from harness.errors import UserError
 from harness.executors import Executor
 from harness.executors.docker import DockerExecutor
 from harness.executors.process import ProcessExecutor
+from harness.goal import Goal
 from harness.host.capabilities import capabilities_of, choose_engine
 from harness.host.displays import headless_first
 from harness.host.fingerprint import read_host, training_gpus
 from harness.images import cell_tag
-from harness.index import Index, Row
+from harness.index import Index
 from harness.job_environment import SCRATCH, SCRATCH_PLACES, visible_devices
 from harness.matrix import Cell, Matrix, Workload
+from harness.plain_cells import first_plain_cell
 from harness.plan import Capabilities, Plan, PlannedRun, make_plan, placements, too_few_gpus, why_not
 from harness.records import Results, check_run_id, new_run_id
-from harness.recovery import owner_alive, recover
-from harness.report import build_report, to_html, to_markdown
-from harness.status import Status, summarise
-from harness.storage import file_hash, write_durably
-from harness.taint import tainted_runs
+from harness.recovery import recover
+from harness.search import runs_made, search
+from harness.storage import file_hash
+from harness.tallies import Tallies
+from harness.verdicts import Verdict, judge
 from harness.workloads import synthetic_place, workload_hash
 
 # What `matrix exec` runs, as arguments of the interpreter.
@@ -46,26 +47,33 @@ class Prepared:
     plan: Plan
     capabilities: Capabilities
     bench: Bench
+    matrix: Matrix
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a campaign stands."""
+    """How a campaign stands. `total` is None where the number of runs was left open; then there is a conclusion.
+
+    With a conclusion `succeeded` tells whether the goal was reached, otherwise whether every run completed.
+    """
 
     campaign: str
     done: int
-    total: int
+    total: int | None
     interrupted: bool
-    all_completed: bool
-    statuses: list[Status]
+    succeeded: bool
+    conclusion: Conclusion | None
+    verdicts: list[Verdict]
 
 
 def prepare(
     results: Results,
+    matrix: Matrix,
     cells: Sequence[Cell],
     workload: Workload,
     repeats: int,
     *,
+    goal: Goal | None,
     named: bool,
     data: Path | None,
     interpreter: Path | None,
@@ -79,8 +87,9 @@ def prepare(
     engine = choose_engine(cells, executor)
     bench = _bench(results, engine, data, interpreter)
     capabilities = capabilities_of(bench.host, engine, cells, interpreter)
-    plan = make_plan(cells, workload, repeats, capabilities, _past_seconds(bench, workload), named=named)
-    return Prepared(plan, capabilities, bench)
+    past = _past_seconds(bench, workload)
+    plan = make_plan(cells, workload, repeats, capabilities, past, named=named, goal=goal)
+    return Prepared(plan, capabilities, bench, matrix)
 
 
 def check_feasible(plan: Plan) -> None:
@@ -104,27 +113,57 @@ def run_campaign(prepared: Prepared, display: Display) -> Ended:
         UserError: when the data cannot be trained on, or the results folder cannot be written.
     """
     bench, plan = prepared.bench, prepared.plan
-    interrupted = False
-    _recover(bench, display)
+    conclusion, interrupted = None, False
+    settle(bench, display)
     with begin_or_continue(plan, bench) as (campaign, continued):
         if continued:
-            done = campaign.done(plan)
-            display.problem(f"going on with campaign {campaign.id}, interrupted after {done} of {len(plan.runs)} runs")
+            of_all = "" if plan.goal else f" of {len(plan.runs)}"
+            done = len(runs_made(bench, campaign))
+            display.problem(f"going on with campaign {campaign.id}, interrupted after {done}{of_all} runs")
         try:
-            carry_out(plan, bench, campaign, display)
+            if plan.goal:
+                conclusion = _pursue(plan.goal, prepared, campaign, display)
+            else:
+                carry_out(plan, bench, campaign, display)
         except KeyboardInterrupt:
             interrupted = True
-        rows = [row for row in Index(bench.results).rows() if row.campaign == campaign.id]
-        # Of the attempts at one run only the last counts: the others were interrupted.
-        final = [row for row in rows if row.outcome != "interrupted"]
+        rows = runs_made(bench, campaign)
+        all_completed = len(rows) >= len(plan.runs) and all(row.outcome == "completed" for row in rows)
         return Ended(
             campaign=campaign.id,
-            done=campaign.done(plan),
-            total=len(plan.runs),
+            done=len(rows) if plan.goal else campaign.done(plan),
+            total=None if plan.goal else len(plan.runs),
             interrupted=interrupted,
-            all_completed=len(final) >= len(plan.runs) and all(row.outcome == "completed" for row in final),
-            statuses=summarise(rows, {}),
+            succeeded=conclusion.reached if conclusion else all_completed and not plan.goal,
+            conclusion=conclusion,
+            verdicts=_verdicts_of(prepared, campaign),
         )
+
+
+def _pursue(goal: Goal, prepared: Prepared, campaign: Campaign, display: Display) -> Conclusion:
+    """Run until the goal is reached, cannot be, or the time is over, and say what came of it."""
+    plan, bench = prepared.plan, prepared.bench
+    tallies = Tallies(plan, bench, prepared.matrix)
+    goal = replace(goal, among=len(set(map(tallies.candidate, plan.runs))))
+    found = search(plan, goal, bench, campaign, tallies, display)
+    tags_at = prepared.matrix.verdicts.confidence if plan.workload.earns_tags and bench.engine else None
+    return conclude(goal, found.why, found.tallies, found.seconds, tags_at=tags_at)
+
+
+def verdicts_here(prepared: Prepared) -> list[Verdict]:
+    """What is known of the work of a plan on this kind of host."""
+    mine = (prepared.plan.workload.name, prepared.bench.host.kind, prepared.capabilities.executor)
+    known = overview.verdicts(prepared.bench.results, prepared.matrix)
+    return [one for one in known if (one.workload, one.host_kind, one.executor) == mine]
+
+
+def _verdicts_of(prepared: Prepared, campaign: Campaign) -> list[Verdict]:
+    """What the runs of a campaign show; with a goal, what all runs of its cells show."""
+    rows = Index(prepared.bench.results).rows()
+    cells = {planned.cell.id for planned in prepared.plan.runs}
+    if prepared.plan.goal:
+        return [one for one in overview.verdicts(prepared.bench.results, prepared.matrix) if one.cell in cells]
+    return judge([row for row in rows if row.campaign == campaign.id], {}, prepared.matrix.verdicts)
 
 
 def run_one(
@@ -148,8 +187,10 @@ def run_one(
         check_run_id(run_id)
     engine = choose_engine([cell], executor)
     bench = _bench(results, engine, data, python)
-    _recover(bench, display)
+    settle(bench, display)
     if run_id and (intent := results.intent(run_id)):
+        if results.imported(run_id):
+            raise UserError(f"--run-id {run_id}: is a run that was imported; choose another id")
         if intent.cell != cell.id:
             raise UserError(f"--run-id {run_id}: is a run of {intent.cell}; choose another id")
         record = results.record(run_id)
@@ -163,6 +204,25 @@ def run_one(
     with bench.gpus_for([(planned, run_id)], display.step):
         display.started(planned, 1, 1)
         return bench.make(bench.run(planned, run_id, workload), display)
+
+
+def place(
+    results: Results,
+    cells: Sequence[Cell],
+    workload: Workload,
+    *,
+    data: Path | None,
+    python: Path | None,
+    executor: ExecutorName | None,
+) -> tuple[Bench, dict[str, PlannedRun]]:
+    """Where runs of these cells are made, and the run of each, by its id, where it is least risky.
+
+    Raises:
+        UserError: when one of them cannot run here.
+    """
+    engine = choose_engine(cells, executor)
+    bench = _bench(results, engine, data, python)
+    return bench, {cell.id: _first_run(bench, engine, cell, workload, python) for cell in cells}
 
 
 def print_command(results: Results, cell: Cell, workload: Workload, notify: Notify, *, data: Path | None) -> str:
@@ -202,7 +262,8 @@ def _first_run(bench: Bench, engine: Engine | None, cell: Cell, workload: Worklo
     return placements(cell, workload, 1, bench.gpus)[0]
 
 
-def _recover(bench: Bench, display: Display) -> None:
+def settle(bench: Bench, display: Display) -> None:
+    """What a command that runs cells does first: close what an earlier one left."""
     damaged: list[str] = []
     for record in recover(bench.results, bench.host, partial(_executor_of, bench), damaged):
         Index(bench.results).add(record)
@@ -224,37 +285,6 @@ def _executor_of(bench: Bench, intent: Intent) -> Executor | None:
     return DockerExecutor(engine, bench.results.runs) if engine else None
 
 
-def statuses(results: Results, matrix: Matrix) -> list[Status]:
-    """All records, summed up."""
-    rows = Index(results).rows()
-    current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
-    return summarise(rows, current, tainted_runs(results))
-
-
-def beside_the_statuses(results: Results) -> list[str]:
-    """What the sums do not hold, a line each: runs that go on or lost their harness, drills, damaged records."""
-    lines = []
-    for intent in results.unfinished():
-        told = f"{intent.run_id} began {time.strftime('%Y-%m-%d %H:%M', time.localtime(intent.started))}"
-        if owner_alive(intent):
-            lines.append(f"{told} and goes on, by process {intent.owner_pid}")
-        elif intent.host.machine == read_host().machine:
-            lines.append(f"{told}, and its harness is gone; the next `matrix run` records it as interrupted")
-    rows = Index(results).rows()
-    drills = sum(row.drill is not None for row in rows)
-    if drills:
-        lines.append(f"{drills} drills are not counted: they are evidence of nothing")
-    unreadable = len(results.finished()) - len(rows)
-    if unreadable > 0:
-        lines.append(f"{unreadable} records cannot be read; `matrix index` says why")
-    return lines
-
-
-def runs_of(results: Results, cell: str) -> list[Row]:
-    """Every run of a cell, oldest first."""
-    return [row for row in Index(results).rows() if row.cell == cell]
-
-
 def rebuild_index(results: Results) -> tuple[int, list[str]]:
     """Make the index anew; returns the number of records, and what could not be read.
 
@@ -267,31 +297,18 @@ def rebuild_index(results: Results) -> tuple[int, list[str]]:
     return len(Index(results).rows()), damaged
 
 
-def write_reports(results: Results, matrix: Matrix) -> tuple[list[Path], list[str]]:
-    """Write report.html and report.md; returns them, and what could not be read."""
-    damaged: list[str] = []
-    records = list(results.records(damaged))
-    current = current_hashes(matrix, {(r.intent.cell, r.intent.executor) for r in records})
-    report = build_report(records, matrix, current, made=time.time(), tainted=tainted_runs(results))
-    files = {"report.html": to_html(report), "report.md": to_markdown(report)}
-    for name, text in files.items():
-        write_durably(results.folder / name, text.encode())
-    return [results.folder / name for name in files], damaged
-
-
 def by_hand(matrix: Matrix, cell_id: str, command: Sequence[str]) -> tuple[str, list[str], dict[str, str]]:
     """Program, arguments and environment of a command of the app in a cell's environment.
 
     Raises:
         UserError: when the cell cannot run here, or the command is not `vpoc` or `python`.
     """
-    chosen = [c for c in matrix.select("default") if c.preset.name == "plain"] if cell_id == "best" else []
-    chosen = chosen or [matrix.cells[cell_id]]
+    best = cell_id == "best"
+    chosen = matrix.select("default") if best else [matrix.cells[cell_id]]
     capabilities = capabilities_of(read_host(), None, chosen, None)
-    cell = next((c for c in chosen if why_not(c, capabilities, named=cell_id != "best") is None), None)
-    if cell is None:
-        reason = why_not(chosen[0], capabilities)
-        raise UserError(f"cell {chosen[0].id} cannot run here: {reason}")
+    cell = first_plain_cell(matrix, capabilities) if best else chosen[0]
+    if reason := why_not(cell, capabilities, named=not best):
+        raise UserError(f"cell {cell.id} cannot run here: {reason}")
     if command[0] not in PROGRAMS:
         raise UserError(f"{command[0]}: only {' and '.join(PROGRAMS)} can be run in a cell's environment")
     environment = environments.ensure_environment(cell.stack)
@@ -328,17 +345,13 @@ def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
         "free_gb": plan.free_gb,
         "seconds_at_most": plan.seconds_at_most,
         "seconds_expected": plan.seconds_expected,
+        "goal": asdict(plan.goal) if plan.goal else None,
     }
 
 
 def describe_campaign(ended: Ended) -> dict[str, Any]:
     """How a campaign stands, as plain values."""
-    return {**asdict(ended), "statuses": [describe_status(status) for status in ended.statuses]}
-
-
-def describe_status(status: Status) -> dict[str, Any]:
-    """A status as plain values."""
-    return {**asdict(status), "runs": status.runs}
+    return {**asdict(ended), "verdicts": [overview.describe_verdict(one) for one in ended.verdicts]}
 
 
 def _bench(results: Results, engine: Engine | None, data: Path | None, interpreter: Path | None) -> Bench:
@@ -359,6 +372,6 @@ def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:
     past: dict[str, list[float]] = {}
     known = ("completed", workload_hash(workload, file_hash(data)), bench.host.fingerprint)
     for row in Index(bench.results).rows():
-        if (row.outcome, row.workload_hash, row.host_fingerprint) == known:
+        if (row.outcome, row.workload_hash, row.host_fingerprint) == known and not row.imported:
             past.setdefault(row.cell, []).append(row.seconds)
     return past

@@ -9,6 +9,9 @@ from pydantic import BaseModel
 from harness.contracts import HealthStep, Intent, Progress, Record, Reference, Result
 from harness.matrix import Matrix
 from harness.paths import CHECKOUT
+from harness.promotions import TagMove
+from harness.report.model import Report
+from harness.share.imports import Origin
 
 SCHEMAS = Path(__file__).with_name("schemas")
 TABLE = CHECKOUT / "docs" / "files.md"
@@ -21,6 +24,9 @@ FILES: dict[str, type[BaseModel]] = {
     "intent": Intent,
     "record": Record,
     "health": HealthStep,
+    "imported": Origin,
+    "promotion": TagMove,
+    "report": Report,
 }
 NAMES = {
     "matrix": "matrix.yaml",
@@ -30,6 +36,9 @@ NAMES = {
     "intent": "intent.json",
     "record": "record.json",
     "health": "results/health/MACHINE.jsonl, a line each",
+    "imported": "imported.json, in the folder of a run that came with `matrix import`",
+    "promotion": "results/promotions.jsonl, a line each",
+    "report": "results/report.json",
 }
 INTRODUCTION = """\
 # The files of a run, key by key

@@ -1,41 +1,50 @@
 """The environment hashes that cells would have now, to tell which records are stale."""
 
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from harness import environments
-from harness.engine import Engine, find_engine
 from harness.errors import UserError
-from harness.images import inputs_of
+from harness.locks import base_digest, lock_file
 from harness.matrix import Matrix, Stack
+from harness.variants import find_cell
+
+if TYPE_CHECKING:
+    from harness.engine import Engine
 
 
 def current_hashes(matrix: Matrix, kept: set[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
     """The environment hashes that cells would have now, by cell and executor, where that is known."""
-    engine = _engine_if_any() if any(executor == "docker" for _, executor in kept) else None
     known: dict[tuple[str, str], dict[str, Any] | None] = {}
     hashes = {}
     for cell_id, executor in kept:
-        cell = matrix.cells.get(cell_id)
+        cell = find_cell(matrix, cell_id)
         if cell is None or cell.stack.accelerator == "any" or cell.stack.framework != "torch":
             continue
         key = cell.stack.name, executor
         if key not in known:
-            known[key] = _identify(cell.stack, executor, engine)
+            known[key] = environments.identify(cell.stack) if executor == "process" else _identity_of_image(cell.stack)
         if identity := known[key]:
             hashes[cell_id, executor] = environments.environment_hash(identity, cell.preset)
     return hashes
 
 
-def _identify(stack: Stack, executor: str, engine: Engine | None) -> dict[str, Any] | None:
-    if executor == "process":
-        return environments.identify(stack)
-    identity = inputs_of(engine, stack).identity if engine else {}
-    return identity if identity and all(identity.values()) else None
+def _identity_of_image(stack: Stack) -> dict[str, Any] | None:
+    if not lock_file(stack).is_file():
+        return None
+    # To import it, and to find an engine, takes longer than all the rest; without a lock neither tells anything.
+    from harness.images import inputs_of  # noqa: PLC0415
+
+    identity = inputs_of(None if base_digest(stack) else _engine_if_any(), stack).identity
+    return identity if all(identity.values()) else None
 
 
-def _engine_if_any() -> Engine | None:
+@cache
+def _engine_if_any() -> "Engine | None":
     """The engine, for looking only: what keeps it from being used is told by the commands that need it."""
+    from harness.engine import find_engine  # noqa: PLC0415
+
     try:
         return find_engine()
     except UserError:

@@ -1,5 +1,6 @@
 """What an image is made from, and how an engine is asked for it. Labels tell; tags are only for people."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ PREFIX = "vpoc.matrix"
 INPUTS = f"{PREFIX}.inputs"
 BASE_NAME = "org.opencontainers.image.base.name"
 SHORT = 12
+TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 # What decides the behaviour of a stack, each as a label.
 IDENTITY = ("base", "lock", "app", "recipe")
 # What runs inside a build.
@@ -80,8 +82,10 @@ def stack_tag(labels: Mapping[str, str]) -> str:
 
 
 def cell_tag(cell: Cell) -> str:
-    """The tag of a cell's image."""
-    return f"{CELLS}:{cell.id}"
+    """The tag of a cell's image. A cell made for a comparison can have a name that no tag may have."""
+    if re.fullmatch(TAG, cell.id):
+        return f"{CELLS}:{cell.id}"
+    return f"{CELLS}:{re.sub('[^A-Za-z0-9_.-]', '_', cell.id)[:100]}-{json_hash(cell.id)[:SHORT]}"
 
 
 def cell_labels(cell: Cell, stack_labels: Mapping[str, str]) -> dict[str, str]:
@@ -104,10 +108,13 @@ def open_labels(stack: Stack) -> dict[str, str]:
     }
 
 
-def inputs_of(engine: Engine, stack: Stack) -> Inputs:
-    """What the image of a stack would be made from now. Fetches and resolves nothing."""
+def inputs_of(engine: Engine | None, stack: Stack) -> Inputs:
+    """What the image of a stack would be made from now. Fetches and resolves nothing.
+
+    Without an engine, a base without a digest that was resolved is not known.
+    """
     base = base_digest(stack)
-    if base is None and (image := find(engine, stack.base)):
+    if base is None and engine and (image := find(engine, stack.base)):
         base = json_hash(image.layers)
     lock = lock_file(stack)
     return Inputs(

@@ -1,24 +1,29 @@
 """`records.db`: an index of the run folders. Losing it loses nothing."""
 
 import fcntl
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.contracts import Record
 from harness.errors import UserError
 from harness.failpoints import reached
+from harness.matrix import earns_tags
 from harness.records import Results
+from harness.scope import scope_of
 from harness.storage import unfinished
 
 FILE = "records.db"
 
+Used = TypeVar("Used")
+
 
 @dataclass(frozen=True)
 class Row:
-    """What the index keeps of a record."""
+    """What the index keeps of a record. `gpus` is a JSON list; times are in seconds since 1970."""
 
     run_id: str
     campaign: str | None
@@ -40,24 +45,36 @@ class Row:
     seconds: float
     samples_per_second: float | None
     drill: str | None
+    scope: str
+    earns_tags: bool
+    device: str
+    image: str | None
+    machine: str
+    boot_id: str
+    gpus: str
+    finished: float
+    imported: bool
 
     @classmethod
-    def of(cls, record: Record) -> "Row":
+    def of(cls, record: Record, *, imported: bool = False) -> "Row":
         """The row of a record."""
-        intent = record.intent
+        intent, host = record.intent, record.intent.host
         values: dict[str, Any] = {
             f.name: getattr(record if hasattr(record, f.name) else intent, f.name, None) for f in fields(cls)
         }
-        values |= {"host_kind": intent.host.kind, "host_fingerprint": intent.host.fingerprint}
+        values |= {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
+        values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
+        values |= {"scope": scope_of(intent), "earns_tags": earns_tags(intent.options), "imported": imported}
         values |= {"samples_per_second": record.result.throughput.samples_per_second if record.result else None}
         return cls(**values)
 
-    def as_dict(self) -> dict[str, str | float | None]:
+    def as_dict(self) -> dict[str, Any]:
         """Plain values by name."""
         return asdict(self)
 
 
 COLUMNS = ", ".join(f.name for f in fields(Row))
+BOOLEANS = tuple(place for place, f in enumerate(fields(Row)) if f.type is bool)
 INSERT = f"INSERT OR REPLACE INTO runs ({COLUMNS}) VALUES ({', '.join('?' * len(fields(Row)))})"  # noqa: S608
 
 
@@ -75,7 +92,7 @@ class Index:
             UserError: when the index cannot be written; the record itself is in its run folder.
         """
         reached("index-begins")
-        self._read_or_make([record])
+        self._use(lambda database: self._enter(database, [record]))
         reached("index-written")
 
     def rebuild(self) -> list[str]:
@@ -89,7 +106,7 @@ class Index:
 
     def _rebuild(self) -> list[str]:
         damaged: list[str] = []
-        rows = [astuple(Row.of(record)) for record in self._results.records(damaged)]
+        rows = [astuple(self._row(record)) for record in self._results.records(damaged)]
         temporary = unfinished(self._file)
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -114,13 +131,13 @@ class Index:
 
     def rows(self) -> list[Row]:
         """Every row, oldest first. What the run folders have and the index lacks is entered first."""
-        return self._read_or_make([]) if self._results.runs.is_dir() else []
+        return self._use(self._complete_rows) if self._results.runs.is_dir() else []
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """One process at a time: an index that is replaced while another writes to it fails that one."""
         try:
-            stream = self._file.with_name(f".{FILE}.lock").open("w")
+            stream = self._file.with_name(f".{FILE}.lock").open("a")
         except OSError:
             # A folder that cannot be written to is told of by what is to be written.
             yield
@@ -129,33 +146,43 @@ class Index:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
 
-    def _read_or_make(self, records: list[Record]) -> list[Row]:
+    def _use(self, use: Callable[[sqlite3.Connection], Used]) -> Used:
+        """Do something with the index, which is made anew where that fails: it is only an index."""
         with self._alone():
             try:
-                return self._update(records)
+                return self._with_database(use)
             except sqlite3.Error:
-                # Missing, damaged, or of another layout: it is only an index.
                 self._rebuild()
                 try:
-                    return self._update([])
+                    return self._with_database(use)
                 except sqlite3.Error as error:
                     raise UserError(f"{self._file}: cannot be used: {error}; is the disk full?") from None
 
-    def _update(self, records: list[Record]) -> list[Row]:
-        """Enter records and those that were missed; returns every row. Raises sqlite3.Error."""
+    def _with_database(self, use: Callable[[sqlite3.Connection], Used]) -> Used:
         if not self._file.exists():
             raise sqlite3.OperationalError("there is no index yet")
         with closing(sqlite3.connect(self._file, timeout=60)) as database, database:
             database.execute("PRAGMA synchronous = FULL")
             if [row[1] for row in database.execute("PRAGMA table_info(runs)")] != [f.name for f in fields(Row)]:
                 raise sqlite3.DatabaseError("the index has another layout")
-            known = {run_id for (run_id,) in database.execute("SELECT run_id FROM runs")}
-            finished = set(self._results.finished())
-            if known - finished - {record.intent.run_id for record in records}:
-                raise sqlite3.DatabaseError("the index has runs that are gone")
-            missed = self._readable(sorted(finished - known))
-            database.executemany(INSERT, [astuple(Row.of(record)) for record in [*records, *missed]])
-            return [Row(*row) for row in database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")]  # noqa: S608
+            return use(database)
+
+    def _complete_rows(self, database: sqlite3.Connection) -> list[Row]:
+        self._enter(database, [])
+        found = database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")  # noqa: S608
+        return [_row_of(values) for values in found]
+
+    def _enter(self, database: sqlite3.Connection, records: list[Record]) -> None:
+        """Enter records and those that were missed. Into the folders of runs that it has it does not look."""
+        known = {run_id for (run_id,) in database.execute("SELECT run_id FROM runs")}
+        begun = set(self._results.begun())
+        if known - begun:
+            raise sqlite3.DatabaseError("the index has runs that are gone")
+        new = {record.intent.run_id: record for record in (*records, *self._readable(sorted(begun - known)))}
+        database.executemany(INSERT, [astuple(self._row(record)) for record in new.values()])
+
+    def _row(self, record: Record) -> Row:
+        return Row.of(record, imported=self._results.imported(record.intent.run_id))
 
     def _readable(self, run_ids: list[str]) -> list[Record]:
         """Their records, but for those that are damaged: `rebuild` tells of them."""
@@ -165,3 +192,11 @@ class Index:
                 if record := self._results.record(run_id):
                     read.append(record)
         return read
+
+
+def _row_of(values: Sequence[Any]) -> Row:
+    """A row as SQLite gives it, which knows no booleans."""
+    values = list(values)
+    for place in BOOLEANS:
+        values[place] = bool(values[place])
+    return Row(*values)

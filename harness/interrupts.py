@@ -15,6 +15,7 @@ class _State:
     shields = 0
     waiting: str | None = None
     raised = False
+    skippable = False
 
 
 @contextmanager
@@ -23,7 +24,7 @@ def interruptible() -> Iterator[None]:
 
     A signal that the caller has set to be ignored, as `nohup` does with HUP, stays ignored.
     """
-    _State.shields, _State.waiting, _State.raised = 0, None, False
+    _State.shields, _State.waiting, _State.raised, _State.skippable = 0, None, False, False
     before = {n: signal.signal(n, _handle) for n in SIGNALS if signal.getsignal(n) != signal.SIG_IGN}
     try:
         yield
@@ -58,8 +59,23 @@ def open_to_interruption() -> Iterator[None]:
         _State.shields = shields
 
 
+@contextmanager
+def skippable(text: str) -> Iterator[None]:
+    """After an interruption, say what is done first; one more signal ends what is inside, and nothing else."""
+    _say(text)
+    try:
+        _State.skippable = True
+        yield
+    except KeyboardInterrupt:
+        _say("left out")
+    finally:
+        _State.skippable = False
+
+
 def _handle(number: int, _frame: FrameType | None) -> None:
     name = signal.Signals(number).name
+    if _State.raised and _State.skippable:
+        raise KeyboardInterrupt(name)
     if _State.raised:
         _say("still ending the running processes, one moment")
         return

@@ -1,10 +1,10 @@
 """matrix.yaml as typed values, and its expansion into cells. Pure: reading the file is in `matrix_file`."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -149,6 +149,8 @@ class Workload(_Strict):
     description: str
     synthetic: SyntheticData
     rows: Literal["bar", "session"] = "bar"
+    as_of: Literal["close", "open"] | None = None
+    target: Literal["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"] | None = None
     warm_up: int = Field(60, ge=20)
     model: tuple[ModelKind, ...] = Field(
         ("mlp",), description="trained in turn in one process; the last is the main one"
@@ -165,6 +167,10 @@ class Workload(_Strict):
     data_fraction: float = Field(1.0, gt=0, le=1)
     chunk_size: int = Field(50, ge=1)
     chunk_rows: Positive | None = Field(None, description="train from disk, so many rows at a time")
+    placement: Literal["uniform", "close", "typical", "ticks"] | None = None
+    value_area: Literal["two_row", "one_row"] | None = None
+    rth_close: Literal["16:00", "16:15"] | None = None
+    rolls: Literal["auto", "column", "calendar", "none"] | None = None
     vpoc_path: Literal["cpu", "naive", "chunked", "preallocated", "pooled"] = "cpu"
     loop: Literal["plain", "resident"] = "plain"
     loader_workers: int = Field(2, ge=0, le=64)
@@ -187,12 +193,19 @@ class Workload(_Strict):
 
     @property
     def earns_tags(self) -> bool:
-        """Whether a completed run speaks for a stack: only what failed for the user can show that it no longer does.
+        """Whether a completed run speaks for a stack."""
+        return earns_tags(self.model_dump())
 
-        That was the plain loop (a copy to the device in each step, loader workers) on data in memory, after the VPOC
-        phase had used the device. A resident loop, chunks from the disk and profiles on the CPU leave that out.
-        """
-        return self.loop == "plain" and self.chunk_rows is None and self.vpoc_path != "cpu"
+
+def earns_tags(options: Mapping[str, Any]) -> bool:
+    """Whether a completed run with these options of the app speaks for a stack.
+
+    Only what failed for the user can show that it no longer does. That was the plain loop (a copy to the device in each
+    step, loader workers) on data in memory, after the VPOC phase had used the device. A resident loop, chunks from the
+    disk and profiles on the CPU leave that out.
+    """
+    in_memory = options.get("chunk_rows") is None
+    return options.get("loop") == "plain" and in_memory and options.get("vpoc_path", "cpu") != "cpu"
 
 
 class Exclusion(_Strict):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.contracts import ExecutorName
+from harness.goal import Goal
 from harness.matrix import Cell, Stack, Workload
 from harness.wheels import size
 
@@ -60,7 +61,11 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Plan:
-    """Runs in order, cells left out with reasons, and what it all takes."""
+    """Runs in order, cells left out with reasons, and what it all takes.
+
+    With a goal, which run comes next is decided when the one before is known: `runs` are then what can be chosen from,
+    and the seconds are those of a single run.
+    """
 
     workload: Workload
     runs: tuple[PlannedRun, ...]
@@ -71,6 +76,7 @@ class Plan:
     place: str
     seconds_at_most: float
     seconds_expected: float | None
+    goal: Goal | None = None
 
     @property
     def fits(self) -> bool:
@@ -98,6 +104,7 @@ def make_plan(
     past_seconds: Mapping[str, list[float]],
     *,
     named: bool = False,
+    goal: Goal | None = None,
 ) -> Plan:
     """Plan a campaign. `named`: the user named these very cells, so only what cannot run is left out.
 
@@ -122,6 +129,7 @@ def make_plan(
     # What uses several GPUs at once hangs hosts most often: by then the rest has its records.
     runs = tuple(sorted(rounds, key=lambda run: len(run.gpus) > 1))
     download, disk = room_needed((cell.stack for cell in kept), host)
+    counted = 1 if goal else len(runs)
     known = [median(past_seconds[cell.id]) for cell in kept if past_seconds.get(cell.id)]
     return Plan(
         workload=workload,
@@ -131,8 +139,9 @@ def make_plan(
         disk_gb=disk,
         free_gb=None if host.free_bytes is None else host.free_bytes / GB,
         place=host.place,
-        seconds_at_most=float(len(runs) * workload.time_limit),
-        seconds_expected=median(known) * len(runs) if known else None,
+        seconds_at_most=float(counted * workload.time_limit),
+        seconds_expected=median(known) * counted if known else None,
+        goal=goal,
     )
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ruamel.yaml import YAML
 
 from harness.matrix import Cell, Matrix, Preset
+from harness.versions import Specifier
 
 CATALOGUE = Path(__file__).with_name("variables.yaml")
 
@@ -26,16 +26,6 @@ Phase = Literal["features", "train"]
 
 # A comma inside brackets belongs to one key's value: roundup_power2_divisions:[256:1,512:2].
 _BETWEEN_KEYS = re.compile(r",(?![^\[]*\])")
-
-
-def _specifier(text: object) -> SpecifierSet:
-    try:
-        return SpecifierSet(str(text))
-    except InvalidSpecifier as error:
-        raise ValueError(str(error)) from None
-
-
-Specifier = Annotated[SpecifierSet, BeforeValidator(_specifier)]
 
 
 class _Strict(BaseModel):

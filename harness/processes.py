@@ -8,8 +8,11 @@ from pathlib import Path
 
 import psutil
 
+from harness.contracts import Intent
+
 RUN_MARK = "MATRIX_RUN"
 WAIT_SECONDS = 0.02
+ENVIRONMENT_BYTES = 1 << 20
 # To give back much memory takes a process that was killed its time.
 KILLED_SECONDS = 10.0
 
@@ -62,15 +65,30 @@ def _start_ticks(pid: int) -> int | None:
     return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
+def owner_alive(intent: Intent) -> bool:
+    """Whether the harness that began a run on this machine still runs."""
+    return ProcessId(intent.owner_pid, intent.owner_started, intent.host.boot_id).alive()
+
+
 def processes_of_run(folder: Path) -> list[psutil.Process]:
     """Every live process that was started by a run, loader workers and strays included."""
     mark = run_mark(folder)
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid != os.getpid() and process.environ().get(RUN_MARK) == mark and _runs(process):
+            if process.pid != os.getpid() and environment_of(process.pid).get(RUN_MARK) == mark and _runs(process):
                 found.append(process)
     return found
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The variables that a process was started with, as far as the first mebibyte of them tells; raises OSError.
+
+    A process may lay the end of that file anywhere in its memory.
+    """
+    with Path(f"/proc/{pid}/environ").open("rb") as stream:
+        told = stream.read(ENVIRONMENT_BYTES).decode(errors="surrogateescape")
+    return dict(line.split("=", 1) for line in told.split("\0") if "=" in line)
 
 
 def run_mark(folder: Path) -> str:

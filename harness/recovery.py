@@ -10,7 +10,7 @@ from harness.executors import Executor
 from harness.failpoints import reached
 from harness.job_environment import remove_scratch, temporary_folder
 from harness.paths import APPS, DATA
-from harness.processes import ProcessId, end_processes_of_run
+from harness.processes import end_processes_of_run, owner_alive
 from harness.records import Results
 from harness.storage import locked, remove_unfinished
 
@@ -35,11 +35,6 @@ def recover(
         _tidy(results)
         reached("recovery-done")
     return records
-
-
-def owner_alive(intent: Intent) -> bool:
-    """Whether the harness that began a run on this machine still runs."""
-    return ProcessId(intent.owner_pid, intent.owner_started, intent.host.boot_id).alive()
 
 
 def _close(

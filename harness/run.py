@@ -50,11 +50,13 @@ class Run:
     limits: Mapping[Phase, float] | None = None
     devices: tuple[Device, ...] = ()
     drill: str | None = None
+    name: str = "model"
+    resume_from: tuple[Path, ...] | None = None
 
     @property
     def workload_hash(self) -> str:
         """Identity of what is run."""
-        return workload_hash(self.workload, self.data.sha256)
+        return workload_hash(self.workload, self.data.sha256, resumed=bool(self.resume_from))
 
     @property
     def device_count(self) -> int:
@@ -183,7 +185,8 @@ class Run:
             options = arguments(options_of(self.workload, FEATURE_OPTIONS))
             return self.environment.app("features", *places, "--device", self.environment.device, *options)
         handed_over = ("--features", features) if "features" in self.cell.preset.phases else ()
-        places = (*data, *handed_over, "--output", str(folder / OUTPUT), "--name", "model", "--run-dir", str(folder))
+        places = (*data, *handed_over, "--output", str(folder / OUTPUT), "--name", self.name, "--run-dir", str(folder))
         known = ("--device", self.environment.device, "--workload-hash", self.workload_hash)
         injected = ("--drill", self.drill) if self.drill and "@" in self.drill else ()
-        return self.environment.app("train", *places, *known, *arguments(self.options), *injected)
+        resumed = ("--resume",) if self.resume_from else ()
+        return self.environment.app("train", *places, *known, *arguments(self.options), *resumed, *injected)

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.aftercare import Aftercare
+from harness.checkpoints import hand_over
 from harness.contracts import Explanation, Intent, Record, Reference, Result
-from harness.evidence import last_line, model_file, model_hash, read_model_check, read_reference, read_result
+from harness.evidence import OUTPUT, last_line, model_file, model_hash, read_model_check, read_reference, read_result
 from harness.executors import Executor, Exit
 from harness.host.health import Checkup
 from harness.interrupts import open_to_interruption, shielded
@@ -16,7 +17,7 @@ from harness.outcome import APP_EXITS, Evidence, Outcome, decide
 from harness.records import Results
 from harness.run import Run
 from harness.storage import json_hash, write_durably
-from harness.watch import Observer, Watch
+from harness.watch import Observer, OnStandstill, Watch
 from harness.watchdog import Limits
 
 LOG = "log.txt"
@@ -34,6 +35,7 @@ def run_cell(
     executor: Executor,
     observe: Observer = lambda _: None,
     root: Path = Path("/"),
+    on_standstill: OnStandstill = lambda _: None,
 ) -> Record:
     """Run a cell once and leave a record of it. `root` holds the driver's files, and can be a fake tree.
 
@@ -47,13 +49,13 @@ def run_cell(
         folder = results.run_folder(run.run_id)
         intent = run.intent(folder)
         results.begin(intent)
-        watch = Watch(folder, executor, observe, run.gpu_watch())
+        watch = Watch(folder, executor, observe, run.gpu_watch(), on_standstill)
         aftercare = Aftercare(Checkup(run, folder, results, executor, root), intent)
         evidence = Evidence(exits={})
         began, seconds = time.monotonic(), None
         interrupt = None
         try:
-            make_scratch(folder)
+            _make_ready(run, folder)
             with open_to_interruption():
                 problems, limits = aftercare.prepare(), aftercare.limits()
                 began = time.monotonic()
@@ -87,13 +89,18 @@ def run_cell(
         outcome = replace(outcome, detail=_detail(outcome, evidence, folder, aftercare.notes))
         record = _record(intent, outcome, evidence, watch, seconds or ended - began, explanation)
         results.finish(record)
-        remove_scratch(folder, all_of_it=record.outcome == "completed")
+        remove_scratch(folder, all_of_it=record.outcome == "completed" and run.resume_from is None)
         if evidence.stopped_by == "user":
             # After the record: who stops us may not wait for long.
             aftercare.after_interruption()
         if interrupt:
             raise interrupt
     return record
+
+
+def _make_ready(run: Run, folder: Path) -> None:
+    make_scratch(folder)
+    hand_over(run.resume_from or (), folder / OUTPUT)
 
 
 def _detail(outcome: Outcome, evidence: Evidence, folder: Path, notes: Sequence[str]) -> str:

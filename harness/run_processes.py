@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.processes import RUN_MARK, processes_of_run, run_mark
+from harness.processes import RUN_MARK, environment_of, processes_of_run, run_mark
 
 STACK_SIGNAL_BIT = 1 << 9
 """SIGUSR1, signal 10, in the masks of /proc/PID/status."""
@@ -56,8 +56,8 @@ def look_at_processes(folder: Path) -> tuple[RunProcess, ...]:
 def is_of_run(pid: int, folder: Path) -> bool:
     """Whether a process was started by the run of a folder."""
     try:
-        return psutil.Process(pid).environ().get(RUN_MARK) == run_mark(folder)
-    except (psutil.Error, OSError):
+        return environment_of(pid).get(RUN_MARK) == run_mark(folder)
+    except OSError:
         return False
 
 
@@ -76,7 +76,7 @@ def _look(process: psutil.Process) -> RunProcess | None:
     try:
         status = _status(process.pid)
         times = process.cpu_times()
-        rank = process.environ().get("RANK", "")
+        rank = environment_of(process.pid).get("RANK", "")
         return RunProcess(
             pid=process.pid,
             inner_pid=int(status.get("NSpid", str(process.pid)).split()[-1]),

@@ -23,6 +23,8 @@ def known_standstills(results: Results, intent: Intent) -> list[Mapping[Phase, f
         if (row.environment_hash, row.workload_hash, row.host_kind, row.executor) == wanted
         and row.outcome == "completed"
         and row.drill is None
+        # How long it takes here, no other machine can tell.
+        and not row.imported
     ]
     records = (results.record(run_id) for run_id in same[-RUNS:])
     return [record.standstill for record in records if record and record.standstill]

@@ -1,17 +1,21 @@
 """What the commands print, as tables."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
-from harness.display import COLOURS
-from harness.image_commands import BuildPlan
+from harness.colours import OUTCOME_COLOURS, TIER_COLOURS
 from harness.index import Row
 from harness.matrix import Cell, Workload
-from harness.plan import Plan, Skipped
-from harness.presets import Finding
-from harness.status import Status
+from harness.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from harness.goal import Goal
+    from harness.image_commands import BuildPlan
+    from harness.plan import Plan, Skipped
+    from harness.presets import Finding
 
 # Longer lists of names are cut to the first and a count.
 LISTED = 3
@@ -50,7 +54,7 @@ def workloads_table(workloads: Iterable[Workload]) -> Table:
     return table
 
 
-def findings_table(findings: Iterable[Finding]) -> Table:
+def findings_table(findings: "Iterable[Finding]") -> Table:
     """What the linter found."""
     table = _table("preset", "variable", "kind", "what", "stacks")
     for f in findings:
@@ -59,15 +63,16 @@ def findings_table(findings: Iterable[Finding]) -> Table:
     return table
 
 
-def plan_lines(plan: Plan) -> list[str]:
+def plan_lines(plan: "Plan") -> list[str]:
     """The plan in a few lines."""
     cells = list(dict.fromkeys(planned.cell.id for planned in plan.runs))
     workload = plan.workload
     free = _free(plan.free_gb, plan.disk_gb)
     gpus = sorted({planned.gpus for planned in plan.runs if planned.placement})
     each = f", each on GPU {' and on GPU '.join(str(*one) for one in gpus)}" if gpus else ""
+    runs = f"{_until(plan.goal)}: runs" if plan.goal else f"{len(plan.runs)} runs"
     lines = [
-        f"Plan: {len(cells)} cells, {len(plan.runs)} runs of workload {workload.name} ({workload.description}){each}",
+        f"Plan: {len(cells)} cells, {runs} of workload {workload.name} ({workload.description}){each}",
         f"  cells: {', '.join(cells) or 'none'}",
         f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
         f"  time: {_time(plan)}",
@@ -75,7 +80,7 @@ def plan_lines(plan: Plan) -> list[str]:
     return lines + _left_out(plan.skipped)
 
 
-def build_lines(plan: BuildPlan) -> list[str]:
+def build_lines(plan: "BuildPlan") -> list[str]:
     """The plan of a build in a few lines."""
     free = _free(plan.free_gb, plan.disk_gb)
     lines = [
@@ -88,16 +93,18 @@ def build_lines(plan: BuildPlan) -> list[str]:
     return lines + _left_out(plan.skipped)
 
 
-def status_table(statuses: Iterable[Status]) -> Table:
-    """Runs by what they are evidence of."""
-    table = _table("cell", "workload", "ran on", "runs", "outcomes", "why")
-    for status in statuses:
-        counts = [f"[{COLOURS[name]}]{n} {name}[/]" for name, n in status.outcomes.items() if n]
-        counts += [f"[magenta]{status.tainted} tainted[/]"] if status.tainted else []
-        why = ", ".join(f"{name} x{count}" for name, count in status.diagnoses.items())
-        cell = status.cell + (" (stale)" if status.stale else "")
-        row = map(escape, (cell, f"{status.workload} ({status.workload_hash[:8]})", status.ran_on, str(status.runs)))
-        table.add_row(*row, ", ".join(counts), escape(why))
+def verdicts_table(verdicts: Iterable[Verdict]) -> Table:
+    """What the runs of each cell show, with the number of runs and the lower bound of the pass rate."""
+    table = _table("cell", "verdict", "passed", "pass rate", "scope", "workload", "ran on", "not counted", "why")
+    for one in verdicts:
+        cell = one.cell + (" (stale)" if one.stale else "") + (f" ({one.imported} imported)" if one.imported else "")
+        rate = f"{one.low:.0%} to {one.high:.0%}" if one.runs else ""
+        not_counted = ", ".join(f"{count} {name}" for name, count in one.not_counted.items())
+        why = ", ".join(f"{name} x{count}" for name, count in one.diagnoses.items())
+        workload = f"{one.workload} ({one.workload_hash[:8]})"
+        scope = f"{one.scope}, {one.executor}"
+        told = map(escape, (f"{one.passes} of {one.runs}", rate, scope, workload, one.ran_on, not_counted, why))
+        table.add_row(escape(cell), f"[{TIER_COLOURS[one.tier]}]{one.tier}[/]", *told)
     return table
 
 
@@ -107,11 +114,11 @@ def runs_table(rows: Iterable[Row]) -> Table:
     for row in rows:
         speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
         texts = (row.diagnosis or "", row.ran_on, f"{row.seconds:.1f}", speed, row.detail)
-        table.add_row(escape(row.run_id), f"[{COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
+        table.add_row(escape(row.run_id), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
     return table
 
 
-def _left_out(skipped: Iterable[Skipped]) -> list[str]:
+def _left_out(skipped: "Iterable[Skipped]") -> list[str]:
     reasons: dict[str, list[str]] = {}
     for one in skipped:
         reasons.setdefault(one.reason, []).append(one.cell.id)
@@ -125,11 +132,16 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _time(plan: Plan) -> str:
-    most = f"at most {_span(plan.seconds_at_most)} by the workload's limit"
+def _time(plan: "Plan") -> str:
+    most = f"at most {_span(plan.seconds_at_most)} by the workload's limit{', each run' if plan.goal else ''}"
     if plan.seconds_expected is None:
         return f"{most}; not run on this host before"
     return f"about {_span(plan.seconds_expected)} as measured here before, {most}"
+
+
+def _until(goal: "Goal") -> str:
+    within = f", within {_span(goal.budget)}" if goal.budget else ""
+    return f"until {'every one is known-good or not' if goal.every else 'one is known-good'}{within}"
 
 
 def _free(free_gb: float | None, needed_gb: float) -> str:

@@ -1,11 +1,13 @@
 """Runs from which nothing may be concluded, because a GPU they used turned out to be sick."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from harness.contracts import HealthStep, Record
-from harness.host.health_log import read_steps
+from harness.contracts import HealthStep
+from harness.host.health_log import machines_with_bad_signs, read_steps
+from harness.index import Index, Row
 from harness.records import Results
 
 Kind = Literal["good", "bad", "not-completed"]
@@ -20,13 +22,17 @@ class _Event(NamedTuple):
     run_id: str
 
 
-def tainted(records: Iterable[Record], steps: Iterable[HealthStep]) -> frozenset[str]:
+def tainted(rows: Iterable[Row], steps: Iterable[HealthStep]) -> frozenset[str]:
     """The ids of runs that did not complete and ended between the last good sign of a GPU and the next.
 
     A bad sign has to lie there too: a probe that failed, or a run whose outcome is `host-fault`. Good signs are a probe
     that passed, a run that completed, and a boot. Runs that are host faults themselves say so and are not among them.
     """
-    steps = list(steps)
+    rows, steps = list(rows), list(steps)
+    # Where nothing bad was seen since the boot nothing is tainted: of most runs nothing more needs to be looked at.
+    suspect = {(step.machine, step.boot_id) for step in steps if step.check == "probe" and step.good is False}
+    suspect |= {(row.machine, row.boot_id) for row in rows if row.outcome == "host-fault"}
+    steps = [step for step in steps if (step.machine, step.boot_id) in suspect]
     events: dict[Gpu, list[_Event]] = defaultdict(list)
     looked_after: dict[str, float] = {}
     for step in steps:
@@ -35,25 +41,27 @@ def tainted(records: Iterable[Record], steps: Iterable[HealthStep]) -> frozenset
         if step.check == "probe" and step.gpu is not None and step.good is not None:
             kind: Kind = "good" if step.good else "bad"
             events[step.machine, step.boot_id, step.gpu].append(_Event(step.at, kind, step.run_id))
-    for record in records:
+    for row in rows:
+        if (row.machine, row.boot_id) not in suspect:
+            continue
         # A run that failed ended before the probes that followed, and its record was written after them.
-        ended = min(record.finished, looked_after.get(record.intent.run_id, record.finished))
-        host = record.intent.host
-        for gpu in record.intent.gpus:
-            at = record.finished if record.outcome == "completed" else ended
-            events[host.machine, host.boot_id, gpu].append(_Event(at, _kind(record), record.intent.run_id))
+        ended = min(row.finished, looked_after.get(row.run_id, row.finished))
+        for gpu in json.loads(row.gpus):
+            at = row.finished if row.outcome == "completed" else ended
+            events[row.machine, row.boot_id, gpu].append(_Event(at, _kind(row), row.run_id))
     return frozenset(run_id for happened in events.values() for run_id in _tainted_on_one(sorted(happened)))
 
 
-def tainted_runs(results: Results) -> frozenset[str]:
-    """The tainted runs of a results folder."""
-    steps = list(read_steps(results))
-    # Without any step no GPU was ever run on, and the records need not be read.
-    return tainted(results.records([]), steps) if steps else frozenset()
+def tainted_runs(results: Results, rows: Iterable[Row] | None = None) -> frozenset[str]:
+    """The tainted runs of a results folder. `rows` are those of its index, where the caller has them already."""
+    rows = list(Index(results).rows() if rows is None else rows)
+    suspect = machines_with_bad_signs(results) | {row.machine for row in rows if row.outcome == "host-fault"}
+    steps = (step for machine in sorted(suspect) for step in read_steps(results, machine))
+    return tainted((row for row in rows if row.machine in suspect), steps)
 
 
-def _kind(record: Record) -> Kind:
-    return "good" if record.outcome == "completed" else "bad" if record.outcome == "host-fault" else "not-completed"
+def _kind(row: Row) -> Kind:
+    return "good" if row.outcome == "completed" else "bad" if row.outcome == "host-fault" else "not-completed"
 
 
 def _tainted_on_one(events: Iterable[_Event]) -> Iterable[str]:

@@ -14,6 +14,7 @@ from harness.failure import Scene, collect
 from harness.failure.cgroup import MemoryGroupWatch
 from harness.failure.timed import Look
 from harness.host.gpu_memory import GpuWatch
+from harness.interrupts import skippable
 from harness.memory import MemoryHistory
 from harness.outcome import StoppedBy
 from harness.positions import Position, read_position
@@ -26,12 +27,17 @@ from harness.watchdog import Limits, Standing, Watchdog
 
 POLL_SECONDS = 0.1
 SAMPLE_SECONDS = 1.0
+TELL_SECONDS = 1.0
 # Time the app has to end its loader workers and to write its last lines.
 GRACE_SECONDS = 10.0
 # Between the two samples of the stacks of what is not suspected to hang, and yet is to be stopped.
 BETWEEN_SAMPLES_SECONDS = 1.0
+# Who interrupts a run that has stood still for longer than that may want to know where.
+STUCK_SECONDS = 30.0
 
 Observer = Callable[[Progress], None]
+# Told about once a second of the rank that advanced last, while none advances.
+OnStandstill = Callable[[Standing], None]
 
 
 class Watch:
@@ -41,10 +47,19 @@ class Watch:
     failure in the run folder.
     """
 
-    def __init__(self, folder: Path, executor: Executor, observe: Observer, gpus: GpuWatch | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        executor: Executor,
+        observe: Observer,
+        gpus: GpuWatch | None,
+        on_standstill: OnStandstill = lambda _: None,
+    ) -> None:
         self._folder = folder
         self._executor = executor
         self._observe = observe
+        self._on_standstill = on_standstill
+        self._told = -math.inf
         self._reader = ProgressReader(folder)
         self._gpus = gpus
         self._gpu_look: Look[None] | None = None
@@ -70,6 +85,9 @@ class Watch:
 
         `phase_limits` are the watchdog's. Without them the process is not expected to tell its progress, and no
         evidence is collected when it fails.
+
+        Raises:
+            KeyboardInterrupt: when the process was ended; its text says where the ranks stood, had none advanced.
         """
         began = time.monotonic()
         try:
@@ -97,6 +115,14 @@ class Watch:
                 self.stopped_by, self.stop_detail = "engine", str(lost)
             handle.stop(GRACE_SECONDS)
             return None
+        except KeyboardInterrupt as interrupt:
+            try:
+                where = self._keep_stacks_of_stuck(handle, watchdog, began) if watchdog else ""
+            finally:
+                handle.stop(GRACE_SECONDS)
+            if where:
+                raise KeyboardInterrupt(f"{str(interrupt) or 'Ctrl-C'}; {where}") from None
+            raise
         except BaseException:
             handle.stop(GRACE_SECONDS)
             raise
@@ -109,6 +135,8 @@ class Watch:
             now = time.monotonic()
             self._read_progress(watchdog, now)
             self._sample(handle, now)
+            if watchdog:
+                self._tell_of_standstill(watchdog, now)
             if watchdog and (confirmed := self._confirm(watchdog, confirmation, now)) and handle.poll() is None:
                 hang, standing = confirmed
                 words = _words(hang, standing, watchdog.ranks)
@@ -140,6 +168,14 @@ class Watch:
             self.memory.saw(line)
             if watchdog:
                 watchdog.saw(line, now)
+
+    def _tell_of_standstill(self, watchdog: Watchdog, now: float) -> None:
+        if now - self._told < TELL_SECONDS:
+            return
+        self._told = now
+        nearest = min(watchdog.at_work(now, self._position), key=lambda one: one.idle)
+        if nearest.idle >= TELL_SECONDS:
+            self._on_standstill(nearest)
 
     def _sample(self, handle: Handle, now: float) -> None:
         """Look at what is gone once the run has ended."""
@@ -191,6 +227,19 @@ class Watch:
         )
         notes = collect(self._folder, scene)
         return notes if self._gpus else ()
+
+    def _keep_stacks_of_stuck(self, handle: Handle, watchdog: Watchdog, began: float) -> str:
+        """The evidence of a hang, where an interrupted run looks like one; where its ranks stand, in words."""
+        self._read_progress(watchdog, time.monotonic())
+        standing = watchdog.at_work(time.monotonic(), self._position)
+        idle = min(one.idle for one in standing)
+        if idle <= STUCK_SECONDS or self.collected or handle.poll() is not None:
+            return ""
+        with skippable(f"no rank advanced for {idle:.0f} s: keeping the stacks first; once more skips that"):
+            samples = self._samples(2)
+            self._collect(handle, began, samples)
+            return f"{describe_hang(standing, watchdog.ranks, samples[-1])}; what was seen is in failure/"
+        return ""
 
     def _keep_standstill(self, seen: Mapping[Phase, float]) -> None:
         for phase, seconds in seen.items():

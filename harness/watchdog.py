@@ -160,6 +160,10 @@ class Watchdog:
         least = min((one.idle for one in self.suspects(now, position_of)), default=math.inf)
         return tuple(one for one in self._all_standing(now, position_of) if one.idle > least / 2)
 
+    def at_work(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[Standing, ...]:
+        """Every rank that is not through, and for how long it has not advanced; all of them, when all are through."""
+        return tuple(one for one in self._all_standing(now, position_of) if one.idle >= 0)
+
     def _all_standing(self, now: float, position_of: PositionOf) -> list[Standing]:
         idle = {rank: now - since for rank, since in self._since().items()}
         return [

@@ -21,9 +21,21 @@ POLL_SECONDS = 0.05
 STOP_SECONDS = 5.0
 # Processes of a strategy of several devices where there is no GPU.
 CPU_PROCESSES = 2
-FEATURE_OPTIONS = ("rows", "warm_up", "data_fraction", "chunk_size", "vpoc_path")
+FEATURE_OPTIONS = (
+    "rows",
+    "as_of",
+    "warm_up",
+    "data_fraction",
+    "placement",
+    "value_area",
+    "rth_close",
+    "rolls",
+    "chunk_size",
+    "vpoc_path",
+)
 REFERENCE_OPTIONS = (
     *FEATURE_OPTIONS,
+    "target",
     "model",
     "epochs",
     "batch_size",
@@ -78,13 +90,15 @@ def arguments(options: dict[str, Any]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def workload_hash(workload: Workload, data_sha256: str) -> str:
+def workload_hash(workload: Workload, data_sha256: str, *, resumed: bool = False) -> str:
     """Identity of what is run, and of what is asked of its memory.
 
     Name, description and time limit change nothing about it. A limit of memory is another question to the same run.
+    `resumed`: a part of it was run before, which shows less than all of it at once.
     """
     limit = {"max_device_memory": workload.max_device_memory} if workload.max_device_memory else {}
-    return json_hash({"options": options_of(workload), "data": data_sha256, **limit})
+    part = {"resumed": True} if resumed else {}
+    return json_hash({"options": options_of(workload), "data": data_sha256, **limit, **part})
 
 
 def read_data(file: Path) -> InputFile:

@@ -6,14 +6,15 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
 from harness.diagnosis.patterns import needed_text, without_digits
 from harness.errors import UserError
+from harness.versions import Specifier
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED = 4
@@ -23,14 +24,6 @@ Severity = Literal["fatal", "ending", "lost-peer", "symptom", "benign"]
 Fault = Literal["environment", "host", "program", "run"]
 
 
-def _specifier(text: object) -> SpecifierSet:
-    try:
-        return SpecifierSet(str(text))
-    except InvalidSpecifier as error:
-        raise ValueError(str(error)) from None
-
-
-Specifier = Annotated[SpecifierSet, BeforeValidator(_specifier)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 Sentence = Annotated[str, Field(min_length=10)]
 

@@ -3,16 +3,23 @@
 import os
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from harness.doctor.machine import Docker, Machine, Room
-from harness.engine import Engine, reach_engine
+from harness.doctor.machine import BaseImage, Docker, Machine, Room
+from harness.engine import ENGINE_ERRORS, Engine, explain, reach_engine
 from harness.errors import UserError
+from harness.failure.timed import Look
 from harness.host.capabilities import capabilities_of
-from harness.matrix import Matrix
-from harness.plan import make_plan
+from harness.images import base_reference, find
+from harness.matrix import Cell, Matrix, Stack
+from harness.plan import Capabilities, make_plan
 
+EXECUTOR = "MATRIX_EXECUTOR"
+# Who answers later than that makes every build fail now and then.
+REGISTRY_SECONDS = 10.0
 WRITTEN_BYTES = 32 << 20
 MB = 10**6
 
@@ -20,19 +27,47 @@ MB = 10**6
 def ask(machine: Machine, matrix: Matrix) -> Machine:
     """The machine, with what its engine says and what the default selection takes here. Writes 32 MiB for a moment."""
     docker, engine = ask_docker()
-    return replace(machine, docker=docker, room=measure_room(machine, matrix, engine))
+    cells = matrix.select("default")
+    capabilities = capabilities_of(machine.host, engine, cells, None)
+    if engine:
+        needed = (cell.stack for cell in cells if cell.stack.name not in capabilities.made and not cell.excluded)
+        docker = replace(docker, bases=ask_bases(engine, needed))
+    return replace(machine, docker=docker, room=measure_room(cells, matrix, capabilities))
 
 
 def ask_docker() -> tuple[Docker, Engine | None]:
     """What the engine says, and the engine itself where cells can be run on it."""
+    executor = os.environ.get(EXECUTOR)
+    if executor == "process":
+        return Docker(executor), None
     try:
         engine = reach_engine()
         if engine is None:
-            return Docker(), None
-        docker = docker_of(engine)
+            return Docker(executor), None
+        docker = replace(docker_of(engine), executor=executor)
     except UserError as error:
-        return Docker(refusal=str(error)), None
+        return Docker(executor, refusal=str(error)), None
     return docker, None if docker.maps_users else engine
+
+
+def ask_bases(engine: Engine, stacks: Iterable[Stack]) -> tuple[BaseImage, ...]:
+    """The base images of stacks, each once; of those that the engine lacks, whether it could pull them."""
+    references = sorted({base_reference(stack) for stack in stacks if "docker" in stack.executors})
+    return tuple(_base(engine, reference) for reference in references)
+
+
+def _base(engine: Engine, reference: str) -> BaseImage:
+    try:
+        if find(engine, reference):
+            return BaseImage(reference, here=True)
+        Look(partial(engine.client.api.inspect_distribution, reference)).result(REGISTRY_SECONDS)
+    except TimeoutError:
+        return BaseImage(reference, here=False, unreachable=f"no answer within {REGISTRY_SECONDS:.0f} s")
+    except UserError as error:
+        return BaseImage(reference, here=False, unreachable=str(error))
+    except ENGINE_ERRORS as error:
+        return BaseImage(reference, here=False, unreachable=explain(error))
+    return BaseImage(reference, here=False)
 
 
 def docker_of(engine: Engine) -> Docker:
@@ -54,10 +89,8 @@ def docker_of(engine: Engine) -> Docker:
     )
 
 
-def measure_room(machine: Machine, matrix: Matrix, engine: Engine | None) -> Room:
+def measure_room(cells: Sequence[Cell], matrix: Matrix, capabilities: Capabilities) -> Room:
     """The plan of the default selection, and how fast the disk is where this user may write to it."""
-    cells = matrix.select("default")
-    capabilities = capabilities_of(machine.host, engine, cells, None)
     workload = matrix.workloads[matrix.selections["default"].workload]
     plan = make_plan(cells, workload, 1, capabilities, {})
     return Room(

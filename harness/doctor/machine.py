@@ -113,9 +113,23 @@ class Wsl:
 
 
 @dataclass(frozen=True)
-class Docker:
-    """The Docker engine: what it says of itself, or why it cannot be used (both None where there is none)."""
+class BaseImage:
+    """A base image: whether the engine holds it, and why it cannot be pulled; None where it is here or can be."""
 
+    name: str
+    here: bool
+    unreachable: str | None = None
+
+
+@dataclass(frozen=True)
+class Docker:
+    """The Docker engine: what it says of itself, or why it cannot be used (both None where there is none).
+
+    `executor` is what MATRIX_EXECUTOR asks for; an engine that is not wanted was not asked. `bases` are those that are
+    needed yet.
+    """
+
+    executor: str | None = None
     refusal: str | None = None
     version: str | None = None
     maps_users: str | None = None
@@ -123,6 +137,7 @@ class Docker:
     storage: str = ""
     cgroups: str = ""
     no_builder: str | None = None
+    bases: tuple[BaseImage, ...] = ()
 
     @property
     def answers(self) -> bool:

@@ -7,9 +7,9 @@ from pathlib import Path
 from harness.doctor.access import JOURNAL_GROUPS, read_caller, read_group_names, read_node
 from harness.doctor.atomics import read_atomics
 from harness.doctor.cards import read_cards
-from harness.doctor.files import entries, read_number, read_text
 from harness.doctor.gpu_processes import read_gpu_processes
 from harness.doctor.machine import Gpu, Machine, WantedRocm, Wsl
+from harness.host.files import entries, read_number, read_text
 from harness.host.fingerprint import read_host
 from harness.matrix import Matrix
 

@@ -30,12 +30,17 @@ def why_no_own_engine() -> str | None:
 
 
 class OwnEngine:
-    """A second dockerd. Without a bridge of its own it would take away that of the first one."""
+    """A second dockerd. Without a bridge of its own it would take away that of the first one.
+
+    `data` is where it keeps images, `address` what a client is told.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._socket = folder / "socket"
+        self.data = folder / "data"
+        self.address = f"unix://{self._socket}"
         # The name of an interface has at most 15 characters.
         self._bridge = f"vpoc{os.getpid()}"
 
@@ -45,13 +50,12 @@ class OwnEngine:
         Raises:
             UserError: when it does not.
         """
-        folders = ["--data-root", f"{self._folder}/data", "--exec-root", f"{self._folder}/exec"]
+        folders = ["--data-root", str(self.data), "--exec-root", f"{self._folder}/exec"]
         network = ["--bridge", self._bridge, "--iptables=false", "--ip6tables=false", "--ip-masq=false"]
         subprocess.run(["ip", "link", "add", "name", self._bridge, "type", "bridge"], check=False, capture_output=True)
-        address = f"unix://{self._socket}"
         log = self._folder / "dockerd.log"
         with log.open("ab") as said:
-            command = ["dockerd", "--host", address, *folders, "--pidfile", f"{self._folder}/pid", *network]
+            command = ["dockerd", "--host", self.address, *folders, "--pidfile", f"{self._folder}/pid", *network]
             self._process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
         until = time.monotonic() + START_SECONDS
         while not self._answers():
@@ -59,7 +63,7 @@ class OwnEngine:
                 last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
                 raise UserError(f"dockerd does not start: {last}")
             time.sleep(POLL_SECONDS)
-        return Engine(address, docker.DockerClient(base_url=address))
+        return Engine(self.address, docker.DockerClient(base_url=self.address))
 
     def kill(self) -> None:
         """End it and all that it runs as a crash would, without a word to anybody."""

@@ -47,6 +47,16 @@ def drilled_table(drilled: Iterable[Drilled]) -> Table:
     return table
 
 
+def drilled_line(one: Drilled) -> str:
+    """What became of one drill in a line, with rich's markup."""
+    name = escape(one.drill.name)
+    if one.skipped:
+        return f"{name}: [yellow]skipped[/]: {escape(one.skipped)}"
+    seconds = "" if one.seconds is None else f", found in {one.seconds:.1f} s"
+    verdict = "[green]right[/]" if one.right else f"[red]wrong[/]: {escape('; '.join(one.objections))}"
+    return f"{name}: {escape(one.found or 'no record')}{seconds}: {verdict}"
+
+
 def problem_lines(drilled: Iterable[Drilled]) -> list[str]:
     """What is wrong, a line each."""
     return [f"{one.drill.name}: {objection}" for one in drilled for objection in one.objections]

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.host.files import read_number, read_text
+
 AMD = "0x1002"
 BUSY_PERCENT = 99
 # A GPU that computes draws most of its limit, an idle one a twentieth to a tenth.
@@ -41,39 +43,27 @@ def sample_gpus(root: Path = Path("/")) -> tuple[GpuSample, ...]:
 
 def _is_gpu(folder: Path) -> bool:
     # card0-DP-1 is a connector.
-    return re.fullmatch(r"card\d+", folder.parent.name) is not None and _text(folder / "vendor") == AMD
+    return re.fullmatch(r"card\d+", folder.parent.name) is not None and read_text(folder / "vendor") == AMD
 
 
 def _sample(folder: Path) -> GpuSample:
     sensors = next(iter(sorted(folder.glob("hwmon/hwmon*"))), folder / "hwmon")
-    power = _number(sensors / "power1_average")
+    power = read_number(sensors / "power1_average")
     # Newer GPUs tell only what they draw at this moment.
-    watts = _number(sensors / "power1_input") if power is None else power
-    limit = _number(sensors / "power1_cap")
+    watts = read_number(sensors / "power1_input") if power is None else power
+    limit = read_number(sensors / "power1_cap")
     return GpuSample(
         card=folder.resolve().name,
-        name=_text(folder / "product_name") or "AMD GPU",
-        used_bytes=_number(folder / "mem_info_vram_used"),
-        total_bytes=_number(folder / "mem_info_vram_total"),
-        busy_percent=_number(folder / "gpu_busy_percent"),
+        name=read_text(folder / "product_name") or "AMD GPU",
+        used_bytes=read_number(folder / "mem_info_vram_used"),
+        total_bytes=read_number(folder / "mem_info_vram_total"),
+        busy_percent=read_number(folder / "gpu_busy_percent"),
         power_watts=None if watts is None else watts / 1e6,
         power_limit_watts=None if limit is None else limit / 1e6,
-        celsius={_label(file): value / 1e3 for file in sensors.glob("temp*_input") if (value := _number(file))},
+        celsius={_label(file): value / 1e3 for file in sensors.glob("temp*_input") if (value := read_number(file))},
     )
 
 
 def _label(file: Path) -> str:
     name = file.name.removesuffix("_input")
-    return _text(file.with_name(f"{name}_label")) or name
-
-
-def _number(file: Path) -> int | None:
-    text = _text(file)
-    return int(text) if text and text.isdigit() else None
-
-
-def _text(file: Path) -> str | None:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
+    return read_text(file.with_name(f"{name}_label")) or name

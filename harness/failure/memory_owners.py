@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from harness.host.files import read_text
 from harness.host.gpu_memory import kfd_memory
 
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -64,7 +65,7 @@ def _drm_facts(folder: Path) -> Iterator[dict[str, str]]:
     except OSError:
         return
     for file in files:
-        lines = (_text(file) or "").splitlines()
+        lines = (read_text(file) or "").splitlines()
         pairs = (line.partition(":") for line in lines if line.startswith("drm-"))
         if facts := {key: value.strip() for key, _, value in pairs}:
             yield facts
@@ -83,11 +84,4 @@ def _video_memory(facts: dict[str, str]) -> int:
 
 
 def _name(root: Path, pid: int) -> str | None:
-    return _text(root / f"proc/{pid}/comm")
-
-
-def _text(file: Path) -> str | None:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
+    return read_text(root / f"proc/{pid}/comm")

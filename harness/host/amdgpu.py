@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.contracts import GpuFacts
 from harness.failure.timed import ANSWER_SECONDS, Look
+from harness.host.files import read_text
 
 
 def device_folder(gpu: GpuFacts, root: Path = Path("/")) -> Path | None:
@@ -31,7 +32,6 @@ def _text(gpu: GpuFacts, name: str, root: Path) -> str:
     if folder is None:
         return ""
     try:
-        look = Look(partial((folder / name).read_text, encoding="ascii", errors="replace"))
-        return look.result(ANSWER_SECONDS).strip()
-    except OSError:
+        return Look(partial(read_text, folder / name)).result(ANSWER_SECONDS) or ""
+    except TimeoutError:
         return ""

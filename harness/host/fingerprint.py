@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.contracts import GpuFacts, HostFacts
+from harness.host.files import read_text
 from harness.storage import json_hash
 
 # Targets that PyTorch's ROCm wheels contain kernels for; an integrated GPU (gfx1036, gfx1103) is not among them.
@@ -18,15 +19,17 @@ WHEEL_TARGETS = frozenset(
 def read_host(root: Path = Path("/")) -> HostFacts:
     """The facts of this host."""
     gpus = tuple(read_gpus(root))
-    kernel = _text(root / "proc/sys/kernel/osrelease") or platform.release()
-    driver = _text(root / "sys/module/amdgpu/version")
+    kernel = read_text(root / "proc/sys/kernel/osrelease") or platform.release()
+    driver = read_text(root / "sys/module/amdgpu/version")
     if driver is None and (root / "sys/module/amdgpu").exists():
         driver = "in-tree"
     cpu = _match(root / "proc/cpuinfo", r"^model name\s*:\s*(.+)$") or platform.machine()
     memory = int(_match(root / "proc/meminfo", r"^MemTotal:\s*(\d+) kB$") or 0) * 1024
     targets = sorted(gpu.gfx for gpu in gpus)
     kind = {"gpus": targets, "driver": driver, "kernel": kernel}
-    machine = json_hash([_text(root / "etc/machine-id"), _text(root / "proc/sys/kernel/hostname") or platform.node()])
+    machine = json_hash(
+        [read_text(root / "etc/machine-id"), read_text(root / "proc/sys/kernel/hostname") or platform.node()]
+    )
     return HostFacts(
         machine=machine[:16],
         fingerprint=json_hash({**kind, "cpu": cpu, "memory": memory, "machine": machine})[:16],
@@ -38,7 +41,7 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=memory,
         gpus=gpus,
-        boot_id=_text(root / "proc/sys/kernel/random/boot_id") or "unknown",
+        boot_id=read_text(root / "proc/sys/kernel/random/boot_id") or "unknown",
     )
 
 
@@ -48,19 +51,19 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
     folders = sorted(nodes.iterdir(), key=lambda f: int(f.name)) if nodes.is_dir() else []
     index = 0
     for folder in folders:
-        properties = dict(re.findall(r"^(\w+) (\d+)$", _text(folder / "properties") or "", re.MULTILINE))
+        properties = dict(re.findall(r"^(\w+) (\d+)$", read_text(folder / "properties") or "", re.MULTILINE))
         if int(properties.get("simd_count", 0)) == 0:
             continue
         minor = int(properties.get("drm_render_minor", 0))
         card = root / f"sys/class/drm/renderD{minor}/device"
-        memory = _text(card / "mem_info_vram_total")
+        memory = read_text(card / "mem_info_vram_total")
         yield GpuFacts(
             index=index,
             gfx=gfx_target(int(properties.get("gfx_target_version", 0))),
-            name=_text(card / "product_name") or _text(folder / "name") or "AMD GPU",
+            name=read_text(card / "product_name") or read_text(folder / "name") or "AMD GPU",
             memory_bytes=int(memory) if memory else None,
             render_node=f"/dev/dri/renderD{minor}" if minor else None,
-            kfd_id=int(_text(folder / "gpu_id") or 0) or None,
+            kfd_id=int(read_text(folder / "gpu_id") or 0) or None,
         )
         index += 1
 
@@ -75,13 +78,6 @@ def training_gpus(host: HostFacts) -> tuple[GpuFacts, ...]:
     return tuple(gpu for gpu in host.gpus if gpu.gfx in WHEEL_TARGETS)
 
 
-def _text(file: Path) -> str | None:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
-
-
 def _match(file: Path, pattern: str) -> str | None:
-    found = re.search(pattern, _text(file) or "", re.MULTILINE)
+    found = re.search(pattern, read_text(file) or "", re.MULTILINE)
     return found[1].strip() if found else None

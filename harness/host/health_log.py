@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from harness.records import Results
 from harness.storage import locked
 
 FOLDER = "health"
+BAD = re.compile(rb'"good": *false')
+
+
+def health_file(results: Results, machine: str) -> Path:
+    """Where what was seen of the GPUs of a machine is kept."""
+    return results.folder / FOLDER / f"{machine}.jsonl"
 
 
 def append_steps(results: Results, steps: Iterable[HealthStep]) -> None:
@@ -22,7 +29,7 @@ def append_steps(results: Results, steps: Iterable[HealthStep]) -> None:
         UserError: when the results folder cannot be written.
     """
     for step in steps:
-        file = _folder(results) / f"{step.machine}.jsonl"
+        file = health_file(results, step.machine)
         line = step.model_dump_json(by_alias=True).encode() + b"\n"
         try:
             with locked(file.with_suffix(".lock")), file.open("a+b") as stream:
@@ -37,11 +44,21 @@ def append_steps(results: Results, steps: Iterable[HealthStep]) -> None:
 
 def read_steps(results: Results, machine: str | None = None) -> Iterator[HealthStep]:
     """Every step of a machine, or of all, in the order they were written; lines that are damaged are passed over."""
-    for file in sorted(_folder(results).glob(f"{machine or '*'}.jsonl")):
+    for file in sorted((results.folder / FOLDER).glob(f"{machine or '*'}.jsonl")):
         with contextlib.suppress(OSError), file.open("rb") as stream:
             for line in stream:
                 with contextlib.suppress(ValidationError):
                     yield HealthStep.model_validate_json(line)
+
+
+def machines_with_bad_signs(results: Results) -> frozenset[str]:
+    """Those of whose GPUs something bad was seen. A look at the text is much quicker than to read all steps."""
+    found = set()
+    for file in (results.folder / FOLDER).glob("*.jsonl"):
+        with contextlib.suppress(OSError):
+            if BAD.search(file.read_bytes()):
+                found.add(file.stem)
+    return frozenset(found)
 
 
 def sick_gpus(results: Results, host: HostFacts) -> dict[int, str]:
@@ -62,10 +79,6 @@ def proven_gpus(results: Results, host: HostFacts, environment: str) -> frozense
 def _probes(results: Results, host: HostFacts) -> list[HealthStep]:
     steps = read_steps(results, host.machine)
     return [step for step in steps if step.check == "probe" and step.boot_id == host.boot_id]
-
-
-def _folder(results: Results) -> Path:
-    return results.folder / FOLDER
 
 
 def _ends_whole(descriptor: int, size: int) -> bool:

@@ -1,239 +1,194 @@
-"""What the report says. Pure."""
+"""What the report says, as types. `report.json` is this; the page, the Markdown and the JUnit file are made from it."""
 
-import shlex
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from pydantic import Field
 
-from harness.app_files import MemoryPeaks, TimeKind, Training
-from harness.contracts import HostFacts, Record
-from harness.index import Row
-from harness.matrix import Matrix
-from harness.presets import Finding, beyond_cpu, lint
-from harness.status import Status, summarise
-
-# Less of the time is not worth a word.
-SMALLEST_SHARE = 0.01
+from harness.app_files import File, Versioned
+from harness.contracts import Explanation, HostFacts, OutcomeName
+from harness.presets import Kind
+from harness.verdicts import Tier
 
 
-@dataclass(frozen=True)
-class GridCell:
-    """One place of the grid: how often the cell completed, or why it was not run."""
+class Command(File):
+    """Something to type, and why."""
 
-    text: str
-    kind: str
-    title: str
+    command: str
+    why: str
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Stacks x presets of runs that may be counted together: one workload, one kind of host, one executor."""
+class Answers(File):
+    """What the records answer, in sentences. Words in backquotes are names or commands."""
 
-    title: str
+    use: tuple[str, ...] = Field(description="which cell to use, on how many runs")
+    notes: tuple[str, ...] = Field(description="what the presets of the notes changed against `plain`")
+    failures: tuple[str, ...] = Field(description="what fails, why, how often")
+    criteria: tuple[str, ...] = Field(description="which of the user's own criteria are met, and by which run")
+    next: tuple[Command, ...] = Field(description="what to type next")
+
+
+class Count(File):
+    """What the runs of a place show."""
+
+    tier: Tier
+    passes: int
+    runs: int
+
+
+class Place(File):
+    """A cell in a grid."""
+
+    cell: str
+    stack: str
+    preset: str
+    count: Count
+    own: Count = Field(description="the same without imported runs")
+    reason: str | None = Field(None, description="why it is excluded, or why what was run does not count")
+
+
+class Group(File):
+    """Runs that are held against each other: one workload, kind of host, executor and scope."""
+
+    id: str
+    workload: str
+    workload_hash: str
+    host_kind: str
+    host: str = Field(description="in words")
+    executor: str
+    scope: str
     stacks: tuple[str, ...]
     presets: tuple[str, ...]
-    cells: Mapping[tuple[str, str], GridCell]
+    places: tuple[Place, ...] = Field(description="row by row: every stack of the first preset, then of the next")
 
 
-@dataclass(frozen=True)
-class TrainingView:
-    """One model of a run; `text` says what was done, `time` where it went; the losses are those of the last epoch."""
+class VerdictLine(File):
+    """What runs show that may be counted together: those of one cell and environment in a group."""
+
+    group: str
+    cell: str
+    environment_hash: str
+    stale: bool = Field(description="the environment has changed since: not counted")
+    earns_tags: bool
+    ran_on: str
+    tier: Tier
+    passes: int
+    runs: int
+    low: float = Field(description="the pass rate is above this at the confidence of the matrix file")
+    high: float
+    diagnoses: dict[str, int]
+    not_counted: dict[str, int]
+    imported: int = Field(description="of the runs that count, those that came with `matrix import`")
+    last: str = Field(description="id of the newest run")
+    last_at: float = Field(description="seconds since 1970")
+
+
+class RunLine(File):
+    """A run."""
+
+    run_id: str
+    group: str
+    cell: str
+    environment_hash: str
+    outcome: OutcomeName
+    diagnosis: str | None
+    detail: str
+    ran_on: str
+    started: float = Field(description="seconds since 1970")
+    seconds: float
+    samples_per_second: float | None
+    uncounted: str | None = Field(
+        description="why it counts for nothing: drill, tainted, stale, interrupted, host-fault"
+    )
+    imported: bool
+
+
+class TrainingLine(File):
+    """One model of a run."""
 
     kind: str
+    text: str = Field(description="what was done, in words")
+    time: str = Field(description="where the time went, in words")
+
+
+class PhaseSpan(File):
+    """A phase of a rank; times are seconds since the start of the run."""
+
+    rank: int
+    phase: str
+    start: float
+    seconds: float
+
+
+class MemoryCurve(File):
+    """What one rank held while it ran, thinned."""
+
+    rank: int
+    seconds: tuple[float, ...] = Field(description="since the start of the run")
+    rss_mb: tuple[float, ...]
+    reserved_mb: tuple[float | None, ...] = Field(description="on the device, by torch")
+
+
+class LossCurve(File):
+    """The losses of one model, thinned. Numbers that are not finite are null."""
+
+    model: str
+    steps: tuple[int, ...] = Field(description="the first ones, and those that were told of about once a second")
+    loss: tuple[float | None, ...] = Field(description="of each of these steps")
+    epoch_ends: tuple[int, ...] = Field(description="the last step of each epoch")
+    train: tuple[float | None, ...] = Field(description="mean of each epoch")
+    validation: tuple[float | None, ...]
+
+
+class RunDetail(File):
+    """What the page shows of a run that is opened."""
+
+    explanation: Explanation | None
+    host_problems: tuple[str, ...]
+    drill: str | None
+    exits: dict[str, str]
+    last_phase: str | None
+    used: str = Field(description="torch, devices and type that were really used, in words")
+    memory: str = Field(description="at the peak, in words")
+    data: str
+    trainings: tuple[TrainingLine, ...]
+    phases: tuple[PhaseSpan, ...]
+    memory_curves: tuple[MemoryCurve, ...]
+    loss_curves: tuple[LossCurve, ...]
+    variables: dict[str, dict[str, str]]
+    by_hand: tuple[str, ...] = Field(description="commands that do the same, a line each")
+    again: str = Field(description="the command of this tool that runs the same, watched")
+
+
+class ExcludedCells(File):
+    """Cells that are not run."""
+
+    cells: tuple[str, ...]
+    reason: str
+
+
+class FindingLine(File):
+    """What is to be said of a variable of a preset."""
+
+    preset: str
+    variable: str
+    kind: Kind
     text: str
-    train_loss: float | None
-    validation_loss: float | None
-    time: str
+    source: str
+    stacks: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class RunView:
-    """One run as the report shows it. `trainings`: in order, the main model's last; none without a result."""
+class Report(Versioned):
+    """`report.json`: what the records show. `runs` are newest first; `details` are of some of them."""
 
-    record: Record
-    command: str
-    trainings: tuple[TrainingView, ...]
-    memory: str
-
-    @property
-    def last_validation_loss(self) -> float | None:
-        """That of the main model."""
-        return self.trainings[-1].validation_loss if self.trainings else None
-
-
-@dataclass(frozen=True)
-class Report:
-    """Everything a report shows."""
-
-    made: str
+    made: float = Field(description="seconds since 1970")
+    harness_version: str
+    confidence: float = Field(description="of each bound of a pass rate")
     headline: str
+    answers: Answers
     cautions: tuple[str, ...]
+    groups: tuple[Group, ...]
+    verdicts: tuple[VerdictLine, ...]
+    runs: tuple[RunLine, ...]
+    details: dict[str, RunDetail] = Field(description="by the id of the run")
+    dockerfiles: dict[str, str] = Field(description="by cell")
+    excluded: tuple[ExcludedCells, ...]
+    findings: tuple[FindingLine, ...]
     hosts: tuple[HostFacts, ...]
-    grids: tuple[Grid, ...]
-    statuses: tuple[Status, ...]
-    runs: tuple[RunView, ...]
-    excluded: tuple[tuple[str, str], ...]
-    findings: tuple[Finding, ...]
-
-
-def build_report(
-    records: Sequence[Record],
-    matrix: Matrix,
-    current: Mapping[tuple[str, str], str],
-    made: float,
-    tainted: Collection[str] = (),
-) -> Report:
-    """The report on all records of a results folder; `current` and `tainted` as in `summarise`, `made` since 1970."""
-    everything = sorted(records, key=lambda record: record.intent.started)
-    records = [record for record in everything if record.drill is None]
-    statuses = summarise((Row.of(record) for record in records), current, tainted)
-    presets = {record.intent.preset for record in records}
-    excluded = {c.id: c.excluded for c in matrix.cells.values() if c.excluded}
-    return Report(
-        made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(made)),
-        headline=_headline(records),
-        cautions=(*_cautions(records, statuses, matrix), *_drills(everything), *_tainted(statuses)),
-        hosts=tuple({r.intent.host.fingerprint: r.intent.host for r in records}.values()),
-        grids=tuple(_grids(records, statuses, matrix, excluded)),
-        statuses=tuple(statuses),
-        runs=tuple(_run_view(record) for record in reversed(everything)),
-        excluded=_grouped(excluded),
-        findings=tuple(finding for finding in beyond_cpu(lint(matrix), matrix) if finding.preset in presets),
-    )
-
-
-def _in_order(names: Iterable[str], order: Iterable[str]) -> tuple[str, ...]:
-    """Names as in the matrix file; those it no longer has come last."""
-    used = dict.fromkeys(names)
-    return tuple(dict.fromkeys([*(name for name in order if name in used), *used]))
-
-
-def _headline(records: Sequence[Record]) -> str:
-    if not records:
-        return "Nothing was run yet."
-    cells = len({record.intent.cell for record in records})
-    counts: dict[str, int] = {}
-    for record in records:
-        counts[record.outcome] = counts.get(record.outcome, 0) + 1
-    told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))
-    return f"{len(records)} runs of {cells} cells: {told}."
-
-
-def _cautions(records: Sequence[Record], statuses: Sequence[Status], matrix: Matrix) -> list[str]:
-    said = []
-    if not any(record.result and record.result.device != "cpu" for record in records):
-        said.append("No run used a GPU. What is shown here says nothing about any GPU or any ROCm version.")
-    if any(status.stale for status in statuses):
-        said.append("Runs marked stale were made with an environment that has changed since; they are not counted.")
-    pairs = {(matrix.stacks[s].rocm, matrix.stacks[s].torch) for s in _ran(records, matrix) if matrix.stacks[s].rocm}
-    if len({rocm for rocm, _ in pairs}) > 1 and len({torch for _, torch in pairs}) > 1:
-        said.append(
-            "Between these stacks ROCm and torch change together: a difference cannot be laid to one of them. "
-            "The selection `neighbours` changes one at a time."
-        )
-    return said
-
-
-def _drills(records: Sequence[Record]) -> list[str]:
-    drills = sum(record.drill is not None for record in records)
-    told = f"{drills} run was a drill" if drills == 1 else f"{drills} runs were drills"
-    return [f"{told}, with a fault injected on purpose; shown among the runs, and not counted."] if drills else []
-
-
-def _tainted(statuses: Sequence[Status]) -> list[str]:
-    runs = sum(status.tainted for status in statuses)
-    told = "1 run is" if runs == 1 else f"{runs} runs are"
-    return [f"{told} tainted: a GPU was sick meanwhile; shown among the runs, and not counted."] if runs else []
-
-
-def _ran(records: Sequence[Record], matrix: Matrix) -> set[str]:
-    return {record.intent.stack for record in records} & set(matrix.stacks)
-
-
-def _grids(
-    records: Sequence[Record], statuses: Sequence[Status], matrix: Matrix, excluded: Mapping[str, str]
-) -> Iterator[Grid]:
-    """One grid per workload, kind of host and executor, the newest first."""
-    together: dict[tuple[str, str, str], list[Record]] = {}
-    for record in reversed(records):
-        intent = record.intent
-        together.setdefault((intent.workload_hash, intent.host.kind, intent.executor), []).append(record)
-    for (workload, kind, executor), group in together.items():
-        mine = [s for s in statuses if (s.workload_hash, s.host_kind, s.executor) == (workload, kind, executor)]
-        stacks = _in_order((record.intent.stack for record in group), matrix.stacks)
-        presets = _in_order((record.intent.preset for record in group), matrix.presets)
-        first = group[0].intent
-        gpus = ", ".join(gpu.gfx for gpu in first.host.gpus) or "no GPU"
-        host = f"host with {gpus}, kernel {first.host.kernel}"
-        yield Grid(
-            title=f"workload {first.workload} ({workload[:8]}), {host}, executor {executor}",
-            stacks=stacks,
-            presets=presets,
-            cells={(s, p): _grid_cell(f"{s}-{p}", mine, excluded) for s in stacks for p in presets},
-        )
-
-
-def _grid_cell(cell: str, statuses: Sequence[Status], excluded: Mapping[str, str]) -> GridCell:
-    status = next((status for status in statuses if status.cell == cell and not status.stale), None)
-    if status is None:
-        return GridCell("excluded", "excluded", excluded[cell]) if cell in excluded else GridCell("-", "untested", "")
-    completed = status.outcomes["completed"]
-    # An interrupted run or a sick host says nothing about the cell.
-    counted = sum(status.outcomes[name] for name in ("completed", "failed", "hung"))
-    why = ", ".join(f"{name} x{count}" for name, count in status.diagnoses.items())
-    kind = "untested" if not counted else "all" if completed == counted else "some" if completed else "none"
-    return GridCell(f"{completed} of {counted}", kind, why)
-
-
-def _grouped(excluded: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    by_reason: dict[str, list[str]] = {}
-    for cell, reason in excluded.items():
-        by_reason.setdefault(reason, []).append(cell)
-    return tuple((", ".join(cells), reason) for reason, cells in by_reason.items())
-
-
-def _run_view(record: Record) -> RunView:
-    commands = [shlex.join(command) for command in record.intent.commands.values()]
-    result = record.result
-    return RunView(
-        record=record,
-        command=" && ".join(commands),
-        trainings=tuple(_training_view(told) for told in result.trainings) if result else (),
-        memory=_memory(result.memory) if result and result.memory else "",
-    )
-
-
-def _training_view(told: Training) -> TrainingView:
-    batch = f" of {told.batch_size}" if told.batch_size else ""
-    micro = f" in parts of {told.micro_batch_size}" if told.micro_batch_size not in (None, told.batch_size) else ""
-    skipped = f", {told.steps_skipped} of them skipped by the scaler" if told.steps_skipped else ""
-    resumed = f", resumed at step {', '.join(map(str, told.resumed_at))}" if told.resumed_at else ""
-    return TrainingView(
-        kind=told.model_kind,
-        text=f"{told.epochs_done} epochs, {told.steps_done} steps{batch}{micro}{skipped}{resumed}, "
-        f"{told.throughput.samples_per_second:.0f} samples/s",
-        train_loss=told.epoch_losses[-1].train if told.epoch_losses else None,
-        validation_loss=told.epoch_losses[-1].validation if told.epoch_losses else None,
-        time=_time(told.time or {}),
-    )
-
-
-def _memory(peaks: MemoryPeaks) -> str:
-    sizes = {
-        "resident": peaks.peak_rss_bytes,
-        "allocated on the device": peaks.peak_allocated_bytes,
-        "reserved": peaks.peak_reserved_bytes,
-        "in use by the driver's word": peaks.peak_driver_bytes,
-    }
-    said = [f"{size / 1e9:.2f} GB {name}" for name, size in sizes.items() if size is not None]
-    owners = [f"{owner.name or 'pid'} {owner.pid}: {owner.bytes / 1e9:.2f} GB" for owner in peaks.owners or ()]
-    if peaks.fragmentation is not None:
-        said.append(f"fragmentation {peaks.fragmentation:.0%}")
-    return ", ".join(said) + (f" (held by {', '.join(owners)})" if owners else "")
-
-
-def _time(seconds: Mapping[TimeKind, float]) -> str:
-    """Where the time went, in shares, the largest first."""
-    total = sum(seconds.values())
-    shares = sorted(((spent / total, kind) for kind, spent in seconds.items()), reverse=True) if total else []
-    return ", ".join(f"{share:.0%} {kind}" for share, kind in shares if share >= SMALLEST_SHARE)

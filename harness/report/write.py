@@ -1,32 +1,57 @@
-"""A report as text."""
+"""A results folder -> the files of its report."""
 
-from functools import cache
+import time
+from collections.abc import Set
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from harness.report.model import Report
-
-TEMPLATES = Path(__file__).parent
-
-
-@cache
-def _environment(*, escape: bool) -> Environment:
-    return Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        autoescape=escape,  # noqa: S701
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+from harness.current import current_hashes
+from harness.errors import UserError
+from harness.index import Index
+from harness.matrix import Matrix
+from harness.promotions import read_moves, standing
+from harness.records import Results
+from harness.report.build import build_report
+from harness.report.junit import to_junit
+from harness.report.markdown import to_markdown
+from harness.report.page import to_html
+from harness.storage import write_durably
+from harness.taint import tainted_runs
 
 
-def to_html(report: Report) -> str:
-    """One self-contained page that opens offline."""
-    return _environment(escape=True).get_template("report.html.j2").render(report=report)
+def write_reports(results: Results, matrix: Matrix) -> tuple[list[Path], list[str]]:
+    """Write the report, as HTML, Markdown, JSON and JUnit XML; returns the files, and what could not be read.
+
+    Raises:
+        UserError: when the folder cannot be written.
+    """
+    rows = Index(results).rows()
+    current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
+    damaged = _unreadable(results, {row.run_id for row in rows})
+    try:
+        promoted = list(standing(read_moves(results)).values())
+    except UserError as error:
+        # The answers lack what they say of tags, which is no reason to give none.
+        promoted = []
+        damaged.append(str(error))
+    tainted = tainted_runs(results, rows)
+    report = build_report(results, rows, matrix, current, tainted, time.time(), promoted)
+    files = {
+        "report.html": to_html(report),
+        "report.md": to_markdown(report),
+        "report.json": report.model_dump_json(by_alias=True) + "\n",
+        "report.xml": to_junit(report),
+    }
+    for name, text in files.items():
+        write_durably(results.folder / name, text.encode())
+    return [results.folder / name for name in files], damaged
 
 
-def to_markdown(report: Report) -> str:
-    """The same facts as Markdown tables."""
-    return _environment(escape=False).get_template("report.md.j2").render(report=report)
+def _unreadable(results: Results, indexed: Set[str]) -> list[str]:
+    """Why the records that the index lacks cannot be read."""
+    damaged = []
+    for run_id in sorted(set(results.finished()) - indexed):
+        try:
+            results.record(run_id)
+        except UserError as error:
+            damaged.append(str(error))
+    return damaged

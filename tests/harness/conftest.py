@@ -10,6 +10,7 @@ from harness.contracts import HealthStep, HostFacts, Intent, Record, Result
 from harness.matrix import Matrix
 from harness.matrix_file import load_matrix
 from harness.paths import CHECKOUT
+from harness.promotions import KnownGood
 from tests.harness.gpu_tree import a_gpu
 
 DATA, WORKLOAD, WEIGHTS, MODEL = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
@@ -180,6 +181,46 @@ def make_record(make_intent: Callable[..., Intent], result_values: dict[str, Any
                 "result": Result.model_validate(result_values) if outcome == "completed" else None,
             }
         )
+
+    return make
+
+
+@pytest.fixture
+def make_evidence(host: HostFacts) -> Callable[..., KnownGood]:
+    """Makes the evidence of a tag that was promoted on `host` without a registry; keywords replace its fields."""
+
+    def make(**changes: Any) -> KnownGood:
+        values: dict[str, Any] = {
+            "tag": "known-good-cpu",
+            "scope": "cpu",
+            "cell": "cpu-plain",
+            "stack": "cpu",
+            "digest": None,
+            "repository": None,
+            "image": "sha256:" + "1" * 64,
+            "passes": 33,
+            "runs": 33,
+            "low": 0.9,
+            "high": 1.0,
+            "confidence": 0.95,
+            "host_kind": host.kind,
+            "host_fingerprint": host.fingerprint,
+            "gfx": (),
+            "gpu_count": 0,
+            "driver": None,
+            "kernel": host.kernel,
+            "environment_hash": "e" * 64,
+            "environment": {},
+            "workload": "quick",
+            "workload_hash": WORKLOAD,
+            "executor": "docker",
+            "run_ids": ("r1",),
+            "promoted_at": 2e9 - 60,
+            "expires_at": 2e9 + 60,
+            "harness_version": "0.1.0",
+            "previous": None,
+        }
+        return KnownGood.model_validate({**values, **changes})
 
     return make
 

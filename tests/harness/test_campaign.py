@@ -2,79 +2,28 @@
 
 import subprocess
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
 from harness import campaign
-from harness.bench import Bench
 from harness.campaign import Campaign, begin_or_continue, carry_out
-from harness.contracts import GpuFacts, HostFacts
-from harness.executors.process import ProcessExecutor
+from harness.contracts import HostFacts
 from harness.host.gpu_locks import Claim, lock_gpus
 from harness.matrix import Cell, Matrix
-from harness.plan import Capabilities, Plan, PlannedRun, make_plan, placements
-from harness.records import Results
+from harness.plan import Capabilities, Plan, make_plan, placements
 from harness.storage import held_locks
-
-if TYPE_CHECKING:
-    from harness.environments import Environment
-
-
-def a_gpu(index: int) -> GpuFacts:
-    node = f"/dev/dri/renderD{128 + index}"
-    return GpuFacts(index=index, gfx="gfx1100", name="g", memory_bytes=1, render_node=node, kfd_id=index + 1)
-
-
-class Pretending(Bench):
-    """A bench that makes runs in no time, and remembers on which GPUs."""
-
-    made: list[tuple[str, tuple[int, ...]]]
-
-    def environment(self, cell: Cell, notify: Any = None) -> Any:
-        self._environments[self._name(cell)] = cast("Environment", object())
-
-    def data_of(self, *_: object) -> Any:
-        return None
-
-    def run(self, planned: PlannedRun, *_: object) -> Any:
-        return planned
-
-    def make(self, run: Any, display: object) -> Any:
-        self.made.append((run.cell.id, run.gpus))
-        return SimpleNamespace(outcome="completed")
-
-
-class Listening:
-    """A display that remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-        self.steps: list[str] = []
-
-    def problem(self, text: str) -> None:
-        self.problems.append(text)
-
-    def step(self, text: str) -> None:
-        self.steps.append(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
+from tests.harness.gpu_tree import a_gpu
+from tests.harness.pretending import Listening, Pretending
 
 
 @pytest.fixture
 def pretending(tmp_path: Path, host: HostFacts) -> Pretending:
     """On a host with two GPUs."""
-    root, results = tmp_path / "root", Results(tmp_path / "results")
-    (root / "run/lock").mkdir(parents=True)
-    (root / "run/lock").chmod(0o1777)
-    two = host.model_copy(update={"gpus": (a_gpu(0), a_gpu(1))})
-    made = Pretending(results, ProcessExecutor(results.runs), two, (0, 1), root=root)
-    made.made = []
-    return made
+    return Pretending.on(tmp_path, host)
 
 
 CELL, MORE = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma"
@@ -214,3 +163,24 @@ def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monke
     assert not any(continued for _, continued in told)
     with begin_or_continue(plan, pretending) as (begun, continued):
         assert (begun.id, continued) == (max(name for name, _ in told), True)
+
+
+def test_the_time_left_is_told_from_what_is_known_and_then_from_what_runs_took(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    display, told, now = Listening(), list[float | None](), [0.0]
+    display.time_left = told.append  # type: ignore[attr-defined]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    make = pretending.make
+
+    def takes_its_time(*given: Any) -> Any:
+        now[0] += 30.0
+        return make(*given)
+
+    monkeypatch.setattr(pretending, "make", takes_its_time)
+    workload = matrix.workloads["quick"]
+    host = Capabilities((0,), "process", frozenset({"3.11"}), None)
+    for past in ({}, {CELL: [10.0]}):
+        plan = make_plan([matrix.cells[CELL], matrix.cells[MORE]], workload, 1, host, past, named=True)
+        carry_out(plan, pretending, Campaign("c", pretending.results), cast("Any", display))
+    assert told == [None, 30.0, 20.0, 20.0]

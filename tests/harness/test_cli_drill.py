@@ -48,6 +48,7 @@ def test_the_exit_status_says_whether_all_are_right(
     done = CliRunner().invoke(cli_drill.drill, [KINDS[0].name, "--json"], obj=settings)
     assert done.exit_code == status
     assert json.loads(done.stdout)["right"] is (status == 0)
+    assert done.stderr.startswith(f"{KINDS[0].name}: no record: {'wrong: left: process 7' if trouble else 'right'}")
 
 
 def test_what_was_made_before_an_interruption_is_shown(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,4 +60,5 @@ def test_what_was_made_before_an_interruption_is_shown(settings: Settings, monke
     monkeypatch.setattr(cli_drill, "carry_out", interrupted)
     done = CliRunner().invoke(cli_drill.drill, [KINDS[0].name], obj=settings)
     assert done.exit_code == 130
-    assert "skipped: for a reason" in done.output
+    assert f"{KINDS[0].name}: skipped: for a reason" in done.stderr
+    assert "skipped: for a reason" in done.stdout

@@ -103,6 +103,14 @@ def test_the_latest_is_the_newest_that_did_not_complete(
     assert json.loads(command("latest", "--json").stdout)["run"] == "a-failed"
 
 
+def test_a_run_that_was_imported_is_not_the_latest(command: Command, recorded: Callable[..., Path]) -> None:
+    recorded("a-here", ILLEGAL)
+    imported = recorded("b-from-elsewhere", ILLEGAL)
+    (imported / "imported.json").write_text("{}", encoding="utf-8")
+    assert json.loads(command("latest", "--json").stdout)["run"] == "a-here"
+    assert json.loads(command("b-from-elsewhere", "--json").stdout)["run"] == "b-from-elsewhere"
+
+
 def test_a_log_in_the_place_of_a_run_is_told_how_to_be_read(command: Command, tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(ILLEGAL, encoding="utf-8")
     with pytest.raises(UserError, match=r"did you mean `matrix explain --log .*train\.log`"):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness.interrupts import interruptible, open_to_interruption, shielded
+from harness.interrupts import interruptible, open_to_interruption, shielded, skippable
 
 
 def interrupt(number: signal.Signals = signal.SIGINT) -> None:
@@ -62,6 +62,30 @@ def test_each_signal_is_answered_at_once_and_a_second_does_not_tear_the_cleaning
     assert capfd.readouterr().err.splitlines() == [
         "ending what is running, one moment",
         "still ending the running processes, one moment",
+    ]
+
+
+def test_one_more_signal_skips_what_may_be_skipped_and_the_next_tears_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    done = []
+    with interruptible():
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
+        with skippable("keeping something first"):
+            interrupt()
+            done.append("never")
+        interrupt()
+        done.append("cleaned up")
+        with skippable("keeping more"):
+            done.append("kept")
+    assert done == ["cleaned up", "kept"]
+    assert capfd.readouterr().err.splitlines() == [
+        "ending what is running, one moment",
+        "keeping something first",
+        "left out",
+        "still ending the running processes, one moment",
+        "keeping more",
     ]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.contracts import Phase, Record
-from harness.records import Results
+from harness.records import IMPORTED, Results
 from harness.standstills import RUNS, known_standstills
 
 MakeRecord = Callable[..., Record]
@@ -55,3 +55,9 @@ def test_only_the_newest_are_read(results: Results, make_record: MakeRecord) -> 
         keep(results, make_record(f"r{number:02}", started=1e9 + number), {"step": float(number)})
     known = known_standstills(results, make_record("next").intent)
     assert [told["step"] for told in known] == [float(n) for n in range(3, RUNS + 3)]
+
+
+def test_a_run_that_came_from_another_host_tells_nothing(results: Results, make_record: MakeRecord) -> None:
+    record = keep(results, make_record("a"), {"import": 4.0})
+    (results.run_folder(record.intent.run_id) / IMPORTED).write_text("{}", encoding="utf-8")
+    assert known_standstills(results, make_record("b").intent) == []

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.contracts import HealthStep, HostFacts, Record
-from harness.host.health_log import append_steps
+from harness.host.health_log import append_steps, machines_with_bad_signs
+from harness.index import Index, Row
 from harness.records import Results
 from harness.taint import tainted, tainted_runs
 
@@ -46,7 +47,7 @@ class History:
 
     @property
     def tainted(self) -> frozenset[str]:
-        return tainted(self.records, self.steps)
+        return tainted(map(Row.of, self.records), self.steps)
 
 
 @pytest.fixture
@@ -134,4 +135,22 @@ def test_a_results_folder_is_read_as_a_whole(
     results.finish(record)
     assert tainted_runs(results) == frozenset()
     append_steps(results, [make_step(good=False, at=record.finished + 60)])
+    assert tainted_runs(results) == tainted_runs(results, Index(results).rows()) == {"a"}
+
+
+def test_a_host_fault_is_a_bad_sign_where_no_probe_was_made(tmp_path: Path, make_record: MakeRecord) -> None:
+    results = Results(tmp_path)
+    for record in (make_record("a", "failed", gpus=(0,)), make_record("b", "host-fault", gpus=(0,), started=1e9 + 1)):
+        results.begin(record.intent)
+        results.finish(record.model_copy(update={"finished": record.intent.started + 5}))
     assert tainted_runs(results) == {"a"}
+
+
+def test_what_another_machine_saw_is_not_read(tmp_path: Path, make_record: MakeRecord, make_step: MakeStep) -> None:
+    results = Results(tmp_path)
+    record = make_record("a", "failed", gpus=(0,))
+    results.begin(record.intent)
+    results.finish(record)
+    append_steps(results, [make_step(good=True), make_step(machine="another", good=False)])
+    assert machines_with_bad_signs(results) == {"another"}
+    assert tainted_runs(results) == frozenset()

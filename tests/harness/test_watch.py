@@ -1,6 +1,7 @@
 """Real processes as the ranks of a run, watched from outside."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from harness.confirmation import Confirmation, Hang
 from harness.contracts import Progress
 from harness.executors.process import ProcessExecutor
 from harness.host.gpu_memory import GpuWatch
+from harness.interrupts import interruptible
 from harness.positions import Position
 from harness.processes import processes_of_run
 from harness.watch import Watch
@@ -248,3 +250,73 @@ def test_watching_takes_little_time_of_the_cpu(tmp_path: Path) -> None:
     after = me.cpu_times()
     spent = after.user + after.system - before.user - before.system
     assert spent < 0.5
+
+
+def ctrl_c(after: float, times: int = 1) -> None:
+    """Press it in another thread, as a person does."""
+
+    def press() -> None:
+        for _ in range(times):
+            time.sleep(after)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+
+
+def interrupted(folder: Path, fault: str) -> str:
+    """What is said of a run of two ranks that is interrupted."""
+    with pytest.raises(KeyboardInterrupt) as caught, interruptible():
+        watch(folder, 2, FOR_EVER, fault, limits=limits_of([], "cpu"))
+    assert processes_of_run(folder) == []
+    return str(caught.value)
+
+
+def test_ctrl_c_on_a_run_in_which_nothing_advances_keeps_its_stacks_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.watch.STUCK_SECONDS", 1.5)
+    ctrl_c(5)
+    told = interrupted(tmp_path / "run", "hang@4/1")
+    assert re.match(r"SIGINT; rank 1 made no progress for \d s in phase step at step 4, in backward", told), told
+    assert "rank 0 waits" in told
+    collected = index(tmp_path / "run")["collected"]
+    assert {"stacks-1", "stacks-2", "processes"} <= set(collected)
+    assert "in hang\n" in (tmp_path / "run" / collected["stacks-1"]).read_text()
+
+
+def test_ctrl_c_on_a_run_that_advances_keeps_nothing_and_is_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.watch.STUCK_SECONDS", 1.5)
+    ctrl_c(5)
+    began = time.monotonic()
+    assert interrupted(tmp_path / "run", "none@0/0") == "SIGINT"
+    assert time.monotonic() - began < 10
+    assert not (tmp_path / "run" / "failure").exists()
+
+
+def test_a_second_ctrl_c_skips_keeping_stacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("harness.watch.STUCK_SECONDS", 1.5)
+    monkeypatch.setattr("harness.watch.BETWEEN_SAMPLES_SECONDS", 60.0)
+    ctrl_c(4, times=2)
+    began = time.monotonic()
+    assert interrupted(tmp_path / "run", "hang@4/1") == "SIGINT"
+    assert time.monotonic() - began < 20
+    assert "keeping the stacks first; once more skips that\nleft out\n" in capfd.readouterr().err
+
+
+def test_who_looks_is_told_how_long_nothing_has_advanced(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    told: list[Standing] = []
+    made = Watch(tmp_path / "run", ProcessExecutor(tmp_path), lambda _: None, None, told.append)
+    command = (sys.executable, str(RANKS), "2", str(FOR_EVER), "hang@4/1")
+    made.execute(
+        command, {"PATH": "/usr/bin:/bin"}, "log.txt", 60, Limits.fixed({**LIMITS, "step": 4, "first-step": 4})
+    )
+    stepping = [one for one in told if one.phase == "step"]
+    assert 3 <= len(stepping) <= 40
+    assert [one.idle for one in stepping] == sorted(one.idle for one in stepping)
+    assert stepping[0].idle < 3
+    assert {one.limit for one in stepping} == {4}

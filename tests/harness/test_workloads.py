@@ -75,6 +75,8 @@ def test_one_device_needs_no_telling() -> None:
 
 CHANGES: dict[str, Any] = {
     "rows": "session",
+    "as_of": "open",
+    "target": "next_up",
     "warm_up": 61,
     "model": ["attention"],
     "epochs": 2,
@@ -88,6 +90,10 @@ CHANGES: dict[str, Any] = {
     "data_fraction": 0.5,
     "chunk_size": 7,
     "chunk_rows": 64,
+    "placement": "close",
+    "value_area": "one_row",
+    "rth_close": "16:15",
+    "rolls": "none",
     "vpoc_path": "naive",
     "loop": "resident",
     "loader_workers": 0,
@@ -104,7 +110,8 @@ def test_the_hash_of_a_workload_changes_with_everything_but_its_labels() -> None
     hashes |= {workload_hash(workload(), data) for data in ("a", "b")}
     hashes |= {workload_hash(workload(strategy="ddp", backend=backend), "a") for backend in ("gloo", "nccl")}
     hashes |= {workload_hash(workload(use_mixed_precision=True, mixed_precision_dtype="float16"), "a")}
-    assert len(hashes) == len(CHANGES) + 5
+    hashes |= {workload_hash(workload(), "a", resumed=True)}
+    assert len(hashes) == len(CHANGES) + 6
     assert {workload_hash(workload(**{name: value}), "a") for name, value in LABELS.items()} == {
         workload_hash(workload(), "a")
     }

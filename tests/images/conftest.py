@@ -4,21 +4,18 @@ import contextlib
 import grp
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
 
 from harness.build import ensure_cell_image
 from harness.containers import Container, container_of
+from harness.drills.own_engine import OwnEngine, own_engine, why_no_own_engine
 from harness.engine import Engine, find_engine
 from harness.errors import UserError
 from harness.executors import Exit, Handle, Job
@@ -150,99 +147,25 @@ def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-class PrivateEngine:
-    """A second dockerd, with its own images. It shares the first one's bridge and never touches the host's network."""
-
-    def __init__(self, folder: Path, data: Path) -> None:
-        self._folder = folder
-        self._data = data
-        self._process: subprocess.Popen[bytes] | None = None
-        # The path of a socket must be short.
-        self.socket = Path("/tmp") / f"vpoc-test-{os.getpid()}-{folder.name}.sock"
-
-    @property
-    def address(self) -> str:
-        return f"unix://{self.socket}"
-
-    def start(self) -> Engine:
-        words = ["--data-root", self._data, "--exec-root", self._folder / "exec", "--pidfile", self._folder / "pid"]
-        network = ["--bridge", "docker0", "--iptables=false", "--ip6tables=false", "--ip-masq=false"]
-        with (self._folder / "dockerd.log").open("ab") as log:
-            command = ["dockerd", "--host", self.address, *network, *map(str, words)]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        wait_until(self._answers)
-        return Engine(self.address, docker.DockerClient(base_url=self.address))
-
-    def _answers(self) -> bool:
-        with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
-            connection.connect(str(self.socket))
-            connection.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
-            return b"200 OK" in connection.recv(1024)
-        return False
-
-    def kill(self) -> None:
-        """As a crash would, without a word to anybody."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-        for pid in _children(self._folder):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        # As after a boot: a killed containerd that nobody reaped would count as one that still runs.
-        (self._folder / "pid").unlink(missing_ok=True)
-        shutil.rmtree(self._folder / "exec", ignore_errors=True)
-
-    def stop(self) -> None:
-        if self._process and self._process.poll() is None:
-            self._process.terminate()
-            self._process.wait(60)
-        self.socket.unlink(missing_ok=True)
-
-
-def _children(folder: Path) -> Iterator[int]:
-    """containerd and what it started, told by the folder of this engine on their command lines."""
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if str(folder / "exec").encode() in (place / "cmdline").read_bytes():
-                yield int(place.name)
-
-
 @pytest.fixture
-def small_engine() -> Iterator[Callable[[int], Engine]]:
+def small_engine(private_engine: OwnEngine) -> Callable[[int], Engine]:
     """Starts an engine whose images have only so many bytes of room."""
-    with own_folder() as folder:
-        data = folder / "data"
-        data.mkdir()
-        engine = PrivateEngine(folder, data)
 
-        def start(size: int) -> Engine:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", data], check=True)
-            return engine.start()
+    def start(size: int) -> Engine:
+        private_engine.data.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", private_engine.data], check=True)
+        return private_engine.start()
 
-        yield start
-        engine.stop()
-
-
-@contextlib.contextmanager
-def own_folder() -> Iterator[Path]:
-    """A folder for an engine; what was mounted in it, also by one that was killed, is taken away with it."""
-    if os.geteuid() != 0 or not shutil.which("dockerd"):
-        pytest.skip("only root can start an engine of its own")
-    folder = Path(tempfile.mkdtemp(prefix="vpoc-engine-"))
-    yield folder
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
-    for mount in sorted((m for m in mounts if m.startswith(str(folder))), reverse=True):
-        subprocess.run(["umount", "--lazy", mount], check=True)
-    shutil.rmtree(folder)
+    return start
 
 
 @pytest.fixture
-def private_engine() -> Iterator[PrivateEngine]:
+def private_engine() -> Iterator[OwnEngine]:
     """An engine of the test's own, without images, on the disk."""
-    with own_folder() as folder:
-        engine = PrivateEngine(folder, folder / "data")
+    if why := why_no_own_engine():
+        pytest.skip(why)
+    with own_engine() as engine:
         yield engine
-        engine.stop()
 
 
 @pytest.fixture
@@ -289,28 +212,39 @@ def ordinary() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def registry_storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the registry keeps what it has; another one that is given it has the same."""
+    return tmp_path_factory.mktemp("registry")
+
+
+@pytest.fixture(scope="session")
+def registry(registry_storage: Path) -> Iterator[str]:
     """Debian's registry on loopback, empty."""
+    with serve_registry(registry_storage, registry_storage / "settings.yml") as (host, _):
+        yield host
+
+
+@contextlib.contextmanager
+def serve_registry(storage: Path, settings: Path, more: str = "") -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A registry on loopback, and its process; `more` are lines for the file of its settings, which is written."""
     program = shutil.which("docker-registry")
     if program is None:
         pytest.skip("docker-registry is not installed (Debian: apt install docker-registry)")
-    folder = tmp_path_factory.mktemp("registry")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = (
-        f"version: 0.1\nstorage: {{filesystem: {{rootdirectory: {folder}/data}}}}\nhttp: {{addr: 127.0.0.1:{port}}}\n"
-    )
-    (folder / "settings.yml").write_text(settings, encoding="utf-8")
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([program, "serve", str(folder / "settings.yml")], stdout=log, stderr=log)
+    filesystem = f"storage: {{filesystem: {{rootdirectory: {storage}/data}}}}\n"
+    settings.write_text(f"version: 0.1\n{filesystem}http: {{addr: 127.0.0.1:{port}}}\n{more}", encoding="utf-8")
+    with settings.with_suffix(".log").open("ab") as log:
+        process = subprocess.Popen([program, "serve", str(settings)], stdout=log, stderr=log)
 
     def up() -> bool:
-        with contextlib.suppress(OSError):
-            return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/", timeout=1).status == 200)
-        return False
+        with socket.socket() as connection:
+            return connection.connect_ex(("127.0.0.1", port)) == 0
 
-    wait_until(up, 20)
-    yield f"127.0.0.1:{port}"
-    process.terminate()
-    process.wait()
+    try:
+        wait_until(up, 20)
+        yield f"127.0.0.1:{port}", process
+    finally:
+        process.terminate()
+        process.wait()

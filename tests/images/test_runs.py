@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.engine import Engine
@@ -92,8 +93,8 @@ def test_cells_run_as_containers(words: list[str], results: Path, engine: Engine
     assert (container["user"], container["group"], container["devices"]) == (os.getuid(), os.getgid(), [])
     assert container["work"] == str(results / "runs" / plain["intent"]["run_id"])
     assert containers(engine, results) == []
-    statuses = json.loads(run([*words, "status", "--json"]).stdout)
-    assert {(status["executor"], status["stale"]) for status in statuses} == {("docker", False)}
+    verdicts = json.loads(run([*words, "status", "--json"]).stdout)
+    assert {(verdict["executor"], verdict["stale"]) for verdict in verdicts} == {("docker", False)}
     assert "executor docker" in (results / "report.md").read_text(encoding="utf-8")
 
 
@@ -185,9 +186,10 @@ def test_a_killed_harness_leaves_a_container_that_the_next_run_ends(
 
 
 def test_out_of_memory_is_the_diagnosis(words: list[str], results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = (
-        "import sys, harness.containers as c; c.MEMORY_SHARE = 0.003; from harness.cli import main; main(sys.argv[1:])"
-    )
+    # Not enough for what Python allocates; with some more, code would be read from the disk over and over instead.
+    share = 30_000_000 / psutil.virtual_memory().total
+    small = f"import sys, harness.containers; harness.containers.MEMORY_SHARE = {share}"
+    code = f"{small}; from harness.cli import main; main(sys.argv[1:])"
     run([str(CHECKOUT / ".venv/bin/python"), "-c", code, *words[1:], "run-cell", "cpu-plain"], expected=1)
     (record,) = records(results)
     assert (record["outcome"], record["diagnosis"]) == ("failed", "out-of-memory")

@@ -55,10 +55,11 @@ def test_every_example_runs(document: Path, place: Path) -> None:
 
 def test_make_train_leaves_a_model_that_loads(place: Path, data: InputFile) -> None:
     words = [f"DATA={data.path}", f"OUTPUT={place / 'TRAINING'}", "WARM_UP=20", "ARGS=--epochs 1 --name mine"]
-    done = subprocess.run(["make", "train", *words], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    done = subprocess.run(["make", "train", *words], cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     endings = [".pt", "_checkpoints", "_curves.csv", "_curves.png", "_metadata.json"]
-    assert sorted(f.name for f in (place / "TRAINING").iterdir()) == [f"mine{ending}" for ending in endings]
+    left = ["attempts.jsonl", *(f"mine{ending}" for ending in endings)]
+    assert sorted(f.name for f in (place / "TRAINING").iterdir()) == left
     load = "import sys, torch; print(sorted(torch.load(sys.argv[1], weights_only=True))[:2])"
     command = [".venv/bin/matrix", "exec", "best", "python", "-c", load, str(place / "TRAINING" / "mine.pt")]
     assert "features" not in subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stderr

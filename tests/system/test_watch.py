@@ -1,6 +1,10 @@
 """The real app, stuck on purpose, watched with a limit of seconds."""
 
+import os
 import re
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +13,9 @@ import pytest
 from harness.contracts import InputFile
 from harness.environments import Environment
 from harness.executors.process import ProcessExecutor
+from harness.interrupts import interruptible
 from harness.job_environment import base_variables, make_scratch, remove_scratch, view_of
+from harness.positions import read_position
 from harness.processes import processes_of_run
 from harness.watch import Watch
 from harness.watchdog import LIMITS, Limits
@@ -54,3 +60,23 @@ def test_a_worker_that_makes_no_batch_leaves_its_rank_waiting_for_it(train: Trai
     watch = train("--loader-workers", "1", "--drill", "hang-loader@20")
     assert watch.stopped_by == "watchdog"
     assert "phase step at step 20, waiting for its batch" in watch.stop_detail
+
+
+def test_ctrl_c_on_a_training_that_hangs_keeps_where_it_stands(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.watch.STUCK_SECONDS", 1.5)
+    folder = tmp_path / "runs" / "mine"
+
+    def press_when_it_hangs() -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and ((position := read_position(folder, 0)) is None or position.step < 40):
+            time.sleep(0.05)
+        time.sleep(2.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press_when_it_hangs, daemon=True).start()
+    told = r"SIGINT; rank 0 made no progress for \d s in phase step at step 40, in backward \(.+\); what was seen is in"
+    with pytest.raises(KeyboardInterrupt, match=told), interruptible():
+        train("--loader-workers", "0", "--drill", "hang-backward@40/0")
+    assert "stand_still" in (folder / "failure" / "stacks-2.txt").read_text(encoding="utf-8")

@@ -42,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     docker.docker_desktop,
     docker.docker_storage,
     docker.docker_builder,
+    docker.base_image,
     docker.cgroups,
     room.disk_space,
     room.disk_speed,

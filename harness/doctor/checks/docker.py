@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from harness.doctor.finding import Finding, command_in, note, ok, problem, warning
 from harness.doctor.machine import Machine
 
+# What `make base` makes.
+OWN_BASE = "vpoc-base:bookworm"
 AS_PROCESSES = "export MATRIX_EXECUTOR=process"
 
 
@@ -12,11 +14,22 @@ def docker(machine: Machine) -> Iterator[Finding]:
     """Whether a Docker engine answers this user."""
     if machine.docker is None:
         return
-    if machine.docker.refusal:
+    if machine.docker.executor == "process":
+        yield note(
+            "cells run as processes, as MATRIX_EXECUTOR asks: whether there is a Docker engine was not looked at",
+            "only runs in containers earn a tag",
+        )
+    elif machine.docker.refusal:
         yield problem(
             machine.docker.refusal,
             "`matrix run` stops there, unless it is told to run cells as processes",
             command_in(machine.docker.refusal) or AS_PROCESSES,
+        )
+    elif not machine.docker.answers and machine.docker.executor == "docker":
+        yield problem(
+            "there is no Docker engine, and MATRIX_EXECUTOR asks for one",
+            "`matrix run` stops there",
+            AS_PROCESSES,
         )
     elif not machine.docker.answers:
         yield note(
@@ -84,6 +97,21 @@ def docker_builder(machine: Machine) -> Iterator[Finding]:
         yield problem(machine.docker.no_builder, "no image can be built", "sudo apt install docker-buildx")
     else:
         yield ok("images can be built with BuildKit")
+
+
+def base_image(machine: Machine) -> Iterator[Finding]:
+    """Whether the base of the images that are to be built is here, or can be pulled."""
+    for base in machine.docker.bases if machine.docker else ():
+        if base.here:
+            yield ok(f"base image {base.name} is here")
+        elif base.unreachable is None:
+            yield ok(f"base image {base.name} can be pulled")
+        else:
+            yield problem(
+                f"base image {base.name} is not here and cannot be pulled: {base.unreachable}",
+                "no image of the default selection can be built from it",
+                f"make base && export MATRIX_BASE={OWN_BASE}  # a base made from Debian's packages",
+            )
 
 
 def cgroups(machine: Machine) -> Iterator[Finding]:

@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -5,11 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from docker.errors import APIError, ImageNotFound
 
 from harness.doctor import Machine, examine
 from harness.doctor import ask as asking
 from harness.doctor.ask import ask, ask_docker, docker_of, measure_write_speed
-from harness.doctor.machine import Docker
+from harness.doctor.machine import BaseImage, Docker
 from harness.engine import Engine
 from harness.errors import UserError
 from harness.matrix import Matrix
@@ -26,6 +28,11 @@ INFO = {
     "SecurityOptions": ["name=apparmor", "name=seccomp,profile=builtin", "name=cgroupns"],
     "DockerRootDir": "/var/lib/docker",
 }
+
+
+@pytest.fixture(autouse=True)
+def _executor_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MATRIX_EXECUTOR")
 
 
 def engine(**changes: Any) -> Engine:
@@ -85,6 +92,48 @@ def test_an_engine_that_refuses_and_none_at_all(monkeypatch: pytest.MonkeyPatch)
     )
     monkeypatch.setattr(asking, "reach_engine", lambda: None)
     assert ask_docker() == (Docker(), None)
+
+
+@pytest.mark.usefixtures("buildx")
+def test_an_engine_is_asked_only_where_one_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "reach_engine", engine)
+    monkeypatch.setenv("MATRIX_EXECUTOR", "docker")
+    assert ask_docker()[0].executor == "docker"
+    monkeypatch.setenv("MATRIX_EXECUTOR", "process")
+    assert ask_docker() == (Docker("process"), None)
+
+
+def registry(answer: Callable[[str], object]) -> Engine:
+    """An engine that holds the image `here:1` alone, and a registry behind it."""
+
+    def inspect_image(name: str) -> dict[str, Any]:
+        if name != "here:1":
+            raise ImageNotFound("no such image")
+        return {"Id": "sha256:1", "Config": {"Labels": {}}, "RootFS": {"Layers": []}, "Size": 1}
+
+    return Engine(
+        "unix://", SimpleNamespace(api=SimpleNamespace(inspect_image=inspect_image, inspect_distribution=answer))
+    )
+
+
+def refused(_: str) -> None:
+    raise APIError("no", explanation="lookup registry: no such host")
+
+
+def test_bases_that_are_here_that_can_be_pulled_and_that_cannot(
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = matrix.stacks["cpu"]
+    here, there = cpu.model_copy(update={"base": "here:1"}), cpu.model_copy(update={"base": "there:1"})
+    assert asking.ask_bases(registry(refused), [here, here]) == (BaseImage("here:1", here=True),)
+    assert asking.ask_bases(registry(lambda _: {}), [there]) == (BaseImage("there:1", here=False),)
+    [base] = asking.ask_bases(registry(refused), [there])
+    assert "no such host" in (base.unreachable or "")
+    monkeypatch.setattr(asking, "REGISTRY_SECONDS", 0.05)
+    [late] = asking.ask_bases(registry(lambda _: time.sleep(1)), [there])
+    assert "no answer within" in (late.unreachable or "")
+    only_processes = there.model_copy(update={"executors": ("process",)})
+    assert asking.ask_bases(registry(refused), [only_processes]) == ()
 
 
 def test_the_plan_and_the_disk_of_this_host(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.doctor import CHECKS, Finding, Level, Machine, check_id, examine
-from harness.doctor.machine import Docker, Room
+from harness.doctor.machine import BaseImage, Docker, Room
 from tests.harness.doctor import trees
 from tests.harness.doctor.trees import Tree
 
@@ -17,7 +17,7 @@ Read = Callable[[Path], Machine]
 Break = Callable[[Tree], object]
 Change = Callable[[Machine], Machine]
 
-ENGINE = Docker(version="28.5.1", storage="overlay2", cgroups="2")
+ENGINE = Docker(version="28.5.1", storage="overlay2", cgroups="2", bases=(BaseImage("a-base:1", here=True),))
 ROOM = Room("Found 2 AMD GPUs and a Docker engine.", 50, (), "/var/lib/docker", 60, 500, 900)
 NOTES = {"display", "driver-window", "what-runs"}
 
@@ -217,6 +217,21 @@ CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
         "not permitted",
     ),
     "no engine": (lambda m: replace(m, docker=Docker()), {("docker", "note")}, "there is no Docker engine"),
+    "no engine, and none is wanted": (
+        lambda m: replace(m, docker=Docker("process")),
+        {("docker", "note")},
+        "as MATRIX_EXECUTOR asks",
+    ),
+    "no engine, and one is wanted": (
+        lambda m: replace(m, docker=Docker("docker")),
+        {("docker", "problem")},
+        "MATRIX_EXECUTOR asks for one",
+    ),
+    "a base that is nowhere": (
+        lambda m: replace(m, docker=replace(ENGINE, bases=(BaseImage("b:1", here=False, unreachable="no such host"),))),
+        {("base-image", "problem")},
+        "b:1 is not here and cannot be pulled: no such host",
+    ),
     "a rootless engine": (
         lambda m: replace(m, docker=replace(ENGINE, maps_users="rootless")),
         {("docker-users", "problem")},

@@ -91,4 +91,5 @@ def test_a_process_that_told_nothing_is_said_to_have_told_nothing(tmp_path: Path
 
 def test_a_folder_that_cannot_be_written_to_does_not_fail_the_run(tmp_path: Path) -> None:
     (tmp_path / "failure").write_text("in the way")
-    collect(tmp_path, Scene(began=0, container={"Id": "abc"}, root=tmp_path))
+    assert collect(tmp_path, Scene(began=0, container={"Id": "abc"}, root=tmp_path)) == ()
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"failure": "in the way"}

@@ -1,0 +1,320 @@
+"""Simulates what decides which run comes next, on cells of known pass rates; writes docs/policy-figures.md.
+
+Everything that decides is the real code (`harness.schedule`, `harness.rates`); only the runs are made up.
+"""
+
+import argparse
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import ceil, log
+from pathlib import Path
+from statistics import median, quantiles
+
+from scipy.stats import binomtest
+
+from harness.goal import Goal
+from harness.matrix import Verdicts
+from harness.paths import CHECKOUT
+from harness.schedule import Candidate, End, Ended, Standing, Tally, decide, standing
+
+PAGE = CHECKOUT / "docs" / "policy-figures.md"
+STACKS, PRESETS = 8, 5
+CELLS = STACKS * PRESETS
+RATES = (0.5, 0.8, 0.9, 0.95, 0.99)
+THRESHOLDS = Verdicts()
+RATE, CONFIDENCE = THRESHOLDS.known_good, THRESHOLDS.confidence
+# Straight passes that show a rate above .9, and above .95, with 95 % confidence where one looks once, at the end.
+FIXED, FIXED_MORE = 29, 59
+WRONG_GOAL = 0.05
+SETTLE_CONFIDENCE = 0.9
+RUN_SECONDS, BUDGET_SECONDS = 120.0, 8 * 3600.0
+RATES_OF = f"true pass rates of the {CELLS} cells"
+# Where thousands of runs are made before all is given up; so many of the usual number of campaigns.
+HARD = ("all .8", "all .85", "all .89", "all .9")
+HARD_SHARE = 0.12
+
+
+@dataclass(frozen=True)
+class World:
+    """Cells with their true pass rates, and why those fail that fail."""
+
+    rates: Mapping[Candidate, float]
+    causes: Mapping[Candidate, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A simulated campaign: runs made, why it ended, and the true rates of cells by where they stood in the end."""
+
+    runs: int
+    why: Ended
+    stood: Mapping[Standing, tuple[float, ...]]
+
+    @property
+    def wrong(self) -> bool:
+        """Whether a cell was called known-good whose true rate is not above the line."""
+        return any(rate <= RATE for rate in self.stood.get("known-good", ()))
+
+    @property
+    def found(self) -> bool:
+        """Whether any was called known-good."""
+        return bool(self.stood.get("known-good"))
+
+
+def cells() -> list[Candidate]:
+    """Every stack with every preset."""
+    names = [(f"stack{n}", f"preset{m}") for n in range(STACKS) for m in range(PRESETS)]
+    return [Candidate(f"{stack}-{preset}", stack, preset, "gfx1100") for stack, preset in names]
+
+
+def shuffled(rates: Sequence[float], chance: random.Random) -> World:
+    """The rates, as many as there are cells, in any order."""
+    return World(dict(zip(cells(), chance.sample(list(rates), CELLS), strict=True)))
+
+
+def broken_stacks(chance: random.Random) -> World:
+    """Five of eight stacks have no code for the GPU, and one preset of five makes every stack fail half of the time."""
+    broken = set(chance.sample(range(STACKS), 5))
+    all_cells = cells()
+    without_code = {one for one in all_cells if int(one.stack.removeprefix("stack")) in broken}
+    preset = chance.choice(all_cells).preset
+    rates = {one: 0.0 if one in without_code else 0.5 if one.preset == preset else 0.99 for one in all_cells}
+    return World(rates, dict.fromkeys(without_code, "missing-arch"))
+
+
+def simulate(world: World, goal: Goal, seed: int) -> Simulated:
+    """Let the schedule choose runs and let chance decide how they end."""
+    chance = random.Random(seed)
+    candidates = list(world.rates)
+    seconds = {one.cell: RUN_SECONDS for one in candidates} if goal.budget else {}
+    tallies: dict[Candidate, Tally] = {}
+    runs = 0
+    while True:
+        left = goal.budget - runs * RUN_SECONDS if goal.budget else None
+        decision = decide(candidates, tallies, goal, seed, seconds, left)
+        if isinstance(decision, End):
+            break
+        runs += 1
+        one = decision.candidate
+        passed = chance.random() < world.rates[one]
+        tallies[one] = _after(tallies.get(one, Tally()), None if passed else world.causes.get(one, "crash"))
+    stood: dict[Standing, list[float]] = {}
+    for one, rate in world.rates.items():
+        stood.setdefault(standing(tallies.get(one, Tally()), goal), []).append(rate)
+    return Simulated(runs, decision.why, {name: tuple(rates) for name, rates in stood.items()})
+
+
+def _after(tally: Tally, cause: str | None) -> Tally:
+    if cause is None:
+        return Tally(tally.passes + 1, tally.runs + 1, tally.diagnoses)
+    return Tally(tally.passes, tally.runs + 1, {**tally.diagnoses, cause: tally.diagnoses.get(cause, 0) + 1})
+
+
+def alone(rate: float, _chance: random.Random) -> World:
+    """One cell."""
+    return World({cells()[0]: rate})
+
+
+def many(make: Callable[[random.Random], World], goal: Goal, seed: int) -> Simulated:
+    """One campaign in a world made from the seed."""
+    return simulate(make(random.Random(f"world {seed}")), goal, seed)
+
+
+Make = Callable[[random.Random], World]
+MIXTURES: Mapping[str, Make] = {
+    "eight each of .5, .8, .9, .95, .99": partial(shuffled, RATES * STACKS),
+    "39 of .5, one of .99": partial(shuffled, (0.5,) * 39 + (0.99,)),
+    "30 of .5, eight of .8, two of .99": partial(shuffled, (0.5,) * 30 + (0.8,) * 8 + (0.99,) * 2),
+    "20 of .8, 20 of .95": partial(shuffled, (0.8,) * 20 + (0.95,) * 20),
+    "five stacks without code for the GPU, one bad preset, the rest .99": broken_stacks,
+}
+ALIKE: Mapping[str, Make] = {f"all {rate:g}".replace("0.", "."): partial(shuffled, (rate,) * CELLS) for rate in RATES}
+# Just below the line: the hardest to tell from what is above it.
+BELOW: Mapping[str, Make] = {
+    "all .85": partial(shuffled, (0.85,) * CELLS),
+    "all .89": partial(shuffled, (0.89,) * CELLS),
+}
+FIND = Goal(RATE, CONFIDENCE, among=CELLS)
+UNDIVIDED = Goal(RATE, CONFIDENCE, among=1)
+SETTLE = Goal(RATE, SETTLE_CONFIDENCE, every=True)
+
+
+class Bench:
+    """Simulates campaigns on several cores, and says which on a terminal."""
+
+    def __init__(self, pool: Executor, campaigns: int) -> None:
+        self._pool = pool
+        self._campaigns = campaigns
+
+    def campaigns(self, make: Make, goal: Goal, share: float = 1.0) -> list[Simulated]:
+        """Campaigns in worlds made from the seeds 0, 1, ...; `share` of the usual number, where each is long."""
+        count = max(2, round(self._campaigns * share))
+        if sys.stderr.isatty():
+            sys.stderr.write(f"{count} campaigns of {make}\n")
+        return list(self._pool.map(partial(many, make, goal), range(count), chunksize=5))
+
+
+def table(*columns: str) -> Iterator[str]:
+    """The head of a table."""
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{' --- |' * len(columns)}"
+
+
+def search_lines(bench: Bench) -> Iterator[str]:
+    """The search for one known-good cell, in every world."""
+    yield from table(
+        RATES_OF, "campaigns", "found one", "wrong", "runs: median", "9 of 10 within", f"of {FIXED * CELLS:,}"
+    )
+    for name, make in {**MIXTURES, **ALIKE, **BELOW}.items():
+        made = bench.campaigns(make, FIND, share=HARD_SHARE if name in HARD else 1)
+        runs = [one.runs for one in made]
+        found = sum(one.found for one in made) / len(made)
+        yield (
+            f"| {name} | {len(made):,} | {found:.0%} | {_wrong(made)} | {median(runs):,.0f} | {_most(runs):,.0f} "
+            f"| {median(runs) / (FIXED * CELLS):.0%} |"
+        )
+
+
+def undivided_lines(bench: Bench) -> Iterator[str]:
+    """What would be wrong if each of the cells had the whole error to itself."""
+    yield from table(RATES_OF, "campaigns", "found one", "wrong", "runs: median")
+    mixture = next(iter(MIXTURES))
+    for name, make in {mixture: MIXTURES[mixture], "all .8": ALIKE["all .8"], **BELOW}.items():
+        made = bench.campaigns(make, UNDIVIDED, share=HARD_SHARE if name in HARD else 1)
+        found = sum(one.found for one in made) / len(made)
+        yield f"| {name} | {len(made):,} | {found:.0%} | {_wrong(made)} | {median(one.runs for one in made):,.0f} |"
+
+
+def settle_lines(bench: Bench) -> Iterator[str]:
+    """`--all` on one cell of each rate."""
+    shown = ("shown above .9", "shown below .9", "given up", "wrong")
+    yield from table("true pass rate", "campaigns", *shown, "runs: median", "9 of 10 within")
+    for rate in RATES:
+        made = bench.campaigns(partial(alone, rate), SETTLE)
+        stood = Counter(name for one in made for name in one.stood)
+        wrong = sum(len(list(wrong_claims(one))) for one in made)
+        shares = (stood["known-good"], stood["ruled-out"], stood["undecided"], wrong)
+        told = " | ".join(f"{count / len(made):.1%}" for count in shares)
+        runs = [one.runs for one in made]
+        yield f"| {rate} | {len(made):,} | {told} | {median(runs):,.0f} | {_most(runs):,.0f} |"
+
+
+def budget_lines(bench: Bench) -> Iterator[str]:
+    """What eight hours give, at two minutes a run."""
+    yield from table(
+        RATES_OF, "campaigns", "`--until`: found", "wrong", "`--all`: settled, mean", "known-good", "wrong claims"
+    )
+    for name, make in MIXTURES.items():
+        found = bench.campaigns(make, replace(FIND, budget=BUDGET_SECONDS), share=0.5)
+        settled = bench.campaigns(make, replace(SETTLE, budget=BUDGET_SECONDS), share=0.5)
+        good = sum(len(one.stood.get("known-good", ())) for one in settled)
+        claims = good + sum(len(one.stood.get("ruled-out", ())) for one in settled)
+        wrong = sum(len(list(wrong_claims(one))) for one in settled)
+        yield (
+            f"| {name} | {len(found):,} | {sum(one.found for one in found) / len(found):.0%} | {_wrong(found)} "
+            f"| {claims / len(settled):.1f} of {CELLS} | {good / len(settled):.1f} | {wrong / max(1, claims):.1%} |"
+        )
+
+
+def wrong_claims(made: Simulated) -> Iterator[float]:
+    """The true rates of cells that something wrong was claimed of; at the line either claim is."""
+    yield from (rate for rate in made.stood.get("known-good", ()) if rate <= RATE)
+    yield from (rate for rate in made.stood.get("ruled-out", ()) if rate >= RATE)
+
+
+def _wrong(made: Sequence[Simulated]) -> str:
+    """How many campaigns called a cell known-good that is not, and how many that may be with 95 % confidence."""
+    wrong = sum(one.wrong for one in made)
+    most = binomtest(wrong, len(made), alternative="less").proportion_ci(0.95).high
+    return f"{wrong / len(made):.1%} (< {most:.1%})"
+
+
+def _most(runs: Sequence[int]) -> float:
+    return quantiles(runs, n=10)[-1]
+
+
+PAGE_TEXT = """\
+# Figures on what is run next
+
+`make bench-policy` wrote this page. It is a simulation: the schedule and the bounds are the real ones, the runs are
+made up, with cells whose true pass rate is known. Nothing here is about a GPU. [policy.md](policy.md) says what is
+decided, and how.
+
+{cells} cells: eight stacks with five presets. A cell is wrongly called known-good where its true pass rate is not above
+{rate}; that must happen in less than {goal:.0%} of the campaigns. In brackets: below what that share is with 95 %
+confidence, given how many campaigns were simulated.
+
+## `--until known-good`
+
+To compare with: {fixed} runs of each cell, {all_fixed:,} in all, are the fewest that can show a pass rate above .9
+with 95 % confidence, if one looks only at the end and all of them pass; {more} of each ({all_more:,}) show one above
+.95. Neither sets anything aside for there being {cells} cells; who does that, as the search does, needs {same} of each
+({all_same:,}). Where no cell is above .9 the runs are those until all were given up.
+
+{search}
+
+## If what may be wrong were not divided among the cells
+
+The same with every cell held to 95 % for itself:
+
+{undivided}
+
+## `--all --confidence {settle_confidence}`
+
+Every cell is a claim of its own, so one cell alone. At .9 either claim is wrong.
+
+{settle}
+
+## `--budget 8h`, at {minutes:.0f} minutes a run
+
+{budget}
+"""
+
+
+def page(bench: Bench) -> str:
+    """The page, as Markdown."""
+    same = ceil(log(1 - FIND.of_each) / log(RATE))
+    return PAGE_TEXT.format(
+        cells=CELLS,
+        rate=RATE,
+        goal=WRONG_GOAL,
+        fixed=FIXED,
+        all_fixed=FIXED * CELLS,
+        more=FIXED_MORE,
+        all_more=FIXED_MORE * CELLS,
+        same=same,
+        all_same=same * CELLS,
+        search="\n".join(search_lines(bench)),
+        undivided="\n".join(undivided_lines(bench)),
+        settle_confidence=SETTLE_CONFIDENCE,
+        settle="\n".join(settle_lines(bench)),
+        minutes=RUN_SECONDS / 60,
+        budget="\n".join(budget_lines(bench)),
+    )
+
+
+def main() -> None:
+    """Simulate, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--campaigns", type=int, default=1000, help="simulated campaigns of a row, and of hard ones an eighth"
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--output", type=Path, default=PAGE)
+    given = parser.parse_args()
+    began = time.monotonic()
+    with ProcessPoolExecutor(given.jobs) as pool:
+        text = page(Bench(pool, given.campaigns))
+    given.output.write_text(text, encoding="utf-8")
+    sys.stdout.write(f"{given.output}: {time.monotonic() - began:.0f} s\n")
+
+
+if __name__ == "__main__":
+    main()

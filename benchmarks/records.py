@@ -1,0 +1,180 @@
+"""What ten thousand records cost: `matrix status`, the index, the report and its page, export and import.
+
+Made-up runs of the default selection, with what was seen of their GPUs, in a temporary folder. Commands are timed
+whole, from typing to prompt. Writes docs/records-figures.md.
+"""
+
+import argparse
+import datetime
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from playwright.sync_api import sync_playwright
+
+from harness.contracts import HealthStep, Record
+from harness.host.health_log import health_file
+from harness.matrix_file import load_matrix
+from harness.paths import CHECKOUT
+from harness.records import IMPORTED, Results
+from tests.harness.report.made_up import Kind, write_runs
+
+FIGURES = CHECKOUT / "docs" / "records-figures.md"
+MATRIX = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--matrix", str(CHECKOUT / "matrix.yaml"), "--results"]
+RATES = (1.0, 0.97, 0.9, 0.5, 0.1)
+REPEATS = 5
+STATUS_SECONDS, REPORT_SECONDS, PAGE_SECONDS = 0.5, 5.0, 2.0
+
+
+class Spent(NamedTuple):
+    """Seconds by the clock, and of the processor where they are known."""
+
+    wall: float
+    processor: float | None
+
+
+def main() -> None:
+    """Measure, and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("records", type=int, nargs="?", default=10_000)
+    count = parser.parse_args().records
+    with tempfile.TemporaryDirectory() as place:
+        results = made_up(Path(place), count)
+        lines = list(figures(results, Path(place)))
+    cores, load = os.cpu_count(), os.getloadavg()[0]
+    text = [
+        f"# {count:,} records, measured",
+        "",
+        f"Written by `make bench-records` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}: {platform.system()} "
+        f"{platform.release()}, Python {platform.python_version()}, {cores} cores, load {load:.1f} at the end. Made-up "
+        "runs of the default selection; commands are timed whole, with Python's start and all imports: the median of "
+        f"{REPEATS}, the fastest, and the processor time of the one that took least of it: with a load above "
+        "the number of cores the clock measures the others.",
+        "",
+        "| what | seconds | fastest | of processor, least | goal |",
+        "|---|---|---|---|---|",
+        *lines,
+    ]
+    FIGURES.write_text("\n".join(text) + "\n", encoding="utf-8")
+    sys.stdout.write(FIGURES.read_text(encoding="utf-8"))
+
+
+def made_up(place: Path, count: int) -> Results:
+    """A results folder of so many runs, each on a GPU with the probe that followed it."""
+    declared = load_matrix(CHECKOUT / "matrix.yaml")
+    cells = declared.select("default")
+    kinds = [Kind(cell.stack.name, cell.preset.name, RATES[n % len(RATES)]) for n, cell in enumerate(cells)]
+    results = write_runs(place / "results", declared, count, kinds)
+    for run_id in results.begun():
+        # Those would have ids of another form.
+        (results.run_folder(run_id) / IMPORTED).unlink(missing_ok=True)
+    steps = [_probe(record) for record in results.records() if record.intent.gpus]
+    file = health_file(results, steps[0].machine)
+    file.parent.mkdir()
+    file.write_text("".join(f"{step.model_dump_json(by_alias=True)}\n" for step in steps), encoding="utf-8")
+    return results
+
+
+def _probe(record: Record) -> HealthStep:
+    host = record.intent.host
+    return HealthStep(
+        machine=host.machine,
+        boot_id=host.boot_id,
+        run_id=record.intent.run_id,
+        environment=record.intent.environment_hash,
+        when="after-completion" if record.outcome == "completed" else "after-failure",
+        check="probe",
+        gpu=record.intent.gpus[0],
+        good=True,
+        detail="5 checks passed",
+        at=record.finished + 5,
+        seconds=4.0,
+    )
+
+
+def figures(results: Results, place: Path) -> list[str]:
+    """The rows of the table."""
+    folder = str(results.folder)
+    archive, third = place / "records.tar.gz", place / "third"
+    report = results.folder / "report.html"
+    return [
+        row("index of all run folders, made anew (`matrix index`)", seconds(lambda: matrix(folder, "index"), 1)),
+        row("`matrix status`", seconds(lambda: matrix(folder, "status")), STATUS_SECONDS),
+        row("`matrix status --json`", seconds(lambda: matrix(folder, "status", "--json")), STATUS_SECONDS),
+        row("`matrix --version`, for comparison", seconds(lambda: matrix(folder, "--version"))),
+        row("`matrix report`", seconds(lambda: matrix(folder, "report"), 3), REPORT_SECONDS),
+        row(
+            f"its page ({report.stat().st_size / 1e6:.1f} MB) in Chromium, until loaded",
+            page_loads(report),
+            PAGE_SECONDS,
+        ),
+        row(
+            "`matrix export --hide other`",
+            seconds(lambda: matrix(folder, "export", str(archive), "--hide", "other"), 1),
+        ),
+        row(
+            f"`matrix import` of it ({archive.stat().st_size / 1e6:.0f} MB) into an empty folder",
+            seconds(lambda: matrix(str(third), "import", str(archive)), 1),
+        ),
+        row("`matrix import` of it again", seconds(lambda: matrix(str(third), "import", str(archive)), 1)),
+    ]
+
+
+def matrix(results: str, *words: str) -> None:
+    """Run a command of the console script."""
+    subprocess.run([*MATRIX, results, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def seconds(work: Callable[[], None], repeats: int = REPEATS) -> list[Spent]:
+    """What it took, each time."""
+    found = []
+    for _ in range(repeats):
+        began, before = time.perf_counter(), _processor_seconds()
+        work()
+        found.append(Spent(time.perf_counter() - began, _processor_seconds() - before))
+    return found
+
+
+def _processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def page_loads(report: Path) -> list[Spent]:
+    """How long until the page was loaded, each time in a new tab; nothing where there is no Chromium."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        return []
+    found = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for _ in range(REPEATS):
+            page = browser.new_page()
+            page.goto(report.as_uri())
+            loaded = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
+            found.append(Spent(loaded / 1000, None))
+        browser.close()
+    return found
+
+
+def row(what: str, spent: list[Spent], goal: float | None = None) -> str:
+    """A line of the table."""
+    walls = [one.wall for one in spent]
+    told = f"{median(walls):.2f} | {min(walls):.2f}" if walls else "not measured |"
+    processor = min((one.processor for one in spent if one.processor is not None), default=None)
+    return (
+        f"| {what} | {told} | {'' if processor is None else f'{processor:.2f}'} | {f'under {goal:g}' if goal else ''} |"
+    )
+
+
+if __name__ == "__main__":
+    main()

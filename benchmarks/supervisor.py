@@ -1,0 +1,215 @@
+"""Whether `matrix train` always ends with a model: trainings with a fault in their first attempt, on a CPU.
+
+A fault of a random kind in a random step. Every training must end with a model that loads, and with the weights of one
+that nothing happened to unless a rung changed the arithmetic. Also: eight made-up hours of a campaign with three GPUs
+that stop answering (wedges.py). Writes docs/supervisor-figures.md and .json.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import get_args
+
+from benchmarks.wedges import HOURS, WEDGES, Remedy, Silent, share_settled
+from harness.contracts import GpuFacts, HostFacts
+from harness.engine import find_engine
+from harness.environments import ensure_environment
+from harness.errors import UserError
+from harness.executors.process import ProcessExecutor
+from harness.host.fingerprint import read_host
+from harness.job_environment import base_variables, view_of
+from harness.matrix import Matrix, SyntheticData
+from harness.matrix_file import load_matrix
+from harness.own_training import Asked, prepare
+from harness.paths import CHECKOUT
+from harness.records import Results
+from harness.train_cell import BEST, Wish
+from harness.training_options import own_workload
+from harness.trainings import open_notebook
+from harness.workloads import synthetic_file
+
+FIGURES = CHECKOUT / "docs" / "supervisor-figures"
+KINDS = {
+    "crash": ("segv", "abort", "bus-error", "illegal-access", "blas-internal-error"),
+    "hang": ("hang-forward", "hang-backward", "sleep"),
+    "out of memory": ("oom",),
+    "killed": ("kill",),
+    "wedged: deaf to all but KILL": ("hold-gil",),
+}
+SESSIONS, EPOCHS, STEPS = 26, 2, 58
+# A model after this many steps of the second epoch has a checkpoint to go on from; before, it begins anew.
+EPOCH_STEPS = 29
+ARITHMETIC = {"smaller-micro-batch", "no-hipblaslt", "one-device", "cpu"}
+NIGHTS = 20
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One training. `weights`: those of the model file, loaded in a fresh process; None where it does not load."""
+
+    drill: str | None
+    begins: tuple[str, ...]
+    first_outcome: str
+    weights: str | None
+    seconds: float
+
+    @property
+    def same_arithmetic(self) -> bool:
+        """Whether no rung changed what is computed."""
+        return not ARITHMETIC & set(self.begins)
+
+
+class Trainer:
+    """Makes trainings in a folder, all of the same bars."""
+
+    def __init__(self, place: Path, matrix: Matrix, *, contained: bool) -> None:
+        self._place = place
+        self._matrix = matrix
+        self._host = read_host()
+        self._executor = "docker" if contained else "process"
+        self._environment = ensure_environment(matrix.stacks["cpu"])
+        self._workload = own_workload({"warm_up": 20, "epochs": EPOCHS, "loader_workers": 0})
+        made = self._workload.model_copy(update={"synthetic": SyntheticData(sessions=SESSIONS)})
+        self._data = synthetic_file(made, self._environment, ProcessExecutor(place))
+
+    def train(self, drill: str | None, number: int) -> Trained:
+        """One training, with this fault in its first attempt."""
+        results, output = Results(self._place / "results"), self._place / f"training-{number}"
+        output.mkdir()
+        asked = Asked(
+            self._data,
+            output,
+            "bars",
+            self._workload,
+            Wish(BEST, None, force=False),
+            self._executor,  # type: ignore[arg-type]
+            drill=drill,
+        )
+        began = time.monotonic()
+        with open_notebook(results, self._host, output, "bars") as notebook:
+            ended = prepare(asked, self._matrix, results, self._host, notebook).carry_out(Silent())
+        seconds = time.monotonic() - began
+        begins = tuple(line["begin"] for line in ended.attempts)
+        return Trained(drill, begins, ended.attempts[0]["outcome"], self._weights(output / "bars.pt"), seconds)
+
+    def _weights(self, model: Path) -> str | None:
+        view = view_of(self._place, self._data, contained=False)
+        variables = {**base_variables(view, 1), **self._environment.variables, "TMPDIR": str(self._place)}
+        command = self._environment.app("check-model", "--json", str(model))
+        checked = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+        return str(json.loads(checked.stdout)["weights_sha256"]) if checked.returncode == 0 else None
+
+
+def drills(count: int, chance: random.Random) -> list[tuple[str, str]]:
+    """So many faults, by family, in turn; the kind and the step are random."""
+    families = list(KINDS)
+    chosen = [families[number % len(families)] for number in range(count)]
+    return [(family, f"{chance.choice(KINDS[family])}@{chance.randint(2, STEPS)}") for family in chosen]
+
+
+def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[float]], how: str, seed: int) -> str:
+    """The figures as Markdown."""
+    lines = [
+        "# `matrix train` through faults, counted",
+        "",
+        f"Written by `benchmarks/supervisor.py` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, seed {seed}: "
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores, {how}, "
+        "on a CPU. Each training has one fault, in a random step of its first attempt; what follows it is found, ended "
+        f"and gone on from as with any other. Two epochs of {EPOCH_STEPS} steps.",
+        "",
+        "| fault | trainings | a model that loads | weights of an uninterrupted one | attempts | median, s | worst |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for family in KINDS:
+        lines += [_row(family, [one for name, one in made if name == family], whole)]
+    lines += [_row("**all**", [one for _, one in made], whole), ""]
+    changed = sum(not one.same_arithmetic for _, one in made)
+    taken = Counter(begin for _, one in made for begin in one.begins[1:])
+    rungs = ", ".join(f"{rung} {count}" for rung, count in taken.most_common())
+    lines += [f"In {changed} of them a rung changed the arithmetic. Rungs taken: {rungs or 'none'}.", ""]
+    lines += [
+        f"## {HOURS} hours of a campaign in which {WEDGES} times a GPU stops answering",
+        "",
+        f"A simulation (`benchmarks/wedges.py`) of two GPUs with a made-up clock, {NIGHTS} times each. The plan is "
+        "what the same hours settle when nothing happens. No real GPU was ever seen to stop answering here.",
+        "",
+        "| what helps such a GPU | share of the plan settled, median | worst |",
+        "|---|---|---|",
+    ]
+    words = {
+        "reset": "its driver resets it",
+        "reboot": "a reboot (`--reboot-when-sick`)",
+        "none": "nothing that is allowed: it takes no more runs",
+    }
+    lines += [f"| {words[name]} | {median(found):.1%} | {min(found):.1%} |" for name, found in shares.items()]
+    return "\n".join([*lines, ""])
+
+
+def _row(name: str, made: list[Trained], whole: str) -> str:
+    if not made:
+        return f"| {name} | 0 | | | | | |"
+    comparable = [one for one in made if one.same_arithmetic]
+    same = sum(one.weights == whole for one in comparable)
+    loads = sum(one.weights is not None for one in made)
+    attempts = f"{median(len(one.begins) for one in made):g}, at most {max(len(one.begins) for one in made)}"
+    seconds = f"{median(one.seconds for one in made):.0f} | {max(one.seconds for one in made):.0f}"
+    return f"| {name} | {len(made)} | {loads} | {same} of {len(comparable)} | {attempts} | {seconds} |"
+
+
+def two_gpus(host: HostFacts) -> HostFacts:
+    """The host with two made-up GPUs."""
+    gpus = [
+        GpuFacts(index=n, gfx="gfx1100", name="made up", memory_bytes=20 << 30, render_node=None, kfd_id=n + 1)
+        for n in range(2)
+    ]
+    return host.model_copy(update={"gpus": tuple(gpus)})
+
+
+def main() -> None:
+    """Train, count, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("trainings", type=int, nargs="?", default=100)
+    parser.add_argument("--containers", action="store_true", help="in containers, not as processes")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=FIGURES)
+    options = parser.parse_args()
+    if options.containers and find_engine() is None:
+        raise UserError("no Docker engine answers")
+    matrix = load_matrix(CHECKOUT / "matrix.yaml", os.environ.get("MATRIX_BASE"))
+    made: list[tuple[str, Trained]] = []
+    with tempfile.TemporaryDirectory(prefix="supervisor-") as place:
+        trainer = Trainer(Path(place), matrix, contained=options.containers)
+        whole = trainer.train(None, 0).weights
+        for number, (family, drill) in enumerate(drills(options.trainings, random.Random(options.seed)), start=1):
+            one = trainer.train(drill, number)
+            made.append((family, one))
+            same = "the same weights" if one.weights == whole else "OTHER WEIGHTS" if one.weights else "NO MODEL"
+            print(f"{number}/{options.trainings} {drill}: {', '.join(one.begins)}: {same}", flush=True)
+    host = two_gpus(read_host())
+    shares = {
+        remedy: [share_settled(matrix, host, remedy, seed) for seed in range(NIGHTS)] for remedy in get_args(Remedy)
+    }
+    how = "in containers" if options.containers else "as processes"
+    text = report(made, str(whole), shares, how, options.seed)
+    options.output.with_suffix(".md").write_text(text, encoding="utf-8")
+    told = {"schema": 1, "uninterrupted": whole, "trainings": [{"fault": f, **asdict(one)} for f, one in made]}
+    options.output.with_suffix(".json").write_text(
+        json.dumps({**told, "wedges": shares}, indent=2) + "\n", encoding="utf-8"
+    )
+    good = all(one.weights == whole if one.same_arithmetic else one.weights for _, one in made)
+    sys.exit(not (whole and good and all(min(shares[name]) >= 0.9 for name in ("reset", "reboot"))))
+
+
+if __name__ == "__main__":
+    main()

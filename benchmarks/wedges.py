@@ -1,0 +1,179 @@
+"""Eight hours of a campaign on two GPUs, three times of which one stops answering, with a made-up clock.
+
+Real are the campaign, the watchdog's limits, the ladder that looks after a GPU and the health log. Made up are how long
+runs take, when a GPU stops answering, and how long it keeps whoever asks it.
+"""
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.bench import Bench, Display
+from harness.campaign import Campaign, carry_out
+from harness.contracts import GpuFacts, HealthStep, HostFacts, InputFile, Progress, Record
+from harness.environments import Environment
+from harness.executors.process import ProcessExecutor
+from harness.host.gpu_probe import LIMIT_SCALE, Probed
+from harness.host.gpu_reset import TOOL_SECONDS, Reset
+from harness.host.health_log import append_steps, sick_gpus
+from harness.host.ladder import Actions, Step, climb
+from harness.host.reboot import MOST_REBOOTS
+from harness.matrix import Cell, Matrix
+from harness.plan import Plan, PlannedRun
+from harness.records import Results
+from harness.run import Run
+from harness.watch import GRACE_SECONDS
+from harness.watchdog import limits_of
+
+Remedy = Literal["reset", "reboot", "none"]
+"""What helps a GPU that stopped answering: the driver resets it, or only a reboot does, or nothing is allowed."""
+
+HOURS, WEDGES = 8, 3
+# A standard workload: some minutes, now and then much longer.
+MEDIAN_SECONDS, SPREAD = 270.0, 0.4
+BOOT_SECONDS = 300.0
+# The second rung of a probe is the first that asks the GPU, and ends it when it is kept.
+DEVICE_RUNG_SECONDS = 180 * LIMIT_SCALE
+WELL_SECONDS = 20.0
+COLLECT_SECONDS = 15.0
+GPUS = 2
+
+
+class TimeIsUp(Exception):  # noqa: N818
+    """The eight hours are over."""
+
+
+class Silent:
+    """A display that shows nothing."""
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+@dataclass
+class Night(Bench):
+    """A bench with a clock of its own. `wedges`: the seconds at which the GPU then in use stops answering."""
+
+    chance: random.Random = field(default_factory=random.Random)
+    wedges: list[float] = field(default_factory=list)
+    remedy: Remedy = "reset"
+    clock: float = 0.0
+    wedged: set[int] = field(default_factory=set)
+    history: list[dict[Any, float]] = field(default_factory=list)
+    settled: int = 0
+
+    def environment(self, cell: Cell, _notify: Any = None) -> Environment:
+        """Made in no time."""
+        return self._environments.setdefault(cell.stack.name, Environment(Path("/none"), {}, {}, "cuda"))
+
+    def data_of(self, *_: object) -> InputFile:
+        """Data that nobody reads."""
+        return InputFile(path="/none.csv", sha256="0" * 64)
+
+    @contextmanager
+    def gpus_for(self, *_: object) -> Iterator[int]:
+        """The first run in order: nobody else is here."""
+        yield 0
+
+    def make(self, run: Run, _display: Display, _heed: Callable[[Progress], None] = lambda _: None) -> Record:
+        """A run of some minutes, unless its GPU stops answering."""
+        intent = run.intent(self.results.run_folder(run.run_id))
+        self.results.begin(intent)
+        (index,) = run.gpus
+        seconds = self.chance.lognormvariate(0.0, SPREAD) * MEDIAN_SECONDS
+        if self.wedges and self.wedges[0] < self.clock + seconds:
+            self._pass(max(0.0, self.wedges.pop(0) - self.clock))
+            self.wedged.add(index)
+            self._find_and_look_after(self.host.gpus[index], run)
+            outcome = "host-fault"
+        else:
+            self._pass(seconds)
+            self.history.append({"step": 0.5, "first-step": 5.0})
+            self.settled += 1
+            outcome = "completed"
+        about: dict[str, Any] = {"ran_on": "", "finished": self.clock, "seconds": seconds, "last_phase": None}
+        exits: dict[str, str] = {}
+        record = Record(intent=intent, outcome=outcome, diagnosis=None, detail="", exit=exits, result=None, **about)
+        self.results.finish(record)
+        return record
+
+    def _find_and_look_after(self, gpu: GpuFacts, run: Run) -> None:
+        limits = limits_of(self.history, "cuda")
+        self._pass(limits.steady_step + COLLECT_SECONDS + GRACE_SECONDS)
+        actions = Actions(
+            memory_in_use=lambda gpu: 8 << 30 if gpu.index in self.wedged else 0,
+            probe=self._probe,
+            reset=self._reset,
+            now=lambda: self.clock,
+            sleep=self._pass,
+        )
+        for step in climb(gpu, 0, actions, proven=True):
+            append_steps(self.results, [self._line(step, run)])
+
+    def _probe(self, gpu: GpuFacts) -> Probed:
+        well = gpu.index not in self.wedged
+        self._pass(WELL_SECONDS if well else DEVICE_RUNG_SECONDS)
+        return Probed(well, "as it was to be")
+
+    def _reset(self, gpu: GpuFacts) -> Reset:
+        self._pass(float(TOOL_SECONDS))
+        if self.remedy == "reset":
+            self.wedged.discard(gpu.index)
+        return Reset(self.remedy == "reset", "as it was to be")
+
+    def _line(self, step: Step, run: Run) -> HealthStep:
+        facts = {"check": step.check, "gpu": step.gpu, "good": step.good, "detail": step.detail}
+        about = {"machine": self.host.machine, "boot_id": self.host.boot_id, "run_id": run.run_id, "environment": "e"}
+        return HealthStep.model_validate(
+            {**about, **facts, "when": "after-failure", "at": self.clock, "seconds": step.seconds}
+        )
+
+    def reboot(self) -> None:
+        """As `matrix run --reboot-when-sick` does."""
+        self._pass(BOOT_SECONDS)
+        self.wedged.clear()
+        self.host = self.host.model_copy(update={"boot_id": f"{self.host.boot_id}+"})
+
+    def _pass(self, seconds: float) -> None:
+        self.clock += seconds
+        if self.clock > HOURS * 3600:
+            raise TimeIsUp
+
+
+def share_settled(matrix: Matrix, host: HostFacts, remedy: Remedy, seed: int) -> float:
+    """The share of a plan for eight hours that has its answer when they are over, three wedges notwithstanding.
+
+    `host` has two GPUs. The plan is what the same hours settle when nothing happens.
+    """
+    cells = [cell for cell in matrix.cells.values() if cell.stack.accelerator == "rocm" and not cell.excluded]
+    cells = [cell for cell in cells if not cell.preset.devices]
+    runs = [PlannedRun(cell, 1, (gpu,), f"-gpu{gpu}") for cell in cells for gpu in range(GPUS)]
+    whole = _night(matrix, host, runs, remedy, seed, wedges=[])
+    chance = random.Random(f"wedges {seed}")
+    wedges = sorted(chance.uniform(0, HOURS * 3600) for _ in range(WEDGES))
+    return _night(matrix, host, runs[:whole], remedy, seed, wedges) / whole
+
+
+def _night(
+    matrix: Matrix, host: HostFacts, runs: Sequence[PlannedRun], remedy: Remedy, seed: int, wedges: list[float]
+) -> int:
+    """The runs that have their answer after eight hours."""
+    with tempfile.TemporaryDirectory() as place:
+        results = Results(Path(place))
+        plan = Plan(matrix.workloads["standard"], tuple(runs), (), 0, 0, None, "", 0, None)
+        bench = Night(results, ProcessExecutor(results.runs), host, tuple(range(GPUS)), remedy=remedy)
+        bench.chance, bench.wedges = random.Random(seed), wedges
+        campaign = Campaign("night", results)
+        try:
+            for _ in range(MOST_REBOOTS + 1):
+                carry_out(plan, bench, campaign, Silent())
+                if remedy != "reboot" or campaign.done(plan) == len(runs) or not sick_gpus(results, bench.host):
+                    break
+                bench.reboot()
+        except TimeIsUp:
+            pass
+        return bench.settled

@@ -1,0 +1,148 @@
+"""A results folder -> the report. Everything is told of the index; few run folders are read."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+
+from harness import __version__
+from harness.contracts import Explanation, Record
+from harness.errors import UserError
+from harness.index import Row
+from harness.matrix import Matrix
+from harness.presets import beyond_cpu, lint
+from harness.promotions import KnownGood
+from harness.records import Results
+from harness.render import render
+from harness.report.cautions import cautions
+from harness.report.choice import best_by_scope, which_cell
+from harness.report.criteria import Read, which_criteria_are_met
+from harness.report.details import detail_of
+from harness.report.failures import failures, what_fails
+from harness.report.grid import Verdicts, group_ids, groups, key_of, run_lines, verdict_lines
+from harness.report.model import Answers, ExcludedCells, FindingLine, Report, RunDetail
+from harness.report.next_steps import what_next
+from harness.report.notes import what_the_notes_changed
+from harness.report.words import many
+from harness.verdicts import judge
+
+# Of each cell of each grid the newest, and the newest that did not complete, are shown in full.
+NEWEST, NEWEST_FAILED = 3, 2
+# More in all would make a page that opens slowly.
+IN_FULL = 500
+
+
+def build_report(
+    results: Results,
+    rows: Sequence[Row],
+    matrix: Matrix,
+    current: Mapping[tuple[str, str], str],
+    tainted: frozenset[str],
+    made: float,
+    promoted: Iterable[KnownGood] = (),
+) -> Report:
+    """The report on all runs of a results folder; `current` and `tainted` as in `judge`, `made` in seconds since 1970.
+
+    `rows` are those of its index, `promoted` the evidence of the known-good tags that stand. Records that cannot be
+    read are passed over.
+    """
+    rows = sorted(rows, key=lambda row: (row.started, row.run_id))
+    verdicts = judge(rows, current, matrix.verdicts, tainted)
+    made_here = [row for row in rows if not row.imported]
+    own = judge(made_here, current, matrix.verdicts, tainted) if len(made_here) < len(rows) else verdicts
+    counted = [row for row in rows if row.drill is None]
+
+    @cache
+    def read(run_id: str) -> Record | None:
+        try:
+            return results.record(run_id)
+        except UserError:
+            return None
+
+    newest_of_hosts = {row.host_fingerprint: row.run_id for row in rows}.values()
+    hosts = [record.intent.host for run_id in newest_of_hosts if (record := read(run_id))]
+    found = failures(verdicts, rows)
+    explanations = {one.newest: _explanation(read(one.newest)) for one in found}
+    ids = group_ids(rows)
+    grids = groups(rows, Verdicts(verdicts, own), matrix, {host.kind: host for host in hosts})
+    tags = {(one.cell, one.environment_hash): one.tag for one in promoted if made < one.expires_at}
+    uncounted = tainted | {row.run_id for row in rows if row.drill is not None}
+    presets = {row.preset for row in rows}
+    return Report(
+        made=made,
+        harness_version=__version__,
+        confidence=matrix.verdicts.confidence,
+        headline=_headline(counted),
+        answers=Answers(
+            use=which_cell(verdicts, matrix.verdicts, tags),
+            notes=what_the_notes_changed(verdicts),
+            failures=what_fails(verdicts, found, explanations),
+            criteria=which_criteria_are_met(matrix, rows, uncounted, read),
+            next=what_next(best_by_scope(verdicts), found, explanations, tags),
+        ),
+        cautions=cautions(rows, verdicts, tainted, matrix),
+        groups=grids,
+        verdicts=verdict_lines(verdicts, ids),
+        runs=run_lines(rows, verdicts, ids, tainted),
+        details=_details(results, _shown_in_full(rows, [one.newest for one in found]), read),
+        dockerfiles=_dockerfiles({place.cell for grid in grids for place in grid.places}, matrix),
+        excluded=_excluded(matrix),
+        findings=tuple(
+            FindingLine(
+                preset=finding.preset,
+                variable=f"{finding.variable or ''}{f' ({finding.key})' if finding.key else ''}",
+                kind=finding.kind,
+                text=finding.text,
+                source=finding.source,
+                stacks=tuple(finding.stacks),
+            )
+            for finding in beyond_cpu(lint(matrix), matrix)
+            if finding.preset in presets
+        ),
+        hosts=tuple(hosts),
+    )
+
+
+def _explanation(record: Record | None) -> Explanation | None:
+    return record.explanation if record else None
+
+
+def _headline(rows: Sequence[Row]) -> str:
+    if not rows:
+        return "Nothing was run yet."
+    outcomes = Counter(row.outcome for row in rows)
+    told = ", ".join(f"{count:,} {name}" for name, count in outcomes.most_common())
+    return f"{many(len(rows), 'run')} of {many(len({row.cell for row in rows}), 'cell')}: {told}."
+
+
+def _shown_in_full(rows: Sequence[Row], named: Sequence[str]) -> list[str]:
+    """Those named, then the newest of every cell of every grid, until there are enough."""
+    places: dict[tuple[str, ...], list[Row]] = {}
+    for row in reversed(rows):
+        places.setdefault((*key_of(row), row.cell), []).append(row)
+    chosen = [run for runs in places.values() for run in enumerate(runs[:NEWEST])]
+    chosen += [
+        run
+        for runs in places.values()
+        for run in enumerate([row for row in runs if row.outcome != "completed"][:NEWEST_FAILED])
+    ]
+    # So that every cell has its newest before any has a second.
+    in_order = [row.run_id for _, row in sorted(chosen, key=lambda run: run[0])]
+    return list(dict.fromkeys([*named, *in_order]))[:IN_FULL]
+
+
+def _details(results: Results, run_ids: Iterable[str], read: Read) -> dict[str, RunDetail]:
+    records = {run_id: read(run_id) for run_id in run_ids}
+    return {run_id: detail_of(record, results.run_folder(run_id)) for run_id, record in records.items() if record}
+
+
+def _dockerfiles(cells: Collection[str], matrix: Matrix) -> dict[str, str]:
+    known = [matrix.cells[cell] for cell in sorted(cells) if cell in matrix.cells]
+    return {cell.id: render(cell) for cell in known if cell.stack.framework == "torch" and cell.stack.torch}
+
+
+def _excluded(matrix: Matrix) -> tuple[ExcludedCells, ...]:
+    by_reason: dict[str, list[str]] = {}
+    for cell in matrix.cells.values():
+        if cell.excluded:
+            by_reason.setdefault(cell.excluded, []).append(cell.id)
+    return tuple(ExcludedCells(cells=tuple(cells), reason=reason) for reason, cells in by_reason.items())

@@ -1,0 +1,67 @@
+"""A run's intent -> the commands that do the same by hand. Pure."""
+
+import os
+import shlex
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from harness.containers import WORK, Container, Device
+from harness.contracts import Intent
+from harness.evidence import OUTPUT
+from harness.job_environment import SCRATCH, SCRATCH_PLACES, temporary_folder
+
+# Not the run folder: what a run left there is evidence.
+FOLDER = "/tmp/by-hand"  # noqa: S108
+RUN_FOLDER = "--run-dir"
+PROGRAM = "vpoc"
+
+
+def by_hand(intent: Intent) -> tuple[str, ...]:
+    """Commands that train as the run did, in a folder of their own, a line each."""
+    container = _container(intent.container) if intent.container else None
+    return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))
+
+
+def again(intent: Intent) -> str:
+    """The command of this tool that runs the same once more, watched and recorded."""
+    words = [".venv/bin/matrix", "run-cell", intent.cell, "--workload", intent.workload, "--executor", intent.executor]
+    if "warm_up" in intent.options:
+        words += ["--warm-up", str(intent.options["warm_up"])]
+    if not Path(intent.data.path).name.startswith("synthetic-"):
+        words += ["--data", intent.data.path]
+    if intent.stack == "host":
+        words += ["--python", next(iter(intent.commands.values()))[0]]
+    return shlex.join(words)
+
+
+def _make_folders(container: Container | None) -> str:
+    places = [f"{FOLDER}/{OUTPUT}", *(f"{FOLDER}/{SCRATCH}/{place}" for place in SCRATCH_PLACES)]
+    if container is None:
+        places.append(str(temporary_folder(Path(FOLDER))))
+    return shlex.join(["mkdir", "-p", *places])
+
+
+def _command(intent: Intent, phase: str, container: Container | None) -> str:
+    words, variables = intent.commands[phase], intent.variables.get(phase, {})
+    if container is not None:
+        by_entry_point = words[words.index(PROGRAM) + 1 :] if PROGRAM in words else words
+        return replace(container, work=FOLDER).command_line(variables, by_entry_point)
+    folder = words[words.index(RUN_FOLDER) + 1] if RUN_FOLDER in words[:-1] else str(WORK)
+    moved = {folder: FOLDER, variables.get("TMPDIR", folder): str(temporary_folder(Path(FOLDER)))}
+    set_ = [f"{name}={_moved(value, moved)}" for name, value in sorted(variables.items())]
+    return shlex.join(["env", "--ignore-environment", *set_, *(_moved(word, moved) for word in words)])
+
+
+def _moved(word: str, places: dict[str, str]) -> str:
+    """A path below one of the folders, below the other."""
+    for old, new in places.items():
+        if word == old or word.startswith(old + os.sep):
+            return new + word[len(old) :]
+    return word
+
+
+def _container(told: dict[str, Any]) -> Container:
+    known = {field.name: told[field.name] for field in fields(Container) if field.name in told}
+    devices = tuple(Device(**device) for device in known.get("devices", ()))
+    return Container(**{**known, "devices": devices, "data": tuple(known.get("data", ()))})

@@ -1,0 +1,40 @@
+"""What must not be concluded from the records. Pure."""
+
+from collections.abc import Collection, Sequence
+
+from harness.index import Row
+from harness.matrix import Matrix
+from harness.report.words import many
+from harness.verdicts import Verdict
+
+
+def cautions(
+    rows: Sequence[Row], verdicts: Sequence[Verdict], tainted: Collection[str], matrix: Matrix
+) -> tuple[str, ...]:
+    """Sentences, the gravest first; `rows` are all runs, drills among them."""
+    said = []
+    counted = [row for row in rows if row.drill is None]
+    on_gpus = [row for row in counted if row.device != "cpu"]
+    if not any(row.outcome == "completed" for row in on_gpus):
+        used = "completed on" if on_gpus else "used"
+        said.append(f"No run {used} a GPU. What completed here says nothing about any GPU or any ROCm version.")
+    if any(verdict.stale for verdict in verdicts):
+        said.append("Runs marked stale were made with an environment that has changed since; they are not counted.")
+    stacks = [matrix.stacks[name] for name in {row.stack for row in counted} if name in matrix.stacks]
+    pairs = {(stack.rocm, stack.torch) for stack in stacks if stack.rocm}
+    if len({rocm for rocm, _ in pairs}) > 1 and len({torch for _, torch in pairs}) > 1:
+        said.append(
+            "Between these stacks ROCm and torch change together: a difference cannot be laid to one of them. "
+            "The selection `neighbours` changes one at a time."
+        )
+    drills, sick = len(rows) - len(counted), sum(row.run_id in tainted for row in counted)
+    if drills:
+        told = "1 run was a drill" if drills == 1 else f"{drills} runs were drills"
+        said.append(f"{told}, with a fault injected on purpose; shown among the runs, and not counted.")
+    if sick:
+        told = "1 run is" if sick == 1 else f"{sick} runs are"
+        said.append(f"{told} tainted: a GPU was sick meanwhile; shown among the runs, and not counted.")
+    if imported := sum(row.imported for row in counted):
+        was = "was" if imported == 1 else "were"
+        said.append(f"{many(imported, 'run')} {was} made elsewhere and imported; they can be left out below.")
+    return tuple(said)

@@ -1,0 +1,97 @@
+"""Verdicts -> which cell to use. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import get_args
+
+from harness.matrix import Verdicts
+from harness.rates import lower_bound
+from harness.report.words import at_least, many, names, share
+from harness.verdicts import Tier, Verdict
+
+TIERS: tuple[Tier, ...] = get_args(Tier)
+NOT_TO_BE_USED: tuple[Tier, ...] = ("failing", "flaky")
+# The known-good tag that stands for a cell with an environment hash.
+Tags = Mapping[tuple[str, str], str]
+# Of so many more runs nothing is foretold.
+FORESEEN = 200
+
+
+def best_by_scope(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """The most promising verdict of each scope, GPUs first; stale ones and those without a run left out."""
+    scopes: dict[tuple[bool, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        if verdict.runs and not verdict.stale:
+            scopes.setdefault((verdict.device == "cpu", verdict.scope), []).append(verdict)
+    return [_best(found) for _, found in sorted(scopes.items())]
+
+
+def which_cell(verdicts: Sequence[Verdict], thresholds: Verdicts, tags: Tags) -> tuple[str, ...]:
+    """What to use, a paragraph for each scope."""
+    best = best_by_scope(verdicts)
+    if not best:
+        return ("Nothing was run yet.",) if not verdicts else ("Nothing that was run can be counted.",)
+    return tuple(_in_words(one, verdicts, thresholds, tags) for one in best)
+
+
+def runs_to_go(passes: int, runs: int, thresholds: Verdicts) -> int | None:
+    """How many more runs, all completed, make a cell known good; None where that is too many to be foretold."""
+    for more in range(FORESEEN + 1):
+        if lower_bound(passes + more, runs + more, thresholds.confidence) > thresholds.known_good:
+            return more
+    return None
+
+
+def _best(found: Sequence[Verdict]) -> Verdict:
+    bad = {verdict.cell for verdict in found if verdict.tier in NOT_TO_BE_USED}
+
+    def rank(verdict: Verdict) -> tuple[bool, bool, int, float, bool]:
+        tier = TIERS.index(verdict.tier)
+        return verdict.cell not in bad, verdict.earns_tags, tier, verdict.low, verdict.preset == "plain"
+
+    return max(found, key=rank)
+
+
+def _in_words(best: Verdict, verdicts: Sequence[Verdict], thresholds: Verdicts, tags: Tags) -> str:
+    cell, scope = f"`{best.cell}`", f"`{best.scope}`"
+    runs = f"{best.passes} of {many(best.runs, 'run')} of workload `{best.workload}` completed"
+    sure = f"{share(thresholds.confidence)} confidence"
+    if best.tier in NOT_TO_BE_USED:
+        why = f", mostly for `{best.diagnosis}`" if best.diagnosis else ""
+        said = [f"On {scope}: no cell can be recommended. The best, {cell}, is {best.tier}: {runs}{why}."]
+    elif best.tier == "known-good":
+        said = [
+            f"On {scope}: use {cell}, which is known good: {runs}; it completes more than {at_least(best.low)} of the"
+        ]
+        said[0] += f" time ({sure})."
+    else:
+        said = [
+            f"On {scope}: no cell is known good yet. The best so far is {cell} ({best.tier}): {runs}, which shows that"
+        ]
+        said[0] += f" it completes more than {at_least(best.low)} of the time ({sure})."
+        more = runs_to_go(best.passes, best.runs, thresholds)
+        if more:
+            said.append(f"{many(more, 'more run')} without a failure would make it known good.")
+    if tag := tags.get((best.cell, best.environment_hash)):
+        said.append(f"Its image has the tag `{tag}`.")
+    return " ".join([*said, *_besides(best, verdicts)])
+
+
+def _besides(best: Verdict, verdicts: Sequence[Verdict]) -> list[str]:
+    """What must be known beside the figures."""
+    said = []
+    near = [v for v in verdicts if v.scope == best.scope and not v.stale and v is not best]
+    equal = sorted({v.cell for v in near if v.tier == best.tier == "known-good"} - {best.cell})
+    if equal:
+        said.append(f"{names(equal)} {'is' if len(equal) == 1 else 'are'} known good too.")
+    said += [
+        f"But with workload `{other.workload}` it is {other.tier}: {other.passes} of {other.runs}."
+        for other in near
+        if other.cell == best.cell and other.tier in NOT_TO_BE_USED
+    ]
+    if best.imported:
+        said.append(f"Made elsewhere and imported: {best.imported} of these runs.")
+    if not best.earns_tags:
+        said.append(f"Workload `{best.workload}` earns no tag.")
+    if best.executor == "process" and best.tier not in NOT_TO_BE_USED:
+        said.append("These runs were processes: an image earns its tag by runs in containers.")
+    return said

@@ -1,0 +1,61 @@
+"""Which of the user's own criteria are met, and by which run. Pure."""
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+from harness.contracts import Record
+from harness.index import Row
+from harness.matrix import Matrix, Workload
+from harness.report.words import many, span
+from harness.workloads import workload_hash
+
+CRITERIA = ("immediate", "full", "production")
+Read = Callable[[str], Record | None]
+
+
+def which_criteria_are_met(
+    matrix: Matrix, rows: Sequence[Row], uncounted: Collection[str], read: Read
+) -> tuple[str, ...]:
+    """A sentence for each criterion; `read` gives the record of a run. Only a run on GPUs meets one."""
+    workloads = [matrix.workloads[name] for name in CRITERIA if name in matrix.workloads]
+    return tuple(
+        _in_words(
+            workload, [row for row in rows if row.workload == workload.name and row.run_id not in uncounted], read
+        )
+        for workload in workloads
+    )
+
+
+def _in_words(workload: Workload, rows: Sequence[Row], read: Read) -> str:
+    named = f"`{workload.name}` ({workload.description})"
+    one_of_each = {row.workload_hash: row.run_id for row in rows}
+    same = {hash_ for hash_, run_id in one_of_each.items() if _as_defined(workload, read(run_id))}
+    tried = [row for row in rows if row.workload_hash in same]
+    completed = [row for row in tried if row.outcome == "completed"]
+    # Where several meet it, the newest of this host's own.
+    completed.sort(key=lambda row: (row.device != "cpu", not row.imported, row.started))
+    record = read(completed[-1].run_id) if completed else None
+    if record is not None:
+        row = completed[-1]
+        by = f"by `{row.cell}` in {span(row.seconds)}, run `{row.run_id}`, on {_data(record)}"
+        if row.device == "cpu":
+            return f"{named}: completed on a CPU only, {by}; not shown on a GPU."
+        return f"{named}: met on `{row.scope}` {by}{' (imported)' if row.imported else ''}."
+    if tried:
+        return f"{named}: not met; {many(len(tried), 'run')}, none completed."
+    older = " as it is defined now" if rows else ""
+    return f"{named}: not tried{older}; `matrix run --workload {workload.name}` does that."
+
+
+def _as_defined(workload: Workload, record: Record | None) -> bool:
+    """Whether a run was of the workload as the matrix file has it, but for the sessions the user's data starts with."""
+    if record is None:
+        return False
+    warm_up = record.intent.options.get("warm_up", workload.warm_up)
+    asked = workload.model_copy(update={"warm_up": warm_up})
+    return record.intent.workload_hash == workload_hash(asked, record.intent.data.sha256)
+
+
+def _data(record: Record) -> str:
+    name = Path(record.intent.data.path).name
+    return "made-up bars" if name.startswith("synthetic-") else f"`{name}`"

@@ -1,0 +1,117 @@
+"""Progress files and result of a run -> phases and thinned curves."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.app_files import Training
+from harness.contracts import Progress
+from harness.report.model import LossCurve, MemoryCurve, PhaseSpan
+
+POINTS = 150
+# A graph of more ranks cannot be read.
+RANKS = 8
+PHASE = re.compile(rb'"phase": ?"([a-z-]+)"')
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the first ranks of a run told while it went on. `steps`: step and loss, by rank 0, of each model in turn."""
+
+    phases: tuple[PhaseSpan, ...]
+    memory: tuple[MemoryCurve, ...]
+    steps: tuple[tuple[tuple[int, float], ...], ...]
+
+
+def read_progress(folder: Path, started: float, ended: float) -> Told:
+    """What is in the progress files of a run that went on from `started` to `ended`, seconds since 1970."""
+    ranks = {}
+    for rank in range(RANKS):
+        try:
+            lines = (folder / f"progress-{rank}.jsonl").read_bytes().splitlines()
+        except OSError:
+            break
+        if kept := list(_thinned(lines)):
+            ranks[rank] = kept
+    return Told(
+        phases=tuple(span for rank, lines in ranks.items() for span in _spans(rank, lines, started, ended)),
+        memory=tuple(_memory(rank, lines, started) for rank, lines in ranks.items()),
+        steps=_steps(ranks.get(0, [])),
+    )
+
+
+def loss_curves(told: Told, trainings: Sequence[Training]) -> tuple[LossCurve, ...]:
+    """A curve for each model of a run; one that did not complete has no `trainings`, but may have told of steps."""
+    pairs = zip_longest(told.steps, trainings)
+    curves = [_losses(number, steps or (), training) for number, (steps, training) in enumerate(pairs, 1)]
+    return tuple(curve for curve in curves if curve.steps or curve.train)
+
+
+def _thinned(lines: Sequence[bytes]) -> Iterator[Progress]:
+    """Evenly chosen lines, and all at which a phase begins: an hour has thousands."""
+    every = max(1, -(-len(lines) // POINTS))
+    phase = b""
+    for number, line in enumerate(lines):
+        match = PHASE.search(line)
+        begins = match is not None and match[1] != phase
+        phase = match[1] if match else phase
+        if begins or number % every == 0 or number == len(lines) - 1:
+            try:
+                yield Progress.model_validate_json(line)
+            except ValidationError:
+                continue
+
+
+def _spans(rank: int, lines: Sequence[Progress], started: float, ended: float) -> Iterator[PhaseSpan]:
+    begun = [lines[0], *(line for before, line in pairwise(lines) if before.phase != line.phase)]
+    ends = [*(line.wall for line in begun[1:]), max(ended, lines[-1].wall)]
+    for line, end in zip(begun, ends, strict=True):
+        seconds = max(0.0, end - line.wall)
+        yield PhaseSpan(rank=rank, phase=line.phase, start=round(line.wall - started, 2), seconds=round(seconds, 2))
+
+
+def _memory(rank: int, lines: Sequence[Progress], started: float) -> MemoryCurve:
+    reserved = [line.memory.device_reserved_bytes for line in lines]
+    return MemoryCurve(
+        rank=rank,
+        seconds=tuple(round(line.wall - started, 2) for line in lines),
+        rss_mb=tuple(round(line.memory.rss_bytes / MB, 1) for line in lines),
+        reserved_mb=tuple(None if size is None else round(size / MB, 1) for size in reserved),
+    )
+
+
+def _steps(lines: Sequence[Progress]) -> tuple[tuple[tuple[int, float], ...], ...]:
+    """A model's training begins with its first step."""
+    models: list[list[tuple[int, float]]] = []
+    for before, line in pairwise([None, *lines]):
+        if line is None:
+            continue
+        if line.phase == "first-step" and (before is None or before.phase != "first-step"):
+            models.append([])
+        if models and line.loss is not None and line.phase in ("first-step", "step"):
+            models[-1].append((line.done, line.loss))
+    return tuple(tuple(model) for model in models)
+
+
+def _losses(number: int, steps: Sequence[tuple[int, float]], training: Training | None) -> LossCurve:
+    first = [(step.step, step.loss) for step in training.first_steps] if training else []
+    known = sorted(dict([*first, *steps]).items())
+    epochs = training.epoch_losses if training else ()
+    return LossCurve(
+        model=training.model_kind if training else f"model {number}",
+        steps=tuple(step for step, _ in known),
+        loss=tuple(_shown(loss) for _, loss in known),
+        epoch_ends=tuple(epoch.epoch * training.steps_per_epoch for epoch in epochs) if training else (),
+        train=tuple(_shown(epoch.train) for epoch in epochs),
+        validation=tuple(_shown(epoch.validation) for epoch in epochs),
+    )
+
+
+def _shown(loss: float | None) -> float | None:
+    return None if loss is None or not math.isfinite(loss) else float(f"{loss:.5g}")

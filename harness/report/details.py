@@ -1,0 +1,81 @@
+"""What the page shows of a run that is opened."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.app_files import MemoryPeaks, TimeKind, Training
+from harness.contracts import Record, Result
+from harness.report.by_hand import again, by_hand
+from harness.report.curves import loss_curves, read_progress
+from harness.report.model import RunDetail, TrainingLine
+from harness.report.words import many
+
+# Less of the time is not worth a word.
+SMALLEST_SHARE = 0.01
+
+
+def detail_of(record: Record, folder: Path) -> RunDetail:
+    """A run in full, from its record and the progress files in its folder."""
+    intent, result = record.intent, record.result
+    told = read_progress(folder, intent.started, intent.started + record.seconds)
+    trainings = result.trainings if result else ()
+    return RunDetail(
+        explanation=record.explanation,
+        host_problems=record.host_problems,
+        drill=record.drill,
+        exits=record.exit,
+        last_phase=record.last_phase,
+        used=_used(result) if result else "",
+        memory=_memory(result.memory) if result and result.memory else "",
+        data=f"{Path(intent.data.path).name} ({intent.data.sha256[:12]})",
+        trainings=tuple(map(_training, trainings)),
+        phases=told.phases,
+        memory_curves=told.memory,
+        loss_curves=loss_curves(told, trainings),
+        variables=intent.variables,
+        by_hand=by_hand(intent),
+        again=again(intent),
+    )
+
+
+def _used(result: Result) -> str:
+    devices = "; ".join(f"rank {d.rank}: {d.name}{f' ({d.gfx})' if d.gfx else ''}" for d in result.devices)
+    hip = f", HIP {result.torch.hip}" if result.torch.hip else ""
+    return (
+        f"torch {result.torch.version}{hip}, strategy {result.strategy}, {devices}, {result.dtype}, "
+        f"{result.threads} thread{'s' * (result.threads != 1)}"
+    )
+
+
+def _training(told: Training) -> TrainingLine:
+    batch = f" of {told.batch_size}" if told.batch_size else ""
+    micro = f" in parts of {told.micro_batch_size}" if told.micro_batch_size not in (None, told.batch_size) else ""
+    skipped = f", {told.steps_skipped} of them skipped by the scaler" if told.steps_skipped else ""
+    resumed = f", resumed at step {', '.join(map(str, told.resumed_at))}" if told.resumed_at else ""
+    return TrainingLine(
+        kind=told.model_kind,
+        text=f"{many(told.epochs_done, 'epoch')}, {told.steps_done} steps{batch}{micro}{skipped}{resumed}, "
+        f"{told.throughput.samples_per_second:.0f} samples/s",
+        time=_time(told.time or {}),
+    )
+
+
+def _memory(peaks: MemoryPeaks) -> str:
+    sizes = {
+        "resident": peaks.peak_rss_bytes,
+        "allocated on the device": peaks.peak_allocated_bytes,
+        "reserved": peaks.peak_reserved_bytes,
+        "in use by the driver's word": peaks.peak_driver_bytes,
+    }
+    said = [f"{size / 1e9:.2f} GB {name}" for name, size in sizes.items() if size is not None]
+    owners = [f"{owner.name or 'pid'} {owner.pid}: {owner.bytes / 1e9:.2f} GB" for owner in peaks.owners or ()]
+    if peaks.fragmentation is not None:
+        said.append(f"fragmentation {peaks.fragmentation:.0%}")
+    return ", ".join(said) + (f" (held by {', '.join(owners)})" if owners else "")
+
+
+def _time(seconds: Mapping[TimeKind, float]) -> str:
+    """Where the time went, in shares, the largest first."""
+    total = sum(seconds.values())
+    shares = sorted(((spent / total, kind) for kind, spent in seconds.items()), reverse=True) if total else []
+    return ", ".join(f"{share:.0%} {kind}" for share, kind in shares if share >= SMALLEST_SHARE)

@@ -1,0 +1,60 @@
+"""What fails, why, and how often. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.contracts import Explanation
+from harness.index import Row
+from harness.report.words import many, names
+from harness.verdicts import Verdict
+
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A diagnosis: how many of the runs that count have it, in which cells, and the newest of them with its stack."""
+
+    diagnosis: str
+    count: int
+    cells: tuple[str, ...]
+    newest: str
+    stack: str
+
+
+def failures(verdicts: Iterable[Verdict], rows: Iterable[Row]) -> list[Failure]:
+    """The diagnoses of the runs that count, the most frequent first; `rows` are in the order of time."""
+    counted = {run_id for verdict in verdicts if not verdict.stale for run_id in verdict.run_ids}
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.run_id in counted and row.outcome != "completed":
+            found.setdefault(row.diagnosis or row.outcome, []).append(row)
+    told = [
+        Failure(diagnosis, len(runs), tuple(dict.fromkeys(row.cell for row in runs)), runs[-1].run_id, runs[-1].stack)
+        for diagnosis, runs in found.items()
+    ]
+    return sorted(told, key=lambda one: -one.count)
+
+
+def what_fails(
+    verdicts: Sequence[Verdict], found: Sequence[Failure], explanations: Mapping[str, Explanation | None]
+) -> tuple[str, ...]:
+    """The answer in sentences; `explanations` by the id of a run."""
+    runs = sum(verdict.runs for verdict in verdicts if not verdict.stale)
+    if not found:
+        return (f"Nothing failed in {many(runs, 'counted run')}.",) if runs else ("No run counts yet.",)
+    said = [_in_words(one, runs, explanations.get(one.newest)) for one in found[:SHOWN]]
+    rest = found[SHOWN:]
+    if rest:
+        said.append(
+            f"{many(sum(one.count for one in rest), 'run')} failed in other ways: {names([r.diagnosis for r in rest])}."
+        )
+    return tuple(said)
+
+
+def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
+    said = f"`{one.diagnosis}`: {one.count} of {many(runs, 'counted run')}, in {names(one.cells)}."
+    if explanation is None:
+        return f"{said} `matrix explain {one.newest}` looks for the cause."
+    cause, remedy = (text[:1].upper() + text[1:].rstrip(".") for text in (explanation.cause, explanation.remedy))
+    return f"{said} {cause}. What helps: {remedy}."

@@ -1,0 +1,171 @@
+"""Rows and verdicts -> grids of stacks x presets, and the runs in them. Pure."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.contracts import HostFacts
+from harness.index import Row
+from harness.matrix import Matrix
+from harness.report.model import Count, Group, Place, RunLine, VerdictLine
+from harness.verdicts import COUNTED, Verdict
+
+Key = tuple[str, str, str, str]
+NOTHING = Count(tier="untested", passes=0, runs=0)
+NOT_COUNTED = "none of its runs counts"
+# What a program said on one line can be a page.
+LONGEST = 400
+NOT_AS_THEY_ARE = ("group", "low", "high", "diagnoses", "not_counted")
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Of all runs, and of those made with this results folder."""
+
+    every: Sequence[Verdict]
+    own: Sequence[Verdict]
+
+
+def group_ids(rows: Iterable[Row]) -> dict[Key, str]:
+    """What is held against each other, the newest first: one grid for each. `rows` are in the order of time."""
+    keys = dict.fromkeys(key_of(row) for row in reversed(list(rows)))
+    return {key: f"g{number}" for number, key in enumerate(keys, 1)}
+
+
+def groups(
+    rows: Sequence[Row], verdicts: Verdicts, matrix: Matrix, hosts: Mapping[str, HostFacts]
+) -> tuple[Group, ...]:
+    """The grids; `hosts` by their kind."""
+    ids = group_ids(rows)
+    together: dict[Key, list[Row]] = {key: [] for key in ids}
+    for row in rows:
+        together[key_of(row)].append(row)
+    every, own = _current(verdicts.every), _current(verdicts.own)
+    return tuple(
+        _group(id_, runs, every.get(key, {}), own.get(key, {}), matrix, hosts)
+        for (key, id_), runs in zip(ids.items(), together.values(), strict=True)
+    )
+
+
+def verdict_lines(verdicts: Iterable[Verdict], ids: Mapping[Key, str]) -> tuple[VerdictLine, ...]:
+    """Verdicts as the report has them."""
+    return tuple(
+        VerdictLine(
+            group=ids[key_of(verdict)],
+            **{name: getattr(verdict, name) for name in VerdictLine.model_fields if name not in NOT_AS_THEY_ARE},
+            low=math.floor(verdict.low * 1000) / 1000,
+            high=math.ceil(verdict.high * 1000) / 1000,
+            diagnoses=dict(verdict.diagnoses),
+            not_counted=dict(verdict.not_counted),
+        )
+        for verdict in verdicts
+    )
+
+
+def run_lines(
+    rows: Iterable[Row], verdicts: Iterable[Verdict], ids: Mapping[Key, str], tainted: Collection[str]
+) -> tuple[RunLine, ...]:
+    """The runs, newest first."""
+    stale = {(*key_of(v), v.cell, v.environment_hash) for v in verdicts if v.stale}
+    return tuple(
+        RunLine(
+            run_id=row.run_id,
+            group=ids[key_of(row)],
+            cell=row.cell,
+            environment_hash=row.environment_hash[:12],
+            outcome=row.outcome,
+            diagnosis=row.diagnosis,
+            detail=row.detail[:LONGEST],
+            ran_on=row.ran_on,
+            started=round(row.started),
+            seconds=round(row.seconds, 1),
+            samples_per_second=row.samples_per_second and round(row.samples_per_second, 1),
+            uncounted=_uncounted(row, tainted, (*key_of(row), row.cell, row.environment_hash) in stale),
+            imported=row.imported,
+        )
+        for row in sorted(rows, key=lambda row: (row.started, row.run_id), reverse=True)
+    )
+
+
+def key_of(one: Row | Verdict) -> Key:
+    """What must be the same for runs to be held against each other."""
+    return one.workload_hash, one.host_kind, one.executor, one.scope
+
+
+def _uncounted(row: Row, tainted: Collection[str], stale: bool) -> str | None:
+    if row.drill is not None:
+        return "drill"
+    if row.run_id in tainted:
+        return "tainted"
+    if row.outcome not in COUNTED:
+        return row.outcome
+    return "stale" if stale else None
+
+
+def _current(verdicts: Iterable[Verdict]) -> dict[Key, dict[str, Verdict]]:
+    """By group and cell, those that are not stale."""
+    found: dict[Key, dict[str, Verdict]] = {}
+    for verdict in verdicts:
+        if not verdict.stale:
+            found.setdefault(key_of(verdict), {})[verdict.cell] = verdict
+    return found
+
+
+def _group(
+    id_: str,
+    rows: Sequence[Row],
+    every: Mapping[str, Verdict],
+    own: Mapping[str, Verdict],
+    matrix: Matrix,
+    hosts: Mapping[str, HostFacts],
+) -> Group:
+    newest = rows[-1]
+    stacks = _in_order((row.stack for row in rows), matrix.stacks)
+    presets = _in_order((row.preset for row in rows), matrix.presets)
+    ran = {row.cell for row in rows}
+    host = hosts.get(newest.host_kind)
+    gpus = ", ".join(gpu.gfx for gpu in host.gpus) or "no GPU" if host else ""
+    return Group(
+        id=id_,
+        workload=newest.workload,
+        workload_hash=newest.workload_hash[:12],
+        host_kind=newest.host_kind,
+        host=f"{gpus}, kernel {host.kernel} ({newest.host_kind[:6]})" if host else f"kind {newest.host_kind}",
+        executor=newest.executor,
+        scope=newest.scope,
+        stacks=stacks,
+        presets=presets,
+        places=tuple(
+            Place(
+                cell=f"{stack}-{preset}",
+                stack=stack,
+                preset=preset,
+                count=_count(f"{stack}-{preset}", every, matrix),
+                own=_count(f"{stack}-{preset}", own, matrix),
+                reason=_reason(f"{stack}-{preset}", every, ran, matrix),
+            )
+            for preset in presets
+            for stack in stacks
+        ),
+    )
+
+
+def _count(cell: str, verdicts: Mapping[str, Verdict], matrix: Matrix) -> Count:
+    if verdict := verdicts.get(cell):
+        return Count(tier=verdict.tier, passes=verdict.passes, runs=verdict.runs)
+    excluded = cell in matrix.cells and matrix.cells[cell].excluded
+    return Count(tier="excluded", passes=0, runs=0) if excluded else NOTHING
+
+
+def _reason(cell: str, verdicts: Mapping[str, Verdict], ran: Collection[str], matrix: Matrix) -> str | None:
+    if cell in verdicts and verdicts[cell].runs:
+        return None
+    if cell in ran:
+        return NOT_COUNTED
+    return matrix.cells[cell].excluded if cell in matrix.cells else None
+
+
+def _in_order(used: Iterable[str], order: Iterable[str]) -> tuple[str, ...]:
+    """Names as in the matrix file; those it no longer has come last."""
+    given = dict.fromkeys(used)
+    return tuple(dict.fromkeys([*(name for name in order if name in given), *given]))

@@ -1,0 +1,44 @@
+"""What to type next. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from harness.contracts import Explanation
+from harness.report.choice import Tags
+from harness.report.failures import Failure
+from harness.report.model import Command
+from harness.verdicts import Verdict
+
+FIRST = Command(command="make matrix-test", why="runs the matrix on this host")
+
+
+def what_next(
+    best: Sequence[Verdict], found: Sequence[Failure], explanations: Mapping[str, Explanation | None], tags: Tags
+) -> tuple[Command, ...]:
+    """Commands, the most useful first; `best` is the best verdict of each scope, GPUs first."""
+    if not best:
+        return (FIRST,)
+    steps = _towards_training(best[0], tags)
+    for one in found[:1]:
+        why = f"shows the evidence of the newest `{one.diagnosis}`"
+        steps.append(Command(command=f".venv/bin/matrix explain {one.newest}", why=why))
+        explanation = explanations.get(one.newest)
+        if explanation and explanation.presets:
+            remedy = f"{one.stack}-{explanation.presets[0]}"
+            steps.append(Command(command=f".venv/bin/matrix run {remedy}", why="tries what may help against it"))
+    return tuple(steps)
+
+
+def _towards_training(best: Verdict, tags: Tags) -> list[Command]:
+    if best.tier != "known-good":
+        until = ".venv/bin/matrix run --until known-good"
+        return [Command(command=until, why="looks for one known-good cell with as few runs as it can")]
+    train, why = "make train DATA=merged.csv OUTPUT=TRAINING", "trains on your bars, to the end"
+    if (best.cell, best.environment_hash) in tags:
+        return [Command(command=train, why=why)]
+    if best.executor == "docker" and best.earns_tags:
+        promote = f".venv/bin/matrix promote {best.cell}"
+        return [
+            Command(command=promote, why="gives its image the tag that training uses"),
+            Command(command=train, why=why),
+        ]
+    return [Command(command=f"{train} CELL={best.cell}", why=why)]

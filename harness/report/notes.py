@@ -1,0 +1,99 @@
+"""What the presets of the notes changed against `plain`. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from scipy.stats import false_discovery_control, fisher_exact
+
+from harness.report.words import many, names
+from harness.verdicts import Verdict
+
+NOTES, CONTROL = "notes-", "plain"
+# Share of differences shown that may be none.
+FALSE_DISCOVERIES = 0.05
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A preset of the notes beside `plain`, all else equal.
+
+    `p`: of a difference as large by chance, adjusted for how many comparisons there are. `possible`: the least it could
+    have been with so many runs.
+    """
+
+    notes: Verdict
+    plain: Verdict
+    p: float
+    possible: float
+
+    @property
+    def shown(self) -> bool:
+        """Whether a difference is shown."""
+        return self.p <= FALSE_DISCOVERIES
+
+
+def compare_notes(verdicts: Iterable[Verdict]) -> list[Comparison]:
+    """Every preset of the notes against `plain` on the same stack, workload, host, executor and scope.
+
+    Fisher's exact test of the completed and the other runs, two-sided; adjusted after Benjamini and Hochberg (1995).
+    """
+    counted = [verdict for verdict in verdicts if verdict.runs and not verdict.stale]
+    plain = {_like(verdict): verdict for verdict in counted if verdict.preset == CONTROL}
+    pairs = [(v, plain[_like(v)]) for v in counted if v.preset.startswith(NOTES) and _like(v) in plain]
+    if not pairs:
+        return []
+    adjusted = false_discovery_control([_p(a.passes, a.runs, b.passes, b.runs) for a, b in pairs])
+    # As if every preset had made all the difference there can be.
+    possible = false_discovery_control([_p(a.runs, a.runs, 0, b.runs) for a, b in pairs])
+    return [Comparison(a, b, float(p), float(q)) for (a, b), p, q in zip(pairs, adjusted, possible, strict=True)]
+
+
+def what_the_notes_changed(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """The answer in sentences."""
+    comparisons = compare_notes(verdicts)
+    if not comparisons:
+        return (
+            "Not tested: no preset of the notes was run beside `plain` on the same stack, workload and host. "
+            "`matrix run --selection notes` does that.",
+        )
+    differ = sorted((one for one in comparisons if one.shown), key=lambda one: one.p)
+    said = [_in_words(one) for one in differ[:SHOWN]]
+    if more := differ[SHOWN:]:
+        presets = sorted({one.notes.preset for one in more})
+        said.append(f"A difference is shown in {many(len(more), 'more comparison')}, of {names(presets)}.")
+    rest = [one for one in comparisons if not one.shown]
+    if rest:
+        presets = sorted({one.notes.preset for one in rest})
+        tested = "Fisher's exact test" if len(comparisons) == 1 else "Fisher's exact test, adjusted for their number"
+        said.append(
+            f"No difference shown for {names(presets)} against `plain` in {many(len(rest), 'comparison')} "
+            f"(least p = {min(one.p for one in rest):.2g}; {tested})."
+        )
+    blind = sum(one.possible > FALSE_DISCOVERIES for one in rest)
+    if blind:
+        said.append(
+            f"In {blind} of {many(len(comparisons), 'comparison')} there are too few runs to show even that one always "
+            "completes and the other never."
+        )
+    if all(one.notes.device == "cpu" for one in comparisons):
+        said.append("All of this ran on CPUs, where variables of ROCm do nothing: it says nothing about GPUs.")
+    return tuple(said)
+
+
+def _in_words(one: Comparison) -> str:
+    a, b = one.notes, one.plain
+    more = "more" if a.passes * b.runs > b.passes * a.runs else "less"
+    return (
+        f"`{a.preset}` completed {more} often than `plain` on `{a.stack}` (`{a.scope}`, workload `{a.workload}`): "
+        f"{a.passes} of {a.runs} against {b.passes} of {b.runs}, p = {one.p:.2g}."
+    )
+
+
+def _p(passes: int, runs: int, other_passes: int, other_runs: int) -> float:
+    table = [[passes, runs - passes], [other_passes, other_runs - other_passes]]
+    return float(fisher_exact(table).pvalue)
+
+
+def _like(verdict: Verdict) -> tuple[str, ...]:
+    return verdict.stack, verdict.workload_hash, verdict.host_kind, verdict.executor, verdict.scope

@@ -1,0 +1,77 @@
+"""A report -> one HTML file that opens offline and asks nothing of any other place."""
+
+import base64
+import gzip
+import hashlib
+import time
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+from plotly.offline import get_plotlyjs
+
+from harness.report.grid import NOT_COUNTED
+from harness.report.model import Report
+
+HERE = Path(__file__).parent
+
+
+def to_html(report: Report) -> str:
+    """The page. It runs its own two scripts and no other, whatever a log says: a browser refuses the rest."""
+    script = (HERE / "page.js").read_text(encoding="utf-8")
+    plotly, packed = _plotly()
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            report=report,
+            not_counted=NOT_COUNTED,
+            groups={group.id: group for group in report.groups},
+            made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(report.made)),
+            data=Markup(as_data(report)),  # noqa: S704
+            script=Markup(script),  # noqa: S704
+            style=Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704
+            plotly=packed,
+            scripts=f"'{_digest(script)}' '{plotly}'",
+        )
+    )
+
+
+def as_data(report: Report) -> str:
+    """The report as JSON that can stand in a script element: nothing in it can end that."""
+    return report.model_dump_json(by_alias=True).replace("<", "\\u003c")
+
+
+@cache
+def _plotly() -> tuple[str, str]:
+    """Digest and text of the plotting library; packed, for it is five times everything else."""
+    library = get_plotlyjs()
+    return _digest(library), base64.b64encode(gzip.compress(library.encode(), mtime=0)).decode()
+
+
+def _digest(script: str) -> str:
+    """As a Content-Security-Policy names a script that may run."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["sentence"] = _sentence
+    return environment
+
+
+def _sentence(text: str) -> Markup:
+    """A sentence with its backquoted words as code."""
+    parts = text.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part) for number, part in enumerate(parts)
+    )

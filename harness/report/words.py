@@ -1,0 +1,39 @@
+"""How numbers and names are put in sentences. Words in backquotes are names or commands."""
+
+import math
+from collections.abc import Sequence
+
+# Longer lists of names are cut.
+LISTED = 3
+MINUTE, HOUR = 60, 3600
+
+
+def many(count: int, singular: str, plural: str | None = None) -> str:
+    """A number with its noun."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def names(given: Sequence[str]) -> str:
+    """Names in backquotes; of many the first few and how many more there are."""
+    shown = [f"`{name}`" for name in given[:LISTED]]
+    more = len(given) - len(shown)
+    if more:
+        return f"{', '.join(shown)} and {more} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def at_least(rate: float) -> str:
+    """A lower bound in percent, never rounded up."""
+    return f"{math.floor(rate * 100 + 1e-9)} %"
+
+
+def share(rate: float) -> str:
+    """A confidence or a threshold in percent."""
+    return f"{rate * 100:g} %"
+
+
+def span(seconds: float) -> str:
+    """A time."""
+    if seconds >= HOUR:
+        return f"{seconds / HOUR:.1f} h"
+    return f"{seconds / MINUTE:.0f} min" if seconds >= 2 * MINUTE else f"{seconds:.0f} s"

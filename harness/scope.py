@@ -1,0 +1,22 @@
+"""What a claim is about: which kind of device, how many of them, and how they are used."""
+
+from collections.abc import Iterable
+
+from harness.contracts import GpuFacts, Intent
+
+
+def scope_of(intent: Intent) -> str:
+    """What a run shows something about."""
+    strategy = intent.options.get("strategy", "single")
+    devices = intent.options.get("devices", len(intent.gpus))
+    return scope(intent.device, (gpu for gpu in intent.host.gpus if gpu.index in intent.gpus), strategy, devices)
+
+
+def scope(device: str, gpus: Iterable[GpuFacts], strategy: str, devices: int) -> str:
+    """`cpu`, `gfx1100`, `gfx1100-ddp-2`: the device, then strategy and number of devices where there are several.
+
+    A GPU that the driver does not tell of is a `gpu`: an interpreter of the user's may find other vendors' ones.
+    """
+    if device != "cpu":
+        device = "-".join(sorted({gpu.gfx for gpu in gpus})) or "gpu"
+    return device if strategy == "single" else f"{device}-{strategy}-{devices}"

@@ -1,0 +1,1 @@
+"""Records of several hosts put together: `matrix export` and `matrix import`."""

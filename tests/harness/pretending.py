@@ -1,0 +1,63 @@
+"""A bench that only pretends to make runs, and a display that listens."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from harness.bench import Bench
+from harness.contracts import HostFacts
+from harness.executors.process import ProcessExecutor
+from harness.matrix import Cell, Workload
+from harness.plan import PlannedRun
+from harness.records import Results
+from tests.harness.gpu_tree import a_gpu
+
+if TYPE_CHECKING:
+    from harness.environments import Environment
+
+
+class Pretending(Bench):
+    """A bench that makes runs in no time, and remembers on which GPUs."""
+
+    made: list[tuple[str, tuple[int, ...]]]
+
+    @classmethod
+    def on(cls, folder: Path, host: HostFacts) -> Self:
+        """On a host with two GPUs, whose locks are in a folder of the test's."""
+        root, results = folder / "root", Results(folder / "results")
+        (root / "run/lock").mkdir(parents=True)
+        (root / "run/lock").chmod(0o1777)
+        two = host.model_copy(update={"gpus": (a_gpu(0), a_gpu(1))})
+        bench = cls(results, ProcessExecutor(results.runs), two, (0, 1), root=root)
+        bench.made = []
+        return bench
+
+    def environment(self, cell: Cell, notify: Any = None) -> Any:
+        self._environments[self._name(cell)] = cast("Environment", object())
+
+    def data_of(self, *_: object) -> Any:
+        return None
+
+    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
+        return planned
+
+    def make(self, run: Any, display: object, heed: object = None) -> Any:
+        self.made.append((run.cell.id, run.gpus))
+        return SimpleNamespace(outcome="completed")
+
+
+class Listening:
+    """A display that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.steps: list[str] = []
+
+    def problem(self, text: str) -> None:
+        self.problems.append(text)
+
+    def step(self, text: str) -> None:
+        self.steps.append(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None

@@ -1,0 +1,66 @@
+"""Made-up rows, and results folders written from records."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.contracts import Record
+from harness.index import Row
+from harness.matrix import Matrix
+from harness.records import INTENT, RECORD, Results
+from harness.report.build import build_report
+from harness.report.model import Report
+from tests.harness.report.made_up import write_runs
+
+
+@pytest.fixture
+def make_rows(make_record: Callable[..., Record], matrix: Matrix) -> Callable[..., list[Row]]:
+    """Makes rows of one cell: so many that completed, then so many that did not; keywords replace fields of intents."""
+    number = 0
+
+    def make(cell: str, passes: int, failures: int = 0, diagnosis: str = "crash", **intent: Any) -> list[Row]:
+        nonlocal number
+        preset = next(name for name in matrix.presets if cell.endswith(f"-{name}"))
+        stack = cell.removesuffix(f"-{preset}")
+        rows = []
+        for index in range(passes + failures):
+            number += 1
+            ended = {} if index < passes else {"outcome": "failed", "diagnosis": diagnosis}
+            told = {"cell": cell, "stack": stack, "preset": preset, "started": 1e9 + number, **intent}
+            rows.append(Row.of(make_record(f"r{number}", **ended, **told)))
+        return rows
+
+    return make
+
+
+@pytest.fixture
+def report_of(tmp_path: Path, matrix: Matrix) -> Callable[..., Report]:
+    """The report on records."""
+
+    def make(
+        records: Iterable[Record],
+        current: Mapping[tuple[str, str], str] | None = None,
+        tainted: Iterable[str] = (),
+        imported: Iterable[str] = (),
+    ) -> Report:
+        results, records = Results(tmp_path), list(records)
+        for record in records:
+            folder = results.run_folder(record.intent.run_id)
+            folder.mkdir(parents=True)
+            for name, value in ((INTENT, record.intent), (RECORD, record)):
+                (folder / name).write_text(value.model_dump_json(by_alias=True), encoding="utf-8")
+        elsewhere = set(imported)
+        rows = [Row.of(record, imported=record.intent.run_id in elsewhere) for record in records]
+        return build_report(results, rows, matrix, current or {}, frozenset(tainted), made=1e9)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def made_up(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Report:
+    """The report on made-up runs of two hosts, whose logs are hostile."""
+    results = write_runs(tmp_path_factory.mktemp("made-up"), matrix, 360)
+    rows = [Row.of(record, imported=results.imported(record.intent.run_id)) for record in results.records()]
+    return build_report(results, rows, matrix, {}, frozenset(), made=1e9)

@@ -1,0 +1,234 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from harness.app_files import MemoryPeaks, Training
+from harness.contract_files import SCHEMAS
+from harness.contracts import HostFacts, Record
+from harness.index import Row
+from harness.matrix import Matrix
+from harness.promotions import KnownGood
+from harness.records import RECORD, Results
+from harness.report import build
+from harness.report.build import NEWEST, NEWEST_FAILED, build_report
+from harness.report.grid import key_of
+from harness.report.markdown import to_markdown
+from harness.report.model import Place, Report
+from harness.report.page import to_html
+from tests.harness.report.made_up import KINDS, made_up_records
+
+Make = Callable[..., Record]
+ReportOf = Callable[..., Report]
+
+
+@pytest.fixture
+def records(make_record: Make) -> list[Record]:
+    return [
+        make_record("r1", started=1e9),
+        make_record(
+            "r2", started=2e9, outcome="failed", diagnosis="crash", detail="the train process ended with SIGSEGV"
+        ),
+        make_record("r3", started=3e9, outcome="interrupted"),
+        make_record("r4", started=4e9, cell="cpu-no-sdma", preset="no-sdma"),
+    ]
+
+
+def place(report: Report, cell: str) -> Place:
+    (found,) = [one for group in report.groups for one in group.places if one.cell == cell]
+    return found
+
+
+def test_the_headline_counts_what_was_run(records: list[Record], report_of: ReportOf) -> None:
+    assert report_of(records).headline == "4 runs of 2 cells: 2 completed, 1 failed, 1 interrupted."
+
+
+def test_the_grid_counts_neither_interrupted_runs_nor_host_faults(records: list[Record], report_of: ReportOf) -> None:
+    report = report_of(records)
+    assert (place(report, "cpu-plain").count.passes, place(report, "cpu-plain").count.runs) == (1, 2)
+    assert place(report, "cpu-plain").count.tier == "flaky"
+    assert place(report, "cpu-no-sdma").count.tier == "seen"
+
+
+@pytest.mark.parametrize("change", ["workload", "host", "executor", "scope"])
+def test_the_grid_never_pools_what_may_not_be_counted_together(
+    make_record: Make, report_of: ReportOf, host: HostFacts, change: str
+) -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "workload": {"workload_hash": "e" * 64},
+        "host": {"host": host.model_copy(update={"kind": "another"})},
+        "executor": {"executor": "docker"},
+        "scope": {"options": {"strategy": "ddp", "devices": 2}},
+    }
+    report = report_of([make_record("r1"), make_record("r2", started=2e9, **changes[change])])
+    assert [one.count.runs for group in report.groups for one in group.places] == [1, 1]
+
+
+def test_stale_runs_are_shown_and_not_in_the_grid(records: list[Record], report_of: ReportOf) -> None:
+    report = report_of(records, {("cpu-plain", "process"): "another hash"})
+    assert place(report, "cpu-plain").count.tier == "untested"
+    assert place(report, "cpu-plain").reason == "none of its runs counts"
+    assert any("stale" in caution for caution in report.cautions)
+    assert {run.uncounted for run in report.runs if run.cell == "cpu-plain"} == {"stale", "interrupted"}
+
+
+def test_tainted_runs_are_shown_and_never_counted(records: list[Record], report_of: ReportOf) -> None:
+    report = report_of(records, tainted={"r2"})
+    assert (place(report, "cpu-plain").count.passes, place(report, "cpu-plain").count.runs) == (1, 1)
+    assert "1 run is tainted: a GPU was sick meanwhile; shown among the runs, and not counted." in report.cautions
+    assert [run.uncounted for run in report.runs if run.run_id == "r2"] == ["tainted"]
+    assert report.answers.failures == ("Nothing failed in 2 counted runs.",)
+
+
+def test_a_drill_is_shown_and_never_counted(make_record: Make, report_of: ReportOf) -> None:
+    drilled = make_record("r5", drill="flip-gradient@3/1", outcome="failed", diagnosis="drill")
+    report = report_of([make_record("r1"), drilled])
+    assert report.headline == "1 run of 1 cell: 1 completed."
+    assert place(report, "cpu-plain").count.runs == 1
+    assert [one.runs for one in report.verdicts] == [1]
+    assert any("1 run was a drill" in caution for caution in report.cautions)
+    assert report.details["r5"].drill == "flip-gradient@3/1"
+
+
+def test_imported_runs_can_be_left_out(make_record: Make, report_of: ReportOf) -> None:
+    report = report_of([make_record("r1"), make_record("r2", started=2e9)], imported={"r2"})
+    found = place(report, "cpu-plain")
+    assert (found.count.runs, found.own.runs) == (2, 1)
+    assert any("1 run was made elsewhere and imported" in caution for caution in report.cautions)
+    assert "Made elsewhere and imported: 1 of these runs." in report.answers.use[0]
+
+
+def test_an_excluded_cell_of_a_grid_has_its_reason(make_record: Make, report_of: ReportOf, matrix: Matrix) -> None:
+    stacks = {"stack": "rocm6.3-torch2.9.1", "device": "cuda"}
+    report = report_of(
+        [
+            make_record("r1", cell="rocm6.3-torch2.9.1-plain", **stacks),
+            make_record("r2", cell="rocm7.1-torch2.10.0-expandable-segments", preset="expandable-segments", **stacks),
+        ]
+    )
+    excluded = matrix.cells["rocm6.3-torch2.9.1-expandable-segments"]
+    found = place(report, excluded.id)
+    assert (found.count.tier, found.reason) == ("excluded", excluded.excluded)
+
+
+def test_every_excluded_cell_is_there_with_its_reason(report_of: ReportOf, matrix: Matrix) -> None:
+    html, markdown = to_html(report_of([])), to_markdown(report_of([]))
+    for cell in matrix.cells.values():
+        if cell.excluded:
+            assert cell.id in html
+            assert cell.id in markdown
+            assert cell.excluded.rstrip(".") in markdown
+
+
+def test_a_report_on_nothing_says_so_and_what_to_type(report_of: ReportOf) -> None:
+    report = report_of([])
+    assert report.answers.use == ("Nothing was run yet.",)
+    assert [step.command for step in report.answers.next] == ["make matrix-test"]
+    for text in (to_html(report), to_markdown(report)):
+        assert "Nothing was run yet." in text
+
+
+def test_every_model_and_what_it_took_is_shown(make_record: Make, report_of: ReportOf) -> None:
+    plain = make_record()
+    assert plain.result is not None
+    first = {key: getattr(plain.result, key) for key in Training.model_fields}
+    memory = {
+        "peak_allocated_bytes": None,
+        "peak_reserved_bytes": 2 * 10**9,
+        "peak_driver_bytes": None,
+        "peak_rss_bytes": 10**9,
+        "fragmentation": 0.25,
+        "owners": [{"pid": 77, "name": "Xorg", "bytes": 10**8, "source": "kfd"}],
+    }
+    changes: dict[str, Any] = {
+        "model_kind": "attention",
+        "batch_size": 64,
+        "micro_batch_size": 16,
+        "earlier": (Training.model_validate(first),),
+        "resumed_at": (17, 40),
+        "memory": MemoryPeaks.model_validate(memory),
+        "time": {"device": 3.0, "loader": 6.0, "copy": 0.01, "validate": 1.0, "checkpoint": 0.0, "bookkeeping": 0.0},
+    }
+    record = plain.model_copy(update={"result": plain.result.model_copy(update=changes)})
+    run = report_of([record]).details["r1"]
+    assert [told.kind for told in run.trainings] == ["mlp", "attention"]
+    assert run.trainings[1].text == "2 epochs, 32 steps of 64 in parts of 16, resumed at step 17, 40, 1000 samples/s"
+    assert run.memory == "1.00 GB resident, 2.00 GB reserved, fragmentation 25% (held by Xorg 77: 0.10 GB)"
+    assert [told.time for told in run.trainings] == ["", "60% loader, 30% device, 10% validate"]
+    assert [curve.model for curve in run.loss_curves] == ["mlp", "attention"]
+    assert run.loss_curves[1].epoch_ends == (16, 32)
+
+
+def test_every_cell_has_its_newest_run_in_full_and_the_newest_that_failed(made_up: Report) -> None:
+    for group in made_up.groups:
+        for cell in {one.cell for one in group.places}:
+            runs = [run for run in made_up.runs if (run.group, run.cell) == (group.id, cell)]
+            failed = [run for run in runs if run.outcome != "completed"]
+            for run in [*runs[:1], *failed[:1]]:
+                assert run.run_id in made_up.details
+
+
+def test_a_damaged_record_is_passed_over(make_record: Make, matrix: Matrix, tmp_path: Path) -> None:
+    folder = Results(tmp_path).run_folder("r1")
+    folder.mkdir(parents=True)
+    (folder / RECORD).write_text("{", encoding="utf-8")
+    report = build_report(Results(tmp_path), [Row.of(make_record("r1"))], matrix, {}, frozenset(), made=1e9)
+    assert (len(report.runs), report.details) == (1, {})
+
+
+def test_dockerfiles_are_those_of_the_cells_that_were_run(made_up: Report, matrix: Matrix) -> None:
+    for kind in KINDS:
+        cell = f"{kind.stack}-{kind.preset}"
+        for name in matrix.cells[cell].preset.variables:
+            assert f"ENV {name}=" in made_up.dockerfiles[cell]
+
+
+def test_two_reports_on_the_same_records_are_equal(records: list[Record], report_of: ReportOf) -> None:
+    report = report_of(records)
+    assert Report.model_validate_json(report.model_dump_json(by_alias=True)) == report
+
+
+def test_the_json_follows_its_schema(made_up: Report) -> None:
+    schema = json.loads((SCHEMAS / "report.schema.json").read_text(encoding="utf-8"))
+    content = json.loads(made_up.model_dump_json(by_alias=True))
+    Draft202012Validator(schema).validate(content)
+    del content["answers"]["use"]
+    assert not Draft202012Validator(schema).is_valid(content)
+
+
+def test_of_many_runs_few_folders_are_read(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [Row.of(record) for record in made_up_records(matrix, 5000)]
+    asked = []
+    monkeypatch.setattr(Results, "record", lambda _, run_id: asked.append(run_id))
+    report = build_report(Results(tmp_path), rows, matrix, {}, frozenset(), made=1e9)
+    assert len(report.runs) == 5000
+    places = sum(len(group.places) for group in report.groups)
+    assert len(asked) <= (NEWEST + NEWEST_FAILED) * places + 20
+    assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize(("expires", "stands"), [(2e9, True), (1e9, False)])
+def test_a_tag_counts_until_its_evidence_expires(
+    make_record: Make, matrix: Matrix, tmp_path: Path, expires: float, stands: bool
+) -> None:
+    row = Row.of(make_record("r1"))
+    given: dict[str, Any] = {"cell": row.cell, "environment_hash": row.environment_hash, "expires_at": expires}
+    promoted = KnownGood.model_construct(tag="known-good-cpu", **given)
+    report = build_report(Results(tmp_path), [row], matrix, {}, frozenset(), 1.5e9, [promoted])
+    assert ("`known-good-cpu`" in report.answers.use[0]) is stands
+
+
+def test_no_cell_has_a_second_run_in_full_before_each_has_one(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [Row.of(record) for record in made_up_records(matrix, 10 * len(KINDS))]
+    places = {(*key_of(row), row.cell) for row in rows}
+    asked: list[str] = []
+    # And room for the newest run with each of two diagnoses, which the answers name.
+    monkeypatch.setattr(build, "IN_FULL", len(places) + 2)
+    monkeypatch.setattr(Results, "record", lambda _, run_id: asked.append(run_id))
+    build_report(Results(tmp_path), rows, matrix, {}, frozenset(), made=1e9)
+    assert {(*key_of(row), row.cell) for row in rows if row.run_id in asked} == places

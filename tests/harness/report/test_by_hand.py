@@ -1,0 +1,66 @@
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.containers import Container, Device
+from harness.contracts import Intent
+from harness.report import by_hand as module
+from harness.report.by_hand import again, by_hand
+
+MakeIntent = Callable[..., Intent]
+
+
+def test_a_process_is_started_with_its_variables_in_a_folder_of_its_own(
+    make_intent: MakeIntent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FOLDER", str(tmp_path / "by hand"))
+    monkeypatch.setenv("LEAKED", "1")
+    program = (
+        "import os, sys, json; json.dump([sys.argv[1:], dict(os.environ)], open(os.environ['HOME'] + '/said', 'w'))"
+    )
+    run = "/results/runs/r1"
+    intent = make_intent(
+        commands={"train": (sys.executable, "-c", program, "--run-dir", run, "--output", f"{run}/output", "$(false)")},
+        variables={"train": {"HOME": run, "WITH_SPACE": "a b; c", "TMPDIR": "/tmp/matrix-1"}},
+    )
+    for line in by_hand(intent):
+        subprocess.run(line, shell=True, check=True)
+    said, variables = json.loads((tmp_path / "by hand" / "said").read_text())
+    assert said == ["--run-dir", str(tmp_path / "by hand"), "--output", str(tmp_path / "by hand/output"), "$(false)"]
+    assert variables["WITH_SPACE"] == "a b; c"
+    assert Path(variables["TMPDIR"]).is_dir()
+    assert "LEAKED" not in variables
+    Path(variables["TMPDIR"]).rmdir()
+
+
+def test_a_container_is_the_recorded_one_with_another_folder(make_intent: MakeIntent) -> None:
+    device = Device("/dev/kfd", "/dev/kfd", 105)
+    recorded = Container("sha256:1", 7, 8, "/results/runs/r1", ("/data/x.csv",), (device,), memory_bytes=10)
+    intent = make_intent(
+        executor="docker",
+        container=recorded.plain,
+        commands={"train": ("/opt/venv/bin/python", "-m", "vpoc", "train", "--run-dir", "/work")},
+        variables={"train": {"HOME": "/work/scratch"}},
+    )
+    expected = replace(recorded, work=module.FOLDER)
+    assert by_hand(intent)[1:] == (expected.command_line({"HOME": "/work/scratch"}, ("train", "--run-dir", "/work")),)
+
+
+def test_every_phase_has_its_command(make_intent: MakeIntent) -> None:
+    commands = {"features": ("python", "-m", "vpoc", "features"), "train": ("python", "-m", "vpoc", "train")}
+    assert [shlex.split(line)[-1] for line in by_hand(make_intent(commands=commands))[1:]] == ["features", "train"]
+
+
+def test_the_same_run_through_the_tool_names_data_of_the_users_own(make_intent: MakeIntent) -> None:
+    own = make_intent(options={"warm_up": 25})
+    assert again(own) == (
+        ".venv/bin/matrix run-cell cpu-plain --workload quick --executor process --warm-up 25 --data merged.csv"
+    )
+    made_up = make_intent(data={"path": "/x/synthetic-100-7-ab.csv", "sha256": "a" * 64})
+    assert "--data" not in again(made_up)

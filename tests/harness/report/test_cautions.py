@@ -1,0 +1,33 @@
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+from harness.index import Row
+from harness.matrix import Matrix
+from harness.report.cautions import cautions
+
+MakeRows = Callable[..., list[Row]]
+
+
+def told(matrix: Matrix, *rows: list[Row]) -> str:
+    return " ".join(cautions(list(chain(*rows)), [], (), matrix))
+
+
+def test_a_run_on_a_cpu_cannot_be_mistaken_for_one_on_a_gpu(make_rows: MakeRows, matrix: Matrix) -> None:
+    assert "No run used a GPU" in told(matrix, make_rows("cpu-plain", 3))
+
+
+def test_failures_on_a_gpu_show_nothing_of_it(make_rows: MakeRows, matrix: Matrix, dual_host: Any) -> None:
+    on_gpu = {"host": dual_host, "device": "cuda", "gpus": (0,)}
+    rows = make_rows("rocm6.3-torch2.9.1-plain", 0, 1, **on_gpu)
+    assert "No run completed on a GPU" in told(matrix, make_rows("cpu-plain", 3), rows)
+    assert "a GPU. What" not in told(matrix, rows, make_rows("rocm6.3-torch2.9.1-plain", 1, **on_gpu))
+
+
+def test_it_says_when_rocm_and_torch_change_together(make_rows: MakeRows, matrix: Matrix) -> None:
+    def of(*stacks: str) -> str:
+        return told(matrix, *(make_rows(f"{stack}-plain", 1) for stack in stacks))
+
+    assert "change together" in of("rocm6.2-torch2.5.1", "rocm6.3-torch2.7.1")
+    assert "change together" not in of("rocm6.3-torch2.7.1", "rocm6.3-torch2.8.0")
+    assert "change together" not in of("rocm6.3-torch2.9.1", "rocm6.4-torch2.9.1")

@@ -1,0 +1,71 @@
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from harness.index import Row
+from harness.matrix import Verdicts
+from harness.report.choice import best_by_scope, runs_to_go, which_cell
+from harness.verdicts import judge
+
+THRESHOLDS = Verdicts()
+MakeRows = Callable[..., list[Row]]
+
+
+def told(*rows: list[Row]) -> str:
+    return " ".join(which_cell(judge(list(chain(*rows)), {}, THRESHOLDS), THRESHOLDS, {}))
+
+
+def test_a_known_good_cell_is_named_with_its_runs_and_bound(make_rows: MakeRows) -> None:
+    said = told(make_rows("cpu-plain", 40), make_rows("cpu-no-sdma", 3))
+    assert said.startswith(
+        "On `cpu`: use `cpu-plain`, which is known good: 40 of 40 runs of workload `quick` completed;"
+    )
+    assert "more than 91 % of the time (95 % confidence)" in said
+
+
+def test_few_runs_are_no_recommendation_and_say_how_many_are_missing(make_rows: MakeRows) -> None:
+    said = told(make_rows("cpu-plain", 3))
+    assert "no cell is known good yet" in said
+    assert "more than 33 % of the time" in said
+    assert "30 more runs without a failure would make it known good." in said
+
+
+def test_so_many_more_runs_do_make_it_known_good(make_rows: MakeRows) -> None:
+    more = runs_to_go(3, 3, THRESHOLDS)
+    assert more is not None
+    for runs, known_good in ((3 + more - 1, False), (3 + more, True)):
+        assert ("which is known good" in told(make_rows("cpu-plain", runs))) is known_good
+
+
+@pytest.mark.parametrize(("passes", "failures", "tier"), [(0, 3, "failing"), (2, 2, "flaky")])
+def test_a_cell_that_fails_is_never_recommended(make_rows: MakeRows, passes: int, failures: int, tier: str) -> None:
+    said = told(make_rows("cpu-plain", passes, failures))
+    assert "no cell can be recommended" in said
+    assert f"is {tier}: {passes} of {passes + failures} runs" in said
+    assert "mostly for `crash`" in said
+    assert "use `" not in said
+
+
+def test_what_fails_with_another_workload_is_not_the_best_while_there_is_another(make_rows: MakeRows) -> None:
+    plain, fails = make_rows("cpu-plain", 40), make_rows("cpu-plain", 0, 3, workload="full", workload_hash="f" * 64)
+    assert "`cpu-no-sdma`" in told(plain, fails, make_rows("cpu-no-sdma", 8)).split(".")[1]
+    assert "But with workload `full` it is failing: 0 of 3." in told(plain, fails)
+
+
+def test_gpus_come_first_and_are_never_mixed_with_cpus(make_rows: MakeRows, dual_host: Any) -> None:
+    on_gpu = {"host": dual_host, "device": "cuda", "gpus": (0,)}
+    rows = [*make_rows("cpu-plain", 40), *make_rows("rocm6.3-torch2.9.1-plain", 2, **on_gpu)]
+    best = best_by_scope(judge(rows, {}, THRESHOLDS))
+    assert [(one.scope, one.runs) for one in best] == [("gfx1100", 2), ("cpu", 40)]
+
+
+def test_runs_as_processes_are_told_to_earn_no_tag(make_rows: MakeRows) -> None:
+    assert "an image earns its tag by runs in containers" in told(make_rows("cpu-plain", 40))
+    assert "an image earns" not in told(make_rows("cpu-plain", 40, executor="docker"))
+
+
+def test_stale_runs_recommend_nothing(make_rows: MakeRows) -> None:
+    verdicts = judge(make_rows("cpu-plain", 40), {("cpu-plain", "process"): "another"}, THRESHOLDS)
+    assert which_cell(verdicts, THRESHOLDS, {}) == ("Nothing that was run can be counted.",)

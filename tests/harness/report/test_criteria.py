@@ -1,0 +1,52 @@
+from collections.abc import Callable
+from typing import Any
+
+from harness.contracts import Record
+from harness.index import Row
+from harness.matrix import Matrix
+from harness.report.criteria import which_criteria_are_met
+from harness.workloads import options_of, workload_hash
+from tests.harness.conftest import DATA
+
+Make = Callable[..., Record]
+
+
+def told(matrix: Matrix, *records: Record, uncounted: frozenset[str] = frozenset()) -> str:
+    by_id = {record.intent.run_id: record for record in records}
+    said = which_criteria_are_met(matrix, [Row.of(record) for record in records], uncounted, by_id.get)
+    (immediate,) = [text for text in said if text.startswith("`immediate`")]
+    return immediate
+
+
+def immediate(matrix: Matrix, **changes: Any) -> dict[str, Any]:
+    workload = matrix.workloads["immediate"].model_copy(update=changes)
+    return {"workload": "immediate", "workload_hash": workload_hash(workload, DATA), "options": options_of(workload)}
+
+
+def test_a_gpu_run_that_completed_meets_it(make_record: Make, matrix: Matrix, dual_host: Any) -> None:
+    record = make_record("r1", device="cuda", gpus=(0,), host=dual_host, **immediate(matrix))
+    assert told(matrix, record).endswith("met on `gfx1100` by `cpu-plain` in 5 s, run `r1`, on `merged.csv`.")
+
+
+def test_a_run_on_a_cpu_never_does(make_record: Make, matrix: Matrix) -> None:
+    said = told(matrix, make_record("r1", **immediate(matrix)))
+    assert "completed on a CPU only" in said
+    assert said.endswith("not shown on a GPU.")
+
+
+def test_only_the_sessions_the_data_starts_with_may_differ(make_record: Make, matrix: Matrix) -> None:
+    assert "r1" in told(matrix, make_record("r1", **immediate(matrix, warm_up=25)))
+    assert "not tried as it is defined now" in told(matrix, make_record("r1", **immediate(matrix, batch_size=9)))
+
+
+def test_failures_drills_and_nothing_at_all_do_not_meet_it(make_record: Make, matrix: Matrix) -> None:
+    failed = make_record("r1", outcome="failed", **immediate(matrix))
+    assert "not met; 1 run, none completed" in told(matrix, failed)
+    drilled = make_record("r2", drill="x@1", **immediate(matrix))
+    assert "not tried" in told(matrix, drilled, uncounted=frozenset({"r2"}))
+    assert "`matrix run --workload immediate` does that" in told(matrix)
+
+
+def test_made_up_bars_are_called_so(make_record: Make, matrix: Matrix) -> None:
+    data = {"path": "/x/synthetic-1014-7-abc.csv", "sha256": DATA}
+    assert "on made-up bars" in told(matrix, make_record("r1", data=data, **immediate(matrix)))

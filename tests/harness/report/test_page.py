@@ -1,0 +1,92 @@
+import base64
+import gzip
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from harness.report.model import Report
+from harness.report.page import as_data, to_html
+from tests.harness.report.made_up import HOSTILE
+
+
+@pytest.fixture(scope="module")
+def html(made_up: Report) -> str:
+    return to_html(made_up)
+
+
+class Checker(HTMLParser):
+    """Collects unbalanced tags, places outside the file, handlers in attributes, and the text of scripts."""
+
+    VOID = ("meta", "link", "br", "img", "hr")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.outside: list[str] = []
+        self.handlers: list[str] = []
+        self.scripts: list[str] = []
+        self.policy = ""
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        told = dict(attributes)
+        self.outside += [v for v in told.values() if v and v.startswith(("http:", "https:", "//"))]
+        self.handlers += [name for name in told if name.startswith("on")]
+        if told.get("http-equiv") == "Content-Security-Policy":
+            self.policy = told["content"] or ""
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+
+
+@pytest.fixture(scope="module")
+def checked(html: str) -> Checker:
+    checker = Checker()
+    checker.feed(html)
+    return checker
+
+
+def test_the_page_is_sound_and_needs_nothing_from_elsewhere(checked: Checker) -> None:
+    assert checked.open == []
+    assert checked.outside == []
+    assert checked.handlers == []
+
+
+def test_what_a_program_said_cannot_become_markup(html: str, checked: Checker) -> None:
+    assert HOSTILE not in html
+    assert "img" not in checked.tags
+    assert len(checked.scripts) == 3
+
+
+def test_the_data_in_the_page_are_the_report(made_up: Report, checked: Checker) -> None:
+    assert Report.model_validate(json.loads(checked.scripts[0])) == made_up
+    assert "<" not in as_data(made_up)
+
+
+def test_the_browser_is_told_to_run_only_the_scripts_of_the_page(checked: Checker) -> None:
+    library = gzip.decompress(base64.b64decode(checked.scripts[1]))
+    for script in (checked.scripts[2].encode(), library):
+        assert base64.b64encode(hashlib.sha256(script).digest()).decode() in checked.policy
+    assert "default-src 'none'" in checked.policy
+    assert "unsafe" not in re.split(r";\s*", checked.policy)[1]
+
+
+def test_every_verdict_is_told_in_words_and_not_by_colour_alone(made_up: Report, html: str) -> None:
+    for group in made_up.groups:
+        for one in group.places:
+            told = f"{one.cell}: {one.count.tier}"
+            told += f", {one.count.passes} of {one.count.runs} completed" if one.count.runs else ""
+            told += f", {one.reason}" if one.count.tier == "untested" and one.reason else ""
+            assert f'aria-label="{told}"' in html

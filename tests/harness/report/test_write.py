@@ -1,0 +1,28 @@
+from pathlib import Path
+
+from harness.matrix import Matrix
+from harness.promotions import FILE
+from harness.records import RECORD, Results
+from harness.report.write import write_reports
+from tests.harness.report.made_up import write_runs
+
+NAMES = ["report.html", "report.md", "report.json", "report.xml"]
+
+
+def test_every_file_is_written_and_damage_is_told(matrix: Matrix, tmp_path: Path) -> None:
+    results = write_runs(tmp_path, matrix, 9)
+    damaged = results.run_folder("damaged")
+    damaged.mkdir()
+    (damaged / RECORD).write_text("{", encoding="utf-8")
+    (tmp_path / FILE).write_text("{}\n", encoding="utf-8")
+    files, told = write_reports(results, matrix)
+    assert [file.name for file in files] == NAMES
+    assert all(file.stat().st_size for file in files)
+    assert len(told) == 2
+    assert str(damaged / RECORD) in told[0]
+    assert f"{tmp_path / FILE}:1: is damaged" in told[1]
+
+
+def test_a_folder_without_runs_gets_a_report_too(matrix: Matrix, tmp_path: Path) -> None:
+    assert write_reports(Results(tmp_path / "new"), matrix)[1] == []
+    assert "make matrix-test" in (tmp_path / "new" / "report.md").read_text(encoding="utf-8")

@@ -1,0 +1,65 @@
+"""A bench on which nothing is really run: what becomes of a run is given."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+from harness.bench import Bench
+from harness.contracts import Record
+from harness.index import Index
+from harness.matrix import Cell
+from harness.plan import PlannedRun
+
+
+class Scripted(Bench):
+    """Leaves real records, whose outcome `outcome_of` says by the cell; `made` are their ids. A run takes a second."""
+
+    make_record: Callable[..., Record]
+    outcome_of: Callable[[Cell], str]
+    made: list[str]
+
+    def environment(self, cell: Cell, notify: Any = None) -> Any:
+        self._environments[self._name(cell)] = cast("Any", object())
+        return SimpleNamespace(hash=lambda preset: preset.name, image=None)
+
+    def data_of(self, *_: object) -> Any:
+        return SimpleNamespace(sha256="d")
+
+    def run(self, planned: PlannedRun, run_id: str, workload: Any, campaign: str | None = None) -> Any:
+        known = {"host": self.host, "gpus": planned.gpus, "repeat": planned.repeat, "campaign": campaign}
+        cell = planned.cell
+        intent = self.make_record(run_id, "failed", cell=cell.id, preset=cell.preset.name, **known).intent
+        return SimpleNamespace(
+            cell=cell, run_id=run_id, workload_hash=intent.workload_hash, gpus=planned.gpus, intent=lambda _: intent
+        )
+
+    @contextmanager
+    def gpus_for(self, *_: object) -> Iterator[int]:
+        yield 0
+
+    def make(self, run: Any, *_: object) -> Record:
+        outcome = self.outcome_of(run.cell)
+        changes = {"intent": run.intent(None), "finished": 1e9 + len(self.made)}
+        record = self.make_record(run.run_id, outcome).model_copy(update=changes)
+        self.results.begin(record.intent)
+        self.results.finish(record)
+        Index(self.results).add(record)
+        self.made.append(run.run_id)
+        return record
+
+
+class Silent:
+    """A display that shows nothing; `told` is what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def step(self, text: str) -> None:
+        self.told.append(text)
+
+    def problem(self, text: str) -> None:
+        self.told.append(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None

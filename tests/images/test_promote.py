@@ -1,0 +1,417 @@
+"""Known-good tags through a real registry, on real runs in containers."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+
+from harness.engine import Engine
+from harness.errors import UserError
+from harness.host.fingerprint import read_host
+from harness.images import Image, find
+from harness.known_good import NotForThisHostError, NothingPromotedError, resolve
+from harness.known_good_tags import look_at, move_tag
+from harness.local_tags import LocalTags
+from harness.matrix_file import load_matrix
+from harness.oci import Repository
+from harness.paths import CHECKOUT
+from harness.promote import VALID_SECONDS
+from harness.promotions import FILE, TagMove, read_moves
+from harness.records import Results
+from harness.registry_tags import HISTORY_TAG, RegistryTags
+from harness.tag_commands import promote
+from tests.images.conftest import BASE, serve_registry
+
+# Thresholds that two passes reach, so that seconds are enough.
+MATRIX = """\
+schema: 1
+stacks:
+  cpu: {accelerator: cpu, torch: "2.13.0"}
+presets:
+  plain: {description: nothing set; the control every other preset is compared with}
+workloads:
+  tiny:
+    description: seconds, and yet a plain loop after a VPOC phase on the device
+    synthetic: {sessions: 26}
+    warm_up: 20
+    epochs: 1
+    loader_workers: 1
+    vpoc_path: chunked
+    time_limit: 120
+selections:
+  default: {description: one, stacks: [cpu], presets: [plain], workload: tiny}
+verdicts: {candidate: 0.1, good: 0.2, known_good: 0.4, confidence: 0.6}
+"""
+TAG = "known-good-cpu"
+# Of the password `secret`, as `htpasswd -B` makes it.
+HTPASSWD = "somebody:$2b$04$fy/7Dkmi.PZS9jKMIVV3leewmod5PEl5lDq2yMrRFyZ0msovBKN4C\n"
+RIGHT, WRONG = (b64encode(f"somebody:{word}".encode()).decode() for word in ("secret", "wrong"))
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def matrix_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("promote") / "matrix.yaml"
+    file.write_text(MATRIX, encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def two_runs(matrix_file: Path, images: dict[str, Image]) -> Path:
+    """Results with two runs that completed."""
+    results = matrix_file.with_name("results")
+    for _ in range(2):
+        done = matrix_command(matrix_file, results, "run-cell", "cpu-plain", "--json")
+        assert json.loads(done.stdout)["outcome"] == "completed", done.stdout
+    return results
+
+
+@pytest.fixture
+def results(two_runs: Path, tmp_path: Path) -> Results:
+    """A copy of them, of the test's own."""
+    return Results(Path(shutil.copytree(two_runs, tmp_path / "results")))
+
+
+@pytest.fixture
+def command(matrix_file: Path, results: Results, engine: Engine) -> Iterator[Command]:
+    """The command `matrix` on them; no known-good tag is left in the engine."""
+    yield lambda *words, **options: matrix_command(matrix_file, results.folder, *words, **options)
+    for tag in ("known-good", TAG):
+        if find(engine, f"vpoc:{tag}"):
+            engine.client.api.remove_image(f"vpoc:{tag}", noprune=True)
+
+
+@pytest.fixture
+def place(registry: str, engine: Engine) -> Iterator[str]:
+    """Part of the registry that nobody else uses."""
+    own = f"{registry}/{token_hex(4)}"
+    yield own
+    if find(engine, f"{own}/vpoc:cpu-plain"):
+        engine.client.images.remove(f"{own}/vpoc:cpu-plain")
+
+
+@pytest.fixture
+def pushed(place: str, command: Command, engine: Engine) -> Iterator[str]:
+    """Part of a registry in which the image is already: pushing it all again takes a minute."""
+    command("push", "cpu-plain", "--registry", place)
+    path = place.partition("/")[2]
+    yield path
+    for image in engine.client.images.list():
+        for tag in image.tags:
+            if f"/{path}/" in tag:
+                engine.client.images.remove(tag)
+
+
+def matrix_command(
+    file: Path, results: Path, *words: str, expected: int = 0, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    line = [str(CHECKOUT / ".venv/bin/matrix"), "--matrix", str(file), "--results", str(results), *words]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=CHECKOUT, env=environment, timeout=280)
+    assert done.returncode == expected, done.stdout + done.stderr
+    return done
+
+
+def told(done: subprocess.CompletedProcess[str]) -> str:
+    """The line in which a command says what is wrong; there is no traceback."""
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+def promoted_at(place: str | None, results: Results, file: Path, now: float) -> None:
+    promote(results, load_matrix(file, BASE), "cpu-plain", place, now, print)
+
+
+def in_registry(results: Results, place: str, scope: str | None = None) -> Any:
+    return resolve(place, read_host(), results, time.time(), scope)
+
+
+def test_what_was_promoted_is_found_by_tag_and_by_digest_alone(
+    command: Command, place: str, results: Results, images: dict[str, Image], tmp_path: Path
+) -> None:
+    (evidence,) = json.loads(command("promote", "cpu-plain", "--registry", place, "--json").stdout)
+    assert evidence["run_ids"] == results.finished()
+    assert (evidence["passes"], evidence["runs"], evidence["image"]) == (2, 2, images["cpu-plain"].id)
+    assert evidence["repository"] == f"{place}/vpoc"
+    there = RegistryTags(place)
+    assert there.points_to(TAG) == there.points_to("known-good") == evidence["digest"]
+    (beside,) = there.evidence_of(evidence["digest"])
+    assert json.loads(command("tags", evidence["digest"], "--registry", place, "--json").stdout) == [evidence]
+    # Another host has nothing but the name of the registry.
+    found = in_registry(Results(tmp_path / "elsewhere"), place)
+    assert found == beside
+    assert json.loads(found.model_dump_json(by_alias=True)) == evidence
+    # Here, too, it is known, with the tag of the engine.
+    assert resolve(None, read_host(), results, time.time()) == found
+
+
+def test_a_host_that_never_ran_the_matrix_pulls_the_tag_into_an_empty_store_and_trains(
+    command: Command, place: str, results: Results, matrix_file: Path, private_engine: Any, tmp_path: Path
+) -> None:
+    (evidence,) = json.loads(command("promote", "--registry", place, "--json").stdout)
+    private = private_engine.start()
+    assert private.client.images.list() == []
+    elsewhere = Results(tmp_path / "elsewhere")
+    there = {"DOCKER_HOST": private_engine.address}
+    words = (*training(results, tmp_path), "--registry", place, "--json")
+    ended = json.loads(matrix_command(matrix_file, elsewhere.folder, *words, **there).stdout)
+    assert Path(ended["model"]) == tmp_path / "TRAINING" / "mine.pt"
+    assert Path(ended["model"]).stat().st_size
+    (record,) = elsewhere.records()
+    assert (record.outcome, record.intent.cell, record.intent.executor) == ("completed", "cpu-plain", "docker")
+    # What ran is what was promoted: nothing was built.
+    assert [image.id for image in private.client.images.list()] == [evidence["image"]] == [record.intent.image]
+
+
+def training(results: Results, folder: Path) -> tuple[str, ...]:
+    """The words that train on a file of the user's."""
+    made = results.intent(results.finished()[0])
+    assert made is not None
+    data = Path(shutil.copyfile(made.data.path, folder / "mine.csv"))
+    tiny = ("--warm-up", "20", "--epochs", "1", "--loader-workers", "0")
+    return ("train", "--data", str(data), "--output", str(folder / "TRAINING"), *tiny)
+
+
+def test_the_same_again_changes_nothing(command: Command, place: str, results: Results) -> None:
+    for _ in range(2):
+        command("promote", "--registry", place)
+    assert len(RegistryTags(place).moves()) == len(read_moves(results)) == 1
+    command("run-cell", "cpu-plain")
+    command("promote", "--registry", place)
+    assert [move.evidence.runs for move in RegistryTags(place).moves()] == [2, 3]
+    assert len(RegistryTags(place).evidence_of(str(read_moves(results)[0].evidence.digest))) == 2
+
+
+def test_a_dry_run_changes_nothing(command: Command, place: str, results: Results, engine: Engine) -> None:
+    assert "would be cpu-plain" in command("promote", "--registry", place, "--dry-run").stdout
+    assert RegistryTags(place).moves() == read_moves(results) == []
+    assert find(engine, f"vpoc:{TAG}") is None
+
+
+def test_too_few_runs_are_refused_with_their_number(command: Command, place: str, results: Results) -> None:
+    shutil.rmtree(results.run_folder(results.finished()[0]))
+    line = told(command("promote", "cpu-plain", "--registry", place, expected=2))
+    assert "is good: 1 of 1 runs of its image passed, 1 of 1 in all; 1 more must pass" in line
+    assert RegistryTags(place).moves() == read_moves(results) == []
+
+
+def test_a_demoted_tag_cannot_be_pulled_and_can_be_earned_again(
+    command: Command, place: str, results: Results, engine: Engine
+) -> None:
+    command("promote", "--registry", place)
+    digest = RegistryTags(place).points_to(TAG)
+    command("demote", TAG, "--reason", "it hangs at night", "--registry", place)
+    assert find(engine, f"vpoc:{TAG}") is None
+    for tag in (TAG, "known-good"):
+        assert RegistryTags(place).points_to(tag) is None
+        with pytest.raises(UserError):
+            raise_on_pull(engine, f"{place}/vpoc", tag)
+    with pytest.raises(NothingPromotedError):
+        in_registry(results, place)
+    with pytest.raises(NothingPromotedError):
+        resolve(None, read_host(), results, time.time())
+    assert "stands neither in" in told(command("demote", TAG, "--reason", "again", "--registry", place, expected=2))
+    command("promote", "--registry", place)
+    assert RegistryTags(place).points_to(TAG) == digest
+    lines = command("tags", TAG, "--registry", place).stdout.splitlines()
+    assert [line.split()[1] for line in lines] == ["promoted", "demoted", "promoted"]
+    assert lines[1].endswith(": it hangs at night")
+
+
+def raise_on_pull(engine: Engine, repository: str, tag: str) -> None:
+    try:
+        engine.client.images.pull(repository, tag)
+    except Exception as error:
+        raise UserError(str(error)) from None
+
+
+def test_the_alias_is_not_demoted_by_itself(command: Command) -> None:
+    assert "is an alias" in told(command("demote", "known-good", "--reason", "x", expected=2))
+
+
+def test_evidence_expires_and_is_renewed(
+    command: Command, place: str, results: Results, matrix_file: Path, tmp_path: Path
+) -> None:
+    promoted_at(place, results, matrix_file, time.time() - VALID_SECONDS - 60)
+    with pytest.raises(NotForThisHostError, match="its evidence expired on"):
+        in_registry(results, place)
+    line = told(command(*training(results, tmp_path), "--registry", place, expected=2))
+    assert f"{TAG} may not be used here: its evidence expired on" in line
+    (state,) = json.loads(command("tags", "--registry", place, "--json").stdout)
+    assert not state["valid_here"]
+    assert "expired" in state["not_here"]
+    command("promote", "--registry", place)
+    assert in_registry(results, place).promoted_at > time.time() - 600
+
+
+def test_evidence_of_another_host_is_refused(command: Command, place: str, results: Results, tmp_path: Path) -> None:
+    """The GPU's evidence is made up: it is this host's own with another target."""
+    command("promote", "--registry", place)
+    there = RegistryTags(place)
+    (move,) = there.moves()
+    of_gpu = {"tag": "known-good-gfx1100", "scope": "gfx1100", "gfx": ("gfx1100",), "gpu_count": 1}
+    evidence = move.evidence.model_copy(update=of_gpu)
+    move_tag(there, TagMove(move="promoted", at=time.time(), evidence=evidence), look_at(there, evidence.tag))
+    assert there.points_to("known-good") == evidence.digest
+    with pytest.raises(NotForThisHostError, match="it is for 1 x gfx1100, and this host has no GPU"):
+        in_registry(results, place, "gfx1100")
+    # What fits is still found, though it is not the newest.
+    assert in_registry(results, place).scope == "cpu"
+    states = {s["tag"]: s for s in json.loads(command("tags", "--registry", place, "--json").stdout)}
+    assert {tag: (state["valid_here"], state["alias"]) for tag, state in states.items()} == {
+        TAG: (True, False),
+        "known-good-gfx1100": (False, True),
+    }
+    command("demote", TAG, "--reason", "only the other one is to be left", "--registry", place)
+    line = told(command(*training(results, tmp_path), "--registry", place, expected=2))
+    assert "known-good-gfx1100 may not be used here: it is for 1 x gfx1100, and this host has no GPU" in line
+    assert "--cell" in line
+    assert not (tmp_path / "TRAINING" / "mine.pt").exists()
+
+
+@pytest.mark.parametrize("words", [("promote",), ("demote", TAG, "--reason", "x"), ("tags",), ("tags", TAG)])
+def test_a_registry_that_is_down_is_one_line_and_nothing_is_half_done(
+    words: tuple[str, ...], command: Command, results: Results, engine: Engine
+) -> None:
+    line = told(command(*words, "--registry", "127.0.0.1:1", expected=2))
+    assert line == "matrix: registry 127.0.0.1:1 does not answer: [Errno 111] Connection refused"
+    assert not (results.folder / FILE).exists()
+    assert find(engine, f"vpoc:{TAG}") is None
+
+
+def test_a_registry_that_goes_down_in_between_leaves_the_tag_where_it_was(
+    pushed: str, registry_storage: Path, matrix_file: Path, results: Results, tmp_path: Path, command: Command
+) -> None:
+    with serve_registry(registry_storage, tmp_path / "one.yml") as (host, process):
+
+        def notify(text: str) -> None:
+            if text.startswith("pushing"):
+                process.kill()
+                process.wait()
+
+        with pytest.raises(UserError):
+            promote(results, load_matrix(matrix_file, BASE), None, f"{host}/{pushed}", time.time(), notify)
+    assert read_moves(results) == []
+    with serve_registry(registry_storage, tmp_path / "two.yml") as (host, _):
+        there = RegistryTags(f"{host}/{pushed}")
+        assert there.moves() == []
+        assert there.points_to(TAG) is None
+        command("promote", "--registry", f"{host}/{pushed}")
+        assert in_registry(results, f"{host}/{pushed}").tag == TAG
+
+
+def test_a_tag_that_somebody_else_moved_is_told_and_taken_back_when_asked(
+    command: Command, place: str, results: Results
+) -> None:
+    command("promote", "--registry", place)
+    ours = RegistryTags(place).points_to(TAG)
+    repository = Repository(f"{place}/vpoc")
+    foreign = repository.artifact("application/vnd.somebody.else+json", b"theirs", {}, None)
+    repository.put_manifest(TAG, foreign)
+    with pytest.raises(UserError, match=f"somebody moved {TAG} to {foreign.digest}"):
+        in_registry(results, place)
+    assert f"somebody else moved it to {foreign.digest}" in command("tags", "--registry", place).stderr
+    for words in (("promote",), ("demote", TAG, "--reason", "x")):
+        line = told(command(*words, "--registry", place, expected=2))
+        assert f"somebody else moved {TAG}: it points to {foreign.digest}" in line
+    assert RegistryTags(place).points_to(TAG) == foreign.digest
+    command("promote", "--registry", place, "--replace", foreign.digest)
+    assert RegistryTags(place).points_to(TAG) == ours
+    assert in_registry(results, place).digest == ours
+
+
+def test_a_tag_that_is_moved_while_the_image_is_pushed_stays_there(
+    place: str, results: Results, matrix_file: Path, command: Command
+) -> None:
+    repository = Repository(f"{place}/vpoc")
+    foreign = repository.artifact("application/vnd.somebody.else+json", b"theirs", {}, None)
+
+    def notify(_: str) -> None:
+        repository.put_manifest(TAG, foreign)
+
+    with pytest.raises(UserError, match="somebody else moved known-good-cpu meanwhile; nothing was changed"):
+        promote(results, load_matrix(matrix_file, BASE), None, place, time.time(), notify)
+    assert RegistryTags(place).points_to(TAG) == foreign.digest
+    assert repository.manifest(HISTORY_TAG) is None
+    assert read_moves(results) == []
+
+
+def test_without_a_registry_the_engine_has_the_tags(command: Command, results: Results, engine: Engine) -> None:
+    command("promote")
+    image = read_moves(results)[0].evidence.image
+    assert [LocalTags(engine, results).points_to(tag) for tag in (TAG, "known-good")] == [image, image]
+    found = resolve(None, read_host(), results, time.time())
+    assert (found.reference, found.digest) == (image, None)
+    assert f"{TAG} (known-good)" in command("tags").stdout
+    engine.client.api.tag(BASE, "vpoc", TAG)
+    assert "somebody else moved" in told(command("promote", expected=2))
+    command("demote", TAG, "--reason", "a test", "--replace", str(engine.client.api.inspect_image(BASE)["Id"]))
+    assert [LocalTags(engine, results).points_to(tag) for tag in (TAG, "known-good")] == [None, None]
+    # The image itself stays.
+    assert find(engine, image)
+
+
+def test_a_tag_whose_runs_fail_later_is_shown_with_the_command_to_demote_it(
+    command: Command, results: Results, matrix_file: Path
+) -> None:
+    command("promote")
+    hasty = matrix_file.with_name("hasty.yaml")
+    hasty.write_text(MATRIX.replace("time_limit: 120", "time_limit: 1"), encoding="utf-8")
+    for _ in range(3):
+        matrix_command(hasty, results.folder, "run-cell", "cpu-plain", expected=1)
+    done = command("tags")
+    assert f"{TAG}: its cell is flaky now: 2 of 5 runs passed, time-limit" in done.stderr
+    assert f"`matrix demote {TAG} --reason" in done.stderr
+    assert "2 of 5 in all" in told(command("promote", expected=2))
+
+
+def test_every_example_in_the_docs_runs(command: Command, place: str, results: Results, tmp_path: Path) -> None:
+    """On the CPU's tag, as no GPU has earned one."""
+    for name in (".venv", ".cache", "Makefile", "requirements.txt", "pyproject.toml", "images", "harness"):
+        (tmp_path / name).symlink_to(CHECKOUT / name)
+    (tmp_path / "matrix.yaml").write_text(MATRIX, encoding="utf-8")
+    (_, _, data, *_) = training(results, tmp_path)
+    Path(data).rename(tmp_path / "merged.csv")
+    text = (CHECKOUT / "docs" / "known-good.md").read_text(encoding="utf-8")
+    lines = [
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+    ]
+    assert len(lines) > 5
+    for line in lines:
+        # The data here is of a few weeks.
+        shell = line.replace("make train", "make -o .venv/.ready train WARM_UP=20")
+        shell = shell.replace("ghcr.io/me", place).replace("gfx1100", "cpu")
+        done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    assert [move.move for move in read_moves(results)] == ["promoted", "promoted", "demoted"]
+
+
+def test_credentials_are_dockers_own(
+    pushed: str, registry_storage: Path, command: Command, results: Results, tmp_path: Path
+) -> None:
+    (tmp_path / "htpasswd").write_text(HTPASSWD)
+    config = tmp_path / "docker" / "config.json"
+    config.parent.mkdir()
+    variables = {"DOCKER_CONFIG": str(config.parent)}
+    closed = f"auth: {{htpasswd: {{realm: x, path: {tmp_path}/htpasswd}}}}\n"
+    with serve_registry(registry_storage, tmp_path / "closed.yml", closed) as (host, _):
+        promoting = ("promote", "--registry", f"{host}/{pushed}")
+        for kept in ({}, {"auths": {host: {"auth": WRONG}}}):
+            config.write_text(json.dumps(kept))
+            assert f"`docker login {host}`" in told(command(*promoting, expected=2, **variables))
+        assert read_moves(results) == []
+        config.write_text(json.dumps({"auths": {host: {"auth": RIGHT}}}))
+        command(*promoting, **variables)
+        (state,) = json.loads(command("tags", "--registry", f"{host}/{pushed}", "--json", **variables).stdout)
+        assert state["valid_here"]

@@ -1,0 +1,130 @@
+"""`matrix run --until` and `--all` as a user runs them, with the real app; killed in the middle, and gone on."""
+
+import json
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.kill_tester import Place
+from harness.paths import CHECKOUT
+from harness.schedule import runs_to_show
+
+Wait = Callable[..., None]
+CELLS = ("cpu-one", "cpu-plain")
+# So low that a few runs are enough; two cells share what may be wrong.
+LOW = "verdicts: {candidate: 0.1, good: 0.2, known_good: 0.4, confidence: 0.7}\n"
+ENOUGH = runs_to_show(0, 0.4, 1 - 0.3 / len(CELLS))
+
+
+@pytest.fixture
+def command(tmp_path: Path, matrix_file: Path) -> Callable[..., list[str]]:
+    """The command line of `matrix` on the small matrix, with low thresholds and a workload that earns tags."""
+    file = tmp_path / "matrix.yaml"
+    text = matrix_file.read_text(encoding="utf-8").replace(
+        "loader_workers: 0", "loader_workers: 0\n    vpoc_path: naive"
+    )
+    file.write_text(text + LOW, encoding="utf-8")
+    program = str(CHECKOUT / ".venv" / "bin" / "matrix")
+
+    def words(*given: str) -> list[str]:
+        return [program, "--matrix", str(file), "--results", str(tmp_path / "results"), *given]
+
+    return words
+
+
+def run(command: list[str], expected: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == expected, done.stdout + done.stderr
+    return done
+
+
+def records(results: Path) -> dict[str, Any]:
+    """By run id."""
+    files = sorted((results / "runs").glob("*/record.json"))
+    return {file.parent.name: json.loads(file.read_text()) for file in files}
+
+
+def outcomes(results: Path) -> Counter[str]:
+    return Counter(record["outcome"] for record in records(results).values())
+
+
+def test_a_known_good_cell_is_found_though_the_search_was_killed(
+    tmp_path: Path, command: Callable[..., list[str]], wait: Wait, left_running: Callable[[Path], list[Any]]
+) -> None:
+    results = tmp_path / "results"
+    search = command("run", *CELLS, "--until", "known-good")
+    process = subprocess.Popen(search, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait(lambda: outcomes(results)["completed"] == 1 and left_running(results), 120)
+    process.kill()
+    process.wait()
+
+    done = run(search)
+    assert "going on with campaign" in done.stderr
+    assert left_running(results) == []
+    # The run that was killed is made again, and nothing else is.
+    assert outcomes(results) == {"completed": ENOUGH, "interrupted": 1}
+    (cell,) = {record["intent"]["cell"] for record in records(results).values()}
+    (campaign,) = (results / "campaigns").glob("*.json")
+    assert {record["intent"]["campaign"] for record in records(results).values()} == {campaign.stem}
+    begun = json.loads(campaign.read_text())
+    assert isinstance(begun["seed"], int)
+    assert [run["cell"] for run in begun["runs"]] == list(CELLS)
+    said = done.stdout.splitlines()
+    assert said[-2].startswith(f"{cell} is known-good: {ENOUGH} of {ENOUGH} runs completed")
+    # As a process nothing can be promoted.
+    assert said[-1] == f"Next: matrix train --cell {cell} --data merged.csv"
+
+    again = run([*search, "--json"])
+    assert outcomes(results) == {"completed": ENOUGH, "interrupted": 1}
+    told = json.loads(again.stdout)
+    assert told["conclusion"]["why"] == "reached"
+    assert told["conclusion"]["standings"][cell] == "known-good"
+    assert told["done"] == 0
+
+
+def test_the_time_being_over_is_said_and_what_remains_open(tmp_path: Path, command: Callable[..., list[str]]) -> None:
+    results = tmp_path / "results"
+    settle = command("run", *CELLS, "--all", "--confidence", "0.7", "--budget", "1s")
+    # Nothing is known of the time of a run yet: one is made.
+    done = run(settle, expected=1)
+    assert outcomes(results) == {"completed": 1}
+    assert "0 of 2 cells are settled" in done.stdout
+    assert "still open" in done.stdout
+    assert "the same command again" in done.stdout.splitlines()[-1]
+    done = run(command("run", *CELLS, "--all", "--confidence", "0.7"))
+    assert "2 of 2 cells are settled" in done.stdout
+    assert outcomes(results) == {"completed": 2 * runs_to_show(0, 0.4, 0.7)}
+
+
+class Searching(Place):
+    """A place with a stand-in for the app, in which one known-good cell is looked for."""
+
+    def make(self) -> None:
+        super().make()
+        with (self.folder / "matrix.yaml").open("a", encoding="utf-8") as file:
+            file.write(LOW)
+
+    def command(self) -> list[str]:
+        words = super().command()
+        at = words.index("--repeats")
+        return [*words[:at], "--until", "known-good", *words[at + 2 :]]
+
+
+@pytest.mark.parametrize("point", ["campaign-begun", "running", "record-written", "file-renamed@4", "campaign-done"])
+def test_a_search_that_is_killed_counts_every_run_once(point: str, tmp_path: Path) -> None:
+    place = Searching(tmp_path)
+    place.make()
+    assert place.start(point).wait(120) == -signal.SIGKILL, place.said
+    assert place.start().wait(120) == 0, place.said
+    ended = Counter(record.outcome for record in place.results.records())
+    assert ended["completed"] == runs_to_show(0, 0.4, 0.7)
+    assert ended.keys() <= {"completed", "interrupted"}
+    assert ended["interrupted"] <= 1
+    # One that died when all was done has nothing left to be gone on with.
+    assert len({record.intent.campaign for record in place.results.records()}) == 1
+    assert not list(place.results.unfinished())

@@ -1,0 +1,207 @@
+"""`matrix train` on the real app, as processes: through a crash, a hang, a kill and Ctrl-C to the same bits."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.attempts import ATTEMPTS
+from harness.contracts import InputFile, Record
+from harness.index import Index
+from harness.paths import CHECKOUT
+from harness.records import Results
+
+# Two epochs of 29 steps.
+OPTIONS = ("--warm-up", "20", "--epochs", "2", "--loader-workers", "0", "--name", "mine")
+FILES = ["attempts.jsonl", *(f"mine{end}" for end in (".pt", "_checkpoints", "_curves.csv", "_curves.png"))]
+SECONDS = 150
+
+
+@dataclass
+class Trainer:
+    """`matrix train` with a results folder and an output folder of its own."""
+
+    results: Results
+    output: Path
+    data: Path
+    words: Sequence[str]
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start it, in a session of its own."""
+        command = [*self.words, "train", "--data", str(self.data), "--output", str(self.output), *OPTIONS, *words]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(self, *words: str, status: int = 0) -> str:
+        """Run it to its end; what it printed."""
+        process = self.start(*words)
+        printed, told = process.communicate(timeout=SECONDS)
+        assert process.returncode == status, told
+        return printed + told
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """attempts.jsonl."""
+        return [json.loads(line) for line in (self.output / ATTEMPTS).read_text(encoding="utf-8").splitlines()]
+
+    @property
+    def records(self) -> list[Record]:
+        """Those of the attempts, in order."""
+        return [record for record in map(self.results.record, (line["run"] for line in self.lines)) if record]
+
+    @property
+    def weights(self) -> str:
+        """Of the model that is there, loaded anew."""
+        command = [*self.words, "exec", "cpu-plain", "vpoc", "check-model", "--json", str(self.output / "mine.pt")]
+        checked = subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT)
+        return str(json.loads(checked.stdout)["weights_sha256"])
+
+
+MakeTrainer = Callable[[Path], Trainer]
+
+
+@pytest.fixture
+def make_trainer(matrix_command: Callable[..., list[str]], data: InputFile) -> MakeTrainer:
+    def make(folder: Path) -> Trainer:
+        results = Results(folder / "results")
+        return Trainer(results, folder / "TRAINING", Path(data.path), matrix_command(results.folder))
+
+    return make
+
+
+@pytest.fixture
+def trainer(make_trainer: MakeTrainer, tmp_path: Path) -> Trainer:
+    return make_trainer(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The weights of a training that nothing happened to, once they are known."""
+    return []
+
+
+def weights_of_one_go(make_trainer: MakeTrainer, known: list[str], folder: Path) -> str:
+    if not known:
+        trainer = make_trainer(folder / "one-go")
+        printed = trainer.run()
+        assert "nothing is known to be good on this host yet" in printed
+        assert f"wrote {trainer.output / 'mine.pt'} in one attempt" in printed
+        assert sorted(file.name for file in trainer.output.iterdir()) == sorted([*FILES, "mine_metadata.json"])
+        (record,) = trainer.records
+        assert (record.outcome, record.drill, record.intent.workload) == ("completed", None, "own-data")
+        assert [row.run_id for row in Index(trainer.results).rows()] == [record.intent.run_id]
+        known.append(trainer.weights)
+    return known[0]
+
+
+@pytest.mark.parametrize(
+    ("drill", "outcome", "then"),
+    [
+        ("segv@35", "failed", "same-again"),
+        ("oom@35", "failed", "fresh-allocator"),
+        ("hang-forward@35", "hung", "same-again"),
+    ],
+)
+def test_a_fault_is_survived_to_the_same_bits(
+    drill: str,
+    outcome: str,
+    then: str,
+    trainer: Trainer,
+    make_trainer: MakeTrainer,
+    uninterrupted: list[str],
+    tmp_path: Path,
+) -> None:
+    trainer.run("--drill", drill)
+    assert [(line["begin"], line["outcome"], line["step"]) for line in trainer.lines] == [
+        ("first", outcome, 29),
+        (then, "failed", 58),
+    ]
+    first, second = trainer.records
+    # A drill is no evidence, whatever follows from it.
+    assert (first.drill, second.drill, second.diagnosis) == (drill, drill.split("@", maxsplit=1)[0], "drill")
+    assert second.result is not None
+    assert second.result.resumed_at == (29,)
+    assert trainer.weights == weights_of_one_go(make_trainer, uninterrupted, tmp_path)
+    assert not list(trainer.results.runs.glob("*/scratch"))
+
+
+def in_second_epoch(trainer: Trainer) -> bool:
+    return any(
+        re.search(r'"phase":\s*"step".*"done":\s*(29|[3-5]\d)\b', line)
+        for file in trainer.results.runs.glob("*-train-1/progress-0.jsonl")
+        for line in file.read_text(encoding="utf-8").splitlines()
+    )
+
+
+def has_checkpoint(trainer: Trainer) -> bool:
+    return bool(list(trainer.results.runs.glob("*-train-1/output/*_checkpoints/*.pt")))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_what_is_stopped_goes_on_with_the_same_command(
+    number: signal.Signals,
+    trainer: Trainer,
+    make_trainer: MakeTrainer,
+    uninterrupted: list[str],
+    wait: Callable[..., None],
+    left_running: Callable[[Path], list[psutil.Process]],
+    tmp_path: Path,
+) -> None:
+    # Every step from the 30th on takes two seconds: time enough to stop it in.
+    process = trainer.start("--drill", "slow@31")
+    wait(lambda: has_checkpoint(trainer), 60)
+    time.sleep(1)
+    os.kill(process.pid, number)
+    process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    if number == signal.SIGINT:
+        assert not left_running(trainer.results.folder)
+    printed = trainer.run()
+    assert "going on with the training begun" in printed
+    assert not left_running(trainer.results.folder)
+    first, second = trainer.lines
+    assert (first["outcome"], second["begin"]) == ("interrupted", "going-on")
+    assert first["step"] >= 29
+    assert second["step"] == 58
+    assert trainer.weights == weights_of_one_go(make_trainer, uninterrupted, tmp_path)
+
+
+def test_more_epochs_go_on_from_the_checkpoints_of_an_earlier_training(trainer: Trainer) -> None:
+    trainer.run("--epochs", "1")
+    trainer.run("--epochs", "2", "--resume")
+    record = trainer.records[-1]
+    assert record.outcome == "completed", record.detail
+    assert record.result is not None
+    assert record.result.resumed_at == (29,)
+
+
+def test_two_of_the_same_are_not_made_at_once(trainer: Trainer, wait: Callable[..., None]) -> None:
+    process = trainer.start()
+    wait(lambda: list(trainer.results.folder.glob("trainings/*.json")))
+    said = trainer.run(status=2)
+    assert "is being trained by another process" in said
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == 0
+
+
+def test_a_mistake_is_one_line(trainer: Trainer, tmp_path: Path) -> None:
+    assert trainer.run("--epochs", "0", status=2).startswith("matrix: --epochs 0: ")
+    assert "no such cell" not in trainer.run("--cell", "cpu-plane", status=2)
+    trainer.data = tmp_path / "none.csv"
+    said = trainer.run(status=2)
+    assert said.count("\n") == 1
+    assert "none.csv: cannot be read: No such file or directory" in said
+
+
+def test_wrong_input_that_only_the_app_finds_ends_it_at_once(trainer: Trainer) -> None:
+    said = trainer.run("--target", "next_up", status=2)
+    assert "--target next_up is not known for --rows bar" in said.splitlines()[-1]
+    assert len(trainer.lines) == 1
