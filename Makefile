@@ -11,6 +11,9 @@ TEST_PYTHON = .cache/envs/cpu-test/bin/python
 FAULTS = tests/system/test_drills.py tests/system/test_kills.py
 TEST_READY = .cache/envs/cpu-test/.ready
 
+# Without compiled modules each command would compile them anew, for a second or more.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL = help
 .PHONY: help setup matrix-test build base train test check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills bench-policy bench-supervisor bench-minimise bench-records soak clean
 

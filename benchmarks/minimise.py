@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from harness.minimise import Variables, minimise
+from harness.comparison.minimise import Variables, minimise
 from harness.paths import CHECKOUT
 
 PAGE = CHECKOUT / "docs" / "minimise-figures.md"

@@ -31,12 +31,12 @@ from harness.host.fingerprint import read_host
 from harness.job_environment import base_variables, view_of
 from harness.matrix import Matrix, SyntheticData
 from harness.matrix_file import load_matrix
-from harness.own_training import Asked, prepare
 from harness.paths import CHECKOUT
 from harness.records import Results
-from harness.train_cell import BEST, Wish
-from harness.training_options import own_workload
-from harness.trainings import open_notebook
+from harness.training.own_training import Asked, prepare
+from harness.training.train_cell import BEST, Wish
+from harness.training.training_options import own_workload
+from harness.training.trainings import open_notebook
 from harness.workloads import synthetic_file
 
 FIGURES = CHECKOUT / "docs" / "supervisor-figures"

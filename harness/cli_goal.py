@@ -7,8 +7,8 @@ import click
 
 from harness.cli_shared import Settings, err
 from harness.errors import UserError
-from harness.goal import Goal
 from harness.matrix import Workload
+from harness.scheduling.goal import Goal
 
 # What tags are earned with.
 STANDARD = "standard"

@@ -19,14 +19,14 @@ from harness.cli_shared import (
     print_json,
     print_lines,
 )
-from harness.compare import Comparison, compare
-from harness.compare_cells import add_runs
+from harness.comparison.compare import Comparison, compare
+from harness.comparison.compare_cells import add_runs
+from harness.comparison.minimise import Minimum
+from harness.comparison.minimise_cell import describe_minimum, minimise_cell
 from harness.display import CampaignDisplay
 from harness.errors import UserError
 from harness.interrupts import interruptible
 from harness.matrix import Cell, Workload
-from harness.minimise import Minimum
-from harness.minimise_cell import describe_minimum, minimise_cell
 from harness.variants import control_of, variable_names
 
 MAX_RUNS = 300

@@ -6,13 +6,13 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from harness import tag_commands
 from harness.cli_shared import Settings, as_json, err, known, out, pass_settings, print_json, print_lines
 from harness.display import Steps
 from harness.interrupts import interruptible
-from harness.known_good_tags import ALIAS
-from harness.promotions import KnownGood, TagMove
-from harness.tag_commands import TagState
+from harness.tags import tag_commands
+from harness.tags.known_good_tags import ALIAS
+from harness.tags.promotions import KnownGood, TagMove
+from harness.tags.tag_commands import TagState
 
 DAY = 86400
 SHORT = 19

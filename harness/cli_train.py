@@ -7,18 +7,18 @@ from typing import Any
 import click
 
 from harness import commands
-from harness.attempts import ATTEMPTS
 from harness.cli_shared import INTERRUPTED, Settings, as_json, confirm, err, known, pass_settings, print_json
 from harness.contracts import ExecutorName
 from harness.display import CampaignDisplay
 from harness.errors import UserError
 from harness.host.fingerprint import read_host
 from harness.interrupts import interruptible
-from harness.own_training import Asked, prepare
-from harness.train import Ended
-from harness.train_cell import BEST, Wish
-from harness.training_options import own_workload, training_options
-from harness.trainings import open_notebook
+from harness.training.attempts import ATTEMPTS
+from harness.training.own_training import Asked, prepare
+from harness.training.train import Ended
+from harness.training.train_cell import BEST, Wish
+from harness.training.training_options import own_workload, training_options
+from harness.training.trainings import open_notebook
 
 
 @click.command("train")

@@ -11,14 +11,12 @@ from typing import Any, Literal
 from harness import environments, overview
 from harness.bench import Bench, Display
 from harness.campaign import Campaign, begin_or_continue, carry_out
-from harness.conclusion import Conclusion, conclude
 from harness.contracts import ExecutorName, Intent, Record
 from harness.engine import Engine, Notify, find_engine
 from harness.errors import UserError
 from harness.executors import Executor
 from harness.executors.docker import DockerExecutor
 from harness.executors.process import ProcessExecutor
-from harness.goal import Goal
 from harness.host.capabilities import capabilities_of, choose_engine
 from harness.host.displays import headless_first
 from harness.host.fingerprint import read_host, training_gpus
@@ -30,9 +28,11 @@ from harness.plain_cells import first_plain_cell
 from harness.plan import Capabilities, Plan, PlannedRun, make_plan, placements, too_few_gpus, why_not
 from harness.records import Results, check_run_id, new_run_id
 from harness.recovery import recover
-from harness.search import runs_made, search
+from harness.scheduling.conclusion import Conclusion, conclude
+from harness.scheduling.goal import Goal
+from harness.scheduling.search import runs_made, search
+from harness.scheduling.tallies import Tallies
 from harness.storage import file_hash
-from harness.tallies import Tallies
 from harness.verdicts import Verdict, judge
 from harness.workloads import synthetic_place, workload_hash
 

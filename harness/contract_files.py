@@ -9,9 +9,9 @@ from pydantic import BaseModel
 from harness.contracts import HealthStep, Intent, Progress, Record, Reference, Result
 from harness.matrix import Matrix
 from harness.paths import CHECKOUT
-from harness.promotions import TagMove
 from harness.report.model import Report
 from harness.share.imports import Origin
+from harness.tags.promotions import TagMove
 
 SCHEMAS = Path(__file__).with_name("schemas")
 TABLE = CHECKOUT / "docs" / "files.md"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.contracts import ExecutorName
-from harness.goal import Goal
 from harness.matrix import Cell, Stack, Workload
+from harness.scheduling.goal import Goal
 from harness.wheels import size
 
 GB = 10**9

@@ -4,7 +4,7 @@ from harness.engine import Engine, Notify, engine_errors, follow_transfer
 from harness.errors import UserError
 from harness.images import CELLS, PREFIX, Image, cell_tag, check_is_of, find, find_cell_image, inputs_of
 from harness.matrix import Cell
-from harness.promotions import KnownGood
+from harness.tags.promotions import KnownGood
 
 
 def remote_name(registry: str, cell: Cell) -> str:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.aftercare import Aftercare
-from harness.checkpoints import hand_over
 from harness.contracts import Explanation, Intent, Record, Reference, Result
 from harness.evidence import OUTPUT, last_line, model_file, model_hash, read_model_check, read_reference, read_result
 from harness.executors import Executor, Exit
@@ -17,6 +16,7 @@ from harness.outcome import APP_EXITS, Evidence, Outcome, decide
 from harness.records import Results
 from harness.run import Run
 from harness.storage import json_hash, write_durably
+from harness.training.checkpoints import hand_over
 from harness.watch import Observer, OnStandstill, Watch
 from harness.watchdog import Limits
 

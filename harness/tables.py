@@ -12,10 +12,10 @@ from harness.matrix import Cell, Workload
 from harness.verdicts import Verdict
 
 if TYPE_CHECKING:
-    from harness.goal import Goal
     from harness.image_commands import BuildPlan
     from harness.plan import Plan, Skipped
     from harness.presets import Finding
+    from harness.scheduling.goal import Goal
 
 # Longer lists of names are cut to the first and a count.
 LISTED = 3

@@ -19,7 +19,7 @@ from harness.matrix import Matrix
 from harness.processes import boot_id, owner_alive
 from harness.records import Results
 from harness.taint import tainted_runs
-from harness.trainings import FOLDER as TRAININGS
+from harness.training.trainings import FOLDER as TRAININGS
 from harness.verdicts import Verdict, judge
 
 T = TypeVar("T")

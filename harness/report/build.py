@@ -10,7 +10,6 @@ from harness.errors import UserError
 from harness.index import Row
 from harness.matrix import Matrix
 from harness.presets import beyond_cpu, lint
-from harness.promotions import KnownGood
 from harness.records import Results
 from harness.render import render
 from harness.report.cautions import cautions
@@ -23,6 +22,7 @@ from harness.report.model import Answers, ExcludedCells, FindingLine, Report, Ru
 from harness.report.next_steps import what_next
 from harness.report.notes import what_the_notes_changed
 from harness.report.words import many
+from harness.tags.promotions import KnownGood
 from harness.verdicts import judge
 
 # Of each cell of each grid the newest, and the newest that did not complete, are shown in full.

@@ -8,13 +8,13 @@ from harness.current import current_hashes
 from harness.errors import UserError
 from harness.index import Index
 from harness.matrix import Matrix
-from harness.promotions import read_moves, standing
 from harness.records import Results
 from harness.report.build import build_report
 from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
 from harness.report.page import to_html
 from harness.storage import write_durably
+from harness.tags.promotions import read_moves, standing
 from harness.taint import tainted_runs
 
 

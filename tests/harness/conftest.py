@@ -10,7 +10,7 @@ from harness.contracts import HealthStep, HostFacts, Intent, Record, Result
 from harness.matrix import Matrix
 from harness.matrix_file import load_matrix
 from harness.paths import CHECKOUT
-from harness.promotions import KnownGood
+from harness.tags.promotions import KnownGood
 from tests.harness.gpu_tree import a_gpu
 
 DATA, WORKLOAD, WEIGHTS, MODEL = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)

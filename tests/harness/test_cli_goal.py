@@ -10,8 +10,8 @@ from harness.cli import cli
 from harness.cli_goal import Duration, goal_of, workload_for_tags
 from harness.cli_shared import Settings
 from harness.errors import UserError
-from harness.goal import Goal
 from harness.paths import CHECKOUT
+from harness.scheduling.goal import Goal
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from click.testing import CliRunner, Result
 
 from harness import cli_minimise, commands, overview
 from harness.cli_shared import Settings
+from harness.comparison.minimise import Minimum
+from harness.comparison.sequential import Count
 from harness.contracts import Record
 from harness.errors import UserError
 from harness.index import Index
-from harness.minimise import Minimum
 from harness.paths import CHECKOUT
-from harness.sequential import Count
 
 CELL = "cpu-notes-stable"
 FOUND = Minimum(

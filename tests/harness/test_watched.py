@@ -18,7 +18,7 @@ from harness.matrix import Matrix
 from harness.paths import CHECKOUT
 from harness.processes import ProcessId, boot_id
 from harness.records import Results
-from harness.trainings import open_notebook
+from harness.training.trainings import open_notebook
 from harness.watched import Look, Watched, describe, held_campaigns, locked_inodes
 from tests.harness.test_live import a_line
 

@@ -18,17 +18,17 @@ from harness.engine import Engine
 from harness.errors import UserError
 from harness.host.fingerprint import read_host
 from harness.images import Image, find
-from harness.known_good import NotForThisHostError, NothingPromotedError, resolve
-from harness.known_good_tags import look_at, move_tag
-from harness.local_tags import LocalTags
 from harness.matrix_file import load_matrix
-from harness.oci import Repository
 from harness.paths import CHECKOUT
-from harness.promote import VALID_SECONDS
-from harness.promotions import FILE, TagMove, read_moves
 from harness.records import Results
-from harness.registry_tags import HISTORY_TAG, RegistryTags
-from harness.tag_commands import promote
+from harness.tags.known_good import NotForThisHostError, NothingPromotedError, resolve
+from harness.tags.known_good_tags import look_at, move_tag
+from harness.tags.local_tags import LocalTags
+from harness.tags.oci import Repository
+from harness.tags.promote import VALID_SECONDS
+from harness.tags.promotions import FILE, TagMove, read_moves
+from harness.tags.registry_tags import HISTORY_TAG, RegistryTags
+from harness.tags.tag_commands import promote
 from tests.images.conftest import BASE, serve_registry
 
 # Thresholds that two passes reach, so that seconds are enough.

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.kill_tester import Place
 from harness.paths import CHECKOUT
-from harness.schedule import runs_to_show
+from harness.scheduling.schedule import runs_to_show
 
 Wait = Callable[..., None]
 CELLS = ("cpu-one", "cpu-plain")

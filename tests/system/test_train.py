@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.attempts import ATTEMPTS
 from harness.contracts import InputFile, Record
 from harness.index import Index
 from harness.paths import CHECKOUT
 from harness.records import Results
+from harness.training.attempts import ATTEMPTS
 
 # Two epochs of 29 steps.
 OPTIONS = ("--warm-up", "20", "--epochs", "2", "--loader-workers", "0", "--name", "mine")

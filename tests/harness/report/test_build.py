@@ -11,7 +11,6 @@ from harness.contract_files import SCHEMAS
 from harness.contracts import HostFacts, Record
 from harness.index import Row
 from harness.matrix import Matrix
-from harness.promotions import KnownGood
 from harness.records import RECORD, Results
 from harness.report import build
 from harness.report.build import NEWEST, NEWEST_FAILED, build_report
@@ -19,6 +18,7 @@ from harness.report.grid import key_of
 from harness.report.markdown import to_markdown
 from harness.report.model import Place, Report
 from harness.report.page import to_html
+from harness.tags.promotions import KnownGood
 from tests.harness.report.made_up import KINDS, made_up_records
 
 Make = Callable[..., Record]

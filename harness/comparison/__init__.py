@@ -1,0 +1,1 @@
+"""Which variables of a preset matter, and whether two cells differ."""

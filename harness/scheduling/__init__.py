@@ -1,0 +1,1 @@
+"""What to run next: one known-good cell in few runs, or every cell settled."""

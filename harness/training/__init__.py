@@ -1,0 +1,1 @@
+"""Training on the user's data to the end, through failures."""

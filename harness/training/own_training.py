@@ -1,0 +1,104 @@
+"""A training of the user's own, as it is asked for: puts this host, the matrix and the results together."""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness import commands
+from harness.bench import Bench, Display
+from harness.contracts import ExecutorName, HostFacts
+from harness.environments import image_environment
+from harness.executors.docker import DockerExecutor
+from harness.executors.process import ProcessExecutor
+from harness.host.capabilities import capabilities_of, choose_engine
+from harness.host.displays import headless_first
+from harness.host.fingerprint import training_gpus
+from harness.matrix import Cell, Matrix, Workload
+from harness.plain_cells import plain_cpu_cell
+from harness.plan import Plan, make_plan
+from harness.records import Results
+from harness.registry import pull_known_good
+from harness.storage import json_hash
+from harness.training.train import Ended, Job, train
+from harness.training.train_cell import Wish, choose
+from harness.training.trainings import Notebook, Training, new_training
+from harness.workloads import options_of, read_data
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asks for. `name` is that of the model's file; `resume` and `drill` are as in a `Job`."""
+
+    data: Path
+    output: Path
+    name: str
+    workload: Workload
+    wish: Wish
+    executor: ExecutorName | None = None
+    resume: bool = False
+    drill: str | None = None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A training that can be carried out. `told` says in which cell, and why in that."""
+
+    job: Job
+    training: Training
+    notebook: Notebook
+    plan: Plan
+    bench: Bench
+    told: str
+
+    def carry_out(self, display: Display) -> Ended:
+        """Train to the end.
+
+        Raises:
+            UserError: when the image cannot be pulled, and as `train` does.
+            KeyboardInterrupt: after the current attempt was recorded; the same command goes on.
+        """
+        bench = self.bench
+        commands.settle(bench, display)
+        if bench.engine and self.training.evidence:
+            image = pull_known_good(bench.engine, self.training.evidence, display.step)
+            cell = self.job.cell
+            bench.give(cell, image_environment(image.id, image.identity, cell.stack))
+        return train(self.job, self.training, self.notebook, bench, display)
+
+
+def prepare(asked: Asked, matrix: Matrix, results: Results, host: HostFacts, notebook: Notebook) -> Ready:
+    """Go on with the training that was begun with the same question, or begin one.
+
+    Raises:
+        UserError: when the data cannot be read, or there is no cell that can train here.
+    """
+    wish = asked.wish
+    key = json_hash([options_of(asked.workload), read_data(asked.data).sha256, wish.cell, wish.registry])
+    training = notebook.read(key)
+    if training and training.cell in matrix.cells:
+        told = f"{training.cell}: going on with the training begun {_when(training.began)}"
+    else:
+        training, told = _begun(asked, matrix, results, host, key)
+    cell = matrix.cells[training.cell]
+    engine = choose_engine([cell], asked.executor)
+    if training.evidence and engine is None:
+        told += "; as a process, where its tag is about its image"
+    plan = make_plan([cell], asked.workload, 1, capabilities_of(host, engine, [cell], None), {}, named=True)
+    if training.evidence and engine:
+        # An image by its digest is not built.
+        plan = replace(plan, download_gb=0.0, disk_gb=0.0)
+    runs = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
+    bench = Bench(results, runs, host, headless_first(training_gpus(host)), None, asked.data, engine)
+    job = Job(cell, plain_cpu_cell(matrix), asked.workload, asked.output, asked.name, asked.resume, asked.drill)
+    return Ready(job, training, notebook, plan, bench, told)
+
+
+def _begun(asked: Asked, matrix: Matrix, results: Results, host: HostFacts, key: str) -> tuple[Training, str]:
+    cells: list[Cell] = matrix.select("default")
+    able = capabilities_of(host, choose_engine(cells, asked.executor), cells, None)
+    choice = choose(asked.wish, matrix, results, host, able, time.time())
+    return new_training(key, choice.cell.id, choice.evidence), choice.told
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -1,0 +1,67 @@
+"""The cell that a training is made in: the known-good one of this host, or the one the user names."""
+
+from dataclasses import dataclass
+
+from harness.contracts import HostFacts
+from harness.errors import UserError
+from harness.matrix import Cell, Matrix
+from harness.matrix_file import nearest
+from harness.plain_cells import first_plain_cell
+from harness.plan import Capabilities
+from harness.records import Results
+from harness.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError, resolve
+
+BEST = "best"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A cell, the evidence for it where it is known good, and how it was chosen."""
+
+    cell: Cell
+    evidence: KnownGood | None
+    told: str
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user says of the cell: its name, or the registry that known-good tags are in.
+
+    `force`: also a tag whose evidence is not of such a host, or expired.
+    """
+
+    cell: str | None
+    registry: str | None
+    force: bool
+
+
+def choose(wish: Wish, matrix: Matrix, results: Results, host: HostFacts, able: Capabilities, now: float) -> Choice:
+    """The cell to train in. `able`: what this host can do; `now`: seconds since 1970.
+
+    Raises:
+        UserError: when the tag may not be used here, names no cell of the matrix, or no cell can run here.
+    """
+    if wish.cell and wish.cell != BEST:
+        return Choice(matrix.cells[wish.cell], None, f"{wish.cell}, as asked for")
+    told = ""
+    if wish.cell is None:
+        try:
+            evidence = resolve(wish.registry, host, results, now)
+            told = f"{evidence.cell}: {evidence.tag}, {evidence.passes} of {evidence.runs} runs completed"
+            return Choice(_cell_of(evidence, matrix), evidence, told)
+        except NotForThisHostError as refusal:
+            if not wish.force:
+                raise UserError(f"{refusal}, or give --force") from None
+            told = f"{refusal.evidence.cell}, forced: {refusal}"
+            return Choice(_cell_of(refusal.evidence, matrix), refusal.evidence, told)
+        except NothingPromotedError:
+            told = ": nothing is known to be good on this host yet; `matrix run --until known-good` finds out"
+    cell = first_plain_cell(matrix, able)
+    return Choice(cell, None, f"{cell.id}{told}")
+
+
+def _cell_of(evidence: KnownGood, matrix: Matrix) -> Cell:
+    if evidence.cell not in matrix.cells:
+        near = nearest(evidence.cell, list(matrix.cells))
+        raise UserError(f"{evidence.tag} is {evidence.cell}, which the matrix file does not have; {near}")
+    return matrix.cells[evidence.cell]

@@ -1,0 +1,405 @@
+"""A training from attempt to attempt: what becomes of each is made up, nothing is really run."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.bench import Bench, Display
+from harness.contracts import Explanation, HealthStep, HostFacts, InputFile, Progress, Record, Result
+from harness.environments import Environment
+from harness.errors import UserError
+from harness.evidence import OUTPUT
+from harness.executors.process import ProcessExecutor
+from harness.host.health_log import append_steps
+from harness.matrix import Cell, Matrix
+from harness.plain_cells import plain_cpu_cell
+from harness.records import Results
+from harness.run import Run
+from harness.run_cell import LOG
+from harness.training.attempts import ATTEMPTS
+from harness.training.checkpoints import hand_over, steps_done
+from harness.training.train import Ended, Job, train
+from harness.training.training_options import own_workload
+from harness.training.trainings import Notebook, Training, new_training, open_notebook
+
+GPU_CELL = "rocm6.3-torch2.9.1-plain"
+WORDS = "vpoc: something is wrong with the data"
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of an attempt: how it ends, and the checkpoint that it writes before (0: none)."""
+
+    outcome: str = "failed"
+    class_: str | None = "crash"
+    step: int = 0
+    exit: str = "exit 1"
+    interrupt: bool = False
+    with_result: bool = False
+    lines: Sequence[Progress] = ()
+    sick: tuple[int, ...] = ()
+
+
+DONE = Fate("completed", None, 58, "exit 0", with_result=True)
+
+
+class Pretending(Bench):
+    """A bench that makes attempts in no time, as their fates say, and keeps what it was asked to run."""
+
+    fates: list[Fate]
+    result: Result
+    made: list[Run]
+
+    def environment(self, cell: Cell, _notify: Any = None) -> Environment:
+        return self._environments.setdefault(cell.id, Environment(Path("/python"), {}, {}, cell.stack.device))
+
+    def data_of(self, *_: object) -> InputFile:
+        return InputFile(path="/bars.csv", sha256="a" * 64)
+
+    @contextmanager
+    def gpus_for(self, *_: object) -> Iterator[int]:
+        yield 0
+
+    def make(self, run: Run, display: Display, heed: Callable[[Progress], None] = lambda _: None) -> Record:
+        self.made.append(run)
+        fate = self.fates.pop(0)
+        folder = self.results.begin(run.intent(self.results.run_folder(run.run_id)))
+        (folder / LOG).write_text(f"something\n{WORDS}\n", encoding="utf-8")
+        hand_over(run.resume_from or (), folder / OUTPUT)
+        if fate.step:
+            write_checkpoint(folder / OUTPUT / f"{run.name}_checkpoints", fate.step)
+        interrupt: KeyboardInterrupt | None = KeyboardInterrupt("SIGINT") if fate.interrupt else None
+        try:
+            for line in fate.lines:
+                heed(line)
+        except KeyboardInterrupt as caught:
+            interrupt = caught
+        outcome, class_ = ("interrupted", None) if interrupt else (fate.outcome, fate.class_)
+        if fate.with_result:
+            for ending in (".pt", "_metadata.json", "_curves.csv"):
+                (folder / OUTPUT / f"{run.name}{ending}").write_text(f"of {run.run_id}", encoding="utf-8")
+        record = Record(
+            intent=run.intent(folder),
+            outcome=outcome,
+            diagnosis=class_,
+            detail="as it was to be",
+            exit={"train": fate.exit},
+            ran_on="",
+            finished=1e9,
+            seconds=1.0,
+            last_phase=None,
+            result=self.result if fate.with_result else None,
+            explanation=explained(class_) if class_ else None,
+        )
+        self.results.finish(record)
+        self._fall_sick(fate.sick, run)
+        if interrupt:
+            raise interrupt
+        return record
+
+    def _fall_sick(self, gpus: Sequence[int], run: Run) -> None:
+        about = {"machine": self.host.machine, "boot_id": self.host.boot_id, "run_id": run.run_id, "environment": "e"}
+        how: dict[str, Any] = {"when": "after-failure", "check": "probe", "good": False, "detail": "gone"}
+        append_steps(self.results, [HealthStep(**about, **how, gpu=gpu, at=1e9, seconds=1.0) for gpu in gpus])
+
+
+def explained(class_: str) -> Explanation:
+    return Explanation(rule=None, class_=class_, cause="", remedy="", link=None, presets=(), lines=())
+
+
+def write_checkpoint(folder: Path, step: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    content = f"the weights after step {step}".encode()
+    (folder / f"step-{step:09}.{hashlib.sha256(content).hexdigest()}.pt").write_bytes(content)
+
+
+class Listening:
+    """A display that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def problem(self, text: str) -> None:
+        self.problems.append(text)
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+@dataclass
+class Place:
+    """Where a training is made, over several calls."""
+
+    bench: Pretending
+    job: Job
+    notebook: Notebook
+    display: Listening
+    training: Training
+
+    def train(self, *fates: Fate) -> Ended:
+        """Train with these fates to come; goes on with what was noted."""
+        self.bench.fates = list(fates)
+        training = self.notebook.read("key") or self.training
+        return train(self.job, training, self.notebook, self.bench, self.display)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """attempts.jsonl."""
+        return [json.loads(line) for line in (self.job.output / ATTEMPTS).read_text(encoding="utf-8").splitlines()]
+
+
+MakePlace = Callable[..., Place]
+
+
+@pytest.fixture
+def make_place(tmp_path: Path, matrix: Matrix, result_values: dict[str, Any]) -> Iterator[MakePlace]:
+    def make(host: HostFacts, cell: str = "cpu-plain", **options: Any) -> Place:
+        results = Results(tmp_path / "results")
+        gpus = tuple(gpu.index for gpu in host.gpus)
+        bench = Pretending(results, ProcessExecutor(results.runs), host, gpus)
+        bench.made, bench.result = [], Result.model_validate(result_values)
+        output = tmp_path / "TRAINING"
+        job = Job(matrix.cells[cell], plain_cpu_cell(matrix), own_workload(options), output, "bars")
+        with open_notebook(results, host, output, "bars") as notebook:
+            return Place(bench, job, notebook, Listening(), new_training("key", cell, None))
+
+    yield make
+    shutil.rmtree(tmp_path)
+
+
+@pytest.fixture
+def place(make_place: MakePlace, host: HostFacts) -> Place:
+    """A training on a CPU."""
+    return make_place(host)
+
+
+def resumed_at(run: Run) -> int | None:
+    return None if run.resume_from is None else steps_done(run.resume_from)
+
+
+def test_a_training_that_ends_well_leaves_its_model_and_nothing_to_go_on_with(place: Place) -> None:
+    ended = place.train(DONE)
+    output = place.job.output
+    assert ended.model == output / "bars.pt"
+    (run,) = place.bench.made
+    assert (output / "bars.pt").read_text(encoding="utf-8") == f"of {run.run_id}"
+    assert sorted(file.name for file in output.iterdir()) == [
+        *("attempts.jsonl", "bars.pt", "bars_checkpoints", "bars_curves.csv", "bars_metadata.json")
+    ]
+    assert not place.notebook.file.exists()
+    assert not list(place.bench.results.runs.glob("*/output/*_checkpoints"))
+    assert (run.name, run.resume_from, run.cell) == ("bars", (), place.job.cell)
+    command = run.intent(output).commands["train"]
+    assert "--resume" not in command
+
+
+def test_it_goes_on_from_the_last_checkpoint_until_it_is_trained(place: Place) -> None:
+    ended = place.train(Fate(step=20), Fate("hung", "hang-forward"), Fate(step=40), DONE)
+    assert ended.model
+    assert [resumed_at(run) for run in place.bench.made] == [0, 20, 20, 40]
+    assert "--resume" in place.bench.made[1].intent(place.job.output).commands["train"]
+    told = [(line["begin"], line["outcome"], line["step"]) for line in place.lines]
+    assert told == [
+        ("first", "failed", 20),
+        ("same-again", "hung", 20),
+        ("same-again", "failed", 40),
+        ("same-again", "completed", 58),
+    ]
+    assert place.display.problems[1] == (
+        "attempt 2 hung (hang-forward), 20 steps are kept; next: the same again, from the last checkpoint"
+    )
+
+
+def test_what_is_resumed_or_changed_is_another_identity_than_what_was_asked_for(place: Place) -> None:
+    place.train(Fate(class_="oom-gpu"), Fate(class_="oom-gpu"), Fate(step=20), DONE)
+    intents = [run.intent(place.job.output) for run in place.bench.made]
+    assert [intent.cell for intent in intents] == ["cpu-plain", *["cpu-plain~fresh-allocator"] * 3]
+    assert intents[1].variables["train"]["MALLOC_ARENA_MAX"] == "2"
+    assert intents[0].environment_hash != intents[1].environment_hash == intents[3].environment_hash
+    assert [intent.options.get("micro_batch_size") for intent in intents] == [None, None, 32, 32]
+    assert len({intent.workload_hash for intent in intents[1:]}) == 3
+    assert intents[0].workload_hash == intents[1].workload_hash
+
+
+def test_a_ladder_that_is_exhausted_is_given_up_and_climbed_again_when_asked(place: Place) -> None:
+    ended = place.train(*[Fate(step=20)] * 8)
+    assert ended.model is None
+    assert ended.given_up
+    assert "without getting further than step 20" in ended.given_up
+    begins = [line["begin"] for line in ended.attempts]
+    ended = place.train(Fate(), DONE)
+    assert [line["begin"] for line in ended.attempts] == [*begins, "by-hand", "same-again"]
+    assert resumed_at(place.bench.made[-2]) == 20
+    assert place.bench.made[-2].cell == place.job.cell
+
+
+def test_ctrl_c_is_told_and_the_same_call_goes_on(place: Place) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        place.train(Fate(), Fate(step=30, interrupt=True))
+    assert [(line["begin"], line["outcome"]) for line in place.lines] == [
+        ("first", "failed"),
+        ("same-again", "interrupted"),
+    ]
+    assert place.train(DONE).model
+    assert place.lines[-1]["begin"] == "going-on"
+    assert resumed_at(place.bench.made[-1]) == 30
+
+
+def test_an_attempt_that_was_noted_and_never_begun_is_made(place: Place) -> None:
+    with pytest.raises(IndexError):
+        place.train(Fate(step=20))
+    assert place.train(DONE).model
+    assert [line["begin"] for line in place.lines] == ["first", "same-again"]
+    assert [run.run_id[-2:] for run in place.bench.made] == ["-1", "-2", "-2"]
+
+
+def test_a_kill_before_the_model_is_in_place_costs_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Notebook, "close", lambda _: pytest.fail("killed"))
+        with pytest.raises(BaseException, match="killed"):
+            place.train(DONE)
+    ended = place.train()
+    assert ended.model
+    assert len(place.bench.made) == 1
+
+
+def test_wrong_input_is_told_in_the_words_of_the_app(place: Place) -> None:
+    with pytest.raises(UserError, match=r"^something is wrong with the data$"):
+        place.train(Fate(class_="user-code", exit="exit 2"))
+
+
+def test_an_engine_that_is_gone_is_not_the_trainings_fault(place: Place) -> None:
+    with pytest.raises(UserError, match="the same command goes on"):
+        place.train(Fate("interrupted", None, step=20))
+    assert place.train(DONE).model
+    assert resumed_at(place.bench.made[-1]) == 20
+
+
+def test_wrong_numbers_are_never_gone_on_from(place: Place) -> None:
+    wrong = Fate(class_="wrong-result", step=58, exit="exit 0", with_result=True)
+    place.train(Fate(step=20), wrong, Fate(step=25), DONE)
+    assert [resumed_at(run) for run in place.bench.made] == [0, 20, 0, 25]
+    assert [line["step"] for line in place.lines] == [20, 0, 25, 58]
+
+
+def test_a_damaged_checkpoint_is_passed_over(place: Place) -> None:
+    with pytest.raises(IndexError):
+        place.train(Fate(step=20), Fate(step=30))
+    checkpoints = place.bench.results.run_folder(place.bench.made[1].run_id) / OUTPUT / "bars_checkpoints"
+    (last,) = checkpoints.glob("step-000000030.*")
+    last.write_bytes(last.read_bytes()[:-1])
+    place.train(DONE)
+    assert resumed_at(place.bench.made[-1]) == 20
+
+
+def test_a_drill_is_for_the_first_attempt_and_marks_all_that_follows_from_it(place: Place) -> None:
+    place.job = replace(place.job, drill="segv@35")
+    unnoticed = replace(DONE, outcome="failed", class_="drill")
+    assert place.train(Fate(step=20), unnoticed).model
+    assert [run.drill for run in place.bench.made] == ["segv@35", "segv"]
+    commands = [run.intent(place.job.output).commands["train"] for run in place.bench.made]
+    assert ["--drill" in command for command in commands] == [True, False]
+
+
+def test_earlier_checkpoints_are_gone_on_from_when_asked_and_kept_otherwise(place: Place) -> None:
+    earlier = place.job.output / "bars_checkpoints"
+    write_checkpoint(earlier, 58)
+    write_checkpoint(place.job.output / "bars2_checkpoints", 99)
+    job = place.job
+    place.job = replace(job, resume=True)
+    place.train(replace(DONE, step=87))
+    assert resumed_at(place.bench.made[0]) == 58
+    assert len(list(earlier.iterdir())) == 2
+    place.job, place.training = job, new_training("key", "cpu-plain", None)
+    place.train(replace(DONE, step=60))
+    assert resumed_at(place.bench.made[1]) == 0
+    assert len(list(earlier.iterdir())) == 1
+    assert len(list(place.job.output.joinpath("bars_checkpoints.previous").iterdir())) == 2
+
+
+def test_attempts_of_earlier_trainings_stay_in_the_file(place: Place) -> None:
+    place.train(DONE)
+    place.training = new_training("key", "cpu-plain", None)
+    place.train(Fate(), DONE)
+    assert [line["attempt"] for line in place.lines] == [1, 1, 2]
+
+
+def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFacts) -> None:
+    place = make_place(dual_host, GPU_CELL, strategy="ddp")
+    place.train(
+        Fate(class_="hang-collective", step=10),
+        Fate(class_="hang-collective"),
+        Fate(class_="hang-collective"),
+        Fate("host-fault", "sick-gpu", sick=(0,)),
+        Fate("host-fault", "sick-gpu", sick=(1,)),
+        DONE,
+    )
+    assert [(run.cell.id, run.gpus, run.workload.strategy) for run in place.bench.made] == [
+        (GPU_CELL, (0, 1), "ddp"),
+        (f"{GPU_CELL}~no-p2p", (0, 1), "ddp"),
+        (f"{GPU_CELL}~no-p2p", (0,), "single"),
+        (f"{GPU_CELL}~no-p2p", (0,), "single"),
+        (f"{GPU_CELL}~no-p2p", (1,), "single"),
+        ("cpu-plain", (), "single"),
+    ]
+    assert [resumed_at(run) for run in place.bench.made] == [0, *[10] * 5]
+    no_p2p = place.bench.made[1].intent(place.job.output).variables["train"]
+    assert no_p2p["NCCL_P2P_DISABLE"] == "1"
+    # On one device the same gradients are added up.
+    assert [run.workload.micro_batch_size for run in place.bench.made] == [None, None, *[32] * 4]
+    assert {run.workload.batch_size for run in place.bench.made} == {64}
+
+
+def test_a_gpu_that_was_sick_before_is_not_trained_on(make_place: MakePlace, dual_host: HostFacts) -> None:
+    place = make_place(dual_host, GPU_CELL)
+    with pytest.raises(IndexError):
+        place.train(Fate("host-fault", "sick-gpu", sick=(0,)))
+    assert place.bench.made[0].gpus == (0,)
+    place.training = new_training("key", GPU_CELL, None)
+    place.notebook.close()
+    place.train(DONE)
+    assert place.bench.made[-1].gpus == (1,)
+    alone = make_place(dual_host.model_copy(update={"gpus": dual_host.gpus[:1]}), GPU_CELL)
+    with pytest.raises(UserError, match=r"too few GPUs are well \(GPU 0: gone\)"):
+        alone.train(DONE)
+
+
+def fragmenting(minute: int, share: float) -> Progress:
+    memory = {"rss_bytes": 1, "device_allocated_bytes": int((1 - share) * (8 << 30)), "device_reserved_bytes": 8 << 30}
+    told = {"wall": 0.0, "monotonic": minute * 60.0, "rank": 0, "pid": 1, "phase": "step", "done": minute}
+    rest: dict[str, Any] = {"total": None, "max_step_s": None, "loss": None, "gradient_norm": None}
+    return Progress.model_validate({"schema": 1, **told, **rest, "memory": memory})
+
+
+def test_memory_in_ever_more_pieces_is_given_back_by_a_fresh_process(
+    make_place: MakePlace, dual_host: HostFacts
+) -> None:
+    place = make_place(dual_host, GPU_CELL)
+    lines = [fragmenting(minute, 0.2 + minute / 200) for minute in range(60)]
+    assert place.train(Fate(step=20, lines=lines), DONE).model
+    assert [(line["begin"], line["outcome"]) for line in place.lines] == [
+        ("first", "interrupted"),
+        ("planned-restart", "completed"),
+    ]
+    assert resumed_at(place.bench.made[1]) == 20
+    assert place.bench.made[1].cell == place.job.cell
+    assert "unused pieces rose from" in place.display.problems[0]
+
+
+def test_nobody_else_trains_the_same_model_meanwhile(tmp_path: Path, host: HostFacts) -> None:
+    results = Results(tmp_path)
+    with open_notebook(results, host, tmp_path, "bars"), open_notebook(results, host, tmp_path, "others"):
+        second = open_notebook(results, host, tmp_path, "bars")
+        with pytest.raises(UserError, match="is being trained by another process"):
+            second.__enter__()
+    with open_notebook(results, host, tmp_path, "bars") as notebook:
+        notebook.write(new_training("key", "cpu-plain", None))
+        assert notebook.read("key")
+        assert notebook.read("another question") is None
