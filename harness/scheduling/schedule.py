@@ -9,10 +9,6 @@ from math import ceil, log
 from statistics import median
 from typing import Final, Literal, NamedTuple
 
-import numpy as np
-from scipy.special import betaln, rel_entr
-from scipy.stats import beta
-
 from harness.rates import lower_bound
 from harness.scheduling.goal import Goal
 
@@ -138,8 +134,11 @@ def _standing(passes: int, runs: int, goal: Goal) -> Standing:
         return "known-good"
     if goal.every and runs >= runs_to_show(passes, 1 - goal.rate, goal.of_each):
         return "ruled-out"
+    # Imported here as in `rates`: all commands would wait for it.
+    from scipy.special import betaincc  # noqa: PLC0415
+
     a, b = PRIOR
-    if not goal.every and beta.sf(goal.rate, a + passes, b + runs - passes) < HOPELESS:
+    if not goal.every and betaincc(a + passes, b + runs - passes, goal.rate) < HOPELESS:
         return "hopeless"
     return "undecided" if runs >= _given_up_after(goal) else "open"
 
@@ -181,6 +180,8 @@ def _runs_to_settle(tally: Tally, goal: Goal) -> int:
 
     What a run shows on average, against what it would show at the goal's rate, is the relative entropy of the two.
     """
+    from scipy.special import rel_entr  # noqa: PLC0415
+
     rate = tally.passes / tally.runs if tally.runs else 1.0
     most = _given_up_after(goal) - tally.runs
     if rate > goal.rate:
@@ -202,6 +203,9 @@ def _success_per_run(a: float, b: float, left: int) -> float:
 
     Of a search that goes on to another cell at the first failure this is what is won for what is paid.
     """
+    import numpy as np  # noqa: PLC0415
+    from scipy.special import betaln  # noqa: PLC0415
+
     passing = np.exp(betaln(a + np.arange(left + 1), b) - betaln(a, b))
     return float(passing[-1] / passing[:-1].sum())
 
