@@ -33,6 +33,7 @@ from harness.scheduling.goal import Goal
 from harness.scheduling.search import runs_made, search
 from harness.scheduling.tallies import Tallies
 from harness.storage import file_hash
+from harness.taint import tainted_runs
 from harness.verdicts import Verdict, judge
 from harness.workloads import synthetic_place, workload_hash
 
@@ -163,7 +164,8 @@ def _verdicts_of(prepared: Prepared, campaign: Campaign) -> list[Verdict]:
     cells = {planned.cell.id for planned in prepared.plan.runs}
     if prepared.plan.goal:
         return [one for one in overview.verdicts(prepared.bench.results, prepared.matrix) if one.cell in cells]
-    return judge([row for row in rows if row.campaign == campaign.id], {}, prepared.matrix.verdicts)
+    mine = [row for row in rows if row.campaign == campaign.id]
+    return judge(mine, {}, prepared.matrix.verdicts, tainted_runs(prepared.bench.results, rows))
 
 
 def run_one(

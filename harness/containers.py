@@ -4,7 +4,7 @@ import csv
 import io
 import os
 import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +151,10 @@ def container_of(image: str, work: Path, data: tuple[Path, ...], memory_bytes: i
     limit = int(memory_bytes * MEMORY_SHARE) or None
     files = tuple(str(file.absolute()) for file in data)
     return Container(image, os.getuid(), os.getgid(), str(work.absolute()), files, memory_bytes=limit)
+
+
+def container_told(told: dict[str, Any]) -> Container:
+    """The container that an intent tells of, as `Container.plain` gives it."""
+    known = {field.name: told[field.name] for field in fields(Container) if field.name in told}
+    devices = tuple(Device(**device) for device in known.get("devices", ()))
+    return Container(**{**known, "devices": devices, "data": tuple(known.get("data", ()))})

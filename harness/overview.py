@@ -34,15 +34,17 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results) -> list[str]:
 
     Runs that go on or lost their harness, drills, damaged records.
     """
-    lines = []
+    lines: list[str] = []
+    damaged: list[str] = []
     indexed = {row.run_id for row in rows}
     others = [run_id for run_id in results.begun() if run_id not in indexed]
-    for intent in results.unfinished(among=others):
+    for intent in results.unfinished(damaged, among=others):
         told = f"{intent.run_id} began {time.strftime('%Y-%m-%d %H:%M', time.localtime(intent.started))}"
         if owner_alive(intent):
             lines.append(f"{told} and goes on, by process {intent.owner_pid}")
         elif intent.host.machine == read_host().machine:
             lines.append(f"{told}, and its harness is gone; the next `matrix run` records it as interrupted")
+    lines += damaged
     drills = sum(row.drill is not None for row in rows)
     if drills:
         lines.append(f"{drills} drills are not counted: they are evidence of nothing")

@@ -21,6 +21,8 @@ from harness.storage import make_folder_durably, sync_folder, unfinished, write_
 INTENT = "intent.json"
 RECORD = "record.json"
 IMPORTED = "imported.json"
+# Ends the campaign id of a training to the end; what its attempts leave is its own to remove.
+TRAINING = "train"
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}"
 
 File = TypeVar("File", bound=BaseModel)

@@ -11,7 +11,7 @@ from harness.failpoints import reached
 from harness.job_environment import remove_scratch, temporary_folder
 from harness.paths import APPS, DATA
 from harness.processes import end_processes_of_run, owner_alive
-from harness.records import Results
+from harness.records import TRAINING, Results
 from harness.storage import locked, remove_unfinished
 
 # An orphan is no evidence, so it gets time to end its own children, not to save its work.
@@ -87,4 +87,10 @@ def _tidy(results: Results) -> None:
             # A record that is damaged keeps nothing else from going on.
             with contextlib.suppress(UserError):
                 record = results.record(run_id)
-                remove_scratch(folder, all_of_it=record is not None and record.outcome == "completed")
+                over = record is not None and record.outcome == "completed" and not _is_attempt(record)
+                remove_scratch(folder, all_of_it=over)
+
+
+def _is_attempt(record: Record) -> bool:
+    """Whether it is one of a training, which has not taken its checkpoints yet."""
+    return (record.intent.campaign or "").endswith(f"-{TRAINING}")

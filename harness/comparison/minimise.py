@@ -29,6 +29,8 @@ STANDS_OUT = 0.1
 SCREEN_LENGTH = 2
 # A difference that does not show in this share of all runs is not followed.
 EFFECT_SHARE = 0.5
+# Fewer say nothing of a difference.
+FEWEST_PAIRS = 5
 # A smaller difference is not looked for. At 0.1 one of twenty searches ended without having met a failure of that rate.
 SMALLEST_DIFFERENCE = 0.07
 
@@ -121,7 +123,8 @@ class _Search:
     def carry_out(self) -> Conclusion:
         """Raises _BudgetSpentError when more runs are needed."""
         if not self._has_difference():
-            return "no-difference" if self._alike or self._pairs.log_evidence <= 0 else "not-enough-runs"
+            looked = self._pairs.one.runs >= FEWEST_PAIRS and self._pairs.log_evidence <= 0
+            return "no-difference" if self._alike or looked else "not-enough-runs"
         self._best = frozenset(self._all)
         for attempt in count(1):
             ranked = self._rank()

@@ -23,7 +23,7 @@ from harness.report.next_steps import what_next
 from harness.report.notes import what_the_notes_changed
 from harness.report.words import many
 from harness.tags.promotions import KnownGood
-from harness.verdicts import judge
+from harness.verdicts import Verdict, judge
 
 # Of each cell of each grid the newest, and the newest that did not complete, are shown in full.
 NEWEST, NEWEST_FAILED = 3, 2
@@ -39,11 +39,12 @@ def build_report(
     tainted: frozenset[str],
     made: float,
     promoted: Iterable[KnownGood] = (),
+    host_kind: str | None = None,
 ) -> Report:
     """The report on all runs of a results folder; `current` and `tainted` as in `judge`, `made` in seconds since 1970.
 
-    `rows` are those of its index, `promoted` the evidence of the known-good tags that stand. Records that cannot be
-    read are passed over.
+    `rows` are those of its index, `promoted` the evidence of the known-good tags that stand. What to use and to type is
+    said for hosts of `host_kind`, or for all where it is None. Records that cannot be read are passed over.
     """
     rows = sorted(rows, key=lambda row: (row.started, row.run_id))
     verdicts = judge(rows, current, matrix.verdicts, tainted)
@@ -64,7 +65,12 @@ def build_report(
     explanations = {one.newest: _explanation(read(one.newest)) for one in found}
     ids = group_ids(rows)
     grids = groups(rows, Verdicts(verdicts, own), matrix, {host.kind: host for host in hosts})
-    tags = {(one.cell, one.environment_hash): one.tag for one in promoted if made < one.expires_at}
+    # What is no cell of the matrix, or must not be run, cannot be recommended.
+    cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
+    usable = [one for one in verdicts if one.cell in cells]
+    here = [one for one in usable if host_kind in (None, one.host_kind)]
+    valid = [one for one in promoted if made < one.expires_at and host_kind in (None, one.host_kind)]
+    tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}
     uncounted = tainted | {row.run_id for row in rows if row.drill is not None}
     presets = {row.preset for row in rows}
     return Report(
@@ -73,11 +79,11 @@ def build_report(
         confidence=matrix.verdicts.confidence,
         headline=_headline(counted),
         answers=Answers(
-            use=which_cell(verdicts, matrix.verdicts, tags),
+            use=(*which_cell(here, matrix.verdicts, tags), *_elsewhere(usable, here)),
             notes=what_the_notes_changed(verdicts),
             failures=what_fails(verdicts, found, explanations),
             criteria=which_criteria_are_met(matrix, rows, uncounted, read),
-            next=what_next(best_by_scope(verdicts), found, explanations, tags),
+            next=what_next(best_by_scope(here), found, explanations, tags, cells),
         ),
         cautions=cautions(rows, verdicts, tainted, matrix),
         groups=grids,
@@ -100,6 +106,13 @@ def build_report(
         ),
         hosts=tuple(hosts),
     )
+
+
+def _elsewhere(usable: Sequence[Verdict], here: Sequence[Verdict]) -> tuple[str, ...]:
+    """That there is more than is told of this host."""
+    kinds = {one.host_kind for one in usable} - {one.host_kind for one in here}
+    told = f"{many(len(kinds), 'other kind')} of hosts (GPUs, driver or kernel differ)"
+    return (f"Runs on {told} are in the tables below; they say nothing of this one.",) if kinds else ()
 
 
 def _explanation(record: Record | None) -> Explanation | None:

@@ -2,11 +2,10 @@
 
 import os
 import shlex
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from harness.containers import WORK, Container, Device
+from harness.containers import WORK, Container, container_told
 from harness.contracts import Intent
 from harness.evidence import OUTPUT
 from harness.job_environment import SCRATCH, SCRATCH_PLACES, temporary_folder
@@ -19,7 +18,7 @@ PROGRAM = "vpoc"
 
 def by_hand(intent: Intent) -> tuple[str, ...]:
     """Commands that train as the run did, in a folder of their own, a line each."""
-    container = _container(intent.container) if intent.container else None
+    container = container_told(intent.container) if intent.container else None
     return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))
 
 
@@ -59,9 +58,3 @@ def _moved(word: str, places: dict[str, str]) -> str:
         if word == old or word.startswith(old + os.sep):
             return new + word[len(old) :]
     return word
-
-
-def _container(told: dict[str, Any]) -> Container:
-    known = {field.name: told[field.name] for field in fields(Container) if field.name in told}
-    devices = tuple(Device(**device) for device in known.get("devices", ()))
-    return Container(**{**known, "devices": devices, "data": tuple(known.get("data", ()))})

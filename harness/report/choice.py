@@ -10,8 +10,8 @@ from harness.verdicts import Tier, Verdict
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
 NOT_TO_BE_USED: tuple[Tier, ...] = ("failing", "flaky")
-# The known-good tag that stands for a cell with an environment hash.
-Tags = Mapping[tuple[str, str], str]
+# The known-good tag that stands for a cell with an environment hash and a scope.
+Tags = Mapping[tuple[str, str, str], str]
 # Of so many more runs nothing is foretold.
 FORESEEN = 200
 
@@ -42,7 +42,9 @@ def runs_to_go(passes: int, runs: int, thresholds: Verdicts) -> int | None:
 
 
 def _best(found: Sequence[Verdict]) -> Verdict:
-    bad = {verdict.cell for verdict in found if verdict.tier in NOT_TO_BE_USED}
+    good = {verdict.cell: verdict.low for verdict in found if verdict.tier == "known-good"}
+    # A single failure with other work does not outweigh what was shown; one that cannot be chance does.
+    bad = {v.cell for v in found if v.tier in NOT_TO_BE_USED and v.high < good.get(v.cell, 2)}
 
     def rank(verdict: Verdict) -> tuple[bool, bool, int, float, bool]:
         tier = TIERS.index(verdict.tier)
@@ -71,7 +73,7 @@ def _in_words(best: Verdict, verdicts: Sequence[Verdict], thresholds: Verdicts, 
         more = runs_to_go(best.passes, best.runs, thresholds)
         if more:
             said.append(f"{many(more, 'more run')} without a failure would make it known good.")
-    if tag := tags.get((best.cell, best.environment_hash)):
+    if tag := tags.get((best.cell, best.environment_hash, best.scope)):
         said.append(f"Its image has the tag `{tag}`.")
     return " ".join([*said, *_besides(best, verdicts)])
 

@@ -16,7 +16,8 @@ def to_junit(report: Report) -> str:
     """A cell that fails or is flaky is a failure; one that was not run, or must not be, is skipped."""
     verdicts = {(one.group, one.cell): one for one in report.verdicts if not one.stale}
     # Runs are newest first: the oldest one is overwritten last.
-    newest = {(run.group, run.cell, run.diagnosis): run for run in reversed(report.runs) if run.outcome != "completed"}
+    failed = [run for run in reversed(report.runs) if run.outcome != "completed" and not run.uncounted]
+    newest = {(run.group, run.cell, run.diagnosis): run for run in failed}
     root = Xml.Element("testsuites", name="matrix")
     for group in report.groups:
         suite = Xml.SubElement(root, "testsuite", name=_title(group))

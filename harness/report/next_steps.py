@@ -1,6 +1,6 @@
 """What to type next. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from harness.contracts import Explanation
 from harness.report.choice import Tags
@@ -12,9 +12,16 @@ FIRST = Command(command="make matrix-test", why="runs the matrix on this host")
 
 
 def what_next(
-    best: Sequence[Verdict], found: Sequence[Failure], explanations: Mapping[str, Explanation | None], tags: Tags
+    best: Sequence[Verdict],
+    found: Sequence[Failure],
+    explanations: Mapping[str, Explanation | None],
+    tags: Tags,
+    cells: Collection[str],
 ) -> tuple[Command, ...]:
-    """Commands, the most useful first; `best` is the best verdict of each scope, GPUs first."""
+    """Commands, the most useful first; `best` is the best verdict of each scope, GPUs first.
+
+    `cells` are those that may be run.
+    """
     if not best:
         return (FIRST,)
     steps = _towards_training(best[0], tags)
@@ -22,8 +29,8 @@ def what_next(
         why = f"shows the evidence of the newest `{one.diagnosis}`"
         steps.append(Command(command=f".venv/bin/matrix explain {one.newest}", why=why))
         explanation = explanations.get(one.newest)
-        if explanation and explanation.presets:
-            remedy = f"{one.stack}-{explanation.presets[0]}"
+        remedies = [f"{one.stack}-{preset}" for preset in explanation.presets] if explanation else []
+        for remedy in [cell for cell in remedies if cell in cells and cell not in one.cells][:1]:
             steps.append(Command(command=f".venv/bin/matrix run {remedy}", why="tries what may help against it"))
     return tuple(steps)
 
@@ -33,7 +40,7 @@ def _towards_training(best: Verdict, tags: Tags) -> list[Command]:
         until = ".venv/bin/matrix run --until known-good"
         return [Command(command=until, why="looks for one known-good cell with as few runs as it can")]
     train, why = "make train DATA=merged.csv OUTPUT=TRAINING", "trains on your bars, to the end"
-    if (best.cell, best.environment_hash) in tags:
+    if (best.cell, best.environment_hash, best.scope) in tags:
         return [Command(command=train, why=why)]
     if best.executor == "docker" and best.earns_tags:
         promote = f".venv/bin/matrix promote {best.cell}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.current import current_hashes
 from harness.errors import UserError
+from harness.host.fingerprint import read_host
 from harness.index import Index
 from harness.matrix import Matrix
 from harness.records import Results
@@ -34,7 +35,7 @@ def write_reports(results: Results, matrix: Matrix) -> tuple[list[Path], list[st
         promoted = []
         damaged.append(str(error))
     tainted = tainted_runs(results, rows)
-    report = build_report(results, rows, matrix, current, tainted, time.time(), promoted)
+    report = build_report(results, rows, matrix, current, tainted, time.time(), promoted, read_host().kind)
     files = {
         "report.html": to_html(report),
         "report.md": to_markdown(report),

@@ -119,7 +119,7 @@ def _all_of_them(
 
 def _trained_or_promoted(goal: Goal, cell: str, tally: Tally, tags_at: float | None) -> str:
     if tags_at is None:
-        return f"matrix train --cell {cell} --data merged.csv"
+        return f"matrix train --cell {cell} --data merged.csv --output TRAINING"
     if lower_bound(tally.passes, tally.runs, tags_at) > goal.rate:
         return f"matrix promote {cell}"
     return f"matrix run {cell} --until known-good"

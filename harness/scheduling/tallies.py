@@ -47,7 +47,9 @@ class Tallies:
         candidates = {(one.cell, one.scope): one for one in map(self.candidate, self.plan.runs)}
         cells = {cell for cell, _ in candidates}
         hash_ = self._hash_of_workload()
-        rows = [row for row in Index(self.bench.results).rows() if row.cell in cells and row.workload_hash == hash_]
+        # What was imported earns no tag here: a search that counted it would end with one that is refused.
+        made_here = [row for row in Index(self.bench.results).rows() if not row.imported]
+        rows = [row for row in made_here if row.cell in cells and row.workload_hash == hash_]
         tallies = {}
         by_id = {row.run_id: row for row in rows}
         for verdict in judge(rows, self._now(), self.matrix.verdicts, tainted_runs(self.bench.results)):
@@ -91,7 +93,6 @@ class Tallies:
     def _seconds(self, rows: Iterable[Row]) -> dict[str, float]:
         taken = defaultdict(list)
         for row in rows:
-            here = row.host_fingerprint == self.bench.host.fingerprint and not row.imported
-            if here and row.outcome in COUNTED:
+            if row.host_fingerprint == self.bench.host.fingerprint and row.outcome in COUNTED:
                 taken[row.cell].append(row.finished - row.started)
         return {cell: median(each) for cell, each in taken.items()}

@@ -27,6 +27,11 @@ def hashed(identity: str) -> str:
     return hashlib.sha256(f"{ABROAD}:{identity}".encode()).hexdigest()[:16]
 
 
+def is_hashed(name: str) -> bool:
+    """Whether a name has the form that `hashed` gives."""
+    return re.fullmatch(r"[0-9a-f]{16}", name) is not None
+
+
 def shared_id(machine: str, run_id: str) -> str:
     """The id under which other hosts know a run. `machine` is the one it was made on, as that machine names itself.
 

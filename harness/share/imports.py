@@ -2,20 +2,23 @@
 
 import os
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from pydantic import Field, ValidationError
 
 from harness.app_files import Versioned
+from harness.containers import container_told
 from harness.contracts import HealthStep, HostFacts, Intent, Record
 from harness.errors import UserError
 from harness.host.health_log import health_file, read_steps
-from harness.index import Index
+from harness.index import Index, Row
 from harness.records import IMPORTED, INTENT, RECORD, Results
-from harness.share.anonymise import is_shared_id, shared_id
+from harness.share.anonymise import is_hashed, is_shared_id, shared_id
 from harness.share.archive import HEALTH, RUNS, unpack
 from harness.share.exports import health_line
 from harness.storage import (
@@ -29,6 +32,8 @@ from harness.storage import (
 )
 
 LOCK = ".import.lock"
+# Seconds since 1970: the year 5138. What is later has no date that can be shown everywhere.
+LATEST = 1e11
 
 
 class Origin(Versioned):
@@ -133,11 +138,28 @@ def _checked(folder: Path, file: Path, machines: Collection[str]) -> _Run:
         wrong = "is the record of another intent"
     elif intent.host.machine in machines:
         wrong = "claims to be a run of a machine whose runs are made here"
+    elif not _storable(record):
+        wrong = "holds values that no run has"
     elif not all(is_shared_id(name) for name in (intent.run_id, intent.campaign) if name is not None):
         wrong = f"has an id that no export gives: {intent.run_id[:130]!r}"
     if wrong:
         raise UserError(f"{file}: {folder.name}: {wrong}; nothing was taken")
     return _Run(folder, folder.name, intent.run_id, intent.host.machine)
+
+
+def _storable(record: Record) -> bool:
+    """Whether the index and the report can take its values: a type alone does not bound them."""
+    row = Row.of(record)
+    times = (row.started, row.finished, row.seconds, row.samples_per_second or 0.0)
+    try:
+        if record.intent.container:
+            container_told(record.intent.container)
+        with closing(sqlite3.connect(":memory:")) as database:
+            database.execute(f"SELECT {', '.join('?' * len(fields(Row)))}", astuple(row))
+    except (OverflowError, TypeError, AttributeError, sqlite3.Error):
+        return False
+    names = (record.intent.host.machine, record.intent.host.boot_id)
+    return all(0 <= moment < LATEST for moment in times) and all(map(is_hashed, names))
 
 
 def _content_here(results: Results, run_id: str) -> str | None:

@@ -74,9 +74,17 @@ def resolve(registry: str | None, host: HostFacts, results: Results, now: float,
         if not _of_another_device(evidence, host, scope) and why_not(evidence, host, now, lock_of(evidence)) is None:
             if tags:
                 tags.check(evidence)
-            return evidence
-    reason = _of_another_device(candidates[0], host, scope) or why_not(candidates[0], host, now, lock_of(candidates[0]))
-    raise NotForThisHostError(f"{candidates[0].tag} may not be used here: {reason}; {OVERRIDE}", candidates[0])
+            return _reached_by(evidence, tags)
+    # Of a GPU where there is one: that is what could be mended, or forced.
+    nearest = min(candidates, key=lambda evidence: _of_another_device(evidence, host, scope) is not None)
+    reason = _of_another_device(nearest, host, scope) or why_not(nearest, host, now, lock_of(nearest))
+    refused = f"{nearest.tag} may not be used here: {reason}; {OVERRIDE}"
+    raise NotForThisHostError(refused, _reached_by(nearest, tags))
+
+
+def _reached_by(evidence: KnownGood, tags: RegistryTags | None) -> KnownGood:
+    """The same with its image where the user found the tag: who promoted may have called the registry otherwise."""
+    return evidence.model_copy(update={"repository": tags.name}) if tags else evidence
 
 
 def lock_of(evidence: KnownGood) -> str | None:

@@ -129,7 +129,8 @@ def evidence_of(
         executor="docker",
         run_ids=claim.run_ids,
         promoted_at=now,
-        expires_at=now + VALID_SECONDS,
+        # From the last run on: promoting it again makes nothing younger.
+        expires_at=min(now, verdict.last_at) + VALID_SECONDS,
         harness_version=__version__,
         previous=previous,
     )

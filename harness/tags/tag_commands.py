@@ -64,8 +64,11 @@ def promote(
     Raises:
         UserError: when no cell earned a tag, its image is gone, or somebody else moved the tag.
     """
-    rows = {row.run_id: row for row in Index(results).rows()}
-    verdicts = overview.verdicts(results, matrix, without_imported=True)
+    kind = read_host().kind
+    # What runs on another kind of host show, or showed before this one changed, is no evidence for this one.
+    mine = [row for row in Index(results).rows() if not row.imported and row.host_kind == kind]
+    rows = {row.run_id: row for row in mine}
+    verdicts = overview.verdicts_on(mine, results, matrix)
     claims = choose((claim_of(verdict, rows) for verdict in verdicts), cell, matrix.verdicts)
     engine = the_engine()
     return [
@@ -183,6 +186,8 @@ def _promote(
     looked = [(place, look_at(place, draft.tag)) for place in _places(results, engine, registry)]
     for place, seen in looked:
         check_unmoved(place, draft.tag, seen, replace)
+    if draft.expires_at <= now:
+        raise UserError(f"cell {cell.id}: its last run was too long ago for a tag; run it anew, then promote it")
     if dry_run:
         return draft
     digest = push_image(engine, image.id, remote_name(registry, cell), notify) if registry else None

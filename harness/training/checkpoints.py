@@ -1,12 +1,13 @@
 """The checkpoints that the app writes: which can be gone on from, and how another run gets them."""
 
+import os
 import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from harness.errors import UserError
-from harness.storage import file_hash
+from harness.storage import file_hash, unfinished
 
 FOLDERS = "*_checkpoints"
 # As the app names them: the optimizer steps done, and the SHA-256 of the content.
@@ -42,23 +43,29 @@ def hand_over(checkpoints: Iterable[Path], output: Path) -> None:
         place = output / file.parent.name / file.name
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
+            if _is_intact(place):
+                continue
+            place.unlink(missing_ok=True)
             try:
                 place.hardlink_to(file)
-            except FileExistsError:
-                continue
             except OSError:
-                # Another filesystem, or one without links. The app refuses one that was not copied whole.
-                shutil.copyfile(file, place)
+                # Another filesystem, or one without links. It gets its name when it is there as a whole.
+                half = unfinished(place)
+                shutil.copyfile(file, half)
+                with half.open("rb") as stream:
+                    os.fsync(stream.fileno())
+                half.replace(place)
         except OSError as error:
             raise UserError(f"{place}: cannot be written: {error.strerror}; free space there") from None
 
 
 def _newest_intact(files: list[Path]) -> Path | None:
-    for file in sorted(files, key=lambda file: file.name, reverse=True):
-        match = NAME.fullmatch(file.name)
-        try:
-            if match and file_hash(file) == match[2]:
-                return file
-        except OSError:
-            continue
-    return None
+    return next((file for file in sorted(files, key=lambda file: file.name, reverse=True) if _is_intact(file)), None)
+
+
+def _is_intact(file: Path) -> bool:
+    match = NAME.fullmatch(file.name)
+    try:
+        return match is not None and file_hash(file) == match[2]
+    except OSError:
+        return False

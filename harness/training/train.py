@@ -1,5 +1,6 @@
 """Trains on the user's data to the end: attempt after attempt, each an ordinary run, until there is a model."""
 
+import glob
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -105,9 +106,10 @@ def _so_far(job: Job, training: Training, bench: Bench) -> tuple[list[Record], l
 def _finish(job: Job, training: Training, notebook: Notebook, bench: Bench) -> Path:
     """Put the model where the user wants it, and remove what only further attempts would need."""
     publish(_output(training.run_ids[-1], bench), job.output, keep_checkpoints=job.resume)
+    # First: an older checkpoint that a half-done removal leaves must not be published instead.
+    notebook.close()
     for run_id in training.run_ids:
         remove_scratch(bench.results.run_folder(run_id), all_of_it=True)
-    notebook.close()
     return job.output / f"{job.name}.pt"
 
 
@@ -154,7 +156,9 @@ def _checkpoints(job: Job, training: Training, before: Sequence[Attempt], bench:
     if found or trusted or not job.resume:
         return found
     names = [job.name, *(f"{job.name}_{kind}" for kind in job.workload.model)]
-    return tuple(file for name in names for file in newest_checkpoints([job.output], f"{name}_checkpoints"))
+    return tuple(
+        file for name in names for file in newest_checkpoints([job.output], f"{glob.escape(name)}_checkpoints")
+    )
 
 
 def _planned(job: Job, settings: Settings, number: int, bench: Bench) -> PlannedRun:

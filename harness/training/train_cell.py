@@ -54,7 +54,11 @@ def choose(wish: Wish, matrix: Matrix, results: Results, host: HostFacts, able: 
                 raise UserError(f"{refusal}, or give --force") from None
             told = f"{refusal.evidence.cell}, forced: {refusal}"
             return Choice(_cell_of(refusal.evidence, matrix), refusal.evidence, told)
-        except NothingPromotedError:
+        except NothingPromotedError as nothing:
+            if wish.registry:
+                raise UserError(
+                    f"{nothing}; is that its name? `--cell best` trains in a cell that is not proven"
+                ) from None
             told = ": nothing is known to be good on this host yet; `matrix run --until known-good` finds out"
     cell = first_plain_cell(matrix, able)
     return Choice(cell, None, f"{cell.id}{told}")

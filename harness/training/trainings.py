@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from harness.app_files import Versioned
 from harness.contracts import HostFacts
 from harness.errors import UserError
-from harness.records import Results, new_run_id
+from harness.records import TRAINING, Results, new_run_id
 from harness.storage import json_hash, make_folder_durably, sync_folder, write_durably
 from harness.tags.known_good import KnownGood
 from harness.training.supervise import Begin
@@ -42,7 +42,7 @@ class Training(Versioned):
 
 def new_training(key: str, cell: str, evidence: KnownGood | None) -> Training:
     """One of which nothing was done yet."""
-    return Training(id=new_run_id("train"), key=key, cell=cell, evidence=evidence, began=time.time())
+    return Training(id=new_run_id(TRAINING), key=key, cell=cell, evidence=evidence, began=time.time())
 
 
 @dataclass(frozen=True)

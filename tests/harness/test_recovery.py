@@ -174,6 +174,18 @@ def test_temporary_folders_of_runs_that_are_over_go(
     assert {name for name, folder in folders.items() if (folder / SCRATCH).exists()} == {"failed", "orphan"}
 
 
+def test_a_training_keeps_what_it_has_not_taken_yet(
+    results: Results, here: HostFacts, make_intent: MakeIntent, make_record: Any
+) -> None:
+    campaign = "20260101T000000Z-abcdef-train"
+    folder = results.begin(make_intent("r1", host=here, campaign=campaign))
+    make_scratch(folder)
+    results.finish(make_record("r1", "completed", campaign=campaign))
+    closed(results, here)
+    assert not temporary_folder(folder).exists()
+    assert (folder / SCRATCH).exists()
+
+
 def test_half_made_files_go_when_they_are_old(results: Results, here: HostFacts, make_intent: MakeIntent) -> None:
     folder = results.begin(make_intent("r1", host=here))
     places = [results.folder / "report.html", results.runs / "r2", folder.parent.parent / "campaigns" / "c.json"]

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from harness.report.page import to_html
 from harness.tags.promotions import KnownGood
 from tests.harness.report.made_up import KINDS, made_up_records
 
+UNTIL = ".venv/bin/matrix run --until known-good"
 Make = Callable[..., Record]
 ReportOf = Callable[..., Report]
 
@@ -210,12 +212,33 @@ def test_of_many_runs_few_folders_are_read(matrix: Matrix, tmp_path: Path, monke
     assert len(asked) == len(set(asked))
 
 
+def test_what_is_recommended_is_of_this_kind_of_host_and_of_the_matrix(
+    make_record: Make, matrix: Matrix, tmp_path: Path
+) -> None:
+    row = Row.of(make_record("r1"))
+
+    def answers(rows: list[Row], host_kind: str) -> tuple[str, ...]:
+        report = build_report(Results(tmp_path), rows, matrix, {}, frozenset(), 1.5e9, (), host_kind)
+        assert report.answers.next[0].command == ("make matrix-test" if host_kind == "x" else UNTIL)
+        return report.answers.use
+
+    assert "`cpu-plain`" in answers([row], row.host_kind)[0]
+    assert answers([row], "x") == (
+        "Nothing was run yet.",
+        "Runs on 1 other kind of hosts (GPUs, driver or kernel differ) are in the tables below; they say nothing of "
+        "this one.",
+    )
+    variant = replace(row, run_id="r2", cell="cpu-plain~fresh-allocator", started=row.started + 1)
+    assert "fresh-allocator" not in " ".join(answers([row, variant], row.host_kind))
+
+
 @pytest.mark.parametrize(("expires", "stands"), [(2e9, True), (1e9, False)])
 def test_a_tag_counts_until_its_evidence_expires(
     make_record: Make, matrix: Matrix, tmp_path: Path, expires: float, stands: bool
 ) -> None:
     row = Row.of(make_record("r1"))
     given: dict[str, Any] = {"cell": row.cell, "environment_hash": row.environment_hash, "expires_at": expires}
+    given |= {"scope": "cpu", "host_kind": row.host_kind}
     promoted = KnownGood.model_construct(tag="known-good-cpu", **given)
     report = build_report(Results(tmp_path), [row], matrix, {}, frozenset(), 1.5e9, [promoted])
     assert ("`known-good-cpu`" in report.answers.use[0]) is stands

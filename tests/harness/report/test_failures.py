@@ -1,5 +1,7 @@
 from collections.abc import Callable
 
+import pytest
+
 from harness.contracts import EvidenceLine, Explanation
 from harness.index import Row
 from harness.matrix import Verdicts
@@ -47,11 +49,14 @@ def test_stale_failures_are_not_counted(make_rows: MakeRows) -> None:
     assert failures(judge(rows, {("cpu-plain", "process"): "another"}, Verdicts()), rows) == []
 
 
+CELLS = ("cpu-plain", "cpu-debug-serialize")
+
+
 def commands(rows: list[Row], explained: bool = False, tags: Tags | None = None) -> list[str]:
     verdicts = judge(rows, {}, Verdicts())
     found = failures(verdicts, rows)
     explanations = {one.newest: EXPLANATION for one in found} if explained else {}
-    return [step.command for step in what_next(best_by_scope(verdicts), found, explanations, tags or {})]
+    return [step.command for step in what_next(best_by_scope(verdicts), found, explanations, tags or {}, CELLS)]
 
 
 def test_the_next_command_is_the_first_run_then_more_runs_then_training(make_rows: MakeRows) -> None:
@@ -76,10 +81,27 @@ def test_what_no_tag_can_be_earned_with_is_trained_by_name(make_rows: MakeRows) 
 
 def test_a_tag_that_stands_is_trained_with(make_rows: MakeRows) -> None:
     rows = make_rows("cpu-plain", 40, executor="docker")
-    tags = {("cpu-plain", rows[0].environment_hash): "known-good-cpu"}
+    tags = {("cpu-plain", rows[0].environment_hash, "cpu"): "known-good-cpu"}
     assert commands(rows, tags=tags) == ["make train DATA=merged.csv OUTPUT=TRAINING"]
     said = which_cell(judge(rows, {}, Verdicts()), Verdicts(), tags)
     assert "Its image has the tag `known-good-cpu`." in said[0]
+
+
+def test_what_cannot_be_run_is_no_remedy(make_rows: MakeRows, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = make_rows("cpu-plain", 0, 2)
+    monkeypatch.setitem(globals(), "CELLS", ("cpu-plain",))
+    assert commands(rows, explained=True)[1:] == [f".venv/bin/matrix explain {rows[-1].run_id}"]
+
+
+def test_what_failed_is_no_remedy_of_itself(make_rows: MakeRows) -> None:
+    rows = make_rows("cpu-debug-serialize", 0, 2)
+    assert commands(rows, explained=True)[1:] == [f".venv/bin/matrix explain {rows[-1].run_id}"]
+
+
+def test_a_tag_of_another_scope_is_not_its(make_rows: MakeRows) -> None:
+    rows = make_rows("cpu-plain", 40)
+    tags = {("cpu-plain", rows[0].environment_hash, "cpu-ddp-2"): "known-good-cpu-ddp-2"}
+    assert "tag `known" not in which_cell(judge(rows, {}, Verdicts()), Verdicts(), tags)[0]
 
 
 def test_a_failure_is_explained_and_its_remedy_tried(make_rows: MakeRows) -> None:

@@ -36,7 +36,7 @@ def test_what_was_found_is_said_with_its_runs_and_what_to_type() -> None:
 
 def test_what_earns_no_tag_is_trained_with_and_not_promoted() -> None:
     told = concluded(FIND, "reached", Tally(ENOUGH, ENOUGH), tags_at=None)
-    assert told.next_command == "matrix train --cell cpu-a --data merged.csv"
+    assert told.next_command == "matrix train --cell cpu-a --data merged.csv --output TRAINING"
 
 
 def test_what_is_shown_with_less_confidence_than_a_tag_takes_is_run_on() -> None:

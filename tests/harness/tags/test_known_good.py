@@ -46,6 +46,17 @@ def promoted(results: Results, evidence: KnownGood) -> KnownGood:
     return evidence
 
 
+def test_refused_is_the_tag_of_a_gpu_where_there_is_one(
+    results: Results, make_evidence: Evidence, of_gpu: Evidence, gpu_host: HostFacts
+) -> None:
+    # In one go, the CPU's first.
+    promoted(results, make_evidence(promoted_at=NOW))
+    promoted(results, of_gpu(promoted_at=NOW))
+    with pytest.raises(NotForThisHostError, match="known-good-gfx1100 may not be used here: .*kernel") as refused:
+        resolve(None, gpu_host.model_copy(update={"kernel": "9.9"}), results, NOW)
+    assert refused.value.evidence.cell == "rocm-plain"
+
+
 def test_evidence_of_the_same_host_holds(make_evidence: Evidence, host: HostFacts) -> None:
     assert why_not(make_evidence(), host, NOW) is None
 

@@ -141,6 +141,9 @@ def test_the_evidence_says_what_was_run_where(
     assert (evidence.image, evidence.passes, evidence.runs, evidence.run_ids) == (IMAGE, 33, 33, claim.run_ids)
     assert evidence.low > THRESHOLDS.known_good
     assert evidence.expires_at - evidence.promoted_at == VALID_SECONDS
+    late = claim.verdict.last_at + 1000
+    again = evidence_of(claim, intent, THRESHOLDS, late, repository=None, digest=None, previous=None)
+    assert again.expires_at == claim.verdict.last_at + VALID_SECONDS
     on_cpu = evidence_of(claim, make_intent(), THRESHOLDS, 10.0, repository=None, digest=None, previous=None)
     assert (on_cpu.gfx, on_cpu.gpu_count) == ((), 0)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,29 @@ def test_where_there_are_no_links_it_is_copied(tmp_path: Path, monkeypatch: pyte
     hand_over([file], tmp_path / "2")
     (handed,) = newest_checkpoints([tmp_path / "2"])
     assert not handed.samefile(file)
+
+
+def test_what_was_cut_there_is_replaced_and_half_a_copy_has_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    def full(_: Path, place: Path) -> None:
+        place.write_bytes(b"wei")
+        raise OSError(28, "No space left on device")
+
+    file = write(tmp_path / "1", 20)
+    monkeypatch.setattr(os, "link", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", full)
+        with pytest.raises(UserError, match="No space left"):
+            hand_over([file], tmp_path / "2")
+    place = tmp_path / "2" / file.parent.name / file.name
+    assert not place.exists()
+    place.write_bytes(b"wei")
+    hand_over([file], tmp_path / "2")
+    assert place.read_bytes() == b"weights"
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

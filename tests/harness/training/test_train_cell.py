@@ -52,6 +52,11 @@ def test_a_newcomer_gets_the_plain_cell_and_a_line(chosen: Callable[..., Choice]
     assert "nothing is known to be good on this host yet" in choice.told
 
 
+def test_a_registry_without_a_tag_is_no_newcomer(chosen: Callable[..., Choice]) -> None:
+    with pytest.raises(UserError, match=r"^none stands; is that its name\? `--cell best`"):
+        chosen(replace(NO_WISH, registry="localhost:1/me"), NothingPromotedError("none stands"))
+
+
 def test_a_tag_of_another_host_is_refused_and_can_be_forced(
     chosen: Callable[..., Choice], make_evidence: Callable[..., KnownGood]
 ) -> None:
