@@ -8,7 +8,7 @@ MATRIX = .venv/bin/matrix
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
 TEST_PYTHON = .cache/envs/cpu-test/bin/python
 # A stamp: the interpreter is a link to one that may be older than anything here.
-FAULTS = tests/system/test_drills.py tests/system/test_kills.py
+FAULTS = $(addprefix tests/system/, test_drills.py test_goal.py test_kills.py test_minimise.py test_train.py)
 TEST_READY = .cache/envs/cpu-test/.ready
 
 # Without compiled modules each command would compile them anew, for a second or more.
@@ -49,7 +49,7 @@ test-harness: setup
 test-system: setup
 	.venv/bin/python -m pytest tests/system $(addprefix --ignore ,$(FAULTS))
 
-test-faults: setup ## make every kind of fault once, and kill the harness at every point (as processes; minutes)
+test-faults: setup ## make every kind of fault once, kill the harness at every point, searches and trainings on their way (minutes)
 	.venv/bin/python -m pytest $(FAULTS)
 
 test-docker: setup ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING)

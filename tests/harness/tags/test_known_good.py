@@ -52,7 +52,7 @@ def test_refused_is_the_tag_of_a_gpu_where_there_is_one(
     # In one go, the CPU's first.
     promoted(results, make_evidence(promoted_at=NOW))
     promoted(results, of_gpu(promoted_at=NOW))
-    with pytest.raises(NotForThisHostError, match="known-good-gfx1100 may not be used here: .*kernel") as refused:
+    with pytest.raises(NotForThisHostError, match=r"known-good-gfx1100 may not be used here: .*kernel") as refused:
         resolve(None, gpu_host.model_copy(update={"kernel": "9.9"}), results, NOW)
     assert refused.value.evidence.cell == "rocm-plain"
 
