@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,6 +21,12 @@ from harness.storage import json_hash
 SHARED = re.compile(
     r"(?:intent|record|result|reference)\.json|(?:log|check-model|reference)\.txt|stacks-\d+\.txt|progress-\d+\.jsonl"
     r"|probe-gpu[\d-]+\.txt|container-[\w-]+\.json|failure/[\w-]+\.(?:txt|json)"
+)
+KERNEL_LOG, MEMORY_OWNERS = "failure/kernel-log.txt", "failure/memory-owners.json"
+# The kernel also tells of networks, disks and other people's programs.
+OF_GPUS_AND_MEMORY = re.compile(
+    r"amdgpu|kfd|\bdrm\b|\bring\b|iommu|AMD-Vi|pcie|\bAER\b|\bmce\b|oom|out of memory|blocked for more than|segfault",
+    re.IGNORECASE,
 )
 # Of a log without end its two ends tell most.
 LARGEST_BYTES = 16 << 20
@@ -79,11 +86,25 @@ def _shared_evidence(name: str, content: bytes, scrubber: Scrubber) -> bytes:
     if name == RESULT:
         with suppress(ValidationError):
             return _json(shared_result(Result.model_validate_json(text), scrubber))
+    if name == KERNEL_LOG:
+        text = "".join(line for line in text.splitlines(keepends=True) if OF_GPUS_AND_MEMORY.search(line))
     if name.endswith(".json"):
         # In JSON a path may be written in other ways than in a text.
         with suppress(ValueError):
-            return (json.dumps(scrubber.value(json.loads(text)), indent=2, ensure_ascii=False) + "\n").encode()
+            value = json.loads(text)
+            value = _without_others(value) if name == MEMORY_OWNERS else value
+            return (json.dumps(scrubber.value(value), indent=2, ensure_ascii=False) + "\n").encode()
     return scrubber.text(text).encode()
+
+
+def _without_others(owners: Any) -> Any:
+    """Owners of GPU memory without the names of programs that are no part of the run."""
+    if not isinstance(owners, list):
+        return owners
+    return [
+        {**owner, "name": None} if isinstance(owner, dict) and not owner.get("of_this_run") else owner
+        for owner in owners
+    ]
 
 
 def _json(value: BaseModel) -> bytes:

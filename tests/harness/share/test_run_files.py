@@ -33,6 +33,19 @@ def test_nothing_tells_of_the_user_the_places_or_the_machine(tmp_path: Path, kee
         assert telling not in everything
 
 
+def test_other_programs_and_networks_stay_untold(tmp_path: Path, keep_run: KeepRun) -> None:
+    results = Results(tmp_path)
+    record = keep_run(results, "r1", "failed")
+    failure = results.run_folder("r1") / "failure"
+    gpu = "[ 5.0] amdgpu 0000:03:00.0: amdgpu: GPU reset begin!\n"
+    (failure / "kernel-log.txt").write_text(f"[ 4.0] UFW BLOCK SRC=203.0.113.7 MAC=aa:bb:cc\n{gpu}", encoding="utf-8")
+    owners = [{"pid": 1, "name": "python", "of_this_run": True}, {"pid": 2, "name": "game", "of_this_run": False}]
+    (failure / "memory-owners.json").write_text(json.dumps(owners), encoding="utf-8")
+    files = shared(results, record)
+    assert files["failure/kernel-log.txt"].decode() == gpu
+    assert [owner["name"] for owner in json.loads(files["failure/memory-owners.json"])] == ["python", None]
+
+
 def test_what_evidence_is_bound_to_stays(tmp_path: Path, keep_run: KeepRun) -> None:
     results = Results(tmp_path)
     record = keep_run(results, "r1")
