@@ -87,10 +87,11 @@ def move_tag(place: TagPlace, move: TagMove, seen: Seen) -> None:
         raise UserError(f"{place.name}: somebody else moved {tag} meanwhile; nothing was changed, give it again")
     place.write(move)
     tags = standing([*seen.moves, move])
-    wanted = (tags.get(tag), alias_of(tags.values()))
-    for name, evidence in zip((tag, ALIAS), wanted, strict=True):
+    # The alias first: where the tag itself is right, the same command has nothing left to do.
+    wanted = {ALIAS: alias_of(tags.values()), tag: tags.get(tag)}
+    for name, evidence in wanted.items():
         place.point(name, evidence)
-    for name, evidence in zip((tag, ALIAS), wanted, strict=True):
+    for name, evidence in wanted.items():
         if place.points_to(name) not in (None, place.target(evidence) if evidence else None):
             raise UserError(f"{place.name}: somebody else moves {name} at the same time; `matrix tags` shows it")
     if move not in place.moves():
