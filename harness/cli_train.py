@@ -79,8 +79,9 @@ def train(
     name = name or data.stem
     if Path(name).name != name:
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
-    wish = Wish(cell, registry, force)
-    asked = Asked(data, output, name, own_workload(options), wish, executor, resume, drill)
+    workload = own_workload(options)
+    wish = Wish(cell, registry, force, workload.strategy)
+    asked = Asked(data, output, name, workload, wish, executor, resume, drill)
     with open_notebook(settings.results, host := read_host(), output, name) as notebook:
         ready = prepare(asked, settings.matrix, settings.results, host, notebook)
         err.print(ready.told, soft_wrap=True, markup=False)

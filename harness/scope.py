@@ -1,8 +1,10 @@
 """What a claim is about: which kind of device, how many of them, and how they are used."""
 
 from collections.abc import Iterable
+from typing import get_args
 
 from harness.contracts import GpuFacts, Intent
+from harness.matrix import Strategy
 
 
 def scope_of(intent: Intent) -> str:
@@ -20,3 +22,9 @@ def scope(device: str, gpus: Iterable[GpuFacts], strategy: str, devices: int) ->
     if device != "cpu":
         device = "-".join(sorted({gpu.gfx for gpu in gpus})) or "gpu"
     return device if strategy == "single" else f"{device}-{strategy}-{devices}"
+
+
+def is_of_strategy(scope: str, strategy: Strategy) -> bool:
+    """Whether what a scope claims is about devices used in that way."""
+    used = next((name for name in get_args(Strategy) if f"-{name}-" in scope), "single")
+    return used == strategy

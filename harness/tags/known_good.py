@@ -6,8 +6,10 @@ from collections import Counter
 from harness.contracts import HostFacts
 from harness.errors import UserError
 from harness.host.fingerprint import training_gpus
+from harness.matrix import Strategy
 from harness.paths import LOCKS
 from harness.records import Results
+from harness.scope import is_of_strategy
 from harness.storage import file_hash
 from harness.tags.promotions import FILE, KnownGood, read_moves, standing
 from harness.tags.registry_tags import RegistryTags
@@ -51,8 +53,17 @@ def why_not(evidence: KnownGood, host: HostFacts, now: float, lock: str | None =
     return None
 
 
-def resolve(registry: str | None, host: HostFacts, results: Results, now: float, scope: str | None = None) -> KnownGood:
+def resolve(
+    registry: str | None,
+    host: HostFacts,
+    results: Results,
+    now: float,
+    scope: str | None = None,
+    strategy: Strategy | None = None,
+) -> KnownGood:
     """The newest promotion that this host may use, of one scope where that is given.
+
+    Those whose runs used their devices by `strategy`, where that is given, come before the others.
 
     Without a registry it is looked for in the history of the results folder. A host with GPUs takes no tag of a CPU
     unless it is asked for by scope.
@@ -65,7 +76,8 @@ def resolve(registry: str | None, host: HostFacts, results: Results, now: float,
     tags = RegistryTags(registry) if registry else None
     found = standing(tags.moves() if tags else read_moves(results))
     newest_first = sorted(found.values(), key=lambda evidence: evidence.promoted_at, reverse=True)
-    candidates = [evidence for evidence in newest_first if scope in (None, evidence.scope)]
+    asked_first = sorted(newest_first, key=lambda one: strategy is not None and not is_of_strategy(one.scope, strategy))
+    candidates = [evidence for evidence in asked_first if scope in (None, evidence.scope)]
     if not candidates:
         wanted = f"known-good-{scope}" if scope else "known-good tag"
         place = registry or results.folder / FILE

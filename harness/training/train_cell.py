@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 from harness.contracts import HostFacts
 from harness.errors import UserError
-from harness.matrix import Cell, Matrix
+from harness.matrix import Cell, Matrix, Strategy
 from harness.matrix_file import nearest
 from harness.plain_cells import first_plain_cell
 from harness.plan import Capabilities
 from harness.records import Results
+from harness.scope import is_of_strategy
 from harness.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError, resolve
 
 BEST = "best"
@@ -27,12 +28,13 @@ class Choice:
 class Wish:
     """What the user says of the cell: its name, or the registry that known-good tags are in.
 
-    `force`: also a tag whose evidence is not of such a host, or expired.
+    `force`: also a tag whose evidence is not of such a host, or expired. `strategy`: how the training uses devices.
     """
 
     cell: str | None
     registry: str | None
     force: bool
+    strategy: Strategy = "single"
 
 
 def choose(wish: Wish, matrix: Matrix, results: Results, host: HostFacts, able: Capabilities, now: float) -> Choice:
@@ -46,8 +48,10 @@ def choose(wish: Wish, matrix: Matrix, results: Results, host: HostFacts, able: 
     told = ""
     if wish.cell is None:
         try:
-            evidence = resolve(wish.registry, host, results, now)
+            evidence = resolve(wish.registry, host, results, now, None, wish.strategy)
             told = f"{evidence.cell}: {evidence.tag}, {evidence.passes} of {evidence.runs} runs completed"
+            if not is_of_strategy(evidence.scope, wish.strategy):
+                told += f"; they used devices otherwise: of strategy {wish.strategy} nothing is known to be good here"
             return Choice(_cell_of(evidence, matrix), evidence, told)
         except NotForThisHostError as refusal:
             if not wish.force:

@@ -46,6 +46,14 @@ def promoted(results: Results, evidence: KnownGood) -> KnownGood:
     return evidence
 
 
+def test_what_used_devices_as_asked_comes_first(results: Results, of_gpu: Evidence, gpu_host: HostFacts) -> None:
+    alone = promoted(results, of_gpu(promoted_at=NOW))
+    both = promoted(results, of_gpu(scope="gfx1100-ddp-2", gpu_count=2, promoted_at=NOW - 1))
+    assert resolve(None, gpu_host, results, NOW, strategy="ddp") == both
+    assert resolve(None, gpu_host, results, NOW, strategy="single") == alone
+    assert resolve(None, gpu_host, results, NOW, strategy="fsdp") == alone
+
+
 def test_refused_is_the_tag_of_a_gpu_where_there_is_one(
     results: Results, make_evidence: Evidence, of_gpu: Evidence, gpu_host: HostFacts
 ) -> None:

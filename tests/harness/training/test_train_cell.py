@@ -52,6 +52,15 @@ def test_a_newcomer_gets_the_plain_cell_and_a_line(chosen: Callable[..., Choice]
     assert "nothing is known to be good on this host yet" in choice.told
 
 
+def test_evidence_of_devices_used_otherwise_is_told(
+    chosen: Callable[..., Choice], make_evidence: Callable[..., KnownGood]
+) -> None:
+    wish = replace(NO_WISH, strategy="ddp")
+    assert "of strategy ddp nothing is known to be good" in chosen(wish, make_evidence()).told
+    assert "nothing is known" not in chosen(wish, make_evidence(scope="gfx1100-ddp-2")).told
+    assert "of strategy single nothing" in chosen(NO_WISH, make_evidence(scope="gfx1100-ddp-2")).told
+
+
 def test_a_registry_without_a_tag_is_no_newcomer(chosen: Callable[..., Choice]) -> None:
     with pytest.raises(UserError, match=r"^none stands; is that its name\? `--cell best`"):
         chosen(replace(NO_WISH, registry="localhost:1/me"), NothingPromotedError("none stands"))
