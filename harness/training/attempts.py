@@ -13,7 +13,7 @@ from harness.records import Results
 from harness.storage import write_durably
 from harness.training.checkpoints import newest_checkpoints, steps_done
 from harness.training.supervise import Attempt
-from harness.training.trainings import Training
+from harness.training.trainings import FOLDER, Training
 
 ATTEMPTS = "attempts.jsonl"
 USER_MISTAKE = "exit 2"
@@ -47,7 +47,11 @@ def records_of(training: Training, results: Results) -> list[Record]:
         if record is not None:
             records.append(record)
         elif number < len(training.begins) or results.run_folder(run_id).exists():
-            raise UserError(f"{run_id}: this attempt has no record; is another host at it?")
+            begun_in = f"grep -l {training.id} {results.folder / FOLDER}/*.json"
+            raise UserError(
+                f"{run_id}: this attempt has no record; another host may be at it. If none is, remove the file that "
+                f"`{begun_in}` names: the same command then begins anew"
+            )
     return records
 
 
