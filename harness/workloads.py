@@ -17,6 +17,8 @@ from harness.matrix import Workload
 from harness.paths import DATA
 from harness.storage import file_hash, json_hash
 
+# The workload of a training of the user's own; no matrix file has it.
+OWN_DATA = "own-data"
 POLL_SECONDS = 0.05
 STOP_SECONDS = 5.0
 # Processes of a strategy of several devices where there is no GPU.

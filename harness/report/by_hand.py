@@ -9,11 +9,15 @@ from harness.containers import WORK, Container, container_told
 from harness.contracts import Intent
 from harness.evidence import OUTPUT
 from harness.job_environment import SCRATCH, SCRATCH_PLACES, temporary_folder
+from harness.variants import VARIANT
+from harness.workloads import OWN_DATA
 
 # Not the run folder: what a run left there is evidence.
 FOLDER = "/tmp/by-hand"  # noqa: S108
 RUN_FOLDER = "--run-dir"
 PROGRAM = "vpoc"
+# What `matrix export` has in place of a data file's path.
+ELSEWHERE = "<data>"
 
 
 def by_hand(intent: Intent) -> tuple[str, ...]:
@@ -23,7 +27,12 @@ def by_hand(intent: Intent) -> tuple[str, ...]:
 
 
 def again(intent: Intent) -> str:
-    """The command of this tool that runs the same once more, watched and recorded."""
+    """The command of this tool that runs the same once more, watched and recorded; empty where there is none.
+
+    So it is with attempts of a training, with variants of cells, and with data that stayed on another host.
+    """
+    if intent.workload == OWN_DATA or VARIANT in intent.cell or intent.data.path == ELSEWHERE:
+        return ""
     words = [".venv/bin/matrix", "run-cell", intent.cell, "--workload", intent.workload, "--executor", intent.executor]
     if "warm_up" in intent.options:
         words += ["--warm-up", str(intent.options["warm_up"])]

@@ -154,7 +154,7 @@ class RunDetail(File):
     loss_curves: tuple[LossCurve, ...]
     variables: dict[str, dict[str, str]]
     by_hand: tuple[str, ...] = Field(description="commands that do the same, a line each")
-    again: str = Field(description="the command of this tool that runs the same, watched")
+    again: str = Field(description="the command of this tool that runs the same, watched; empty where there is none")
 
 
 class ExcludedCells(File):

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from harness.errors import UserError
 from harness.matrix import SyntheticData, Workload
-from harness.workloads import TRAIN_OPTIONS
+from harness.workloads import OWN_DATA, TRAIN_OPTIONS
 
 # As `vpoc train` does where nothing is said.
 EPOCHS = 3
@@ -77,7 +77,7 @@ def own_workload(given: Mapping[str, Any]) -> Workload:
     if str(chosen.get("micro_batch_size", "")).isdecimal():
         chosen["micro_batch_size"] = int(chosen["micro_batch_size"])
     usual = {"epochs": EPOCHS, "chunk_size": CHUNK_SIZE, "time_limit": YEARS}
-    about = {"name": "own-data", "description": "a training of the user's own", "synthetic": SyntheticData(sessions=1)}
+    about = {"name": OWN_DATA, "description": "a training of the user's own", "synthetic": SyntheticData(sessions=1)}
     try:
         return Workload.model_validate({**usual, **about, **chosen})
     except ValidationError as error:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,3 +65,15 @@ def test_the_same_run_through_the_tool_names_data_of_the_users_own(make_intent: 
     )
     made_up = make_intent(data={"path": "/x/synthetic-100-7-ab.csv", "sha256": "a" * 64})
     assert "--data" not in again(made_up)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"workload": "own-data"},
+        {"cell": "cpu-plain~fresh-allocator"},
+        {"data": {"path": "<data>", "sha256": "a" * 64}},
+    ],
+)
+def test_what_cannot_be_given_again_has_no_command(changes: dict[str, Any], make_intent: MakeIntent) -> None:
+    assert again(make_intent(**changes)) == ""
