@@ -77,7 +77,7 @@ def test_a_known_good_cell_is_found_though_the_search_was_killed(
     said = done.stdout.splitlines()
     assert said[-2].startswith(f"{cell} is known-good: {ENOUGH} of {ENOUGH} runs completed")
     # As a process nothing can be promoted.
-    assert said[-1] == f"Next: matrix train --cell {cell} --data merged.csv"
+    assert said[-1] == f"Next: matrix train --cell {cell} --data merged.csv --output TRAINING"
 
     again = run([*search, "--json"])
     assert outcomes(results) == {"completed": ENOUGH, "interrupted": 1}
