@@ -13,13 +13,13 @@ from rich.text import Text
 from harness.colours import TIER_COLOURS
 from harness.contracts import Progress
 from harness.matrix import Cell
+from harness.time_spans import span
 from harness.verdicts import Tier, Verdict
 
 GAP = 2
 BAR_WIDTH = 24
 WIDE_ENOUGH_FOR_BAR = 60
 GB = 10**9
-MINUTE, HOUR = 60, 3600
 # Less is a step that takes a little longer than the others.
 WORTH_A_WORD_SECONDS = 10.0
 # What was told of a standstill longer ago than that is over: something else goes on.
@@ -187,13 +187,6 @@ def _numbers(current: Current) -> Iterator[str]:
     device = sum(memory.device_reserved_bytes or 0 for memory in memories)
     beside = f" + {device / GB:.1f} GB on devices" if device else ""
     yield f"{sum(memory.rss_bytes for memory in memories) / GB:.1f} GB{beside}"
-
-
-def span(seconds: float) -> str:
-    """A time as people say it."""
-    if seconds < MINUTE:
-        return f"{max(0.0, seconds):.0f} s"
-    return f"{seconds / MINUTE:.0f} min" if seconds < HOUR else f"{seconds / HOUR:.1f} h"
 
 
 def _grid(squares: Sequence[Square], running: frozenset[str], width: int, height: int) -> RenderableType:

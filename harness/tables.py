@@ -9,6 +9,7 @@ from rich.table import Table
 from harness.colours import OUTCOME_COLOURS, TIER_COLOURS
 from harness.index import Row
 from harness.matrix import Cell, Workload
+from harness.time_spans import span
 from harness.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 # Longer lists of names are cut to the first and a count.
 LISTED = 3
-HOUR = 3600
 
 
 def cells_table(cells: Sequence[Cell]) -> Table:
@@ -133,14 +133,14 @@ def _table(*columns: str) -> Table:
 
 
 def _time(plan: "Plan") -> str:
-    most = f"at most {_span(plan.seconds_at_most)} by the workload's limit{', each run' if plan.goal else ''}"
+    most = f"at most {span(plan.seconds_at_most)} by the workload's limit{', each run' if plan.goal else ''}"
     if plan.seconds_expected is None:
         return f"{most}; not run on this host before"
-    return f"about {_span(plan.seconds_expected)} as measured here before, {most}"
+    return f"about {span(plan.seconds_expected)} as measured here before, {most}"
 
 
 def _until(goal: "Goal") -> str:
-    within = f", within {_span(goal.budget)}" if goal.budget else ""
+    within = f", within {span(goal.budget)}" if goal.budget else ""
     return f"until {'every one is known-good or not' if goal.every else 'one is known-good'}{within}"
 
 
@@ -148,10 +148,6 @@ def _free(free_gb: float | None, needed_gb: float) -> str:
     if free_gb is None:
         return "what is free there is not known"
     return f"{free_gb:.0f} GB free{': not enough' if needed_gb > free_gb else ''}"
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= HOUR else f"{seconds / 60:.1f} min"
 
 
 def _some(names: Sequence[str]) -> str:

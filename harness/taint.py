@@ -2,12 +2,12 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from harness.contracts import HealthStep
 from harness.host.health_log import machines_with_bad_signs, read_steps
-from harness.index import Index, Row
+from harness.index import Row
 from harness.records import Results
 
 Kind = Literal["good", "bad", "not-completed"]
@@ -52,9 +52,8 @@ def tainted(rows: Iterable[Row], steps: Iterable[HealthStep]) -> frozenset[str]:
     return frozenset(run_id for happened in events.values() for run_id in _tainted_on_one(sorted(happened)))
 
 
-def tainted_runs(results: Results, rows: Iterable[Row] | None = None) -> frozenset[str]:
-    """The tainted runs of a results folder. `rows` are those of its index, where the caller has them already."""
-    rows = list(Index(results).rows() if rows is None else rows)
+def tainted_runs(results: Results, rows: Sequence[Row]) -> frozenset[str]:
+    """The tainted runs of a results folder; `rows` are all of its index."""
     suspect = machines_with_bad_signs(results) | {row.machine for row in rows if row.outcome == "host-fault"}
     steps = (step for machine in sorted(suspect) for step in read_steps(results, machine))
     return tainted((row for row in rows if row.machine in suspect), steps)

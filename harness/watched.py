@@ -124,7 +124,7 @@ class Watched:
         """What is known of the work that goes on; of all work, where nothing does just now."""
         wanted = {(i.workload_hash, i.host.kind, i.executor) for i in look.running}
         rows = [r for r in self._rows if not wanted or (r.workload_hash, r.host_kind, r.executor) in wanted]
-        return judge(rows, {}, self.matrix.verdicts, tainted_runs(self.results))
+        return judge(rows, {}, self.matrix.verdicts, tainted_runs(self.results, self._rows))
 
 
 def _run_names(results: Results) -> frozenset[str]:

@@ -12,6 +12,7 @@ from harness.matrix import Workload
 from harness.plan import PlannedRun
 from harness.records import new_run_id
 from harness.run import Run
+from harness.scope import scope_of
 from harness.taint import tainted_runs
 from harness.verdicts import COUNTED
 
@@ -49,10 +50,12 @@ def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload,
 def _counted(bench: Bench, run: Run) -> int:
     """How many runs there are that may be counted together with this one."""
     intent = run.intent(bench.results.run_folder(run.run_id))
-    identity = (intent.cell, intent.environment_hash, intent.workload_hash, intent.host.kind, intent.executor)
-    tainted = tainted_runs(bench.results)
+    where = (intent.host.kind, intent.executor, scope_of(intent))
+    identity = (intent.cell, intent.environment_hash, intent.workload_hash, *where)
+    rows = Index(bench.results).rows()
+    tainted = tainted_runs(bench.results, rows)
     return sum(
         row.outcome in COUNTED and row.drill is None and row.run_id not in tainted
-        for row in Index(bench.results).rows()
-        if (row.cell, row.environment_hash, row.workload_hash, row.host_kind, row.executor) == identity
+        for row in rows
+        if (row.cell, row.environment_hash, row.workload_hash, row.host_kind, row.executor, row.scope) == identity
     )

@@ -9,6 +9,7 @@ from harness.bench import Bench, Display, gpus_needed
 from harness.contracts import Record
 from harness.errors import UserError
 from harness.host.health_log import sick_gpus
+from harness.index import Index
 from harness.matrix import Cell, Workload
 from harness.plan import PlannedRun
 from harness.storage import json_hash
@@ -86,5 +87,5 @@ class Trials:
 
     def _known_tainted(self) -> Collection[str]:
         if self._tainted is None:
-            self._tainted = tainted_runs(self.bench.results)
+            self._tainted = tainted_runs(self.bench.results, Index(self.bench.results).rows())
         return self._tainted

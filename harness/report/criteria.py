@@ -6,7 +6,8 @@ from pathlib import Path
 from harness.contracts import Record
 from harness.index import Row
 from harness.matrix import Matrix, Workload
-from harness.report.words import many, span
+from harness.report.words import many
+from harness.time_spans import span
 from harness.workloads import workload_hash
 
 CRITERIA = ("immediate", "full", "production")

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 # Longer lists of names are cut.
 LISTED = 3
-MINUTE, HOUR = 60, 3600
 
 
 def many(count: int, singular: str, plural: str | None = None) -> str:
@@ -30,10 +29,3 @@ def at_least(rate: float) -> str:
 def share(rate: float) -> str:
     """A confidence or a threshold in percent."""
     return f"{rate * 100:g} %"
-
-
-def span(seconds: float) -> str:
-    """A time."""
-    if seconds >= HOUR:
-        return f"{seconds / HOUR:.1f} h"
-    return f"{seconds / MINUTE:.0f} min" if seconds >= 2 * MINUTE else f"{seconds:.0f} s"

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor
 
-from harness.live import span
 from harness.rates import lower_bound
 from harness.scheduling.goal import Goal
 from harness.scheduling.schedule import Candidate, Ended, Standing, Tally, standing, straight_passes
+from harness.time_spans import span
 
 # Longer lists of cells are cut to the first and a count.
 LISTED = 3

@@ -48,11 +48,13 @@ class Tallies:
         cells = {cell for cell, _ in candidates}
         hash_ = self._hash_of_workload()
         # What was imported earns no tag here: a search that counted it would end with one that is refused.
-        made_here = [row for row in Index(self.bench.results).rows() if not row.imported]
+        everything = Index(self.bench.results).rows()
+        tainted = tainted_runs(self.bench.results, everything)
+        made_here = [row for row in everything if not row.imported]
         rows = [row for row in made_here if row.cell in cells and row.workload_hash == hash_]
         tallies = {}
         by_id = {row.run_id: row for row in rows}
-        for verdict in judge(rows, self._now(), self.matrix.verdicts, tainted_runs(self.bench.results)):
+        for verdict in judge(rows, self._now(), self.matrix.verdicts, tainted):
             candidate = candidates.get((verdict.cell, verdict.scope))
             if candidate and self._is_ours(verdict):
                 failed = (by_id[run_id] for run_id in verdict.run_ids if by_id[run_id].outcome != "completed")

@@ -13,9 +13,10 @@ from rich.console import Console
 from benchmarks.live_picture import FILE, picture
 from harness.contracts import Progress, Record
 from harness.display import CampaignDisplay, StandstillLines
-from harness.live import Current, LiveView, Scene, Square, Standstill, expected_end, span, squares_of
+from harness.live import Current, LiveView, Scene, Square, Standstill, expected_end, squares_of
 from harness.matrix import Matrix
 from harness.plan import PlannedRun
+from harness.time_spans import span
 from harness.verdicts import Verdict
 from harness.watchdog import Standing
 

@@ -129,13 +129,13 @@ def test_a_results_folder_is_read_as_a_whole(
     tmp_path: Path, make_record: MakeRecord, make_step: MakeStep, host: HostFacts
 ) -> None:
     results = Results(tmp_path)
-    assert tainted_runs(results) == frozenset()
+    assert tainted_runs(results, Index(results).rows()) == frozenset()
     record = make_record("a", "failed", gpus=(0,))
     results.begin(record.intent)
     results.finish(record)
-    assert tainted_runs(results) == frozenset()
+    assert tainted_runs(results, Index(results).rows()) == frozenset()
     append_steps(results, [make_step(good=False, at=record.finished + 60)])
-    assert tainted_runs(results) == tainted_runs(results, Index(results).rows()) == {"a"}
+    assert tainted_runs(results, Index(results).rows()) == {"a"}
 
 
 def test_a_host_fault_is_a_bad_sign_where_no_probe_was_made(tmp_path: Path, make_record: MakeRecord) -> None:
@@ -143,7 +143,7 @@ def test_a_host_fault_is_a_bad_sign_where_no_probe_was_made(tmp_path: Path, make
     for record in (make_record("a", "failed", gpus=(0,)), make_record("b", "host-fault", gpus=(0,), started=1e9 + 1)):
         results.begin(record.intent)
         results.finish(record.model_copy(update={"finished": record.intent.started + 5}))
-    assert tainted_runs(results) == {"a"}
+    assert tainted_runs(results, Index(results).rows()) == {"a"}
 
 
 def test_what_another_machine_saw_is_not_read(tmp_path: Path, make_record: MakeRecord, make_step: MakeStep) -> None:
@@ -153,4 +153,4 @@ def test_what_another_machine_saw_is_not_read(tmp_path: Path, make_record: MakeR
     results.finish(record)
     append_steps(results, [make_step(good=True), make_step(machine="another", good=False)])
     assert machines_with_bad_signs(results) == {"another"}
-    assert tainted_runs(results) == frozenset()
+    assert tainted_runs(results, Index(results).rows()) == frozenset()

@@ -51,6 +51,20 @@ def files(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(f): (f.stat().st_mtime_ns, f.stat().st_size) for f in [folder, *folder.rglob("*")]}
 
 
+def test_what_the_index_lacks_is_not_entered(
+    results: Results, matrix: Matrix, make_intent: MakeIntent, make_record: MakeRecord
+) -> None:
+    for name in ("old", "missed"):
+        results.begin(make_intent(name))
+        results.finish(make_record(name))
+        if name == "old":
+            Index(results).add(make_record("old"))
+    before = files(results.folder)
+    seen = Watched(results, matrix)
+    seen.scene(seen.look(), time.time())
+    assert files(results.folder) == before
+
+
 def test_a_run_of_a_living_process_is_seen_and_nothing_is_written(
     results: Results, matrix: Matrix, make_intent: MakeIntent, make_record: MakeRecord, mine: dict[str, object]
 ) -> None:

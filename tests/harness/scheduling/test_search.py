@@ -209,7 +209,7 @@ def test_runs_that_do_not_count_do_not_go_on_for_ever(bench: Recording, matrix: 
 
 
 def test_nor_do_those_that_are_tainted(bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tallying, "tainted_runs", lambda results: set(results.finished()))
+    monkeypatch.setattr(tallying, "tainted_runs", lambda results, rows: set(results.finished()))
     bench.fate = lambda _: ("failed", "crash")
     found, display, _ = searched(bench, matrix, replace(FIND, every=True), PLAIN, MORE)
     assert Counter(cell for cell, _ in bench.made) == {PLAIN: UNCOUNTED, MORE: UNCOUNTED}

@@ -99,7 +99,7 @@ def test_another_kind_of_host_does_not_count(
     leave("r1", host=bench.host.model_copy(update={"kind": "other"}))
     leave("r2")
     assert tallies.read()[0] == {CANDIDATE: Tally(1, 1)}
-    monkeypatch.setattr(reading, "tainted_runs", lambda _: {"r2"})
+    monkeypatch.setattr(reading, "tainted_runs", lambda results, rows: {"r2"})
     assert tallies.read()[0] == {CANDIDATE: Tally(0, 0)}
 
 

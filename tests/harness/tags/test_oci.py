@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import pytest
 
 from harness.errors import UserError
@@ -7,13 +5,6 @@ from harness.tags.oci import Manifest, Repository
 from tests.harness.fake_registry import FakeRegistry
 
 KIND = "application/vnd.vpoc.test+json"
-
-
-@pytest.fixture(params=[False, True], ids=["without referrers", "with referrers"])
-def registry(request: pytest.FixtureRequest) -> Iterator[FakeRegistry]:
-    fake = FakeRegistry(knows_referrers=request.param)
-    with fake.serving():
-        yield fake
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -10,13 +10,6 @@ from harness.tags.registry_tags import DEMOTED, EVIDENCE, HISTORY_TAG, RegistryT
 from tests.harness.fake_registry import FakeRegistry
 
 TAG = "known-good-cpu"
-
-
-@pytest.fixture(params=[False, True], ids=["without referrers", "with referrers"])
-def registry(request: pytest.FixtureRequest) -> Iterator[FakeRegistry]:
-    fake = FakeRegistry(knows_referrers=request.param)
-    with fake.serving():
-        yield fake
 
 
 @pytest.fixture
