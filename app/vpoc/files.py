@@ -5,12 +5,14 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from vpoc.errors import UserError, from_os_error
+
+T = TypeVar("T")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -41,12 +43,17 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
+def ahead(work: Callable[[Path], T], path: Path) -> Future[T]:
+    """What `work` makes of `path`, which a thread does meanwhile."""
+    pool = ThreadPoolExecutor(1)
+    found = pool.submit(work, path)
+    pool.shutdown(wait=False)
+    return found
+
+
 def hash_ahead(path: Path) -> Future[str]:
     """`sha256_file` of `path`, which a thread finds out meanwhile."""
-    pool = ThreadPoolExecutor(1)
-    digest = pool.submit(sha256_file, path)
-    pool.shutdown(wait=False)
-    return digest
+    return ahead(sha256_file, path)
 
 
 def line_parts(path: Path, size: int) -> Iterator[bytes]:

@@ -37,15 +37,26 @@ def features(data: Path, output: Path, run_dir: Path | None, vpoc_path: str, dev
     if run_dir is not None:
         remove(run_dir / "result.json")
     progress.phase("import")
+
+    from vpoc.data.content import content_ahead  # noqa: PLC0415 - imports numpy
+
     # What the file holds is found out while the rest is imported.
-    digest = hash_ahead(data) if cache is not None and cache.exists() else None
+    kept = cache is not None and cache.exists()
+    digest, content = (hash_ahead(data), None) if kept else (None, content_ahead(data))
 
     from vpoc.features.command import compute_features  # noqa: PLC0415
     from vpoc.features.store import write_features  # noqa: PLC0415
 
     with progress:
         built = compute_features(
-            data, options, progress, cache=cache, digest=digest, vpoc_path=vpoc_path, device=device
+            data,
+            options,
+            progress,
+            cache=cache,
+            digest=digest,
+            content=content,
+            vpoc_path=vpoc_path,
+            device=device,
         )
         progress.phase("checkpoint")
         write_features(output, built)

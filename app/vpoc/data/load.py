@@ -3,7 +3,7 @@
 import hashlib
 import io
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,15 @@ from vpoc.data.bars import (
     made_bars,
     problems,
 )
-from vpoc.data.columns import OPTIONAL, PRICES, REQUIRED, STAMP_FORMAT, TICK, YEARS
-from vpoc.data.compiled import Plain, read_plain
+from vpoc.data.columns import PRICES, REQUIRED, STAMP_FORMAT, TICK, YEARS
+from vpoc.data.compiled import Plain
+from vpoc.data.content import Content, plain_bars, plain_header, read_content
 from vpoc.data.sessions import session_dates
 from vpoc.data.table import MAX_VOLUME, Table, contracts, numbers, parse_table, require_columns, require_years, volumes
 from vpoc.errors import UserError, from_os_error
-from vpoc.files import read_bytes, sha256
 
 BLOCK_BYTES = 1 << 25
 HEADER_BYTES = 4096
-LARGE_BYTES = 8 * BLOCK_BYTES
-"""A file of more is read in blocks where the caller can work with them."""
 TYPES = {
     "ts": pl.String,
     **dict.fromkeys(PRICES, pl.Float64),
@@ -45,17 +43,15 @@ TYPES = {
 EARLIEST, LATEST = (int(np.datetime64(f"{year}-01-01", "s").astype(np.int64)) for year in (YEARS[0], YEARS[1] + 1))
 
 
-def load_bars(path: Path) -> Bars:
-    """Read a merged CSV for training; exact duplicates are dropped.
+def load_bars(path: Path, content: Future[Content] | None = None) -> Bars:
+    """Read a merged CSV for training; exact duplicates are dropped. `content`: of `path`, if it is being read already.
 
     UserError, in one line with the line number, on the first rule that is broken.
     """
-    content = read_bytes(path)
-    with ThreadPoolExecutor(1) as pool:
-        digest = pool.submit(sha256, content)
-        read = _parse(path, content, 0)
-        bars = read.bars if read.sound else _checked(read.bars, 0)
-        return replace(bars, sha256=digest.result())
+    held = content.result() if content else read_content(path)
+    read = held.plain or _other(path, held.content, 0)
+    bars = read.bars if read.sound else _checked(read.bars, 0)
+    return replace(bars, sha256=held.sha256)
 
 
 def stream_bars(path: Path, block_bytes: int | None = None) -> Iterator[Bars]:
@@ -68,7 +64,7 @@ def stream_bars(path: Path, block_bytes: int | None = None) -> Iterator[Bars]:
     left: Bars | None = None
     off_grid: list[Flags] = []
     for content, first_row, digest in _blocks(path, block_bytes or BLOCK_BYTES):
-        read = _parse(path, content, first_row)
+        read = plain_bars(path, content) or _other(path, content, first_row)
         fresh = replace(read.bars, sha256=digest)
         off_grid.append(fresh.off_grid)
         bars = fresh if left is None else _joined(left, fresh)
@@ -113,18 +109,11 @@ def parse_bars(table: Table) -> Bars:
     return made_bars(table.path, ts, prices, volumes(table), numbers(table, "vix", empty=np.nan), contract, symbols)
 
 
-def _parse(path: Path, content: bytes, first_row: int) -> Plain:
-    # Nothing here copies the content, which may be large.
-    header = content[: content.find(b"\n") + 1].decode("utf-8", "replace").rstrip("\r\n").split(",")
-    known = set(REQUIRED) <= set(header) <= {*REQUIRED, *OPTIONAL} and len(set(header)) == len(header)
-    if known and content.endswith(b"\n"):
-        read = read_plain(path, content, header)
-        if read is not None:
-            return read
-        bars = _regular(path, content, header)
-        if bars is not None:
-            return Plain(bars, sound=False)
-    return Plain(parse_bars(parse_table(path, content, first_row)), sound=False)
+def _other(path: Path, content: bytes, first_row: int) -> Plain:
+    """The bars of a file that is not plain."""
+    header = plain_header(content)
+    bars = _regular(path, content, header) if header else None
+    return Plain(bars or parse_bars(parse_table(path, content, first_row)), sound=False)
 
 
 def _regular(path: Path, content: bytes, header: Sequence[str]) -> Bars | None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from vpoc.features.options import FeatureOptions
 from vpoc.features.snapshots import bar_snapshots, session_snapshot
 from vpoc.features.table import FEATURES, Snapshot
 from vpoc.features.targets import HORIZON, label_weight, move_30, session_targets, touched_later
+from vpoc.kernel import cores
 from vpoc.profile.sessions import chunks
 from vpoc.progress import Progress
 from vpoc.terminal import watched
@@ -123,16 +125,21 @@ def traded_days(bars: Bars, options: FeatureOptions, progress: Progress, *, goes
 def _watched(
     work: Callable[[Sessions], T], sessions: Sessions, options: FeatureOptions, progress: Progress, label: str
 ) -> list[T]:
-    """What `work` makes of all chunks of `sessions`, with progress."""
+    """What `work` makes of all chunks of `sessions`, as many at a time as there are cores, with progress."""
     count = -(-len(sessions) // options.chunk_size)
     progress.phase("features", count)
     parts: list[T] = []
     started = time.monotonic()
-    for part in watched(map(work, chunks(sessions, options.chunk_size)), label, count):
-        parts.append(part)
-        now = time.monotonic()
-        progress.step(len(parts), now - started)
-        started = now
+    pool = ThreadPoolExecutor(cores())
+    try:
+        for part in watched(pool.map(work, chunks(sessions, options.chunk_size)), label, count):
+            parts.append(part)
+            now = time.monotonic()
+            progress.step(len(parts), now - started)
+            started = now
+    finally:
+        # An interrupted command waits for what has begun alone.
+        pool.shutdown(cancel_futures=True)
     return parts
 
 

@@ -1,5 +1,6 @@
 """What earlier sessions say to a later one: composites and naked VPOCs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,15 +28,15 @@ class Naked:
     age: Ints
 
 
-def composite_vpoc(days: Days, among: Ints, begin: Ints, stop: Ints) -> Ints:
-    """VPOC [rows], in ticks, of the RTH profiles of the sessions among[begin..stop-1] added up.
+def composite_vpocs(days: Days, among: Ints, begins: Sequence[Ints], stop: Ints) -> list[Ints]:
+    """VPOC [rows], in ticks, of the RTH profiles of the sessions among[begin..stop-1] added up, for each of `begins`.
 
-    `among`: indices of sessions; `begin` and `stop` [rows] never fall.
+    `among`: indices of sessions; each `begin` and `stop` [rows] never fall.
     """
-    found = np.empty(len(begin), dtype=np.int64)
-    for start in range(0, len(begin), AT_A_TIME):
+    found = [np.empty(len(stop), dtype=np.int64) for _ in begins]
+    for start in range(0, len(stop), AT_A_TIME):
         part = slice(start, start + AT_A_TIME)
-        lowest = int(begin[part].min())
+        lowest = int(min(begin[part].min() for begin in begins))
         sessions = among[lowest : int(stop[part].max())]
         low, high = days.low[sessions], days.high[sessions]
         base = int(low.min())
@@ -44,12 +45,15 @@ def composite_vpoc(days: Days, among: Ints, begin: Ints, stop: Ints) -> Ints:
             rows, at = days.histogram[session], int(low[row]) - base
             grid[row + 1, at : at + len(rows)] = rows
         np.cumsum(grid, axis=0, out=grid)
-        a, b = begin[part] - lowest, stop[part] - lowest
-        edges = np.stack([a, b], axis=1).reshape(-1)
-        # An edge may lie behind the last session.
-        first = np.minimum.reduceat(np.append(low, 0), edges)[::2] - base
-        last = np.maximum.reduceat(np.append(high, 0), edges)[::2] - base
-        found[part] = base + find_vpoc(grid[b] - grid[a], first, last)
+        b = stop[part] - lowest
+        up_to = grid[b]
+        for vpoc, begin in zip(found, begins, strict=True):
+            a = begin[part] - lowest
+            edges = np.stack([a, b], axis=1).reshape(-1)
+            # An edge may lie behind the last session.
+            first = np.minimum.reduceat(np.append(low, 0), edges)[::2] - base
+            last = np.maximum.reduceat(np.append(high, 0), edges)[::2] - base
+            vpoc[part] = base + find_vpoc(up_to - grid[a], first, last)
     return found
 
 

@@ -9,7 +9,7 @@ from vpoc.data.bars import Bars, Flags, Floats, Ints
 from vpoc.data.enough import HISTORY
 from vpoc.data.sessions import Sessions
 from vpoc.features.days import IB_SECONDS, Days
-from vpoc.features.look_back import Naked, composite_vpoc, mean_of_last, naked, naked_levels
+from vpoc.features.look_back import Naked, composite_vpocs, mean_of_last, naked, naked_levels
 from vpoc.features.options import FeatureOptions
 from vpoc.features.table import Snapshot
 from vpoc.profile import compiled
@@ -149,10 +149,8 @@ def _prior(days: Days, done: Ints, place: Ints) -> dict[str, Any]:
 def _composites(days: Days, rolls: Ints, done: Ints, stop: Ints) -> dict[str, Any]:
     """VPOC of the composites of complete sessions up to place `stop`-1 in `done`, cut at the last roll."""
     since_roll = np.searchsorted(rolls[done], rolls[done][stop - 1])
-    return {
-        name: composite_vpoc(days, done, np.maximum(stop - count, since_roll), stop)
-        for name, count in COMPOSITES.items()
-    }
+    begins = [np.maximum(stop - count, since_roll) for count in COMPOSITES.values()]
+    return dict(zip(COMPOSITES, composite_vpocs(days, done, begins, stop), strict=True))
 
 
 def _volatility(days: Days, done: Ints, stop: Ints, vix: Floats | None, vix_before: Floats) -> dict[str, Any]:

@@ -31,9 +31,9 @@ def parsed(monkeypatch):
     """How often a file was really parsed."""
     calls = []
 
-    def counted(path):
+    def counted(path, content):
         calls.append(path)
-        return load_bars(path)
+        return load_bars(path, content)
 
     monkeypatch.setattr(cache, "load_bars", counted)
     return calls
