@@ -80,10 +80,17 @@ def find_python(version: str) -> Path | None:
 
 def identify(stack: Stack) -> dict[str, Any] | None:
     """Identity of a stack's environment as it would be made now; None where that is not known yet."""
-    python, lock = find_python(stack.python), locks.lock_file(stack)
+    python, lock = _python_of(stack) or find_python(stack.python), locks.lock_file(stack)
     if python is None or not lock.is_file():
         return None
     return {"interpreter": file_hash(python.resolve()), "lock": file_hash(lock), "app": app_hash()}
+
+
+def _python_of(stack: Stack) -> Path | None:
+    """The interpreter that its environment was made from, which is known without looking for one."""
+    folder = ENVIRONMENTS / stack.name
+    python = folder / "bin" / "python"
+    return python if python.exists() and (folder / "lib" / f"python{stack.python}").is_dir() else None
 
 
 def ensure_environment(stack: Stack) -> Environment:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness import environments, locks
-from harness.environments import STAMP, ensure_environment, find_python
+from harness.environments import STAMP, ensure_environment, find_python, identify
 from harness.errors import UserError
 from harness.locks import lock_file
 from harness.matrix import Matrix
@@ -25,6 +25,16 @@ def test_an_environment_is_as_locked(tmp_path: Path, small_matrix: Matrix, monke
     locked = {line.split("==")[0] for line in lock_file(stack).read_text().splitlines() if "==" in line}
     assert {name.replace("_", "-") for name in names} == locked
     assert not any(name.startswith(("nvidia", "triton")) for name in names)
+
+    # Its identity needs no search for an interpreter, unless another version is asked for.
+    wanted = {**json.loads((tmp_path / "cpu" / STAMP).read_text()), "app": made.identity["app"]}
+    searched: list[str] = []
+    monkeypatch.setattr(environments, "find_python", searched.append)
+    assert identify(stack) == wanted
+    assert identify(stack.model_copy(update={"python": "3.12"})) is None
+    assert searched == ["3.12"]
+    monkeypatch.undo()
+    monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path)
 
     # What was interrupted while it was made has no stamp, and is made again.
     (tmp_path / "cpu" / STAMP).unlink()
