@@ -19,7 +19,7 @@ from harness.plan import Plan, make_plan
 from harness.records import Results
 from harness.registry import pull_known_good
 from harness.storage import json_hash
-from harness.tags.known_good import lock_of, why_not
+from harness.tags.known_good import KnownGood, lock_of, why_not
 from harness.training.train import Ended, Job, train
 from harness.training.train_cell import Choice, Wish, choose
 from harness.training.trainings import Notebook, Training, new_training
@@ -86,12 +86,14 @@ def prepare(asked: Asked, matrix: Matrix, results: Results, host: HostFacts, not
     engine = choose_engine([cell], asked.executor)
     if training.evidence and engine is None:
         told += "; as a process, where its tag is about its image"
-    plan = make_plan([cell], asked.workload, 1, capabilities_of(host, engine, [cell], None), {}, named=True)
+    gpus = _gpus(training.evidence, host)
+    able = replace(capabilities_of(host, engine, [cell], None), gpus=gpus)
+    plan = make_plan([cell], asked.workload, 1, able, {}, named=True)
     if training.evidence and engine:
         # An image by its digest is not built.
         plan = replace(plan, download_gb=0.0, disk_gb=0.0)
     runs = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
-    bench = Bench(results, runs, host, headless_first(training_gpus(host)), None, asked.data, engine)
+    bench = Bench(results, runs, host, gpus, None, asked.data, engine)
     job = Job(cell, plain_cpu_cell(matrix), asked.workload, asked.output, asked.name, asked.resume, asked.drill)
     return Ready(job, training, notebook, plan, bench, told)
 
@@ -114,6 +116,14 @@ def _choice(asked: Asked, matrix: Matrix, results: Results, host: HostFacts) -> 
     cells: list[Cell] = matrix.select("default")
     able = capabilities_of(host, choose_engine(cells, asked.executor), cells, None)
     return choose(asked.wish, matrix, results, host, able, time.time())
+
+
+def _gpus(evidence: KnownGood | None, host: HostFacts) -> tuple[int, ...]:
+    """The GPUs to train on, as `headless_first`: where there is evidence, those of the targets that it is about."""
+    gpus = training_gpus(host)
+    targets = evidence.gfx if evidence else ()
+    # None of them is here where the tag was forced, or is one of a CPU.
+    return headless_first([gpu for gpu in gpus if gpu.gfx in targets] or gpus)
 
 
 def _when(seconds: float) -> str:

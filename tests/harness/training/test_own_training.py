@@ -15,9 +15,11 @@ from harness.training.own_training import Asked, Ready, prepare
 from harness.training.train_cell import Wish
 from harness.training.training_options import own_workload
 from harness.training.trainings import Notebook, open_notebook
+from tests.harness.gpu_tree import a_gpu
 
 Evidence = Callable[..., KnownGood]
 NEWER = "6.2.0"
+GPU_CELL, GFX, OTHER = "rocm6.3-torch2.9.1-plain", "gfx1100", "gfx1030"
 
 
 @pytest.fixture
@@ -91,3 +93,27 @@ def test_what_was_promoted_anew_is_gone_on_with(
     assert (again.training.id, again.training.begins) == (begun.training.id, ("first",))
     assert (again.training.cell, again.training.evidence, again.job.cell.id) == (anew.cell, anew, anew.cell)
     assert again.told.startswith("cpu-no-sdma: known-good-cpu, 33 of 33 runs completed; going on with the training")
+
+
+@pytest.mark.parametrize(("targets", "gpus"), [((OTHER, GFX), (1,)), ((GFX, OTHER), (0,)), ((OTHER, OTHER), (0, 1))])
+def test_a_tag_is_trained_with_on_gpus_of_its_target_alone(
+    targets: tuple[str, ...],
+    gpus: tuple[int, ...],
+    asked: Asked,
+    matrix: Matrix,
+    results: Results,
+    host: HostFacts,
+    notebook: Notebook,
+    make_evidence: Evidence,
+) -> None:
+    unlike = tuple(a_gpu(index).model_copy(update={"gfx": gfx}) for index, gfx in enumerate(targets))
+    here = host.model_copy(update={"gpus": unlike})
+    promoted(results, make_evidence(tag=f"known-good-{GFX}", scope=GFX, gfx=(GFX,), gpu_count=1, cell=GPU_CELL))
+    # Where none is of its target it can be forced.
+    forced = replace(asked, wish=Wish(None, None, force=True))
+    ready = prepare(forced, matrix, results, here, notebook)
+    assert ready.job.cell.id == GPU_CELL
+    assert ready.bench.gpus == gpus
+    assert {run.gpus for run in ready.plan.runs} == {(gpu,) for gpu in gpus}
+    named = prepare(replace(asked, wish=Wish(GPU_CELL, None, force=False)), matrix, results, here, notebook)
+    assert named.bench.gpus == (0, 1)
