@@ -156,6 +156,15 @@ class Place:
 
 
 MakePlace = Callable[..., Place]
+Probes = list[tuple[int, ...]]
+
+
+@pytest.fixture(autouse=True)
+def probed_again(monkeypatch: pytest.MonkeyPatch) -> Probes:
+    """The GPUs of each new probe of sick ones; it tells nothing new."""
+    probes: Probes = []
+    monkeypatch.setattr("harness.campaign.recheck", lambda run, *_: probes.append(run.gpus))
+    return probes
 
 
 @pytest.fixture
@@ -369,6 +378,36 @@ def test_a_gpu_that_was_sick_before_is_not_trained_on(make_place: MakePlace, dua
     alone = make_place(dual_host.model_copy(update={"gpus": dual_host.gpus[:1]}), GPU_CELL)
     with pytest.raises(UserError, match=r"too few GPUs are well \(GPU 0: gone\)"):
         alone.train(DONE)
+
+
+def test_sick_gpus_are_probed_again_each_time_a_training_is_called_for(
+    make_place: MakePlace,
+    dual_host: HostFacts,
+    make_step: Callable[..., HealthStep],
+    probed_again: Probes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = make_place(dual_host, GPU_CELL)
+    append_steps(place.bench.results, [make_step(gpu=gpu, good=False, detail="gone") for gpu in (0, 1)])
+    with pytest.raises(UserError, match=r"^too few GPUs are well \(GPU 0: gone; GPU 1: gone\)"):
+        place.train()
+    assert probed_again == [(0,), (1,)]
+
+    def reset(run: Run, results: Results, *_: object) -> None:
+        append_steps(results, [make_step(gpu=gpu, when="recheck") for gpu in run.gpus if gpu == 1])
+
+    monkeypatch.setattr("harness.campaign.recheck", reset)
+    assert place.train(DONE).model
+    assert [run.gpus for run in place.bench.made] == [(1,)]
+
+
+def test_on_a_cpu_no_gpu_is_probed(
+    make_place: MakePlace, dual_host: HostFacts, make_step: Callable[..., HealthStep], probed_again: Probes
+) -> None:
+    place = make_place(dual_host)
+    append_steps(place.bench.results, [make_step(good=False)])
+    assert place.train(DONE).model
+    assert probed_again == []
 
 
 def fragmenting(minute: int, share: float) -> Progress:
