@@ -1,11 +1,18 @@
 """`matrix status`: what the records show."""
 
+from collections.abc import Iterable, Iterator
+
 import click
 
 from harness import overview, tables
-from harness.cli_shared import Settings, as_json, known, out, pass_settings, print_json, warn
-from harness.index import Index
+from harness.cli_shared import Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
+from harness.errors import UserError
+from harness.index import Index, Row
+from harness.records import Results
+from harness.tags.promote import is_about
+from harness.tags.promotions import KnownGood, read_moves, standing
 from harness.variants import VARIANT
+from harness.verdicts import Verdict
 
 
 @click.command()
@@ -20,22 +27,26 @@ def status(settings: Settings, cell: str | None, without_imported: bool, variant
     """Say what the records show: a verdict for every cell that was run, or every run of one CELL.
 
     The pass rate lies in the interval shown (each end for itself at the confidence of the matrix file), however often
-    one looks. Drills, interrupted and tainted runs and faults of the host never count.
+    one looks. Drills, interrupted and tainted runs and faults of the host never count. What a known-good tag was given
+    to on this host is marked `tagged`; `matrix tags` says more.
     """
     results, everything = settings.results, Index(settings.results).rows()
+    tags = _tags(results)
     rows = [row for row in everything if not (without_imported and row.imported)]
     if cell is not None:
         rows = [row for row in rows if row.cell == cell]
         if not rows:
             known(cell, settings.matrix.cells, "cell")
         if as_json:
-            print_json([row.as_dict() for row in rows])
+            tag_of = {run_id: one.tag for one in tags for run_id in one.run_ids}
+            print_json([{**row.as_dict(), "tag": tag_of.get(row.run_id)} for row in rows])
         else:
             out.print(tables.runs_table(rows))
+            print_lines(list(_resting(tags, rows)))
         return
     verdicts = overview.verdicts_on(rows, results, settings.matrix)
     if as_json:
-        print_json([overview.describe_verdict(verdict) for verdict in verdicts])
+        print_json([{**overview.describe_verdict(verdict), "tag": _tag_of(verdict, tags)} for verdict in verdicts])
         return
     shown = [verdict for verdict in verdicts if variants or VARIANT not in verdict.cell]
     beside = overview.beside_the_verdicts(everything, results)
@@ -45,4 +56,24 @@ def status(settings: Settings, cell: str | None, without_imported: bool, variant
         )
     warn(beside)
     if shown or not beside:
-        out.print(tables.verdicts_table(shown) if shown else "No records yet; `matrix run` makes some.")
+        out.print(tables.verdicts_table(shown, tags) if shown else "No records yet; `matrix run` makes some.")
+
+
+def _tags(results: Results) -> list[KnownGood]:
+    """What stands on this host. Where that cannot be known the verdicts are told all the same."""
+    try:
+        return list(standing(read_moves(results)).values())
+    except UserError as error:
+        warn([str(error)])
+        return []
+
+
+def _tag_of(verdict: Verdict, tags: Iterable[KnownGood]) -> str | None:
+    return next((one.tag for one in tags if is_about(one, verdict)), None)
+
+
+def _resting(tags: Iterable[KnownGood], rows: Iterable[Row]) -> Iterator[str]:
+    ids = {row.run_id for row in rows}
+    for evidence in tags:
+        if count := len(ids.intersection(evidence.run_ids)):
+            yield f"{evidence.tag} rests on {count} of these runs; `matrix tags` says where it may be used"

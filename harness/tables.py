@@ -9,6 +9,8 @@ from rich.table import Table
 from harness.colours import OUTCOME_COLOURS, TIER_COLOURS
 from harness.index import Row
 from harness.matrix import Cell, Workload
+from harness.tags.promote import is_about
+from harness.tags.promotions import KnownGood
 from harness.time_spans import span
 from harness.verdicts import Verdict
 
@@ -93,11 +95,16 @@ def build_lines(plan: "BuildPlan") -> list[str]:
     return lines + _left_out(plan.skipped)
 
 
-def verdicts_table(verdicts: Iterable[Verdict]) -> Table:
-    """What the runs of each cell show, with the number of runs and the lower bound of the pass rate."""
+def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) -> Table:
+    """What the runs of each cell show, with the number of runs and the bounds of the pass rate.
+
+    Those that one of the `tags` is about are marked; which it is their scope says.
+    """
     table = _table("cell", "verdict", "passed", "pass rate", "scope", "workload", "ran on", "not counted", "why")
     for one in verdicts:
-        cell = one.cell + (" (stale)" if one.stale else "") + (f" ({one.imported} imported)" if one.imported else "")
+        tagged = any(is_about(evidence, one) for evidence in tags)
+        marks = (("tagged", tagged), ("stale", one.stale), (f"{one.imported} imported", one.imported))
+        cell = " ".join([one.cell, *(f"({mark})" for mark, holds in marks if holds)])
         rate = f"{one.low:.0%} to {one.high:.0%}" if one.runs else ""
         not_counted = ", ".join(f"{count} {name}" for name, count in one.not_counted.items())
         why = ", ".join(f"{name} x{count}" for name, count in one.diagnoses.items())

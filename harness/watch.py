@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -87,7 +87,8 @@ class Watch:
         evidence is collected when it fails.
 
         Raises:
-            KeyboardInterrupt: when the process was ended; its text says where the ranks stood, had none advanced.
+            KeyboardInterrupt: of the kind that came, when the process was ended; its text says where the ranks stood,
+                had none advanced.
         """
         began = time.monotonic()
         try:
@@ -121,7 +122,8 @@ class Watch:
             finally:
                 handle.stop(GRACE_SECONDS)
             if where:
-                raise KeyboardInterrupt(f"{str(interrupt) or 'Ctrl-C'}; {where}") from None
+                # Of its own kind, which says what is to follow.
+                raise type(interrupt)(f"{str(interrupt) or 'Ctrl-C'}; {where}") from None
             raise
         except BaseException:
             handle.stop(GRACE_SECONDS)
@@ -162,12 +164,17 @@ class Watch:
             self.stopped_by, self.stop_detail = "host", "a process of the run cannot be killed"
 
     def _read_progress(self, watchdog: Watchdog | None, now: float) -> None:
+        for line in self._noted(watchdog, now):
+            self._observe(line)
+
+    def _noted(self, watchdog: Watchdog | None, now: float) -> Iterator[Progress]:
+        """The new lines, each when note was taken of it: who observes them may end the run at one that advances."""
         for line in self._reader.new():
             self.last = line
-            self._observe(line)
             self.memory.saw(line)
             if watchdog:
                 watchdog.saw(line, now)
+            yield line
 
     def _tell_of_standstill(self, watchdog: Watchdog, now: float) -> None:
         if now - self._told < TELL_SECONDS:
@@ -230,7 +237,9 @@ class Watch:
 
     def _keep_stacks_of_stuck(self, handle: Handle, watchdog: Watchdog, began: float) -> str:
         """The evidence of a hang, where an interrupted run looks like one; where its ranks stand, in words."""
-        self._read_progress(watchdog, time.monotonic())
+        # Not observed any more: that must not put another interruption in the place of this one.
+        for _ in self._noted(watchdog, time.monotonic()):
+            pass
         standing = watchdog.at_work(time.monotonic(), self._position)
         idle = min(one.idle for one in standing)
         if idle <= STUCK_SECONDS or self.collected or handle.poll() is not None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from itertools import count
+from statistics import median
 
 from harness.bench import Bench, Display, gpus_needed
 from harness.contracts import Record
@@ -37,6 +38,7 @@ class Trials:
     total: int
     _counted: set[str] = field(default_factory=set)
     _repeats: Counter[str] = field(default_factory=Counter)
+    _seconds: list[float] = field(default_factory=list)
     _tainted: Collection[str] | None = None
 
     def passed(self, cell: Cell, position: int) -> bool:
@@ -60,6 +62,7 @@ class Trials:
                 faults += record.outcome == "host-fault"
             if faults == MOST_FAULTS:
                 raise UserError(f"{record.detail}; mend the host (`matrix doctor`), then {GOES_ON}")
+            self._seconds.append(record.finished - record.intent.started)
             if record.outcome in COUNTED and run_id not in self._known_tainted():
                 self._counted.add(run_id)
                 return record.outcome == "completed"
@@ -75,6 +78,9 @@ class Trials:
             display.preparing(cell.stack)
             bench.data_of(self.workload, bench.environment(cell, display.step))
         with bench.gpus_for([(planned, run_id)], display.step):
+            if self._seconds:
+                # Those that were made before tell it already at the first of a search that goes on.
+                display.time_left(median(self._seconds) * (self.total - position + 1))
             display.started(planned, position, self.total)
             record = bench.make(bench.run(planned, run_id, self.workload, self.campaign), display)
         if record.outcome == "interrupted":

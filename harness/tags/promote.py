@@ -136,12 +136,17 @@ def evidence_of(
     )
 
 
+def is_about(evidence: KnownGood, verdict: Verdict) -> bool:
+    """Whether a tag with that evidence is one of what the verdict is about."""
+    mine = (verdict.cell, verdict.scope, verdict.environment_hash, verdict.workload_hash, verdict.host_kind)
+    its = (evidence.cell, evidence.scope, evidence.environment_hash, evidence.workload_hash, evidence.host_kind)
+    return mine == its and verdict.executor == "docker"
+
+
 def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
     """What the runs say now of a tag that they would not earn any more: its verdict fell below `good`."""
     for verdict in verdicts:
-        mine = (verdict.cell, verdict.scope, verdict.environment_hash, verdict.workload_hash, verdict.host_kind)
-        its = (evidence.cell, evidence.scope, evidence.environment_hash, evidence.workload_hash, evidence.host_kind)
-        if mine == its and verdict.executor == "docker" and verdict.tier not in ("good", "known-good"):
+        if is_about(evidence, verdict) and verdict.tier not in ("good", "known-good"):
             why = f", {verdict.diagnosis}" if verdict.diagnosis else ""
             return f"its cell is {verdict.tier} now: {verdict.passes} of {verdict.runs} runs passed{why}"
     return None

@@ -75,6 +75,15 @@ def standing(moves: Iterable[TagMove]) -> dict[str, KnownGood]:
     return {tag: move.evidence for tag, move in last.items() if move.move == "promoted"}
 
 
+def place_of(image: str, moves: Iterable[TagMove]) -> tuple[str | None, str | None]:
+    """The repository and the digest by which an image, by its id, was last promoted in a registry; None where never.
+
+    What a registry has under a digest stays the same, whatever becomes of its tags. Moves are oldest first.
+    """
+    known = [move.evidence for move in moves if move.evidence.image == image and move.evidence.digest]
+    return (known[-1].repository, known[-1].digest) if known else (None, None)
+
+
 def to_line(move: TagMove) -> bytes:
     """A move as a line of the file."""
     return move.model_dump_json(by_alias=True).encode() + b"\n"

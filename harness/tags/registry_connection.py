@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 import docker.auth
-from requests import Response, Session
+from requests import PreparedRequest, Response, Session
 from requests.exceptions import RequestException
 from requests.utils import parse_dict_header
 
@@ -24,6 +24,21 @@ HUB, HUB_HOST = "docker.io", "registry-1.docker.io"
 CERTIFICATES = Path("/etc/docker/certs.d")
 
 
+class _Session(Session):
+    """Has proxies and authorities of the environment, as the library does, but not the credentials in ~/.netrc."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Without one of its own the library takes those.
+        self.auth = lambda request: request
+
+    def rebuild_auth(self, prepared_request: PreparedRequest, response: Response) -> None:
+        """After a redirect, too, where the library looks for them once more. Another host gets no credentials."""
+        before, after = response.request.url or "", prepared_request.url or ""
+        if self.should_strip_auth(before, after):
+            prepared_request.headers.pop("Authorization", None)
+
+
 class Connection:
     """To one registry, such as `ghcr.io`."""
 
@@ -31,9 +46,7 @@ class Connection:
         self._login = host
         self._host = HUB_HOST if host == HUB else host
         self._scheme = "http" if _speaks_plain_http(host) else "https"
-        self._session = Session()
-        # Without one of its own the library takes what ~/.netrc has.
-        self._session.auth = lambda request: request
+        self._session = _Session()
         authority = CERTIFICATES / self._host / "ca.crt"
         if authority.is_file():
             self._session.verify = str(authority)

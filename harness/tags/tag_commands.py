@@ -19,7 +19,7 @@ from harness.tags.known_good import lock_of, why_not
 from harness.tags.known_good_tags import ALIAS, Seen, TagPlace, alias_of, check_unmoved, disturbed, look_at, move_tag
 from harness.tags.local_tags import LocalTags
 from harness.tags.promote import Claim, choose, claim_of, evidence_of, fallen
-from harness.tags.promotions import KnownGood, TagMove, standing
+from harness.tags.promotions import KnownGood, TagMove, place_of, read_moves, standing
 from harness.tags.registry_tags import RegistryTags
 
 
@@ -181,8 +181,11 @@ def _promote(
     image = find(engine, claim.image or "")
     if newest is None or image is None:
         raise UserError(f"cell {cell.id}: the image of its runs is not here any more; build it and run it anew")
-    repository = remote_name(registry, cell).rsplit(":", 1)[0] if registry else None
-    draft = evidence_of(claim, newest, matrix.verdicts, now, repository=repository, digest=None, previous=None)
+    # Promoted on this host alone, it is still in the registry that it was pushed to before.
+    repository, digest = place_of(image.id, read_moves(results))
+    if registry:
+        repository, digest = remote_name(registry, cell).rsplit(":", 1)[0], None
+    draft = evidence_of(claim, newest, matrix.verdicts, now, repository=repository, digest=digest, previous=None)
     looked = [(place, look_at(place, draft.tag)) for place in _places(results, engine, registry)]
     for place, seen in looked:
         check_unmoved(place, draft.tag, seen, replace)
@@ -190,7 +193,8 @@ def _promote(
         raise UserError(f"cell {cell.id}: its last run was too long ago for a tag; run it anew, then promote it")
     if dry_run:
         return draft
-    digest = push_image(engine, image.id, remote_name(registry, cell), notify) if registry else None
+    if registry:
+        digest = push_image(engine, image.id, remote_name(registry, cell), notify)
     evidence = draft.model_copy(update={"digest": digest, "previous": looked[0][1].tag})
     for place, seen in looked:
         if not _is_there(evidence, place, seen, now):

@@ -19,8 +19,9 @@ from harness.plan import Plan, make_plan
 from harness.records import Results
 from harness.registry import pull_known_good
 from harness.storage import json_hash
+from harness.tags.known_good import KnownGood, lock_of, why_not
 from harness.training.train import Ended, Job, train
-from harness.training.train_cell import Wish, choose
+from harness.training.train_cell import Choice, Wish, choose
 from harness.training.trainings import Notebook, Training, new_training
 from harness.workloads import options_of, read_data
 
@@ -70,34 +71,59 @@ def prepare(asked: Asked, matrix: Matrix, results: Results, host: HostFacts, not
     """Go on with the training that was begun with the same question, or begin one.
 
     Raises:
-        UserError: when the data cannot be read, or there is no cell that can train here.
+        UserError: when the data cannot be read, there is no cell that can train here, or its tag may not be used here
+            (any more).
     """
     wish = asked.wish
     key = json_hash([options_of(asked.workload), read_data(asked.data).sha256, wish.cell, wish.registry])
-    training = notebook.read(key)
-    if training and training.cell in matrix.cells:
-        told = f"{training.cell}: going on with the training begun {_when(training.began)}"
+    noted = notebook.read(key)
+    if noted and noted.cell in matrix.cells:
+        training, told = _gone_on(noted, asked, matrix, results, host)
     else:
-        training, told = _begun(asked, matrix, results, host, key)
+        choice = _choice(asked, matrix, results, host)
+        training, told = new_training(key, choice.cell.id, choice.evidence), choice.told
     cell = matrix.cells[training.cell]
     engine = choose_engine([cell], asked.executor)
     if training.evidence and engine is None:
         told += "; as a process, where its tag is about its image"
-    plan = make_plan([cell], asked.workload, 1, capabilities_of(host, engine, [cell], None), {}, named=True)
+    gpus = _gpus(training.evidence, host)
+    able = replace(capabilities_of(host, engine, [cell], None), gpus=gpus)
+    plan = make_plan([cell], asked.workload, 1, able, {}, named=True)
     if training.evidence and engine:
         # An image by its digest is not built.
         plan = replace(plan, download_gb=0.0, disk_gb=0.0)
     runs = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
-    bench = Bench(results, runs, host, headless_first(training_gpus(host)), None, asked.data, engine)
+    bench = Bench(results, runs, host, gpus, None, asked.data, engine)
     job = Job(cell, plain_cpu_cell(matrix), asked.workload, asked.output, asked.name, asked.resume, asked.drill)
     return Ready(job, training, notebook, plan, bench, told)
 
 
-def _begun(asked: Asked, matrix: Matrix, results: Results, host: HostFacts, key: str) -> tuple[Training, str]:
+def _gone_on(noted: Training, asked: Asked, matrix: Matrix, results: Results, host: HostFacts) -> tuple[Training, str]:
+    """The training that was noted, and what is told of it.
+
+    Where its evidence does not hold any more the cell is chosen as at a first start, and what was trained is kept.
+    """
+    told = f"going on with the training begun {_when(noted.began)}"
+    evidence = noted.evidence
+    # Perhaps it was a new kernel or driver that ended it.
+    if evidence is None or why_not(evidence, host, time.time(), lock_of(evidence)) is None:
+        return noted, f"{noted.cell}: {told}"
+    choice = _choice(asked, matrix, results, host)
+    return noted.model_copy(update={"cell": choice.cell.id, "evidence": choice.evidence}), f"{choice.told}; {told}"
+
+
+def _choice(asked: Asked, matrix: Matrix, results: Results, host: HostFacts) -> Choice:
     cells: list[Cell] = matrix.select("default")
     able = capabilities_of(host, choose_engine(cells, asked.executor), cells, None)
-    choice = choose(asked.wish, matrix, results, host, able, time.time())
-    return new_training(key, choice.cell.id, choice.evidence), choice.told
+    return choose(asked.wish, matrix, results, host, able, time.time())
+
+
+def _gpus(evidence: KnownGood | None, host: HostFacts) -> tuple[int, ...]:
+    """The GPUs to train on, as `headless_first`: where there is evidence, those of the targets that it is about."""
+    gpus = training_gpus(host)
+    targets = evidence.gfx if evidence else ()
+    # None of them is here where the tag was forced, or is one of a CPU.
+    return headless_first([gpu for gpu in gpus if gpu.gfx in targets] or gpus)
 
 
 def _when(seconds: float) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.bench import Bench, Display
+from harness.campaign import Turn, recheck_sick
 from harness.contracts import Progress, Record
 from harness.errors import UserError
 from harness.evidence import OUTPUT, last_line
@@ -63,6 +64,7 @@ def train(job: Job, training: Training, notebook: Notebook, bench: Bench, displa
         KeyboardInterrupt: after the attempt was recorded; the same call goes on.
     """
     asked = _settings(job, bench)
+    _probe_sick_again(job, training, bench, display)
     called_anew = True
     while True:
         records, attempts, told = _so_far(job, training, bench)
@@ -192,13 +194,24 @@ def _gpus(job: Job, settings: Settings, bench: Bench) -> tuple[int, ...]:
 def _healthy(job: Job, bench: Bench) -> tuple[int, ...]:
     """The GPUs that the cell may use and that are not sick."""
     sick = sick_gpus(bench.results, bench.host)
-    return tuple(gpu for gpu in job.cell.preset.devices or bench.gpus if gpu not in sick)
+    return tuple(gpu for gpu in _gpus_of_cell(job, bench) if gpu not in sick)
+
+
+def _probe_sick_again(job: Job, training: Training, bench: Bench, display: Display) -> None:
+    """Each by itself: one that hangs must not keep the others from being trained on."""
+    run_id = training.run_id(len(training.begins) + 1)
+    gpus = _gpus_of_cell(job, bench) if job.cell.stack.device == "cuda" else ()
+    recheck_sick([Turn(1, PlannedRun(job.cell, 1, (gpu,)), run_id) for gpu in gpus], job.workload, bench, display)
+
+
+def _gpus_of_cell(job: Job, bench: Bench) -> tuple[int, ...]:
+    return job.cell.preset.devices or bench.gpus
 
 
 def _settings(job: Job, bench: Bench) -> Settings:
     """What the user asked for."""
     workload, device = job.workload, job.cell.stack.device
-    gpus = job.cell.preset.devices or bench.gpus
+    gpus = _gpus_of_cell(job, bench)
     return Settings(
         device=device,
         strategy=workload.strategy,

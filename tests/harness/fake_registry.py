@@ -20,12 +20,13 @@ BASIC = "Basic " + b64encode(b"somebody:secret").decode()
 class FakeRegistry:
     """`knows_referrers`: lists what refers to an image. `asks`: `basic`, or `bearer` (anybody may read then).
 
-    `instead`: what it gives in place of the content it was asked for.
+    `instead`: what it gives in place of the content it was asked for. `moved_to`: the host that it sends everybody to.
     """
 
     knows_referrers: bool = False
     asks: str | None = None
     instead: bytes | None = None
+    moved_to: str | None = None
     host: str = ""
     blobs: dict[str, bytes] = field(default_factory=dict)
     manifests: dict[str, tuple[bytes, str]] = field(default_factory=dict)
@@ -112,7 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
         registry = self.registry
         found = re.search(r"/(manifests|blobs|referrers|uploads)/([^/]*)$", path)
         what, name = found.groups() if found else ("", "")
-        if path == "/v2/":
+        if registry.moved_to:
+            self._answer(307, Location=f"http://{registry.moved_to}{path}")
+        elif path == "/v2/":
             self._answer(200)
         elif what == "referrers" and registry.knows_referrers:
             self._answer(200, registry.referrers(name), Content_Type=IMAGE_INDEX)

@@ -307,6 +307,64 @@ def test_a_second_ctrl_c_skips_keeping_stacks(
     assert "keeping the stacks first; once more skips that\nleft out\n" in capfd.readouterr().err
 
 
+class Planned(KeyboardInterrupt):
+    """What an observer ends a run with."""
+
+
+def ended_by(folder: Path, observe: Callable[[Progress], None], ranks: int, fault: str) -> KeyboardInterrupt:
+    """What comes of a run that its observer ends."""
+    folder.mkdir()
+    made = Watch(folder, ProcessExecutor(folder.parent), observe, None)
+    command = (sys.executable, str(RANKS), str(ranks), str(FOR_EVER), fault)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        made.execute(command, {"PATH": "/usr/bin:/bin"}, "log.txt", 60, limits_of([], "cpu"))
+    assert processes_of_run(folder) == []
+    return caught.value
+
+
+def test_an_observer_that_ends_a_run_after_a_slow_step_is_no_interruption_of_a_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.watch.STUCK_SECONDS", 1.5)
+
+    def observe(line: Progress) -> None:
+        if (line.phase, line.done) == ("step", 4):
+            raise Planned("memory in pieces")
+
+    ended = ended_by(tmp_path / "run", observe, 1, "work@4/0")
+    assert (type(ended), str(ended)) == (Planned, "memory in pieces")
+    assert not (tmp_path / "run" / "failure").exists()
+
+
+def test_an_observer_that_ends_a_run_in_which_nothing_advances_is_still_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.watch.STUCK_SECONDS", -1.0)
+
+    def observe(line: Progress) -> None:
+        if (line.phase, line.done) == ("step", 4):
+            raise Planned("memory in pieces")
+
+    ended = ended_by(tmp_path / "run", observe, 1, "none@0/0")
+    assert type(ended) is Planned
+    assert str(ended).startswith("memory in pieces; rank ")
+
+
+def test_what_comes_after_an_interruption_does_not_take_its_place(tmp_path: Path) -> None:
+    interrupted: list[Progress] = []
+
+    def observe(line: Progress) -> None:
+        if interrupted:
+            raise Planned("too late")
+        if line.phase == "step":
+            interrupted.append(line)
+            time.sleep(0.5)
+            raise KeyboardInterrupt("SIGINT")
+
+    ended = ended_by(tmp_path / "run", observe, 2, "none@0/0")
+    assert (type(ended), str(ended)) == (KeyboardInterrupt, "SIGINT")
+
+
 def test_who_looks_is_told_how_long_nothing_has_advanced(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     told: list[Standing] = []

@@ -53,6 +53,20 @@ def test_what_was_made_before_is_not_made_again(script: Callable[..., Trials]) -
     assert len(made(again)) == 1
 
 
+def test_the_time_left_is_told_by_the_runs_that_were_made_before(
+    script: Callable[..., Trials], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[float] = []
+    monkeypatch.setattr(Silent, "time_left", lambda _, seconds: left.append(seconds), raising=False)
+    first = script("completed", "failed")
+    assert [first.passed(first.placed.cell, position) for position in (1, 2)] == [True, False]
+    assert left == [0.0]
+    again = script("completed")
+    assert [again.passed(again.placed.cell, position) for position in (1, 2, 3)] == [True, False, True]
+    # The bench's first run takes no time, its second one second: so seven of nine are left.
+    assert left[1:] == [0.5 * 7]
+
+
 def test_another_cell_at_the_same_position_is_another_run(script: Callable[..., Trials], matrix: Matrix) -> None:
     trials = script("completed", "failed")
     assert trials.passed(trials.placed.cell, 1)

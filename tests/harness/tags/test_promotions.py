@@ -5,7 +5,17 @@ import pytest
 
 from harness.errors import UserError
 from harness.records import Results
-from harness.tags.promotions import FILE, KnownGood, TagMove, append_move, from_lines, read_moves, standing, to_line
+from harness.tags.promotions import (
+    FILE,
+    KnownGood,
+    TagMove,
+    append_move,
+    from_lines,
+    place_of,
+    read_moves,
+    standing,
+    to_line,
+)
 
 Evidence = Callable[..., KnownGood]
 
@@ -68,3 +78,18 @@ def test_an_image_in_a_registry_is_asked_for_by_digest(make_evidence: Evidence) 
     there = make_evidence(repository="ghcr.io/me/vpoc", digest="sha256:" + "d" * 64)
     assert there.reference == f"ghcr.io/me/vpoc@{there.digest}"
     assert there.target == there.digest
+
+
+def test_where_an_image_was_pushed_is_known_whatever_became_of_its_tags(make_evidence: Evidence) -> None:
+    digest, image = "sha256:" + "d" * 64, "sha256:" + "2" * 64
+    pushed = make_evidence(repository="ghcr.io/me/vpoc", digest=digest)
+    moves = [
+        moved(pushed),
+        moved(pushed, "demoted", "it hangs"),
+        moved(make_evidence()),
+        moved(make_evidence(image=image)),
+    ]
+    assert place_of(pushed.image, moves) == ("ghcr.io/me/vpoc", digest)
+    assert place_of(image, moves) == (None, None)
+    elsewhere = make_evidence(repository="quay.io/me/vpoc", digest=digest)
+    assert place_of(pushed.image, [*moves, moved(elsewhere)]) == ("quay.io/me/vpoc", digest)

@@ -88,6 +88,42 @@ def test_nothing_but_dockers_own_is_ever_sent(closed: FakeRegistry) -> None:
     assert {given for _, _, given in closed.asked} <= {"", "Bearer pull"}
 
 
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_who_is_redirected_to_gets_no_credentials_at_all(name: str, keep: Keep) -> None:
+    storage = FakeRegistry()
+    with storage.serving() as elsewhere:
+        registry = FakeRegistry(asks="basic", moved_to=elsewhere.replace("127.0.0.1", name))
+        with registry.serving() as host:
+            keep({"auths": {host: {"auth": BASIC.removeprefix("Basic ")}}})
+            assert Connection(host).ask("GET", "").status_code == 200
+    assert [given for _, _, given in registry.asked] == ["", BASIC]
+    assert storage.asked == [("GET", "/v2/", "")]
+
+
+def test_a_redirect_within_the_registry_keeps_them(keep: Keep) -> None:
+    registry = FakeRegistry(asks="basic")
+    with registry.serving() as host:
+        keep({"auths": {host: {"auth": BASIC.removeprefix("Basic ")}}})
+        connection = Connection(host)
+        connection.ask("GET", "")
+        registry.moved_to = host
+        with pytest.raises(UserError, match="redirects"):
+            connection.ask("GET", "")
+    assert {given for _, _, given in registry.asked[1:]} == {BASIC}
+
+
+def test_a_proxy_of_the_environment_is_used(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep({})
+    monkeypatch.setattr(registry_connection, "_speaks_plain_http", lambda _: True)
+    proxy = FakeRegistry()
+    with proxy.serving() as host:
+        monkeypatch.setenv("http_proxy", f"http://{host}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        assert Connection("registry.example").ask("GET", "").status_code == 200
+    assert proxy.asked == [("GET", "/v2/", "")]
+
+
 def test_a_helper_that_fails_is_one_line(closed: FakeRegistry, keep: Keep) -> None:
     keep({"credsStore": "that-is-not-installed"})
     with pytest.raises(UserError, match="reading docker's credentials"):

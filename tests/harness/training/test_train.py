@@ -156,6 +156,15 @@ class Place:
 
 
 MakePlace = Callable[..., Place]
+Probes = list[tuple[int, ...]]
+
+
+@pytest.fixture(autouse=True)
+def probed_again(monkeypatch: pytest.MonkeyPatch) -> Probes:
+    """The GPUs of each new probe of sick ones; it tells nothing new."""
+    probes: Probes = []
+    monkeypatch.setattr("harness.campaign.recheck", lambda run, *_: probes.append(run.gpus))
+    return probes
 
 
 @pytest.fixture
@@ -371,6 +380,36 @@ def test_a_gpu_that_was_sick_before_is_not_trained_on(make_place: MakePlace, dua
         alone.train(DONE)
 
 
+def test_sick_gpus_are_probed_again_each_time_a_training_is_called_for(
+    make_place: MakePlace,
+    dual_host: HostFacts,
+    make_step: Callable[..., HealthStep],
+    probed_again: Probes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = make_place(dual_host, GPU_CELL)
+    append_steps(place.bench.results, [make_step(gpu=gpu, good=False, detail="gone") for gpu in (0, 1)])
+    with pytest.raises(UserError, match=r"^too few GPUs are well \(GPU 0: gone; GPU 1: gone\)"):
+        place.train()
+    assert probed_again == [(0,), (1,)]
+
+    def reset(run: Run, results: Results, *_: object) -> None:
+        append_steps(results, [make_step(gpu=gpu, when="recheck") for gpu in run.gpus if gpu == 1])
+
+    monkeypatch.setattr("harness.campaign.recheck", reset)
+    assert place.train(DONE).model
+    assert [run.gpus for run in place.bench.made] == [(1,)]
+
+
+def test_on_a_cpu_no_gpu_is_probed(
+    make_place: MakePlace, dual_host: HostFacts, make_step: Callable[..., HealthStep], probed_again: Probes
+) -> None:
+    place = make_place(dual_host)
+    append_steps(place.bench.results, [make_step(good=False)])
+    assert place.train(DONE).model
+    assert probed_again == []
+
+
 def fragmenting(minute: int, share: float) -> Progress:
     memory = {"rss_bytes": 1, "device_allocated_bytes": int((1 - share) * (8 << 30)), "device_reserved_bytes": 8 << 30}
     told = {"wall": 0.0, "monotonic": minute * 60.0, "rank": 0, "pid": 1, "phase": "step", "done": minute}
@@ -393,13 +432,25 @@ def test_memory_in_ever_more_pieces_is_given_back_by_a_fresh_process(
     assert "unused pieces rose from" in place.display.problems[0]
 
 
-def test_nobody_else_trains_the_same_model_meanwhile(tmp_path: Path, host: HostFacts) -> None:
-    results = Results(tmp_path)
-    with open_notebook(results, host, tmp_path, "bars"), open_notebook(results, host, tmp_path, "others"):
-        second = open_notebook(results, host, tmp_path, "bars")
-        with pytest.raises(UserError, match="is being trained by another process"):
-            second.__enter__()
+@pytest.mark.parametrize("name", ["bars", "others"])
+def test_nobody_else_trains_into_the_same_folder_meanwhile(name: str, tmp_path: Path, host: HostFacts) -> None:
+    results, output, link = Results(tmp_path / "results"), tmp_path / "TRAINING", tmp_path / "link"
+    output.mkdir()
+    link.symlink_to(output)
+    with open_notebook(results, host, output, "bars"), open_notebook(results, host, tmp_path, "bars"):
+        for same in (output, link, tmp_path / "link/../TRAINING"):
+            with pytest.raises(UserError, match=f"^{same}: another process trains there; wait for it"):
+                open_notebook(results, host, same, name).__enter__()
+
+
+def test_a_training_is_found_again_by_folder_and_name_and_question(tmp_path: Path, host: HostFacts) -> None:
+    results, link = Results(tmp_path), tmp_path / "link"
+    link.symlink_to(tmp_path)
     with open_notebook(results, host, tmp_path, "bars") as notebook:
         notebook.write(new_training("key", "cpu-plain", None))
         assert notebook.read("key")
         assert notebook.read("another question") is None
+    with open_notebook(results, host, link, "bars") as notebook:
+        assert notebook.read("key")
+    with open_notebook(results, host, tmp_path, "others") as notebook:
+        assert notebook.read("key") is None
