@@ -1,8 +1,10 @@
 """What became of the attempts of a training, from their records, and the file that tells of them."""
 
+import fcntl
 import json
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from harness.contracts import Record
 from harness.errors import UserError
 from harness.evidence import OUTPUT
 from harness.records import Results
-from harness.storage import write_durably
+from harness.storage import make_folder_durably, write_durably
 from harness.training.checkpoints import newest_checkpoints, steps_done
 from harness.training.supervise import Attempt
 from harness.training.trainings import FOLDER, Training
@@ -103,8 +105,21 @@ def told_of(training: Training, records: Sequence[Record], attempts: Sequence[At
 def write_attempts(output: Path, training: Training, told: Sequence[dict[str, Any]]) -> None:
     """Keep the attempts beside the model, after those of earlier trainings."""
     file = output / ATTEMPTS
-    lines = [line for line in _lines(file) if line.get("training") != training.id]
-    write_durably(file, "".join(json.dumps(line, allow_nan=False) + "\n" for line in (*lines, *told)).encode())
+    with _alone(output):
+        lines = [line for line in _lines(file) if line.get("training") != training.id]
+        write_durably(file, "".join(json.dumps(line, allow_nan=False) + "\n" for line in (*lines, *told)).encode())
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else writes attempts there meanwhile: models of several names may be trained into one folder at once."""
+    make_folder_durably(folder)
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(place)
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:

@@ -71,21 +71,19 @@ class Notebook:
 
 @contextmanager
 def open_notebook(results: Results, host: HostFacts, output: Path, name: str) -> Iterator[Notebook]:
-    """The notebook of the training of a model of that name in a folder of this machine.
-
-    Nobody else may train into that folder then, under whatever name: all that is trained there is told of in one file.
+    """The notebook of the training of a model of that name in a folder of this machine; nobody else may train it then.
 
     Raises:
         UserError: when another process does.
     """
     # However the folder is called: by a link, or from elsewhere.
-    folder = [host.machine, str(output.resolve())]
-    file = results.folder / FOLDER / f"{json_hash([*folder, name])[:16]}.json"
+    place = json_hash([host.machine, str(output.resolve()), name])[:16]
+    file = results.folder / FOLDER / f"{place}.json"
     make_folder_durably(file.parent)
-    with file.with_name(f"{json_hash(folder)[:16]}.lock").open("w") as lock:
+    with file.with_suffix(".lock").open("w") as lock:
         try:
             # Not passed on to the runs: what an orphan does is ended before the training goes on.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"{output}: another process trains there; wait for it, or give another --output") from None
+            raise UserError(f"{output / name}.pt is being trained by another process; wait for it") from None
         yield Notebook(file)

@@ -183,11 +183,11 @@ def test_more_epochs_go_on_from_the_checkpoints_of_an_earlier_training(trainer: 
     assert record.result.resumed_at == (29,)
 
 
-def test_two_are_not_made_in_one_folder_at_once(trainer: Trainer, wait: Callable[..., None]) -> None:
+def test_two_of_the_same_are_not_made_at_once(trainer: Trainer, wait: Callable[..., None]) -> None:
     process = trainer.start()
     wait(lambda: list(trainer.results.folder.glob("trainings/*.json")))
     said = trainer.run(status=2)
-    assert "another process trains there; wait for it" in said
+    assert "is being trained by another process" in said
     process.communicate(timeout=SECONDS)
     assert process.returncode == 0
 
