@@ -1,5 +1,6 @@
 """The processes of a run as the kernel sees them from outside."""
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,17 +9,16 @@ import psutil
 
 from harness.processes import RUN_MARK, environment_of, processes_of_run, run_mark
 
-STACK_SIGNAL_BIT = 1 << 9
-"""SIGUSR1, signal 10, in the masks of /proc/PID/status."""
 STATES = {"T": "stopped (state T)", "t": "stopped by a tracer (state t)", "D": "in an uninterruptible wait (state D)"}
 COMMAND_WIDTH = 200
 
 
 @dataclass(frozen=True)
 class RunProcess:
-    """A process of a run. `inner_pid` is its number in its own container; `catches`: it has a handler for SIGUSR1.
+    """A process of a run. `inner_pid` is its number in its own container; `started` is in seconds since 1970.
 
-    `started` is in seconds since 1970.
+    `catches`: it has a handler for SIGUSR1. `answers_without_lock`: it has one for SIGUSR2, too, with which the app
+    tells its stacks while a call holds the interpreter's lock.
     """
 
     pid: int
@@ -33,6 +33,7 @@ class RunProcess:
     name: str
     command: str
     catches: bool
+    answers_without_lock: bool = False
 
     @property
     def listens(self) -> bool:
@@ -89,7 +90,8 @@ def _look(process: psutil.Process) -> RunProcess | None:
             threads=int(status["Threads"]),
             name=status["Name"],
             command=" ".join(" ".join(process.cmdline()).split())[:COMMAND_WIDTH],
-            catches=bool(int(status["SigCgt"], 16) & STACK_SIGNAL_BIT),
+            catches=_catches(status, signal.SIGUSR1),
+            answers_without_lock=_catches(status, signal.SIGUSR2),
         )
     except (psutil.Error, OSError, KeyError, ValueError):
         # It has ended meanwhile.
@@ -99,6 +101,10 @@ def _look(process: psutil.Process) -> RunProcess | None:
 def _status(pid: int) -> Mapping[str, str]:
     text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     return {key: value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def _catches(status: Mapping[str, str], signum: int) -> bool:
+    return bool(int(status["SigCgt"], 16) & 1 << (signum - 1))
 
 
 def _waits_in(pid: int) -> str:

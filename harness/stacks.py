@@ -1,4 +1,7 @@
-"""The Python stacks of a run, from inside: each process that catches SIGUSR1 appends them to `stacks-<rank>.txt`."""
+"""The Python stacks of a run, from inside: each process that catches SIGUSR1 appends them to `stacks-<rank>.txt`.
+
+One that does not answer, as a call holds the interpreter's lock, is asked with SIGUSR2.
+"""
 
 import contextlib
 import os
@@ -12,7 +15,7 @@ from pathlib import Path
 from harness.positions import Position, read_positions
 from harness.run_processes import RunProcess
 
-SIGNAL = signal.SIGUSR1
+SIGNAL, WITHOUT_LOCK = signal.SIGUSR1, signal.SIGUSR2
 # How long one process may take, after which pause it is taken to be through, and how long all may take together.
 ANSWER_SECONDS = 1.0
 SETTLED_SECONDS = 0.06
@@ -134,14 +137,15 @@ def innermost_own_frame(stack: Stack) -> Frame | None:
 
 def _ask(folder: Path, process: RunProcess) -> ProcessStacks | None:
     before = _sizes(folder)
-    with contextlib.suppress(OSError):
-        os.kill(process.pid, SIGNAL)
-        if name := _grown(folder, before):
-            with (folder / name).open("rb") as stream:
-                stream.seek(before.get(name, 0))
-                text = stream.read().decode(errors="replace")
-            rank = int(name.removeprefix("stacks-").removesuffix(".txt"))
-            return ProcessStacks(process.pid, rank, text)
+    for signum in (SIGNAL, WITHOUT_LOCK) if process.answers_without_lock else (SIGNAL,):
+        with contextlib.suppress(OSError):
+            os.kill(process.pid, signum)
+            if name := _grown(folder, before):
+                with (folder / name).open("rb") as stream:
+                    stream.seek(before.get(name, 0))
+                    text = stream.read().decode(errors="replace")
+                rank = int(name.removeprefix("stacks-").removesuffix(".txt"))
+                return ProcessStacks(process.pid, rank, text)
     return None
 
 
