@@ -32,6 +32,9 @@ from harness.records import RECORD, Results
 
 HERE = Path(__file__).resolve().parent
 POLL_SECONDS = 0.01
+# A restart should take less.
+GOAL_SECONDS = 5.0
+SHOWN = 2000
 PATIENCE_SECONDS = 120.0
 REPEATS = 6
 MATRIX = """\
@@ -221,6 +224,8 @@ class Tester:
         self._look_at_ready(pid)
         if self.killed:
             self.figures.ready.append(seconds)
+        if self.killed and seconds > GOAL_SECONDS:
+            print(f"a restart took {seconds:.1f} s, after:\n{self.place.said[-SHOWN:]}", file=sys.stderr, flush=True)
         return True
 
     def _begun_by(self, pid: int) -> bool:
