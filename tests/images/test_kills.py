@@ -1,7 +1,6 @@
 """`kill -9` of `matrix run` where its runs are containers of the real app: nothing is lost, no container is left."""
 
-from benchmarks.kill_tester import Figures, Kill, kill_often
-from benchmarks.kills import GOAL_SECONDS
+from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, kill_often
 from harness.engine import Engine
 from harness.images import Image
 

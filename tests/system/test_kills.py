@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import kill_tester
-from benchmarks.kill_tester import Figures, Kill, Place, kill_often
-from benchmarks.kills import GOAL_SECONDS, ONLY_IN_CONTAINERS
+from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, Place, kill_often
+from benchmarks.kills import ONLY_IN_CONTAINERS
 from benchmarks.stand_in_app import SLOW
 from harness.contracts import Record
 from harness.failpoints import POINTS

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks import kills
-from benchmarks.kill_tester import Figures, Kill
+from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill
 
 
 @pytest.mark.parametrize(
     ("figures", "good"),
     [
         (Figures(), True),
-        (Figures(ready=[kills.GOAL_SECONDS]), True),
-        (Figures(ready=[1.0, kills.GOAL_SECONDS + 0.1]), False),
+        (Figures(ready=[GOAL_SECONDS]), True),
+        (Figures(ready=[1.0, GOAL_SECONDS + 0.1]), False),
         (Figures(wrong=["a record is damaged"]), False),
     ],
 )
