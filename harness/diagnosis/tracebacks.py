@@ -95,5 +95,6 @@ class Traceback:
         if not self.ends or self.frame is None:
             return False
         if how == "importing-a-package":
-            return self._in_library and self._own_code.startswith(("import ", "from "))
+            imports = ("import ", "from ")
+            return self._in_library and (self._own_code.startswith(imports) or self._code.startswith(imports))
         return not self._in_library and self._code.startswith("raise ")
