@@ -17,6 +17,9 @@ TAIL_LINES = 1000
 MOST_PROCESSES = 256
 DEVICE_ASSERT = "device-assert"
 PAGE_FAULT = "gpu-page-fault"
+ABORTED = "aborted"
+REASON_LINES = 2
+"""So many lines after the word that a library gave up say why."""
 _CRASHES = frozenset({"crash", "shm"})
 
 IN_A_LOG: tuple[Where, ...] = ("log", "build", "kernel")
@@ -193,6 +196,7 @@ class _Scan:
             (
                 replace(hit, frame=self.dump_frame) if hit.signature.class_ in _CRASHES else hit
                 for hit in self.endings.values()
+                if not (hit.signature.id == ABORTED and self._lost_a_peer(hit))
             ),
             key=lambda hit: (_ORDER.index(hit.signature.severity), order.index(hit.signature.id)),
         )
@@ -218,6 +222,11 @@ class _Scan:
 
     def _is_programs(self, hit: Hit) -> bool:
         return self.signatures.classes[hit.signature.class_].fault == "program"
+
+    def _lost_a_peer(self, aborted: Hit) -> bool:
+        """Whether a library gave up because another rank was gone."""
+        lost = (hit.line.number for hit in self.endings.values() if hit.signature.severity == "lost-peer")
+        return any(0 < number - aborted.line.number <= REASON_LINES for number in lost)
 
     def _look_for_dump(self, body: str, line: Line) -> None:
         """Keep the innermost frame of the thread that crashed, of the first dump of faulthandler."""
