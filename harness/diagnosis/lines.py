@@ -14,6 +14,11 @@ OVERLAP = 1 << 10
 """Characters that such a part has in common with the next, so that no message is cut in two."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+# A line in the file that Docker keeps of a container.
+_OF_CONTAINER = re.compile(r'\{"log":"(?P<text>.*?)(?:\\r)?(?:\\n)?","stream":"std(?:out|err)"')
+# Loggers write a whole traceback as one string.
+_TRACEBACK_IN_A_STRING = "(most recent call last):\\n"
+_NEW_LINE_IN_A_STRING = re.compile(r"(?<!\\)\\n")
 _BYTE_ORDER = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
@@ -97,9 +102,18 @@ def as_lines(texts: Iterable[str], name: str) -> Iterator[Line]:
 def _numbered(lines: Iterable[str], name: str, first: int) -> Iterator[Line]:
     for number, line in enumerate(lines, first):
         for written in line.split("\r"):
-            if written:
-                for start in range(0, max(len(written) - OVERLAP, 1), LONGEST - OVERLAP):
-                    yield Line(name, number, written[start : start + LONGEST])
+            for text in _out_of_strings(written):
+                for start in range(0, max(len(text) - OVERLAP, 1), LONGEST - OVERLAP):
+                    yield Line(name, number, text[start : start + LONGEST])
+
+
+def _out_of_strings(written: str) -> list[str]:
+    """The lines that a line holds as a string of JSON or Python; mostly it is one itself."""
+    if found := _OF_CONTAINER.match(written):
+        written = found["text"].replace('\\"', '"').replace("\\t", "\t")
+    if _TRACEBACK_IN_A_STRING in written:
+        return [text for text in _NEW_LINE_IN_A_STRING.split(written.replace('\\"', '"')) if text]
+    return [written] if written else []
 
 
 def _plain(text: str) -> str:

@@ -17,6 +17,9 @@ TAIL_LINES = 1000
 MOST_PROCESSES = 256
 DEVICE_ASSERT = "device-assert"
 PAGE_FAULT = "gpu-page-fault"
+ABORTED = "aborted"
+REASON_LINES = 2
+"""So many lines after the word that a library gave up say why."""
 _CRASHES = frozenset({"crash", "shm"})
 
 IN_A_LOG: tuple[Where, ...] = ("log", "build", "kernel")
@@ -27,6 +30,8 @@ _ORDER: Sequence[Severity] = ("ending", "lost-peer", "symptom")
 # Newer kernels name the process of a page fault in one of the next lines.
 _FAULTING = re.compile(r"amdgpu:\s+Process (?P<name>.{1,40}?) pid (?P<pid>\d+) thread ")
 _FAULTING_LINES = 2
+# What pip shows of a package that could not be built: no error in there is the program's.
+_BUILD_BEGINS, _BUILD_ENDS = "lines of output]", "[end of output]"
 _DUMP = re.compile(r"^(?:Current thread|Stack)\b.*\(most recent call first\)")
 _TRACEBACK_TEXTS = (
     "Traceback (most recent",
@@ -36,6 +41,7 @@ _TRACEBACK_TEXTS = (
     "Exception ignored in",
     "--- Logging error ---",
 )
+_STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
 
 OfRun = Callable[[re.Match[str]], bool]
 """Whether the process that a line names by `pid` and `name` is one of the run."""
@@ -72,7 +78,7 @@ def worth_reading(where: tuple[Where, ...] = IN_A_LOG) -> Callable[[str], bool]:
     """Tells whether a block of a log has to be looked at line by line."""
     signatures = load_signatures().of(*where)
     recoveries = [signature.recovered_by for signature in signatures if signature.recovered_by]
-    return sieve([*(text for one in signatures for text in one.needed), *recoveries, *_TRACEBACK_TEXTS])
+    return sieve([*(text for one in signatures for text in one.needed), *recoveries, *_STATE_TEXTS])
 
 
 def scan(
@@ -143,11 +149,13 @@ class _Scan:
     last: dict[str, Hit] = field(default_factory=dict)
     dump_frame: Line | None = None
     dump_begins: bool = False
+    building: bool = False
 
     def take(self, line: Line, matcher: Matcher) -> None:
         """Look at the next line."""
         process, body = split_prefix(line.text)
         self._look_for_dump(body, line)
+        self.building = _BUILD_BEGINS in body or (self.building and _BUILD_ENDS not in body)
         self._forget_fault_of_another(line)
         if len(self.tracebacks) > MOST_PROCESSES:
             self.tracebacks.clear()
@@ -164,6 +172,8 @@ class _Scan:
         if signature.recovered_by and signature.recovered_by in line.text:
             return
         hit = Hit(signature, line, (traceback.own_frame or traceback.frame) if traceback.ends else None)
+        if self.building and self._is_programs(hit):
+            return
         if signature.severity != "fatal":
             self.endings.setdefault(signature.id, hit)
             return
@@ -186,6 +196,7 @@ class _Scan:
             (
                 replace(hit, frame=self.dump_frame) if hit.signature.class_ in _CRASHES else hit
                 for hit in self.endings.values()
+                if not (hit.signature.id == ABORTED and self._lost_a_peer(hit))
             ),
             key=lambda hit: (_ORDER.index(hit.signature.severity), order.index(hit.signature.id)),
         )
@@ -211,6 +222,11 @@ class _Scan:
 
     def _is_programs(self, hit: Hit) -> bool:
         return self.signatures.classes[hit.signature.class_].fault == "program"
+
+    def _lost_a_peer(self, aborted: Hit) -> bool:
+        """Whether a library gave up because another rank was gone."""
+        lost = (hit.line.number for hit in self.endings.values() if hit.signature.severity == "lost-peer")
+        return any(0 < number - aborted.line.number <= REASON_LINES for number in lost)
 
     def _look_for_dump(self, body: str, line: Line) -> None:
         """Keep the innermost frame of the thread that crashed, of the first dump of faulthandler."""

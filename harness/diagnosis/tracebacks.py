@@ -23,7 +23,10 @@ _PREFIX = re.compile(
     r"){1,4}"
 )
 _FRAME = re.compile(r'\s+File "(?P<path>[^"]+)", line \d+')
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/(?!vpoc/)|/lib/python3\.\d+/|<frozen ")
+_LIBRARY = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\](?!vpoc[/\\])|/lib/python3\.\d+/|<frozen "
+    r"|\\(?:[Pp]ython\d*|[Aa]naconda\d?|[Mm]iniconda\d?|envs\\[^\\]+)\\[Ll]ib\\"
+)
 _CHAINED = ("During handling of the above exception", "direct cause of the following exception")
 _NOT_RAISED = ("Exception ignored in", "--- Logging error ---")
 
@@ -95,5 +98,6 @@ class Traceback:
         if not self.ends or self.frame is None:
             return False
         if how == "importing-a-package":
-            return self._in_library and self._own_code.startswith(("import ", "from "))
+            imports = ("import ", "from ")
+            return self._in_library and (self._own_code.startswith(imports) or self._code.startswith(imports))
         return not self._in_library and self._code.startswith("raise ")

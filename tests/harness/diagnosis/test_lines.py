@@ -30,6 +30,19 @@ def test_colours_are_left_out() -> None:
     assert texts(b"\x1b[1;31mRuntimeError\x1b[0m: \x1b]8;;x\x07HIP\x1b[K error") == [(1, "RuntimeError: HIP error")]
 
 
+def test_the_lines_of_a_container_are_taken_out_of_their_json() -> None:
+    kept = rb'{"log":"  File \"/x.py\", line 3\r\n","stream":"stderr","time":"2026-11-20T10:00:00Z"}'
+    assert texts(kept) == [(1, '  File "/x.py", line 3')]
+    assert texts(b'{"log":"\\n","stream":"stdout","time":"2026-11-20T10:00:00Z"}\nb') == [(2, "b")]
+
+
+def test_a_traceback_in_a_string_is_parted_into_its_lines() -> None:
+    told = rb'{"msg": "failed: Traceback (most recent call last):\n  File \"C:\\new\\x.py\", line 3\nKeyError: 1\n"}'
+    first, frame, error, end = texts(told)
+    assert first == (1, '{"msg": "failed: Traceback (most recent call last):')
+    assert (frame, error, end) == ((1, r'  File "C:\\new\\x.py", line 3'), (1, "KeyError: 1"), (1, '"}'))
+
+
 def test_bytes_that_are_no_text_are_tolerated() -> None:
     assert texts(b"\xff\xfeq"[1:] + b"\x00\x80\n")[0][1].endswith("\x00�")
     assert texts("Fehler: größer\n".encode("utf-16")) == [(1, "Fehler: größer")]
