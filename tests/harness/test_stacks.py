@@ -23,6 +23,16 @@ def inner(): open(f"ready-{sys.argv[1]}", "w"); time.sleep(60)
 threading.Thread(target=beside, daemon=True).start()
 inner()
 """
+HOLDS_LOCK = """
+import ctypes, faulthandler, signal
+signal.signal(signal.SIGUSR1, print)
+faulthandler.register(signal.SIGUSR2, open("stacks-0.txt", "ab", 0))
+def inner():
+    open("ready-0", "w")
+    lock = ctypes.create_string_buffer(64)
+    for _ in range(2): ctypes.PyDLL(None).pthread_mutex_lock(lock)
+inner()
+"""
 DEAF = "open('ready-deaf', 'w'); import time; time.sleep(60)"
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -67,16 +77,7 @@ def test_each_process_that_listens_tells_the_stacks_of_its_threads_and_no_other_
 
 
 def test_one_that_holds_the_lock_of_the_interpreter_is_asked_without_it(tmp_path: Path, start: Start) -> None:
-    handlers = (
-        'signal.signal(signal.SIGUSR1, print)\nfaulthandler.register(signal.SIGUSR2, open("stacks-0.txt", "ab", 0))'
-    )
-    held = """def inner():
-    open("ready-0", "w")
-    lock = ctypes.create_string_buffer(64)
-    for _ in range(2): ctypes.PyDLL(None).pthread_mutex_lock(lock)
-inner()
-"""
-    start(f"import ctypes, faulthandler, signal\n{handlers}\n{held}", "0")
+    start(HOLDS_LOCK, "0")
     (told,) = take_stacks(tmp_path, look_at_processes(tmp_path)).stacks
     assert [frame.function for frame in told.main] == ["inner", "<module>"]
 
