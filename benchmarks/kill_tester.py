@@ -19,6 +19,7 @@ import psutil
 
 from harness.contracts import Intent
 from harness.engine import Engine
+from harness.environments import install_app
 from harness.errors import UserError
 from harness.executors.docker import LABEL
 from harness.failpoints import VARIABLE
@@ -285,8 +286,9 @@ def kill_often(plan: Sequence[Kill], figures: Figures, engine: Engine | None = N
         place = Place(Path(folder), engine)
         place.make()
         tester = Tester(place, figures)
+        # With the app and the image made: a restart that waits for them is another matter.
+        install_app()
         if engine:
-            # With the image made: a restart that waits for one is another matter.
             tester.finish()
         for kill in plan:
             # A harness that had nothing left to do begins a new campaign at the next start.
