@@ -45,7 +45,7 @@ def fast_ways(path, text):
     header = text.partition("\n")[0].rstrip("\r").split(",")
     if not content.endswith(b"\n"):
         return []
-    compiled = load.read_plain(path, content, header)
+    compiled = load.plain_bars(path, content)
     return [bars for bars in (compiled and compiled.bars, load._regular(path, content, header)) if bars is not None]
 
 

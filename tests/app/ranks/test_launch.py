@@ -270,11 +270,15 @@ def test_a_command_that_is_not_there():
 
 def test_launching_within_a_process_leaves_its_signals_alone():
     before = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)]
+    ear, bell = os.pipe2(os.O_NONBLOCK)
+    told = signal.set_wakeup_fd(bell)
     assert launch(["true"], 2) == 0
+    assert signal.set_wakeup_fd(told) == bell
+    for descriptor in (ear, bell):
+        os.close(descriptor)
     assert before == [
         signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
     ]
-    assert signal.set_wakeup_fd(-1) == -1
 
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
