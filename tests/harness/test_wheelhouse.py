@@ -140,7 +140,7 @@ def test_a_damaged_wheel_is_fetched_again(index: Index, stack: Stack, lock: Path
 
 
 def test_a_wheel_with_another_hash_is_refused(index: Index, stack: Stack, lock: Path) -> None:
-    lock.write_text(re.sub(r"sha256:[1-9a-f]\w+", "sha256:" + "1" * 64, lock.read_text()), encoding="utf-8")
+    lock.write_text(re.sub(r"sha256:(?!0{64})\w+", "sha256:" + "1" * 64, lock.read_text()), encoding="utf-8")
     with pytest.raises(UserError, match=r"torch 2\.13\.0\+cpu cannot be fetched: .*HASH") as caught:
         fetch(stack, lock)
     assert "\n" not in str(caught.value)
