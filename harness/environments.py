@@ -79,7 +79,10 @@ def find_python(version: str) -> Path | None:
 
 
 def identify(stack: Stack) -> dict[str, Any] | None:
-    """Identity of a stack's environment as it would be made now; None where that is not known yet."""
+    """Identity of a stack's environment as it would be made now, by the interpreter that it was made from.
+
+    None where that is not known yet. Where another interpreter would be found now, the next run tells.
+    """
     python, lock = _python_of(stack) or find_python(stack.python), locks.lock_file(stack)
     if python is None or not lock.is_file():
         return None

@@ -37,13 +37,13 @@ class RunProcess:
 
     @property
     def listens(self) -> bool:
-        """Whether it can be asked for its stacks: it catches the signal, and is not stopped."""
-        return self.catches and self.state not in ("T", "t")
+        """Whether it can be asked for its stacks: it catches one of the signals, and is not stopped."""
+        return (self.catches or self.answers_without_lock) and self.state not in ("T", "t")
 
     @property
     def why_silent(self) -> str:
         """Why it may have told nothing, in words."""
-        if not self.catches:
+        if not (self.catches or self.answers_without_lock):
             return "it does not catch SIGUSR1, which would end it"
         return f"it is {STATES[self.state]}" if self.state in STATES else "it did not answer in time"
 
@@ -96,6 +96,14 @@ def _look(process: psutil.Process) -> RunProcess | None:
     except (psutil.Error, OSError, KeyError, ValueError):
         # It has ended meanwhile.
         return None
+
+
+def catches(pid: int, signum: int) -> bool:
+    """Whether a process has a handler for a signal now."""
+    try:
+        return _catches(_status(pid), signum)
+    except (OSError, KeyError, ValueError):
+        return False
 
 
 def _status(pid: int) -> Mapping[str, str]:

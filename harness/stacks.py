@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.positions import Position, read_positions
-from harness.run_processes import RunProcess
+from harness.run_processes import RunProcess, catches
 
 SIGNAL, WITHOUT_LOCK = signal.SIGUSR1, signal.SIGUSR2
 # How long one process may take, after which pause it is taken to be through, and how long all may take together.
 ANSWER_SECONDS = 1.0
 SETTLED_SECONDS = 0.06
-SAMPLE_SECONDS = 5.0
+SAMPLE_SECONDS = 10.0
 LOOK_SECONDS = 0.01
 # As faulthandler writes them, the innermost frame first; the main thread comes last.
 THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+ ", re.MULTILINE)
@@ -28,6 +28,8 @@ FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+) in (?P<func
 COLLECTIVE = re.compile(r"/torch/distributed/|/vpoc/ranks/exchange\.py$")
 AUTOGRAD_ENGINE = re.compile(r"/torch/autograd/(__init__|graph)\.py$")
 STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<frozen ")
+# What the app does to answer is no place where it stands.
+ANSWERING = re.compile(r"/vpoc/stacks\.py$")
 
 
 @dataclass(frozen=True)
@@ -131,16 +133,21 @@ def may_wait_for_others(stack: Stack) -> bool:
 
 def innermost_own_frame(stack: Stack) -> Frame | None:
     """The innermost frame that is not of Python's own library; where all are, the innermost one."""
-    own = (frame for frame in stack if not STANDARD_LIBRARY.search(frame.file))
+    own = (frame for frame in stack if not STANDARD_LIBRARY.search(frame.file) and not ANSWERING.search(frame.file))
     return next(own, stack[0] if stack else None)
 
 
 def _ask(folder: Path, process: RunProcess) -> ProcessStacks | None:
-    before = _sizes(folder)
-    for signum in (SIGNAL, WITHOUT_LOCK) if process.answers_without_lock else (SIGNAL,):
+    # Another rank that answers late must not be taken for this one.
+    files = "stacks-*.txt" if process.rank is None else f"stacks-{process.rank}.txt"
+    before = _sizes(folder, files)
+    for signum in (SIGNAL, WITHOUT_LOCK):
+        # What an interpreter that ends does not catch any more would kill it.
+        if not catches(process.pid, signum):
+            continue
         with contextlib.suppress(OSError):
             os.kill(process.pid, signum)
-            if name := _grown(folder, before):
+            if name := _grown(folder, files, before):
                 with (folder / name).open("rb") as stream:
                     stream.seek(before.get(name, 0))
                     text = stream.read().decode(errors="replace")
@@ -149,12 +156,12 @@ def _ask(folder: Path, process: RunProcess) -> ProcessStacks | None:
     return None
 
 
-def _grown(folder: Path, before: Mapping[str, int]) -> str | None:
+def _grown(folder: Path, files: str, before: Mapping[str, int]) -> str | None:
     """Wait until a file has grown and stays as it is; its name."""
     until = time.monotonic() + ANSWER_SECONDS
     last, since = before, time.monotonic()
     while (now := time.monotonic()) < until:
-        sizes = _sizes(folder)
+        sizes = _sizes(folder, files)
         if sizes != last:
             last, since = sizes, now
         elif sizes != before and now - since > SETTLED_SECONDS:
@@ -163,6 +170,6 @@ def _grown(folder: Path, before: Mapping[str, int]) -> str | None:
     return next((name for name, size in last.items() if size > before.get(name, 0)), None)
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    files: Iterable[Path] = folder.glob("stacks-*.txt")
-    return {file.name: file.stat().st_size for file in files if re.fullmatch(r"stacks-\d{1,6}\.txt", file.name)}
+def _sizes(folder: Path, files: str) -> dict[str, int]:
+    found: Iterable[Path] = folder.glob(files)
+    return {file.name: file.stat().st_size for file in found if re.fullmatch(r"stacks-\d{1,6}\.txt", file.name)}

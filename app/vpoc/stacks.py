@@ -35,9 +35,13 @@ def listen(path: Path) -> None:
     Raises:
         OSError: when the file cannot be made.
     """
-    global _writer  # noqa: PLW0603 - there is one handler of a signal in a process, and one file
     finished()
     _append_to(path, os.O_TRUNC)
+    _answer()
+
+
+def _answer() -> None:
+    global _writer  # noqa: PLW0603
     if _writer is None:
         _writer = _Writer()
         _writer.start()
@@ -121,13 +125,18 @@ def in_workers() -> Iterator[Callable[[int], None] | None]:
 
 
 def _listen_in_worker(path: Path, _number: int) -> None:
-    # A forked process has no threads but one, and what it hears it would tell its parent's.
-    signal.set_wakeup_fd(-1)
     _append_to(path, 0)
-    for signum in (SIGNAL, WITHOUT_LOCK):
-        faulthandler.unregister(signum)
-        faulthandler.register(signum, _descriptor, all_threads=True, chain=False)
+    _answer()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL, WITHOUT_LOCK})
+
+
+def _forget() -> None:
+    """A forked process has none of its parent's threads; what it heard it would tell its parent's."""
+    global _writer, _quiet_since  # noqa: PLW0603
+    _writer = _quiet_since = None
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def _append_to(path: Path, flags: int) -> None:

@@ -1,6 +1,7 @@
 """Logs as lines: read in bounded memory, whatever is in them."""
 
 import codecs
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -110,10 +111,18 @@ def _numbered(lines: Iterable[str], name: str, first: int) -> Iterator[Line]:
 def _out_of_strings(written: str) -> list[str]:
     """The lines that a line holds as a string of JSON or Python; mostly it is one itself."""
     if found := _OF_CONTAINER.match(written):
-        written = found["text"].replace('\\"', '"').replace("\\t", "\t")
+        written = _unescaped(found["text"])
     if _TRACEBACK_IN_A_STRING in written:
         return [text for text in _NEW_LINE_IN_A_STRING.split(written.replace('\\"', '"')) if text]
     return [written] if written else []
+
+
+def _unescaped(text: str) -> str:
+    """What a string of JSON says; one that was cut stays as it is."""
+    try:
+        return _plain(str(json.loads(f'"{text}"', strict=False)))
+    except ValueError:
+        return text
 
 
 def _plain(text: str) -> str:

@@ -32,6 +32,7 @@ _FAULTING = re.compile(r"amdgpu:\s+Process (?P<name>.{1,40}?) pid (?P<pid>\d+) t
 _FAULTING_LINES = 2
 # What pip shows of a package that could not be built: no error in there is the program's.
 _BUILD_BEGINS, _BUILD_ENDS = "lines of output]", "[end of output]"
+_BUILD_LINES = re.compile(r"\[(\d{1,6}) lines of output\]")
 _DUMP = re.compile(r"^(?:Current thread|Stack)\b.*\(most recent call first\)")
 _TRACEBACK_TEXTS = (
     "Traceback (most recent",
@@ -149,13 +150,17 @@ class _Scan:
     last: dict[str, Hit] = field(default_factory=dict)
     dump_frame: Line | None = None
     dump_begins: bool = False
-    building: bool = False
+    build_ends: int = 0
 
     def take(self, line: Line, matcher: Matcher) -> None:
         """Look at the next line."""
         process, body = split_prefix(line.text)
         self._look_for_dump(body, line)
-        self.building = _BUILD_BEGINS in body or (self.building and _BUILD_ENDS not in body)
+        if begins := _BUILD_LINES.search(body):
+            # The end is not told of a log that was cut.
+            self.build_ends = line.number + int(begins[1]) + 1
+        elif _BUILD_ENDS in body:
+            self.build_ends = 0
         self._forget_fault_of_another(line)
         if len(self.tracebacks) > MOST_PROCESSES:
             self.tracebacks.clear()
@@ -172,7 +177,7 @@ class _Scan:
         if signature.recovered_by and signature.recovered_by in line.text:
             return
         hit = Hit(signature, line, (traceback.own_frame or traceback.frame) if traceback.ends else None)
-        if self.building and self._is_programs(hit):
+        if line.number <= self.build_ends and self._is_programs(hit):
             return
         if signature.severity != "fatal":
             self.endings.setdefault(signature.id, hit)

@@ -1,6 +1,7 @@
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,6 +67,8 @@ stacks.progressed()
 in_c()
 """
     with running(code, path) as process:
+        # It is ready a little before it holds the lock.
+        time.sleep(1)
         process.send_signal(signal.SIGUSR1)
         time.sleep(0.5)
         assert path.read_text() == ""
@@ -125,6 +128,46 @@ stacks.finished()
             time.sleep(0.002)
         assert process.wait(30) == 0
     assert path.read_text().count("in work") > 20
+
+
+def busy(first_call, seconds):
+    """Two threads whose stacks change all the time."""
+    first_call(0)
+    until = time.monotonic() + seconds
+    beside = threading.Thread(target=call_down, args=(until,))
+    beside.start()
+    call_down(until)
+    beside.join()
+
+
+def call_down(until):
+    def deep(n):
+        return deep(n - 1) if n else 0
+
+    while time.monotonic() < until:
+        deep(300)
+
+
+def test_a_busy_worker_is_not_ended_by_being_asked(tmp_path):
+    path = tmp_path / "stacks-0.txt"
+    code = f"""
+sys.path[:0] = {str(Path(__file__).parent)!r},
+import multiprocessing, signal
+import test_stacks
+stacks.listen(path)
+with stacks.in_workers() as first_call:
+    worker = multiprocessing.get_context("fork").Process(target=test_stacks.busy, args=(first_call, 3))
+    worker.start()
+print("ready", flush=True)
+time.sleep(0.5)
+for _ in range(200):
+    os.kill(worker.pid, signal.SIGUSR1)
+    time.sleep(0.01)
+worker.join()
+print(worker.exitcode, path.read_text().count("in call_down") > 20, flush=True)
+"""
+    with running(code, path) as process:
+        assert process.stdout.read() == "0 True\n"
 
 
 def work(first_call, ready):

@@ -27,6 +27,8 @@ from vpoc.terminal import watched
 
 T = TypeVar("T")
 MINUTE = 60
+AT_ONCE = 8
+"""Chunks that are worked on side by side at most: each takes memory."""
 
 
 @dataclass(frozen=True)
@@ -125,12 +127,12 @@ def traded_days(bars: Bars, options: FeatureOptions, progress: Progress, *, goes
 def _watched(
     work: Callable[[Sessions], T], sessions: Sessions, options: FeatureOptions, progress: Progress, label: str
 ) -> list[T]:
-    """What `work` makes of all chunks of `sessions`, as many at a time as there are cores, with progress."""
+    """What `work` makes of all chunks of `sessions`, a few at a time where there are cores, with progress."""
     count = -(-len(sessions) // options.chunk_size)
     progress.phase("features", count)
     parts: list[T] = []
     started = time.monotonic()
-    pool = ThreadPoolExecutor(cores())
+    pool = ThreadPoolExecutor(min(cores(), AT_ONCE))
     try:
         for part in watched(pool.map(work, chunks(sessions, options.chunk_size)), label, count):
             parts.append(part)

@@ -223,9 +223,10 @@ class _Listening:
         self._theirs.setblocking(False)
         # Also where our parent had children ignored: their exit status would be lost.
         self._before: dict[int, Any] = {signal.SIGCHLD: signal.signal(signal.SIGCHLD, _nothing)}
-        # Ranks are asked for their stacks with it. It ends neither this process nor one that cannot answer yet: what is
-        # ignored is so in children, too.
-        self._before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        # Ranks are asked for their stacks with these. They end neither this process nor one that cannot answer yet:
+        # what is ignored is so in children, too.
+        for signum in (signal.SIGUSR1, signal.SIGUSR2):
+            self._before[signum] = signal.signal(signum, signal.SIG_IGN)
         self._descriptor_before = -1
 
     @property
