@@ -33,6 +33,18 @@ def inner():
     for _ in range(2): ctypes.PyDLL(None).pthread_mutex_lock(lock)
 inner()
 """
+LATE = """
+import signal, threading, time
+def tell():
+    while True:
+        open("stacks-1.txt", "a").write("of another\\n") if signalled else None
+        time.sleep(0.05)
+signalled = []
+signal.signal(signal.SIGUSR1, lambda *_: signalled.append(1))
+threading.Thread(target=tell, daemon=True).start()
+open("ready-0", "w")
+while True: time.sleep(0.05)
+"""
 DEAF = "open('ready-deaf', 'w'); import time; time.sleep(60)"
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -80,6 +92,21 @@ def test_one_that_holds_the_lock_of_the_interpreter_is_asked_without_it(tmp_path
     start(HOLDS_LOCK, "0")
     (told,) = take_stacks(tmp_path, look_at_processes(tmp_path)).stacks
     assert [frame.function for frame in told.main] == ["inner", "<module>"]
+
+
+def test_an_interpreter_that_ends_is_asked_only_by_what_it_catches_still(tmp_path: Path, start: Start) -> None:
+    ends = start(LISTENS.replace("SIGUSR1", "SIGUSR2"), "0")
+    (told,) = take_stacks(tmp_path, look_at_processes(tmp_path)).stacks
+    assert told.main[0].function == "inner"
+    time.sleep(0.1)
+    assert ends.poll() is None
+
+
+def test_a_late_answer_of_another_rank_is_not_taken_for_this_ones(tmp_path: Path, start: Start) -> None:
+    start(LISTENS, "1", RANK="1")
+    start(LATE, "0", RANK="0")
+    told = take_stacks(tmp_path, look_at_processes(tmp_path)).stacks
+    assert {(one.rank, one.main[0].function) for one in told} == {(1, "inner")}
 
 
 def test_the_same_place_has_the_same_fingerprint_and_one_that_told_nothing_has_none(

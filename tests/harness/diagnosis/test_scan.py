@@ -181,3 +181,11 @@ def test_the_whole_kernel_log_is_read_and_each_rule_kept_once() -> None:
         ("kernel-oom", 1),
         ("ring-timeout", 2 * TAIL_LINES + 2),
     ]
+
+
+def test_a_block_of_pip_that_was_cut_hides_nothing_that_comes_after() -> None:
+    assert (
+        rule("  ╰─> [2 lines of output]", "KeyError: 'x'", *[QUIET] * 3, *TRACEBACK, "KeyError: 'y'")
+        == "python-exception"
+    )
+    assert rule("  ╰─> [2 lines of output]", *TRACEBACK, "KeyError: 'y'") is None
