@@ -17,8 +17,7 @@ COMMAND_WIDTH = 200
 class RunProcess:
     """A process of a run. `inner_pid` is its number in its own container; `started` is in seconds since 1970.
 
-    `catches`: it has a handler for SIGUSR1. `answers_without_lock`: it has one for SIGUSR2, too, with which the app
-    tells its stacks while a call holds the interpreter's lock.
+    `catches`: it has a handler for SIGUSR1, or for SIGUSR2.
     """
 
     pid: int
@@ -33,17 +32,16 @@ class RunProcess:
     name: str
     command: str
     catches: bool
-    answers_without_lock: bool = False
 
     @property
     def listens(self) -> bool:
         """Whether it can be asked for its stacks: it catches one of the signals, and is not stopped."""
-        return (self.catches or self.answers_without_lock) and self.state not in ("T", "t")
+        return self.catches and self.state not in ("T", "t")
 
     @property
     def why_silent(self) -> str:
         """Why it may have told nothing, in words."""
-        if not (self.catches or self.answers_without_lock):
+        if not self.catches:
             return "it does not catch SIGUSR1, which would end it"
         return f"it is {STATES[self.state]}" if self.state in STATES else "it did not answer in time"
 
@@ -90,8 +88,7 @@ def _look(process: psutil.Process) -> RunProcess | None:
             threads=int(status["Threads"]),
             name=status["Name"],
             command=" ".join(" ".join(process.cmdline()).split())[:COMMAND_WIDTH],
-            catches=_catches(status, signal.SIGUSR1),
-            answers_without_lock=_catches(status, signal.SIGUSR2),
+            catches=_catches(status, signal.SIGUSR1) or _catches(status, signal.SIGUSR2),
         )
     except (psutil.Error, OSError, KeyError, ValueError):
         # It has ended meanwhile.
