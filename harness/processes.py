@@ -15,6 +15,8 @@ WAIT_SECONDS = 0.02
 ENVIRONMENT_BYTES = 1 << 20
 # To give back much memory takes a process that was killed its time.
 KILLED_SECONDS = 10.0
+# While a process takes up another program, which is short but for a program on a slow disk.
+BEGINNING_SECONDS = 1.0
 
 
 def boot_id() -> str:
@@ -57,12 +59,23 @@ class ProcessId:
 def _start_ticks(pid: int) -> int | None:
     """Field 22 of /proc/PID/stat; None where no such process runs."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        fields = _stat(pid)
     except OSError:
         return None
-    # The second field, the program's name, may hold blanks and brackets.
-    fields = stat.rpartition(")")[2].split()
     return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def _begins_program(pid: int) -> bool:
+    """Whether a process is taking up a program, and has memory for it but no variables yet: fields 23 and 51."""
+    fields = _stat(pid)
+    return fields[20] != "0" and fields[48] == "0" and fields[0] not in ("Z", "X")
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on; raises OSError."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    # The second field, the program's name, may hold blanks and brackets.
+    return stat.rpartition(")")[2].split()
 
 
 def owner_alive(intent: Intent) -> bool:
@@ -84,11 +97,19 @@ def processes_of_run(folder: Path) -> list[psutil.Process]:
 def environment_of(pid: int) -> dict[str, str]:
     """The variables that a process was started with, as far as the first mebibyte of them tells; raises OSError.
 
-    A process may lay the end of that file anywhere in its memory.
+    A process may lay the end of that file anywhere in its memory; while it takes up a program the file is empty.
     """
+    until = time.monotonic() + BEGINNING_SECONDS
+    while not (told := _environ(pid)) and _begins_program(pid) and time.monotonic() < until:
+        time.sleep(0.001)
+    # It may have begun between the two looks.
+    text = (told or _environ(pid)).decode(errors="surrogateescape")
+    return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
+
+
+def _environ(pid: int) -> bytes:
     with Path(f"/proc/{pid}/environ").open("rb") as stream:
-        told = stream.read(ENVIRONMENT_BYTES).decode(errors="surrogateescape")
-    return dict(line.split("=", 1) for line in told.split("\0") if "=" in line)
+        return stream.read(ENVIRONMENT_BYTES)
 
 
 def run_mark(folder: Path) -> str:
