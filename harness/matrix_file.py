@@ -4,15 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import MarkedYAMLError
 
 from harness.errors import UserError
+from harness.kept_yaml import keep, kept
 from harness.matrix import Matrix, Stack
+
+if TYPE_CHECKING:
+    from ruamel.yaml.comments import CommentedMap
 
 Path_ = tuple[str | int, ...]
 # A longer list of choices is cut.
@@ -35,28 +36,46 @@ def load_matrix(file: Path, base: str | None = None) -> Matrix:
         UserError: with one line per mistake, `file:line: where: what`.
     """
     try:
-        tree = YAML().load(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"{file}: no such file; run from the project's folder or give --matrix FILE") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read: {error}") from None
+    known = kept(text)
+    if isinstance(known, dict) and isinstance(found := _checked(known, base), Matrix):
+        return found
+    tree = _parsed(file, text)
+    found = _checked(tree, base)
+    if isinstance(found, Matrix):
+        keep(text, tree)
+        return found
+    lines = [f"{file}:{_line(tree, p.where)}: {'.'.join(map(str, p.where))}: {p.text}" for p in found]
+    raise UserError("\n".join(lines))
+
+
+def _parsed(file: Path, text: str) -> "CommentedMap":
+    from ruamel.yaml import YAML  # noqa: PLC0415
+    from ruamel.yaml.comments import CommentedMap  # noqa: PLC0415
+    from ruamel.yaml.error import MarkedYAMLError  # noqa: PLC0415
+
+    try:
+        tree = YAML().load(text)
     except MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{file}{line}: not valid YAML: {error.problem}") from None
     if not isinstance(tree, CommentedMap):
         raise UserError(f"{file}: should be a mapping with the keys {', '.join(_keys(Matrix))}")
-    problems = list(_own_names(tree))
-    if not problems:
-        try:
-            matrix = Matrix.model_validate(_completed(tree, base))
-        except ValidationError as error:
-            problems = [_explain(details) for details in error.errors()]
-        else:
-            problems = list(_cross_check(matrix))
-            if not problems:
-                return matrix
-    lines = [f"{file}:{_line(tree, p.where)}: {'.'.join(map(str, p.where))}: {p.text}" for p in problems]
-    raise UserError("\n".join(lines))
+    return tree
+
+
+def _checked(tree: Mapping[str, Any], base: str | None) -> Matrix | list[Problem]:
+    if problems := list(_own_names(tree)):
+        return problems
+    try:
+        matrix = Matrix.model_validate(_completed(tree, base))
+    except ValidationError as error:
+        return [_explain(details) for details in error.errors()]
+    return list(_cross_check(matrix)) or matrix
 
 
 def nearest(word: object, choices: Sequence[str]) -> str:
@@ -70,14 +89,14 @@ def nearest(word: object, choices: Sequence[str]) -> str:
     return f"choose from {', '.join(choices[:LISTED])}{', ...' if len(choices) > LISTED else ''}"
 
 
-def _own_names(tree: CommentedMap) -> Iterator[Problem]:
+def _own_names(tree: Mapping[str, Any]) -> Iterator[Problem]:
     for section in NAMED_SECTIONS:
         for name, value in _mapping(tree.get(section)).items():
             if isinstance(value, Mapping) and "name" in value:
                 yield Problem((section, name, "name"), "the key above is the name; remove `name:`")
 
 
-def _completed(tree: CommentedMap, base: str | None) -> dict[str, Any]:
+def _completed(tree: Mapping[str, Any], base: str | None) -> dict[str, Any]:
     """The tree with what is said elsewhere: names by their keys, the base image by the file's or the user's."""
     plain = dict(tree)
     if base:
@@ -151,15 +170,16 @@ def stack_prefix(stack: Stack) -> str | None:
     return "cpu" if stack.accelerator == "cpu" else None
 
 
-def _line(tree: CommentedMap, where: Path_) -> int:
+def _line(tree: "CommentedMap", where: Path_) -> int:
     """The line (from 1) of the last step that is really in the file."""
     node: Any = tree
     line = 0
     for step in where:
-        if isinstance(node, CommentedMap) and step in node:
-            line = node.lc.key(step)[0]
-        elif isinstance(node, CommentedSeq) and isinstance(step, int) and step < len(node):
-            line = node.lc.item(step)[0]
+        lines: Any = getattr(node, "lc", None)
+        if isinstance(node, Mapping) and step in node:
+            line = lines.key(step)[0]
+        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+            line = lines.item(step)[0]
         else:
             break
         node = node[step]

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
-from ruamel.yaml import YAML
+
+from harness.kept_yaml import keep, kept
 
 INDEX = "https://download.pytorch.org/whl"
 
@@ -31,7 +32,14 @@ class Size:
 
 @cache
 def _table() -> Any:
-    return YAML(typ="safe").load(Path(__file__).with_name("wheels.yaml").read_text(encoding="utf-8"))
+    text = Path(__file__).with_name("wheels.yaml").read_text(encoding="utf-8")
+    if table := kept(text):
+        return table
+    from ruamel.yaml import YAML  # noqa: PLC0415
+
+    table = YAML(typ="safe").load(text)
+    keep(text, table)
+    return table
 
 
 @cache
