@@ -48,7 +48,8 @@ def _follow(watched: Watched, look: Look, scene: Scene, console: Console) -> Non
     standstills: dict[str, StandstillLines] = {}
     last_seen = time.monotonic()
     with LiveScene(console, scene) as view:
-        while time.monotonic() - last_seen < QUIET_SECONDS:
+        # A look that took long is told as well.
+        while look.goes_on or look.finished or time.monotonic() - last_seen < QUIET_SECONDS:
             view.scene = scene
             for record in look.finished:
                 for line in finished_lines(record, labels.get(record.intent.run_id, record.intent.cell)):

@@ -204,6 +204,21 @@ def test_nothing_to_watch_is_said_plainly(results: Results) -> None:
     assert not results.folder.exists()
 
 
+def test_looks_that_take_longer_than_the_quiet_do_not_end_it(
+    results: Results, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([Look(trains=True), Look(trains=True), Look(finished=(make_record("done"),)), Look()])
+    monkeypatch.setattr(Watched, "look", lambda _self: next(looks))
+    monkeypatch.setattr(cli_watch, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(cli_watch, "LOOK_SECONDS", 0.0)
+    settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)
+    done = CliRunner().invoke(cli_watch.watch, [], obj=settings)
+    assert done.exit_code == 0, done.output
+    assert "cpu-plain: completed" in done.output
+    assert done.output.endswith("It has ended; `matrix status` sums up.\n")
+    assert next(looks, None) is None
+
+
 def test_one_moment_as_json(results: Results, matrix: Matrix, make_intent: MakeIntent, mine: dict[str, object]) -> None:
     results.begin(make_intent("now", **mine))
     tell(results, "now")

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -47,10 +47,14 @@ def engine() -> Engine:
     except UserError as error:
         found, why = None, str(error)
     if found is None:
-        if os.environ.get("REQUIRE_DOCKER"):
-            pytest.fail(f"{why}, and REQUIRE_DOCKER is set")
-        pytest.skip(why)
+        _not_here(why)
     return found
+
+
+def _not_here(why: str) -> NoReturn:
+    if os.environ.get("REQUIRE_DOCKER"):
+        pytest.fail(f"{why}, and REQUIRE_DOCKER is set")
+    pytest.skip(why)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -140,7 +144,7 @@ def wait_for(handle: Handle, seconds: float = 120) -> Exit:
     return exit_
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "waited in vain"
@@ -163,7 +167,7 @@ def small_engine(private_engine: OwnEngine) -> Callable[[int], Engine]:
 def private_engine() -> Iterator[OwnEngine]:
     """An engine of the test's own, without images, on the disk."""
     if why := why_no_own_engine():
-        pytest.skip(why)
+        _not_here(why)
     with own_engine() as engine:
         yield engine
 

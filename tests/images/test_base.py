@@ -34,6 +34,8 @@ def test_the_same_packages_give_the_same_bytes(engine: Engine, bases: tuple[str,
     # The one layer of an imported image is the archive itself.
     assert after.layers == (f"sha256:{made}",)
     if before.layers != after.layers:
+        # The other tests' images are made from that one.
+        engine.client.api.tag(before.id, *bases[0].split(":"))
         # The archive moved on since the base was made; two from the same archive still have to be equal.
         assert make(tmp_path / "second.tar") == made
 

@@ -1,6 +1,8 @@
 """Drills in containers: what happens to containers and their engine, and some of what happens in them."""
 
+import gc
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,11 +27,19 @@ def place(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Place:
     return make_place(Results(tmp_path_factory.mktemp("drills")), matrix, "docker", print)
 
 
+@pytest.fixture(autouse=True)
+def _sockets_go_while_their_warning_is_ignored() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
 # Docker's SDK leaves a socket open for each connection that is refused, as by an engine that was killed.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize("kind", CHOSEN, ids=lambda kind: kind.name)
 def test_a_fault_is_found_explained_and_survived(kind: Drill, place: Place) -> None:
     if why := why_skipped(kind, "docker"):
+        if os.environ.get("REQUIRE_DOCKER"):
+            pytest.fail(f"{why}, and REQUIRE_DOCKER is set")
         pytest.skip(why)
     # A healthy run follows only where the place itself was hurt: all others share the one below.
     one = make_drill(kind, place, next_run=kind.outside.needs_own_engine)

@@ -58,7 +58,7 @@ def run(command: list[str], expected: int = 0, **options: Any) -> subprocess.Com
     return done
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "waited in vain"

@@ -153,7 +153,7 @@ def matrix_command(matrix_file: Path) -> Callable[..., list[str]]:
     return command
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
     """Wait for something to become true, or fail."""
     until = time.monotonic() + seconds
     while not condition():

@@ -26,8 +26,6 @@ BY_LENGTH = sorted(
 )
 SIDE_BY_SIDE = 4
 KIND_SECONDS = 240
-# Whichever test is first may wait for the kind that is made last.
-pytestmark = pytest.mark.timeout(600)
 
 Ordinary = tuple[Path, subprocess.CompletedProcess[str]]
 

@@ -87,7 +87,7 @@ def test_a_wheel_with_another_hash_is_refused(
     lines[at + 1] = lines[at + 1].replace(digest, "0" * 64)
     tampered.write_text("\n".join(lines) + "\n", encoding="utf-8")
     monkeypatch.setattr(locks, "ensure_lock", lambda _stack: tampered)
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "2")
     with pytest.raises(UserError, match=r"uv .* failed: .*(hash|Hash)"):
         ensure_environment(small_matrix.stacks["cpu"])
     assert not (tmp_path / "envs" / "cpu" / STAMP).exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import kill_tester
-from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, Place, kill_often
+from benchmarks.kill_tester import Figures, Kill, Place, kill_often
 from benchmarks.kills import ONLY_IN_CONTAINERS
 from benchmarks.stand_in_app import SLOW
 from harness.contracts import Record
@@ -63,7 +63,6 @@ def test_nothing_is_lost_at_any_point(part: int) -> None:
     assert figures.wrong == []
     assert [point for point in points if not figures.kills[point]] == []
     assert figures.records > 0
-    assert max(figures.ready) < GOAL_SECONDS
 
 
 def test_the_restart_that_finishes_is_timed_as_no_kill_cuts_it_short(place: Place) -> None:
@@ -109,7 +108,7 @@ def test_a_harness_waits_for_the_orphan_of_another_results_folder(place: Place) 
     other = Place(place.folder / "other")
     other.folder.mkdir()
     other.make()
-    (other.folder / SLOW).touch()
+    (other.folder / SLOW).write_text("5", encoding="utf-8")
     # On one machine: its locks are the same, its results are not.
     (other.root / "run/lock").rmdir()
     (other.root / "run/lock").symlink_to(place.root / "run/lock")

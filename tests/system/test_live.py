@@ -83,7 +83,7 @@ def test_a_terminal_shows_the_grid_filling_up(columns: int, tmp_path: Path, matr
     text = terminal.text
     assert re.search(r"cpu +>", text), text
     assert re.search(r"(import|data|features 0 of 1|step \d+ of 58), 0\.\d GB, \d+ s", " ".join(text.split())), text
-    assert re.search(r"1 of 2 runs, \d+ s so far, about \d+ s left", " ".join(text.split())), text
+    assert re.search(r"1 of 2 runs, \d+ (s|min) so far, about \d+ (s|min) left", " ".join(text.split())), text
     assert re.search(r"cpu +1/1( seen)? +1/1", text), text
     assert "[2/2] cpu-one: completed" in text
     # The cursor was hidden while the view was there, and is not any more.

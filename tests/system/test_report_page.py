@@ -19,6 +19,8 @@ from tests.harness.report.made_up import write_runs
 CHROMIUM = shutil.which("chromium")
 VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
 RUNS = 240
+# Beside other suites a picture may take longer than the usual five seconds.
+expect.set_options(timeout=60_000)
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt install chromium)")
 

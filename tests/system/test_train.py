@@ -23,7 +23,7 @@ from harness.training.attempts import ATTEMPTS
 # Two epochs of 29 steps.
 OPTIONS = ("--warm-up", "20", "--epochs", "2", "--loader-workers", "0", "--name", "mine")
 FILES = ["attempts.jsonl", *(f"mine{end}" for end in (".pt", "_checkpoints", "_curves.csv", "_curves.png"))]
-SECONDS = 150
+SECONDS = 280
 
 
 @dataclass
