@@ -1,8 +1,13 @@
-"""Says at the end of every test run what was tried on real market data and what on made-up data."""
+"""Gives Hypothesis its time; says at the end of a run what was tried on real market data and what on made-up data."""
 
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A machine that stalls is no finding.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

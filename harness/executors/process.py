@@ -11,6 +11,8 @@ from harness.failpoints import reached
 from harness.processes import RUN_MARK, ProcessId, end_processes_of_run, run_mark
 from harness.storage import held_locks, write_json
 
+GRACE_SECONDS = 1.0
+
 IDENTITY = "process.json"
 # What a shell cannot tell: the status of a process that is not our child.
 UNKNOWN_EXIT = Exit(255)
@@ -100,9 +102,14 @@ class ProcessExecutor:
             )
         reached("job-started")
         handle = ProcessHandle(process, job)
-        with contextlib.suppress(ProcessLookupError):
-            # A process that has ended already needs not be found again.
-            write_json(job.folder / IDENTITY, asdict(ProcessId.of(process.pid)))
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                # A process that has ended already needs not be found again.
+                write_json(job.folder / IDENTITY, asdict(ProcessId.of(process.pid)))
+        except BaseException:
+            # Nobody else knows of it.
+            handle.stop(GRACE_SECONDS)
+            raise
         reached("job-noted")
         return handle
 

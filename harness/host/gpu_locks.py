@@ -7,6 +7,7 @@ does the lock cannot tell: for that the file names the run, and a new taker look
 import fcntl
 import os
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -164,15 +165,25 @@ def _open(file: Path) -> int:
         try:
             return os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
-            before = os.umask(0)
-            try:
-                return os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, 0o666)
-            except FileExistsError:
-                return os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            finally:
-                os.umask(before)
+            with suppress(FileExistsError):
+                return _make(file)
+            return os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise UserError(f"{file}: the lock of a GPU cannot be opened: {error.strerror}; remove that file") from None
+
+
+def _make(file: Path) -> int:
+    """Make a lock file that everybody may open, from its first moment on and whatever the umask."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        os.fchmod(descriptor, 0o666)
+        os.link(name, file)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    finally:
+        Path(name).unlink()
+    return descriptor
 
 
 def _note(descriptor: int, text: str) -> None:

@@ -19,12 +19,12 @@ def a_gpu(index: int) -> GpuFacts:
     )
 
 
-SILENT_SECONDS = 5.0
+SILENT_SECONDS = 60.0
 
 
 @contextmanager
 def silent(*files: Path) -> Iterator[None]:
-    """Have reads of files of the driver not return, as of a GPU that hangs; for a few seconds only."""
+    """Have reads of files of the driver not return, as of a GPU that hangs; for a minute only."""
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)

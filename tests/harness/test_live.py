@@ -171,10 +171,17 @@ def campaign(
         display.progress(a_line(wall=time.time()))
         for seconds in (5.0, 61.0, 62.0):
             display.still(Standing(0, "step", 30, seconds, 180.0))
-        time.sleep(1.2)
+        wait_for(console, "no progress for 62 s")
         display.finished(record)
-        time.sleep(1.2)
+        wait_for(console, "1 of 2 runs")
     return display
+
+
+def wait_for(console: Console, text: str) -> None:
+    """Wait until a terminal shows something, which it does twice a second."""
+    until = time.monotonic() + 30
+    while console.is_terminal and text not in printed(console) and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 def test_without_a_terminal_there_are_only_lines(matrix: Matrix, make_record: Callable[..., Record]) -> None:
@@ -207,7 +214,7 @@ def test_the_time_left_follows_from_the_runs_before(matrix: Matrix, make_record:
     with CampaignDisplay(console) as display:
         display.finished(make_record())
         display.started(PlannedRun(cell, 2), 2, 25)
-        time.sleep(1.2)
+        wait_for(console, "1 of 25 runs")
     # Each took 5 s, and 24 are left.
     assert re.search(r"1 of 25 runs, \d s so far, about 2 min left", printed(console))
     assert expected_end([5.0, 5.0, 60.0], 3, NOW) == NOW + 15

@@ -18,7 +18,7 @@ from harness.contracts import HostFacts, Intent, Record
 from harness.executors import Exit
 from harness.executors.process import ProcessExecutor
 from harness.job_environment import SCRATCH, make_scratch, remove_scratch, temporary_folder
-from harness.processes import RUN_MARK, ProcessId, boot_id, run_mark
+from harness.processes import RUN_MARK, ProcessId, boot_id, processes_of_run, run_mark
 from harness.records import RECORD, Results
 from harness.recovery import recover
 from harness.storage import unfinished
@@ -216,7 +216,7 @@ def test_the_record_of_a_run_that_is_over_is_not_written_again(
     before = (results.run_folder("r1") / RECORD).stat().st_mtime_ns
     closed(results, here)
     assert (results.run_folder("r1") / RECORD).stat().st_mtime_ns == before
-    assert not [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
+    assert processes_of_run(results.run_folder("r1")) == []
 
 
 def test_a_damaged_record_keeps_nothing_from_going_on(

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -125,7 +126,7 @@ def test_a_pause_stops_every_process_of_the_run_and_lets_it_go_on(
 
     process = subprocess.Popen(["sleep", "60"], env={RUN_MARK: run_mark(tmp_path), "PATH": os.environ["PATH"]})
     try:
-        monkeypatch.setattr(time, "sleep", look)
+        monkeypatch.setattr(faults, "time", SimpleNamespace(sleep=look))
         Paused().while_training(Site(tmp_path, None, None))
         assert states == [psutil.STATUS_STOPPED]
         assert psutil.Process(process.pid).status() != psutil.STATUS_STOPPED

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.errors import UserError
 from harness.executors import Exit, Handle, Job
 from harness.executors.process import ProcessExecutor
 from harness.processes import ProcessId, end_processes_of_run, processes_of_run
@@ -160,3 +161,17 @@ def test_a_process_is_not_another_one_with_its_pid() -> None:
     assert not identity.alive()
     with pytest.raises(ProcessLookupError):
         ProcessId.of(process.pid)
+
+
+@pytest.mark.parametrize("error", [UserError("the disk is full"), KeyboardInterrupt("SIGINT")])
+def test_a_process_that_cannot_be_noted_is_ended(
+    error: BaseException, tmp_path: Path, run_id: str, executor: ProcessExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        assert processes_of_run(tmp_path / run_id)
+        raise error
+
+    monkeypatch.setattr("harness.executors.process.write_json", fail)
+    with pytest.raises(type(error)):
+        executor.start(job(tmp_path, run_id, "import time; time.sleep(60)"))
+    assert processes_of_run(tmp_path / run_id) == []

@@ -28,7 +28,7 @@ def test_a_process_is_started_with_its_variables_in_a_folder_of_its_own(
     run = "/results/runs/r1"
     intent = make_intent(
         commands={"train": (sys.executable, "-c", program, "--run-dir", run, "--output", f"{run}/output", "$(false)")},
-        variables={"train": {"HOME": run, "WITH_SPACE": "a b; c", "TMPDIR": "/tmp/matrix-1"}},
+        variables={"train": {"HOME": run, "WITH_SPACE": "a b; c", "TMPDIR": str(tmp_path / "matrix-1")}},
     )
     for line in by_hand(intent):
         subprocess.run(line, shell=True, check=True)
