@@ -138,6 +138,9 @@ def test_rolls_are_four_days_before_the_third_friday():
 def test_ten_thousand_dates_take_no_time():
     asked = days("1995-01-01") + np.arange(10_000)
     rth_close(asked)
-    begin = time.perf_counter()
-    rth_close(asked)
-    assert time.perf_counter() - begin < 0.05
+    seconds = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        rth_close(asked)
+        seconds.append(time.perf_counter() - begin)
+    assert min(seconds) < 0.05

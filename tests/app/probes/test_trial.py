@@ -128,7 +128,7 @@ def test_a_process_that_cannot_be_killed_is_named(tried, monkeypatch):
     monkeypatch.setattr(processes, "send", lambda pid, signum: told.append((pid, signum)))
     monkeypatch.setattr(trial, "TERM_S", 0.1)
     monkeypatch.setattr(trial, "KILL_S", 0.1)
-    found = tried("sleeps", limit=1.0)
+    found = tried("sleeps", limit=4.0)
     pid = told[0][0]
     assert told == [(pid, signal.SIGTERM), (pid, signal.SIGKILL)]
     os.kill(pid, signal.SIGKILL)

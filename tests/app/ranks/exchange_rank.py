@@ -64,7 +64,9 @@ def killed(exchange: SharedGradients, rank: int, world: int) -> None:
         # Like a loader worker, it has what its parent had open.
         if os.fork() == 0:
             os.close(1)
-            Path(sys.argv[2], "worker").write_text(str(os.getpid()))
+            note = Path(sys.argv[2], "worker.new")
+            note.write_text(str(os.getpid()))
+            note.rename(note.with_name("worker"))
             time.sleep(60)
             os._exit(0)
         while not Path(sys.argv[2], "worker").exists():
@@ -88,10 +90,16 @@ def done_and_gone(exchange: SharedGradients, rank: int, world: int) -> list[floa
 
 
 def asleep(exchange: SharedGradients, rank: int, world: int) -> None:
-    with SharedGradients(Path(sys.argv[2]), rank, world, NUMEL, timeout_s=1) as another:
-        if rank >= 2:
-            time.sleep(2)
-        another.barrier()
+    missed = [Path(sys.argv[2], f"missed-{other}") for other in (0, 1)]
+    with SharedGradients(Path(sys.argv[2]), rank, world, NUMEL, timeout_s=3) as another:
+        while rank >= 2 and not all(file.exists() for file in missed):
+            time.sleep(0.01)
+        try:
+            another.barrier()
+        except RankLost:
+            if rank < 2:
+                missed[rank].touch()
+            raise
 
 
 def flipped(exchange: SharedGradients, rank: int, world: int) -> None:

@@ -70,7 +70,7 @@ def test_ranks_that_do_not_come_in_time_are_named(tmp_path):
     found = told("asleep", tmp_path, 4)
     for each in found[:2]:
         assert each["lost"] == [2, 3]
-        assert each["text"].startswith("rank 2 and rank 3 did not come within 1 s")
+        assert each["text"].startswith("rank 2 and rank 3 did not come within 3 s")
 
 
 def test_a_rank_that_never_came_is_named_and_nothing_is_left(tmp_path):

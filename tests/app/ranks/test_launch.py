@@ -16,6 +16,11 @@ from vpoc.ranks.launch import Ranks, launch, ranks_of
 NOTE_PID = ': > "$FOLDER/$$"; '
 ENDS_WELL = 'trap "echo got TERM; sleep 0.2; echo saved; exit 143" TERM; '
 FOR_EVER = "while :; do sleep 0.05; done"
+UNTIL_THREE, UNTIL_FOUR = (f'until test $(ls "$FOLDER" | wc -l) = {n}; do sleep 0.02; done; ' for n in (3, 4))
+
+
+def until_there(file):
+    return f'until test -e "{file}"; do sleep 0.02; done; '
 
 
 @pytest.fixture
@@ -55,10 +60,8 @@ def test_the_folder_is_private_and_there():
     ],
 )
 def test_the_rank_that_failed_first_is_named(folder, ending, status, how):
-    script = f'{NOTE_PID} trap "exit 1" TERM; test $RANK = 1 && {{ sleep 0.2; {ending}; }}; {FOR_EVER}'
-    started = time.monotonic()
+    script = f'{NOTE_PID} trap "exit 1" TERM; test $RANK = 1 && {{ {UNTIL_THREE} {ending}; }}; {FOR_EVER}'
     ended = launched(script, 3)
-    assert time.monotonic() - started < 10
     assert ended.returncode == status
     line, *others = ended.stderr.splitlines()
     assert line.startswith("vpoc: rank 1 (pid ")
@@ -81,7 +84,8 @@ def test_of_those_found_ended_at_once_the_killed_one_failed_first(folder):
 
 
 def test_a_rank_that_is_ending_already_is_left_alone(folder):
-    script = f'trap "echo got TERM; : > \\"$FOLDER/asked\\"" TERM; test $RANK = 1 && exit 5; {FOR_EVER}'
+    trap = 'trap "echo got TERM; : > \\"$FOLDER/asked\\"" TERM; '
+    script = f'{trap} test $RANK = 1 && {{ {until_there("$FOLDER/ready")} exit 5; }}; : > "$FOLDER/ready"; {FOR_EVER}'
     with launching(script, 2, grace_s=2) as launcher:
         assert until((folder / "asked").exists)
         launcher.terminate()
@@ -110,10 +114,8 @@ def test_a_rank_that_ended_well_is_not_missed():
 
 def test_a_rank_that_does_not_heed_is_killed_with_what_it_started(folder):
     child = 'sh -c \': > "$FOLDER/$$"; trap "" TERM; sleep 300; :\' &'
-    script = f'trap "" TERM; {NOTE_PID} {child} test $RANK = 1 && {{ sleep 0.3; exit 5; }}; {FOR_EVER}'
-    started = time.monotonic()
+    script = f'trap "" TERM; {NOTE_PID} {child} test $RANK = 1 && {{ {UNTIL_FOUR} exit 5; }}; {FOR_EVER}'
     ended = launched(script, 2, grace_s=0.5)
-    assert time.monotonic() - started < 10
     assert ended.returncode == 5
     assert "rank 0" in ended.stderr.splitlines()[1]
     assert ended.stderr.endswith("did not end within 0.5 s of SIGTERM; killed\n")
@@ -121,7 +123,7 @@ def test_a_rank_that_does_not_heed_is_killed_with_what_it_started(folder):
 
 
 def test_what_a_rank_leaves_behind_is_ended(folder):
-    ended = launched("sh -c ': > \"$FOLDER/$$\"; sleep 300; :' & sleep 0.3", 2)
+    ended = launched("sh -c ': > \"$FOLDER/$$\"; sleep 300; :' & " + until_there("$FOLDER/$!"), 2)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert gone(pids(folder, 2))
 

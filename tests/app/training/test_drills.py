@@ -199,10 +199,9 @@ def test_hang(begin, tmp_path, kind):
     stands_at(tmp_path, place)
     stack(tmp_path, process.pid, frame)
     # The first asks for a good end, which does not come; the second ends what can still hear it.
-    for _ in range(2):
-        process.terminate()
-        process.join(0.3)
-    assert process.is_alive() == (kind == "hold-gil")
+    holds = kind == "hold-gil"
+    ends = until(lambda: process.terminate() or process.join(0.3) or not process.is_alive(), 2 if holds else 30)
+    assert ends != holds
 
 
 def test_a_hang_in_the_exchange_leaves_the_others_waiting(begin, tmp_path):
@@ -220,7 +219,8 @@ def test_a_hang_in_the_exchange_leaves_the_others_waiting(begin, tmp_path):
     for rank in (0, 1):
         stands_at(tmp_path, (STEP, EXCHANGE), rank)
     assert "in stand_still" in stack(tmp_path, ranks[1].pid, "in before_exchange", rank=1)
-    assert "in synchronise" in stack(tmp_path, ranks[0].pid, "exchange.py", rank=0)
+    # The frame that is written last.
+    assert "exchange.py" in stack(tmp_path, ranks[0].pid, "in synchronise", rank=0)
 
 
 @pytest.mark.parametrize(("workers", "method"), [(0, "fork"), (2, "fork"), (1, "spawn")])
@@ -266,8 +266,9 @@ def test_a_child_that_eats_memory_is_missed(begin, tmp_path):
     process = begin(f"child-eats-memory@{STEP}")
     assert until(lambda: position(tmp_path) == (STEP, FORWARD) and children(process.pid))
     (child,) = children(process.pid)
+    # Until it is a program of its own its memory is its parent's.
+    assert until(lambda: Path(f"/proc/{child}/oom_score_adj").read_text() == "1000\n")
     assert until(lambda: resident_mib(child) > 300)
-    assert Path(f"/proc/{child}/oom_score_adj").read_text() == "1000\n"
     assert Path(f"/proc/{process.pid}/oom_score_adj").read_text() == "0\n"
     os.kill(child, signal.SIGKILL)
     log = finished(process, tmp_path)
@@ -279,6 +280,7 @@ def test_a_child_that_eats_memory_dies_with_its_parent(begin, tmp_path):
     process = begin(f"child-eats-memory@{STEP}")
     assert until(lambda: position(tmp_path) == (STEP, FORWARD) and children(process.pid))
     (child,) = children(process.pid)
+    assert until(lambda: Path(f"/proc/{child}/oom_score_adj").read_text() == "1000\n")
     assert until(lambda: resident_mib(child) > 100)
     process.kill()
     assert until(lambda: not Path(f"/proc/{child}").exists(), 10)
