@@ -9,9 +9,7 @@ import json
 import multiprocessing
 import os
 import platform
-import resource
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -138,53 +136,21 @@ def spin() -> None:
         pass
 
 
-def cost(place: Place, pairs: int, epochs: int) -> dict[str, Any]:
-    """What watching a longer run takes of a processor, outside and inside the training."""
+def cost(place: Place, runs: int, epochs: int) -> dict[str, Any]:
+    """What the harness takes of a processor while it watches a longer run."""
     workload = WORKLOAD.model_copy(update={"epochs": epochs, "time_limit": 3600})
     # The first makes the reference, so that none of the measured ones does.
     place.make(place.run(workload, "first"))
-    outside, inside, seconds = [], [], 0.0
-    for number in range(1, pairs + 1):
+    shares, seconds = [], 0.0
+    for number in range(1, runs + 1):
         before = time.process_time()
         record = place.make(place.run(workload, "cost"))
         if record.outcome != "completed":
             raise SystemExit(f"{record.intent.run_id}: {record.outcome}: {record.detail}")
-        outside.append(100 * (time.process_time() - before) / record.seconds)
+        shares.append(100 * (time.process_time() - before) / record.seconds)
         seconds = record.seconds
-        (command,), (variables,) = record.intent.commands.values(), record.intent.variables.values()
-        inside.append(added_percent(command, variables, watched_first=number % 2 == 1))
-        say(f"cost, pair {number} of {pairs}: harness {outside[-1]:.2f} %, in the training {inside[-1]:+.2f} %")
-    return {"harness_percent": outside, "app_percent": inside, "seconds": seconds}
-
-
-def added_percent(command: Sequence[str], variables: dict[str, str], *, watched_first: bool) -> float:
-    """What being watched adds to the processor time of a training: two trainings, as the later may be the faster."""
-    alone = without(command, "--run-dir")
-    order = (command, alone) if watched_first else (alone, command)
-    first, second = (processor_seconds(one, variables) for one in order)
-    return 100 * ((first / second if watched_first else second / first) - 1)
-
-
-def without(command: Sequence[str], option: str) -> list[str]:
-    """The command without an option and its value."""
-    place = command.index(option) if option in command else len(command)
-    return [*command[:place], *command[place + 2 :]]
-
-
-def processor_seconds(command: Sequence[str], variables: dict[str, str]) -> float:
-    """Processor time of a training that is started by hand, in folders of its own."""
-    with tempfile.TemporaryDirectory() as place:
-        here = [place if word_before in ("--run-dir", "--output") else word for word_before, word in pairwise(command)]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        environment = {**variables, "TMPDIR": place, "HOME": place}
-        subprocess.run(here, check=True, cwd=place, env=environment, stdout=subprocess.DEVNULL)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def pairwise(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each word with the one before it."""
-    return zip(["", *words], words, strict=False)
+        say(f"cost, run {number} of {runs}: {shares[-1]:.2f} %")
+    return {"harness_percent": shares, "seconds": seconds}
 
 
 def machine() -> str:
@@ -210,7 +176,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="+", choices=names, default=names, metavar="KIND", help="default: all")
     parser.add_argument("--repeats", type=int, default=5, help="of each kind (default: %(default)s)")
     parser.add_argument("--healthy", type=int, default=200, help="healthy runs (default: %(default)s)")
-    parser.add_argument("--pairs", type=int, default=6, help="runs that the cost is measured on (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=6, help="runs that the cost is measured on (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=300, help="of these runs (default: %(default)s)")
     parser.add_argument("--results", type=Path, help="folder for the records (default: a temporary one)")
     return parser.parse_args()
@@ -235,7 +201,7 @@ def main() -> None:
         if name == "healthy":
             figures = healthy(place, asked.healthy)
         elif name == "cost":
-            figures = cost(place, asked.pairs, asked.epochs)
+            figures = cost(place, asked.runs, asked.epochs)
         else:
             figures = drills(place, kinds, asked.repeats)
         parts[name] = {**origin, **figures}

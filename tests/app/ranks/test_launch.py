@@ -156,7 +156,7 @@ def test_a_second_signal_kills_at_once(folder):
     with launching(f'trap "" TERM; {NOTE_PID} {FOR_EVER}', 2) as launcher:
         found = pids(folder, 2)
         launcher.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+        time.sleep(1)
         launcher.send_signal(signal.SIGINT)
         _, err = launcher.communicate(timeout=15)
     assert (launcher.returncode, err) == (130, "")

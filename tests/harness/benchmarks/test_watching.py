@@ -1,7 +1,6 @@
 """How the soak measures, and what it keeps."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,35 +9,12 @@ import pytest
 
 from benchmarks import watching
 
-COMMAND = ["python", "train", "--run-dir", "/run", "--epochs", "2"]
 
-
-@pytest.mark.parametrize("watched_first", [True, False])
-def test_what_watching_adds_is_the_same_in_either_order(watched_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[bool] = []
-
-    def seconds(command: Sequence[str], variables: dict[str, str]) -> float:
-        order.append("--run-dir" in command)
-        return 1.5 if order[-1] else 1.0
-
-    monkeypatch.setattr(watching, "processor_seconds", seconds)
-    assert watching.added_percent(COMMAND, {}, watched_first=watched_first) == 50
-    assert order == [watched_first, not watched_first]
-
-
-def test_every_other_pair_is_made_in_the_other_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[bool] = []
-
-    def added(_command: Sequence[str], _variables: dict[str, str], *, watched_first: bool) -> float:
-        order.append(watched_first)
-        return 0.0
-
-    intent = SimpleNamespace(commands={"train": COMMAND}, variables={"train": {}})
-    record = SimpleNamespace(outcome="completed", seconds=1.0, intent=intent)
+def test_a_run_that_did_not_complete_costs_nothing_that_is_told() -> None:
+    record = SimpleNamespace(outcome="failed", seconds=1.0, detail="why", intent=SimpleNamespace(run_id="r1"))
     place: Any = SimpleNamespace(run=lambda *_: None, make=lambda _: record)
-    monkeypatch.setattr(watching, "added_percent", added)
-    watching.cost(place, pairs=4, epochs=1)
-    assert order == [True, False, True, False]
+    with pytest.raises(SystemExit, match="r1: failed: why"):
+        watching.cost(place, runs=4, epochs=1)
 
 
 def test_figures_that_make_no_page_leave_those_of_before(tmp_path: Path) -> None:
