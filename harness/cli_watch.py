@@ -24,7 +24,7 @@ def watch(settings: Settings, as_json: bool) -> None:
     """Show what runs with this results folder, started by whichever process of this host, until it ends.
 
     That is a campaign (`matrix run`), a single run or a training under supervision. Ctrl-C ends the watching and
-    nothing else. No file is written. --json prints what goes on now, once.
+    nothing else. No file of the results is written. --json prints what goes on now, once.
     """
     watched = Watched(settings.results, settings.matrix)
     now = time.time()
@@ -61,8 +61,9 @@ def _follow(watched: Watched, look: Look, scene: Scene, console: Console) -> Non
                         console.print(escape(f"{current.label}: goes on as {intent.run_id}"), soft_wrap=True)
                 if current.still and standstills[intent.run_id].worth(current.still.seconds) and not view.shown:
                     console.print(escape(f"{current.label}: {current.still.words}"), soft_wrap=True)
-            if look.goes_on:
-                last_seen = time.monotonic()
+            went_on = look.goes_on
             time.sleep(LOOK_SECONDS)
             look = watched.look()
+            if went_on:
+                last_seen = time.monotonic()
             scene = watched.scene(look, time.time())

@@ -26,9 +26,9 @@ def kept(text: str, folder: Path = CACHE) -> Any:
 
 def keep(text: str, held: Any, folder: Path = CACHE) -> None:
     """Keep what a long `text` holds for `kept`, unless JSON would tell it otherwise, as keys that are numbers."""
-    # A cache: where it cannot be written, files are parsed again.
+    # A cache: where it cannot be written, files are parsed again. Commands that only look make no folder for it.
     with suppress(UserError, OSError, TypeError, ValueError):
-        if len(text) >= LONG and json.loads(json.dumps(held, allow_nan=False)) == held:
+        if len(text) >= LONG and folder.is_dir() and json.loads(json.dumps(held, allow_nan=False)) == held:
             write_json(_file(text, folder), held)
 
 

@@ -88,30 +88,32 @@ class ProcessExecutor:
         Raises:
             OSError: when the program cannot be started.
         """
-        with job.log.open("ab") as log:
-            process = subprocess.Popen(
-                job.arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**job.variables, RUN_MARK: run_mark(job.folder)},
-                cwd=job.folder,
-                start_new_session=True,
-                # An orphan of a dead harness keeps its GPUs locked.
-                pass_fds=held_locks(),
-            )
-        reached("job-started")
-        handle = ProcessHandle(process, job)
+        process = None
         try:
+            with job.log.open("ab") as log:
+                process = subprocess.Popen(
+                    job.arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**job.variables, RUN_MARK: run_mark(job.folder)},
+                    cwd=job.folder,
+                    start_new_session=True,
+                    # An orphan of a dead harness keeps its GPUs locked.
+                    pass_fds=held_locks(),
+                )
+            reached("job-started")
             with contextlib.suppress(ProcessLookupError):
                 # A process that has ended already needs not be found again.
                 write_json(job.folder / IDENTITY, asdict(ProcessId.of(process.pid)))
         except BaseException:
-            # Nobody else knows of it.
-            handle.stop(GRACE_SECONDS)
+            # Nobody else knows of it; an interruption may come before we do, too.
+            end_processes_of_run(job.folder, GRACE_SECONDS)
+            if process:
+                process.poll()
             raise
         reached("job-noted")
-        return handle
+        return ProcessHandle(process, job)
 
     def find(self, run_id: str) -> Handle | None:
         """The process of a run if it still runs."""

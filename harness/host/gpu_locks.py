@@ -182,7 +182,7 @@ def _make(file: Path) -> int:
         os.close(descriptor)
         raise
     finally:
-        Path(name).unlink()
+        Path(name).unlink(missing_ok=True)
     return descriptor
 
 

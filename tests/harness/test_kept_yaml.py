@@ -18,6 +18,7 @@ LONG_TEXT = "a: 1\n" + "# a comment\n" * LONG
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where files that `load_matrix` reads are kept."""
     folder = tmp_path / "kept"
+    folder.mkdir()
     monkeypatch.setattr(matrix_file, "kept", partial(kept, folder=folder))
     monkeypatch.setattr(matrix_file, "keep", partial(keep, folder=folder))
     return folder
@@ -76,6 +77,11 @@ def test_another_release_of_the_parser_parses_again(tmp_path: Path, monkeypatch:
     (tmp_path / "lock").write_text("ruamel.yaml==99", encoding="utf-8")
     monkeypatch.setattr(kept_yaml, "LOCK", tmp_path / "lock")
     assert kept(LONG_TEXT, tmp_path) is None
+
+
+def test_no_folder_is_made_to_keep_them(tmp_path: Path) -> None:
+    keep(LONG_TEXT, {"a": 1}, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_where_nothing_can_be_kept_files_are_parsed(tmp_path: Path) -> None:

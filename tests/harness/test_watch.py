@@ -305,7 +305,9 @@ def test_ctrl_c_on_a_run_that_advances_keeps_nothing(
 ) -> None:
     monkeypatch.setattr("harness.watch.STUCK_SECONDS", 1.5)
     ctrl_c(tmp_path / "run", 4)
+    began = time.monotonic()
     assert interrupted(tmp_path / "run", "none@0/0") == "SIGINT"
+    assert time.monotonic() - began < 50
     assert not (tmp_path / "run" / "failure").exists()
 
 

@@ -219,6 +219,22 @@ def test_looks_that_take_longer_than_the_quiet_do_not_end_it(
     assert next(looks, None) is None
 
 
+def test_a_quiet_moment_between_looks_that_take_long_does_not_end_it(
+    results: Results, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([Look(trains=True), Look(), Look(finished=(make_record("done"),)), *[Look()] * 5])
+
+    def look(_self: Watched) -> Look:
+        time.sleep(0.6)
+        return next(looks)
+
+    monkeypatch.setattr(Watched, "look", look)
+    monkeypatch.setattr(cli_watch, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(cli_watch, "LOOK_SECONDS", 0.0)
+    done = CliRunner().invoke(cli_watch.watch, [], obj=Settings(CHECKOUT / "matrix.yaml", results.folder, None))
+    assert "cpu-plain: completed" in done.output
+
+
 def test_one_moment_as_json(results: Results, matrix: Matrix, make_intent: MakeIntent, mine: dict[str, object]) -> None:
     results.begin(make_intent("now", **mine))
     tell(results, "now")

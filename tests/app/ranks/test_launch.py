@@ -61,7 +61,9 @@ def test_the_folder_is_private_and_there():
 )
 def test_the_rank_that_failed_first_is_named(folder, ending, status, how):
     script = f'{NOTE_PID} trap "exit 1" TERM; test $RANK = 1 && {{ {UNTIL_THREE} {ending}; }}; {FOR_EVER}'
+    started = time.monotonic()
     ended = launched(script, 3)
+    assert time.monotonic() - started < 18, "the time they are given was waited out"
     assert ended.returncode == status
     line, *others = ended.stderr.splitlines()
     assert line.startswith("vpoc: rank 1 (pid ")

@@ -198,7 +198,7 @@ def test_hang(begin, tmp_path, kind):
     place, frame = HANGS[kind]
     stands_at(tmp_path, place)
     stack(tmp_path, process.pid, frame)
-    # The first asks for a good end, which does not come; the second ends what can still hear it.
+    # The first asks for a good end, which does not come; the others end what can still hear them.
     holds = kind == "hold-gil"
     ends = until(lambda: process.terminate() or process.join(0.3) or not process.is_alive(), 2 if holds else 30)
     assert ends != holds

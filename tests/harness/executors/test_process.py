@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -175,3 +176,18 @@ def test_a_process_that_cannot_be_noted_is_ended(
     with pytest.raises(type(error)):
         executor.start(job(tmp_path, run_id, "import time; time.sleep(60)"))
     assert processes_of_run(tmp_path / run_id) == []
+
+
+def test_a_process_is_ended_that_an_interruption_keeps_from_being_known(
+    tmp_path: Path, run_id: str, executor: ProcessExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = subprocess.Popen, []
+
+    def interrupted(*words: Any, **options: Any) -> None:
+        started.append(start(*words, **options))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        executor.start(job(tmp_path, run_id, "import time; time.sleep(60)"))
+    assert started[0].wait(10) == -signal.SIGTERM

@@ -112,6 +112,7 @@ def test_a_gpu_is_waited_for_and_it_is_said_for_whom(root: Path, hold: Hold) -> 
     user = psutil.Process().username()
     whose = f"run {root / 'runs' / 'theirs'} of {user}, process {other.pid}"
     assert told[:1] == [f"waiting: GPU 0 is in use by {whose}"]
+    assert len(told) == len(set(told))
 
 
 def test_the_other_gpu_is_taken_instead(root: Path, hold: Hold) -> None:
@@ -302,6 +303,7 @@ def test_the_lock_of_another_user_holds_for_everybody(root: Path, hold: Hold, an
 def test_a_lock_that_root_made_can_be_held_by_another_user(root: Path, hold: Hold, another_user: list[str]) -> None:
     assert obstacle(root, claim(root, 0)) is None
     assert lock_file(a_gpu(0), root).stat().st_uid == 0
+    assert list((root / "run" / "lock").iterdir()) == [lock_file(a_gpu(0), root)]
     other = hold(*another_user)
     assert "54321" in str(obstacle(root, claim(root, 0)))
     assert other.poll() is None
