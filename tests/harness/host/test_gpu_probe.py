@@ -213,6 +213,8 @@ def test_a_probe_that_lost_its_engine_and_cannot_be_killed_is_told(
     executor.real.stop(1)
 
 
+# It may come between the opening of a file and the `with` that closes it.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_an_interruption_ends_the_probe(make_run: MakeRun) -> None:
     run, folder, executor = make_run("os.kill(os.getppid(), signal.SIGINT); time.sleep(60)")
     with pytest.raises(KeyboardInterrupt):
