@@ -28,7 +28,7 @@ from harness.host.gpu_locks import lock_file
 from harness.index import FILE as INDEX
 from harness.index import Index, Row
 from harness.paths import CHECKOUT
-from harness.processes import RUN_MARK, boot_id
+from harness.processes import RUN_MARK, boot_id, environment_of
 from harness.records import RECORD, Results
 
 HERE = Path(__file__).resolve().parent
@@ -273,8 +273,8 @@ class Tester:
         """Processes of runs of this place, by pid, and the folder of the run."""
         found = {}
         for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                mark = process.environ().get(RUN_MARK, "")
+            with contextlib.suppress(psutil.Error, OSError):
+                mark = environment_of(process.pid).get(RUN_MARK, "")
                 if mark.startswith(str(self.place.results.runs)) and process.status() != psutil.STATUS_ZOMBIE:
                     found[process.pid] = mark
         return found

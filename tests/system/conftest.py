@@ -19,7 +19,7 @@ from harness.host.fingerprint import read_host
 from harness.matrix import Cell, Matrix, Preset, SyntheticData, Workload
 from harness.matrix_file import load_matrix
 from harness.paths import CHECKOUT
-from harness.processes import RUN_MARK, run_mark
+from harness.processes import RUN_MARK, environment_of, run_mark
 from harness.records import Results
 from harness.run import Run
 from harness.run_cell import run_cell
@@ -172,9 +172,9 @@ def marked_processes(results: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(RUN_MARK) in runs and process.status() != psutil.STATUS_ZOMBIE:
+            if environment_of(process.pid).get(RUN_MARK) in runs and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-        except psutil.Error:
+        except (psutil.Error, OSError):
             continue
     return found
 

@@ -117,7 +117,9 @@ def test_a_rank_that_ended_well_is_not_missed():
 def test_a_rank_that_does_not_heed_is_killed_with_what_it_started(folder):
     child = 'sh -c \': > "$FOLDER/$$"; trap "" TERM; sleep 300; :\' &'
     script = f'trap "" TERM; {NOTE_PID} {child} test $RANK = 1 && {{ {UNTIL_FOUR} exit 5; }}; {FOR_EVER}'
+    started = time.monotonic()
     ended = launched(script, 2, grace_s=0.5)
+    assert time.monotonic() - started < 60
     assert ended.returncode == 5
     assert "rank 0" in ended.stderr.splitlines()[1]
     assert ended.stderr.endswith("did not end within 0.5 s of SIGTERM; killed\n")
