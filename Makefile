@@ -118,8 +118,8 @@ docs: $(TEST_READY) ## write the table of docs/features.md from the code
 	$(TEST_PYTHON) tests/app/feature_table.py
 
 schemas: setup ## write the JSON Schemas and docs/files.md from the types
-	.venv/bin/python -m harness.contract_files
-	.venv/bin/python -m harness.diagnosis.table
+	.venv/bin/python -m harness.cli.schemas
+	.venv/bin/python -m harness.diagnosis.reference
 
 clean: ## remove environments and caches (never results/)
 	rm -rf .venv .cache .mypy_cache .ruff_cache .hypothesis
