@@ -20,8 +20,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
 
-matrix-test: setup ## run the matrix on this host; records and report in results/ (DATA=merged.csv, WARM_UP=, SELECTION=, ARGS=)
-	$(MATRIX) run --selection $(SELECTION) $(if $(DATA),--data "$(DATA)") $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
+matrix-test: setup ## run the matrix on this host; records and report in results/ (DATA=merged.csv, LOOKBACK=, SELECTION=, ARGS=)
+	$(MATRIX) run --selection $(SELECTION) $(if $(DATA),--data "$(DATA)") $(if $(LOOKBACK),--lookback $(LOOKBACK)) $(ARGS)
 
 build: setup ## build the images of one ROCm version: ROCM=6.3, or ROCM=cpu (DRY_RUN=1 only prints; SELECTION=, ARGS=)
 	@test -n "$(ROCM)" || { echo "make build: say which ROCm: make build ROCM=6.3, or ROCM=cpu (matrix build --selection default builds all)" >&2; exit 2; }
@@ -30,9 +30,9 @@ build: setup ## build the images of one ROCm version: ROCM=6.3, or ROCM=cpu (DRY
 base: ## make a base image from Debian's packages, where no registry can be reached (SUITE=bookworm PACKAGES=)
 	images/base.sh $(SUITE) $(PACKAGES)
 
-train: setup ## train to the end: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-plain, WARM_UP=, ARGS='--epochs 5')
+train: setup ## train to the end: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-torch2.9.1-plain, LOOKBACK=, ARGS='--epochs 5')
 	@test -n "$(DATA)" || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
-	$(MATRIX) train --data "$(DATA)" --output "$(OUTPUT)" $(if $(CELL),--cell "$(CELL)") $(if $(WARM_UP),--warm-up $(WARM_UP)) $(ARGS)
+	$(MATRIX) train --data "$(DATA)" --output "$(OUTPUT)" $(if $(CELL),--cell "$(CELL)") $(if $(LOOKBACK),--lookback $(LOOKBACK)) $(ARGS)
 
 test: check ## run every check and test that needs no Docker engine; the suites side by side
 	@$(MAKE) --no-print-directory --output-sync=target -j3 test-harness test-system test-app
@@ -81,7 +81,7 @@ bench-kills: setup ## kill -9 the harness KILLS=1000 times, into docs/crash-safe
 bench-records: setup ## measure what 10,000 records cost, into docs/records-figures.md (ARGS=1000: fewer)
 	.venv/bin/python -m benchmarks.records $(ARGS)
 
-bench-minimise: setup ## how often minimising names planted variables, on made-up histories, into docs/minimise-figures.md (ARGS=)
+bench-minimise: setup ## how often minimising names planted variables, on synthetic histories, into docs/minimise-figures.md (ARGS=)
 	.venv/bin/python -m benchmarks.minimise $(ARGS)
 
 bench-supervisor: setup ## train through TRAININGS=100 faults, into docs/supervisor-figures.md (an hour; ARGS='--containers')

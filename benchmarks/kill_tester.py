@@ -45,7 +45,7 @@ stacks:
   cpu: {accelerator: cpu, torch: "2.13.0"}
 presets: {plain: {description: nothing set}}
 workloads:
-  trivial: {description: d, epochs: 1, batch_size: 64, time_limit: 60, synthetic: {sessions: 26}, warm_up: 20}
+  trivial: {description: d, epochs: 1, batch_size: 64, time_limit: 60, synthetic: {sessions: 26}, lookback: 20}
 selections: {default: {description: d, stacks: all, presets: all, workload: trivial}}
 """
 GPU = "simd_count 96\ngfx_target_version 110000\ndrm_render_minor 128\n"
@@ -88,7 +88,7 @@ class Place:
 
     @property
     def root(self) -> Path:
-        """The made-up machine."""
+        """The synthetic machine."""
         return self.folder / "root"
 
     @property
@@ -197,7 +197,7 @@ class Tester:
         after = [Row.of(record) for record in results.records()]
         rows = Index(results).rows()
         self.figures.expect(sorted(map(str, rows)) == sorted(map(str, after)), "the index is not what the folders hold")
-        self.figures.expect(before == rows, "the index was not what it is when made anew")
+        self.figures.expect(before == rows, "the index was not what it is when rebuilt")
         self.figures.expect(
             set(results.finished()) == {f.name for f in results.runs.glob("[!.]*")}, "a run has no record"
         )

@@ -1,6 +1,6 @@
 """What `kill -9` of the harness costs: records lost or corrupt, orphans, stuck locks, cells run twice, slow restarts.
 
-`matrix run` on a stand-in for the app and a made-up GPU, killed at random moments and at every named point, each time
+`matrix run` on a stand-in for the app and a synthetic GPU, killed at random moments and at every named point, each time
 started again in the same results folder, so that what recovers is killed too. With `--containers N` also N times with
 the real app in containers. Writes docs/crash-safety-figures.md and .json.
 """
@@ -45,7 +45,7 @@ def report(process: Figures, containers: Figures | None, seed: int) -> str:
         "",
         f"Written by `benchmarks/kills.py` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, seed {seed}: "
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores. "
-        "Processes run a stand-in for the app on a made-up GPU, containers the real one on a CPU. "
+        "Processes run a stand-in for the app on a synthetic GPU, containers the real one on a CPU. "
         "`kill -9` does not test what a power cut does: the kernel still writes what was written. "
         "A restart is timed until it begins a run; one that is killed before that is not.",
         "",
@@ -99,7 +99,7 @@ def main() -> None:
         ]
         kill_often(plan, containers, engine)
     options.output.with_suffix(".md").write_text(report(process, containers, options.seed), encoding="utf-8")
-    told = {"schema": 1, "processes": vars(process), "containers": vars(containers) if containers else None}
+    told = {"schema": 2, "processes": vars(process), "containers": vars(containers) if containers else None}
     options.output.with_suffix(".json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     sys.exit(not all(is_good(figures) for figures in (process, containers) if figures))
 

@@ -1,4 +1,4 @@
-"""Draws docs/live.svg: the live view of a campaign that is made up."""
+"""Draws docs/live.svg: the live view of a campaign that is synthetic."""
 
 import io
 
@@ -29,7 +29,7 @@ def picture() -> str:
     """The picture."""
     console = Console(record=True, width=100, height=24, file=io.StringIO(), force_terminal=True)
     console.print(LiveView(_scene(), NOW))
-    return console.export_svg(title="matrix run (made-up numbers)", theme=MONOKAI)
+    return console.export_svg(title="matrix run (synthetic numbers)", theme=MONOKAI)
 
 
 def _scene() -> Scene:
@@ -45,7 +45,7 @@ def _scene() -> Scene:
 
 def _line(done: int, wall: float, loss: float | None) -> Progress:
     memory = {"rss_bytes": 3_100_000_000, "device_allocated_bytes": 10**9, "device_reserved_bytes": 2_400_000_000}
-    told = {"schema": 1, "wall": wall, "monotonic": 0, "rank": 0, "pid": 1, "phase": "step", "done": done}
+    told = {"schema": 2, "wall": wall, "monotonic": 0, "rank": 0, "pid": 1, "phase": "step", "done": done}
     rest = {"total": 5400, "max_step_s": None, "loss": loss, "gradient_norm": None, "memory": memory}
     return Progress.model_validate({**told, **rest})
 

@@ -1,4 +1,4 @@
-"""`matrix` on a made-up machine: `matrix_on.py ROOT ...` is `matrix ...` where /sys and /run are those under ROOT."""
+"""`matrix` on a synthetic machine: `matrix_on.py ROOT ...` is `matrix ...` where /sys and /run are those under ROOT."""
 
 import sys
 from functools import partial

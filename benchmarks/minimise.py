@@ -1,4 +1,4 @@
-"""How often a search names the variables that were planted, into docs/minimise-figures.md. Runs are made up."""
+"""How often a search names the variables that were planted, into docs/minimise-figures.md. Runs are synthetic."""
 
 import argparse
 import time
@@ -57,7 +57,7 @@ class Figures:
 
 
 def measure(setting: Setting, cases: int) -> Figures:
-    """Search so many made-up histories; in every other one the planted variables help."""
+    """Search so many synthetic histories; in every other one the planted variables help."""
     answers: Counter[str] = Counter()
     runs = []
     for case in range(cases):
@@ -88,7 +88,7 @@ def page(figures: Sequence[Figures]) -> str:
         "# Figures on minimising",
         "",
         f"`make bench-minimise` wrote this page on {time.strftime('%Y-%m-%d', time.gmtime())}: for each row",
-        f"{figures[0].cases} searches of made-up histories. What is planted causes failures at the rate given, or in",
+        f"{figures[0].cases} searches of synthetic histories. What is planted causes failures at the rate given, or in",
         "every other search prevents them, and all other runs pass; with nothing planted every run fails at that rate.",
         "",
         "| what | goal | worst row | met |",

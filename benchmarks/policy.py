@@ -1,6 +1,6 @@
 """Simulates what decides which run comes next, on cells of known pass rates; writes docs/policy-figures.md.
 
-Everything that decides is the real code (`harness.search`, `harness.evidence.verdicts`); only the runs are made up.
+Everything that decides is the real code (`harness.search`, `harness.evidence.verdicts`); only the runs are synthetic.
 """
 
 import argparse
@@ -244,7 +244,7 @@ PAGE_TEXT = """\
 # Figures on what is run next
 
 `make bench-policy` wrote this page. It is a simulation: the schedule and the bounds are the real ones, the runs are
-made up, with cells whose true pass rate is known. Nothing here is about a GPU. [policy.md](policy.md) says what is
+synthetic, with cells whose true pass rate is known. Nothing here is about a GPU. [policy.md](policy.md) says what is
 decided, and how.
 
 {cells} cells: eight stacks with five presets. A cell is wrongly called known-good where its true pass rate is not above

@@ -1,6 +1,6 @@
 """What ten thousand records cost: `matrix status`, the index, the report and its page, export and import.
 
-Made-up runs of the default selection, with what was seen of their GPUs, in a temporary folder. Commands are timed
+synthetic runs of the default selection, with what was seen of their GPUs, in a temporary folder. Commands are timed
 whole, from typing to prompt. Writes docs/records-figures.md.
 """
 
@@ -26,7 +26,7 @@ from harness.evidence.health_log import health_file
 from harness.evidence.records import IMPORTED, Results
 from harness.evidence.run_files import HealthStep, Record
 from harness.matrix.load import load_matrix
-from tests.harness.report.made_up import Kind, write_runs
+from tests.harness.report.synthetic import Kind, write_runs
 
 FIGURES = CHECKOUT / "docs" / "records-figures.md"
 MATRIX = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--matrix", str(CHECKOUT / "matrix.yaml"), "--results"]
@@ -48,14 +48,15 @@ def main() -> None:
     parser.add_argument("records", type=int, nargs="?", default=10_000)
     count = parser.parse_args().records
     with tempfile.TemporaryDirectory() as place:
-        results = made_up(Path(place), count)
+        results = synthetic(Path(place), count)
         lines = list(figures(results, Path(place)))
     cores, load = os.cpu_count(), os.getloadavg()[0]
     text = [
         f"# {count:,} records, measured",
         "",
         f"Written by `make bench-records` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}: {platform.system()} "
-        f"{platform.release()}, Python {platform.python_version()}, {cores} cores, load {load:.1f} at the end. Made-up "
+        f"{platform.release()}, Python {platform.python_version()}, {cores} cores, load {load:.1f} at the end. "
+        f"Synthetic "
         "runs of the default selection; commands are timed whole, with Python's start and all imports: the median of "
         f"{REPEATS}, the fastest, and the processor time of the one that took least of it: with a load above "
         "the number of cores the clock measures the others.",
@@ -68,7 +69,7 @@ def main() -> None:
     sys.stdout.write(FIGURES.read_text(encoding="utf-8"))
 
 
-def made_up(place: Path, count: int) -> Results:
+def synthetic(place: Path, count: int) -> Results:
     """A results folder of so many runs, each on a GPU with the probe that followed it."""
     declared = load_matrix(CHECKOUT / "matrix.yaml")
     cells = declared.select("default")
@@ -107,7 +108,7 @@ def figures(results: Results, place: Path) -> list[str]:
     archive, third = place / "records.tar.gz", place / "third"
     report = results.folder / "report.html"
     return [
-        row("index of all run folders, made anew (`matrix index`)", seconds(lambda: matrix(folder, "index"), 1)),
+        row("index of all run folders, rebuilt (`matrix index`)", seconds(lambda: matrix(folder, "index"), 1)),
         row("`matrix status`", seconds(lambda: matrix(folder, "status")), STATUS_SECONDS),
         row("`matrix status --json`", seconds(lambda: matrix(folder, "status", "--json")), STATUS_SECONDS),
         row("`matrix --version`, for comparison", seconds(lambda: matrix(folder, "--version"))),

@@ -55,7 +55,7 @@ def number(word: str) -> float | str:
 def write(file: Path, value: Any) -> None:
     """Write JSON in one piece, as the app does."""
     unfinished = file.with_suffix(".tmp")
-    unfinished.write_text(json.dumps({"schema": 1, **value}), encoding="utf-8")
+    unfinished.write_text(json.dumps({"schema": 2, **value}), encoding="utf-8")
     unfinished.replace(file)
 
 
@@ -73,7 +73,7 @@ def tell(folder: Path, phase: str, done: int) -> None:
     """A line of progress."""
     memory: dict[str, Any] = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
     line: dict[str, Any] = {
-        "schema": 1,
+        "schema": 2,
         "wall": time.time(),
         "monotonic": time.monotonic(),
         "rank": 0,
@@ -155,7 +155,7 @@ def reference(options: dict[str, Any]) -> None:
 def check_model(file: Path) -> None:
     """What `vpoc check-model --json` prints."""
     checked: dict[str, Any] = {
-        "schema": 1,
+        "schema": 2,
         "file": str(file),
         "sha256": sha256(file),
         "bytes": len(MODEL),

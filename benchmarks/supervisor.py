@@ -1,7 +1,7 @@
 """Whether `matrix train` always ends with a model: trainings with a fault in their first attempt, on a CPU.
 
 A fault of a random kind in a random step. Every training must end with a model that loads, and with the weights of one
-that nothing happened to unless a rung changed the arithmetic. Also: eight made-up hours of a campaign with three GPUs
+that nothing happened to unless a rung changed the arithmetic. Also: eight synthetic hours of a campaign with three GPUs
 that stop answering (wedges.py). Writes docs/supervisor-figures.md and .json.
 """
 
@@ -58,7 +58,7 @@ NIGHTS = 20
 class Trained:
     """One training. `weights`: those of the model file, loaded in a fresh process; None where it does not load."""
 
-    drill: str | None
+    injected_fault: str | None
     begins: tuple[str, ...]
     first_outcome: str
     weights: str | None
@@ -79,7 +79,7 @@ class Trainer:
         self._host = read_host()
         self._executor = "docker" if contained else "process"
         self._environment = ensure_environment(matrix.stacks["cpu"])
-        self._workload = own_workload({"warm_up": 20, "epochs": EPOCHS, "loader_workers": 0})
+        self._workload = own_workload({"lookback": 20, "epochs": EPOCHS, "loader_workers": 0})
         made = self._workload.model_copy(update={"synthetic": SyntheticData(sessions=SESSIONS)})
         self._data = synthetic_file(made, self._environment, ProcessExecutor(place))
 
@@ -94,7 +94,7 @@ class Trainer:
             self._workload,
             Wish(BEST, None, force=False),
             self._executor,  # type: ignore[arg-type]
-            drill=drill,
+            injected_fault=drill,
         )
         began = time.monotonic()
         with open_notebook(results, self._host, output, "bars") as notebook:
@@ -141,7 +141,7 @@ def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[f
     lines += [
         f"## {HOURS} hours of a campaign in which {WEDGES} times a GPU stops answering",
         "",
-        f"A simulation (`benchmarks/wedges.py`) of two GPUs with a made-up clock, {NIGHTS} times each. The plan is "
+        f"A simulation (`benchmarks/wedges.py`) of two GPUs with a synthetic clock, {NIGHTS} times each. The plan is "
         "what the same hours settle when nothing happens. No real GPU was ever seen to stop answering here.",
         "",
         "| what helps such a GPU | share of the plan settled, median | worst |",
@@ -149,7 +149,7 @@ def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[f
     ]
     words = {
         "reset": "its driver resets it",
-        "reboot": "a reboot (`--reboot-when-sick`)",
+        "reboot": "a reboot (`--reboot-when-unhealthy`)",
         "none": "nothing that is allowed: it takes no more runs",
     }
     lines += [f"| {words[name]} | {median(found):.1%} | {min(found):.1%} |" for name, found in shares.items()]
@@ -168,9 +168,9 @@ def _row(name: str, made: list[Trained], whole: str) -> str:
 
 
 def two_gpus(host: HostFacts) -> HostFacts:
-    """The host with two made-up GPUs."""
+    """The host with two synthetic GPUs."""
     gpus = [
-        GpuFacts(index=n, gfx="gfx1100", name="made up", memory_bytes=20 << 30, render_node=None, kfd_id=n + 1)
+        GpuFacts(index=n, gfx="gfx1100", name="synthetic", memory_bytes=20 << 30, render_node=None, kfd_id=n + 1)
         for n in range(2)
     ]
     return host.model_copy(update={"gpus": tuple(gpus)})
@@ -203,7 +203,7 @@ def main() -> None:
     how = "in containers" if options.containers else "as processes"
     text = report(made, str(whole), shares, how, options.seed)
     options.output.with_suffix(".md").write_text(text, encoding="utf-8")
-    told = {"schema": 1, "uninterrupted": whole, "trainings": [{"fault": f, **asdict(one)} for f, one in made]}
+    told = {"schema": 2, "uninterrupted": whole, "trainings": [{"fault": f, **asdict(one)} for f, one in made]}
     options.output.with_suffix(".json").write_text(
         json.dumps({**told, "wedges": shares}, indent=2) + "\n", encoding="utf-8"
     )

@@ -48,17 +48,17 @@ def drills(place: Place, kinds: Sequence[Drill], repeats: int) -> dict[str, Any]
     skipped: dict[str, str] = {}
     for one in carry_out(kinds, place, repeats, say):
         if one.skipped:
-            skipped[one.drill.name] = one.skipped
+            skipped[one.injected_fault.name] = one.skipped
             continue
         empty = {
             "made": 0,
             "right": 0,
             "named": 0,
-            "hang": one.drill.stuck is not None,
+            "hang": one.injected_fault.stuck is not None,
             "seconds": [],
             "objections": [],
         }
-        kind = found.setdefault(one.drill.name, empty)
+        kind = found.setdefault(one.injected_fault.name, empty)
         kind["made"] += 1
         kind["right"] += one.right
         kind["named"] += names_stuck_rank(one)
@@ -69,8 +69,8 @@ def drills(place: Place, kinds: Sequence[Drill], repeats: int) -> dict[str, Any]
 
 
 def names_stuck_rank(one: Drilled) -> bool:
-    """Whether the record of a hang names the rank that stood still, before any other."""
-    return one.record is not None and one.record.detail.startswith(f"rank {one.drill.stuck} ")
+    """Whether the record of a hang names the rank that was stalled, before any other."""
+    return one.record is not None and one.record.detail.startswith(f"rank {one.injected_fault.stuck} ")
 
 
 def healthy(place: Place, count: int) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def machine() -> str:
 def write(parts: Mapping[str, Part], file: Path) -> None:
     """Write the page and its figures; neither, where no page can be made of them: later parts begin with these."""
     text = page(parts)
-    write_json(file.with_suffix(".json"), {"schema": 1, "parts": parts})
+    write_json(file.with_suffix(".json"), {"schema": 2, "parts": parts})
     write_durably(file, text.encode())
 
 

@@ -1,4 +1,4 @@
-"""Eight hours of a campaign on two GPUs, three times of which one stops answering, with a made-up clock.
+"""Eight hours of a campaign on two GPUs, three times of which one stops answering, with a synthetic clock.
 
 Real are the campaign, the watchdog's limits, the ladder that looks after a GPU and the health log. Made up are how long
 runs take, when a GPU stops answering, and how long it keeps whoever asks it.
@@ -19,7 +19,7 @@ from harness.campaign.reboot import MOST_REBOOTS
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile, Progress
-from harness.evidence.health_log import append_steps, sick_gpus
+from harness.evidence.health_log import append_steps, unhealthy_gpus
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Record
 from harness.host.facts import GpuFacts, HostFacts
@@ -135,7 +135,7 @@ class Night(Bench):
         )
 
     def reboot(self) -> None:
-        """As `matrix run --reboot-when-sick` does."""
+        """As `matrix run --reboot-when-unhealthy` does."""
         self._pass(BOOT_SECONDS)
         self.wedged.clear()
         self.host = self.host.model_copy(update={"boot_id": f"{self.host.boot_id}+"})
@@ -173,7 +173,7 @@ def _night(
         try:
             for _ in range(MOST_REBOOTS + 1):
                 carry_out(plan, bench, campaign, Silent())
-                if remedy != "reboot" or campaign.done(plan) == len(runs) or not sick_gpus(results, bench.host):
+                if remedy != "reboot" or campaign.done(plan) == len(runs) or not unhealthy_gpus(results, bench.host):
                     break
                 bench.reboot()
         except TimeIsUp:

@@ -1,4 +1,4 @@
-"""Gives Hypothesis its time; says at the end of a run what was tried on real market data and what on made-up data."""
+"""Gives Hypothesis its time; says at the end of a run what was tried on real market data and what on synthetic data."""
 
 from typing import Any
 
@@ -16,9 +16,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return sum(("real_data" in report.keywords) == real for report in reports if hasattr(report, "keywords"))
 
     real, missing = count("passed", real=True), count("skipped", real=True)
-    line = (
-        f"real market files: {real} tests passed, {missing} skipped; made-up data: {count('passed', real=False)} passed"
-    )
+    line = f"real market files: {real} tests passed, {missing} skipped; "
+    line += f"synthetic data: {count('passed', real=False)} passed"
     terminalreporter.write_line(line)
 
 

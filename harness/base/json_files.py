@@ -1,8 +1,10 @@
 """What every JSON file of this project has in common."""
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from harness.base.schema1 import upgraded
 
 
 class File(BaseModel):
@@ -12,10 +14,19 @@ class File(BaseModel):
     # Most commands use a few of the files: what checks the others is not made for them.
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings", defer_build=True)
 
+    @classmethod
+    def parse(cls, content: bytes | str) -> Self:
+        """Return the value of a JSON text, of this schema or the one before.
+
+        Raises:
+            pydantic.ValidationError: when it is no JSON, or a key is missing, unknown or wrong.
+        """
+        return cls.model_validate_json(upgraded(content.encode() if isinstance(content, str) else content))
+
 
 class Versioned(File):
     """A file of its own: says which version of its layout it follows."""
 
-    version: Literal[1] = Field(1, alias="schema")
+    version: Literal[2] = Field(2, alias="schema")
 
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)

@@ -1,4 +1,4 @@
-"""Looks at something that may be sick, for a limited time."""
+"""Looks at something that may be unhealthy, for a limited time."""
 
 import threading
 from collections.abc import Callable

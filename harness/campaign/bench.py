@@ -107,7 +107,7 @@ class Bench:
         self._environments[self._name(cell)] = environment
 
     def data_of(self, workload: Workload, environment: Environment) -> InputFile:
-        """The data of a workload: the user's, looked at once, or made-up bars.
+        """The data of a workload: the user's, looked at once, or synthetic bars.
 
         Raises:
             UserError: when the user's data cannot be trained on.

@@ -20,7 +20,7 @@ from harness.environments.environment import (
     app_hash,
 )
 from harness.environments.images import recipe
-from harness.evidence.health_log import sick_gpus
+from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.records import Results, new_run_id
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import options_of
@@ -68,7 +68,7 @@ class Campaign:
 
     def end(self, why: str) -> None:
         """Write down that a campaign with a goal is over: the same command begins another one."""
-        write_json(self._end, {"schema": 1, "ended": why})
+        write_json(self._end, {"schema": 2, "ended": why})
 
     def is_over(self, plan: Plan) -> bool:
         """Whether nothing of it is left to be done."""
@@ -114,7 +114,7 @@ def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Cam
                 return campaign, True
     campaign = Campaign(new_run_id("c"), results)
     runs = [{"cell": planned.cell.id, "repeat": planned.repeat} for planned in plan.runs]
-    begun = {"schema": 1, "key": key, "started": time.time(), "seed": randbelow(SEEDS), "runs": runs}
+    begun = {"schema": 2, "key": key, "started": time.time(), "seed": randbelow(SEEDS), "runs": runs}
     write_json(campaign._file, begun | ({"goal": asdict(plan.goal)} if plan.goal else {}))
     _lock(stack.enter_context(campaign._file.open("rb")).fileno())
     return campaign, False
@@ -141,10 +141,10 @@ def carry_out(plan: Plan, bench: Bench, campaign: Campaign, display: Display) ->
         for position, planned in enumerate(plan.runs, start=1)
         if (run_id := campaign.next_attempt(planned))
     ]
-    recheck_sick(turns, plan.workload, bench, display)
-    sick: dict[int, str] = {}
+    recheck_unhealthy(turns, plan.workload, bench, display)
+    unhealthy: dict[int, str] = {}
     seconds = [] if plan.seconds_expected is None else [plan.seconds_expected / len(plan.runs)]
-    while turns := on_healthy_gpus(turns, sick, bench, display):
+    while turns := on_healthy_gpus(turns, unhealthy, bench, display):
         with bench.gpus_for([(turn.planned, turn.run_id) for turn in turns], display.step) as chosen:
             turn = turns[chosen]
             # Nobody is kept from a GPU while an environment is made.
@@ -186,12 +186,12 @@ def _do_not_wait(text: str) -> None:
     raise _InUse(text)
 
 
-def recheck_sick(turns: list[Turn], workload: Workload, bench: Bench, display: Display) -> None:
-    """Probe GPUs that were sick when they were last used, once: somebody may have reset them.
+def recheck_unhealthy(turns: list[Turn], workload: Workload, bench: Bench, display: Display) -> None:
+    """Probe GPUs that were unhealthy when they were last used, once: somebody may have reset them.
 
-    Not those in use: what hangs on a sick GPU may hold it for ever.
+    Not those in use: what hangs on an unhealthy GPU may hold it for ever.
     """
-    for index, why in sick_gpus(bench.results, bench.host).items():
+    for index, why in unhealthy_gpus(bench.results, bench.host).items():
         turn = next((turn for turn in turns if index in gpus_needed(turn.planned)), None)
         if turn and make_ready(turn.planned.cell, workload, bench, display):
             display.step(f"probing GPU {index} again: {why}")
@@ -201,15 +201,15 @@ def recheck_sick(turns: list[Turn], workload: Workload, bench: Bench, display: D
 
 
 def on_healthy_gpus(turns: list[Turn], told: dict[int, str], bench: Bench, display: Display) -> list[Turn]:
-    """The turns that need no sick GPU. Tells of a GPU that became sick, once, and how many runs that costs."""
-    sick = sick_gpus(bench.results, bench.host)
-    for index in sick.keys() - told.keys():
+    """Return the turns that need no unhealthy GPU; reports each GPU that became unhealthy once, with the runs lost."""
+    unhealthy = unhealthy_gpus(bench.results, bench.host)
+    for index in unhealthy.keys() - told.keys():
         lost = sum(index in gpus_needed(turn.planned) for turn in turns)
-        display.problem(f"GPU {index} takes no more runs: {sick[index]}; {lost} that need it are left out")
-    left = [turn for turn in turns if not sick.keys() & set(gpus_needed(turn.planned))]
-    if len(left) < len(turns) and sick.keys() >= set(bench.gpus):
-        display.problem("no GPU is left to run on: mend the host (`matrix doctor`), then the same command goes on")
-    told.update(sick)
+        display.problem(f"GPU {index} takes no more runs: {unhealthy[index]}; {lost} that need it are left out")
+    left = [turn for turn in turns if not unhealthy.keys() & set(gpus_needed(turn.planned))]
+    if len(left) < len(turns) and unhealthy.keys() >= set(bench.gpus):
+        display.problem("no GPU is left to run on: fix the host (`matrix doctor`), then the same command goes on")
+    told.update(unhealthy)
     return left
 
 

@@ -25,10 +25,10 @@ from harness.environments.executors.docker import DockerExecutor
 from harness.environments.executors.job import Executor
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.images import cell_tag
+from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index
 from harness.evidence.records import Results, check_run_id, new_run_id
 from harness.evidence.run_files import Intent, Record
-from harness.evidence.unhealthy_gpu_runs import tainted_runs
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.displays import headless_first
@@ -151,7 +151,7 @@ def _pursue(goal: Goal, prepared: Prepared, campaign: Campaign, display: Display
     tallies = Tallies(plan, bench, prepared.matrix)
     goal = replace(goal, among=len(set(map(tallies.candidate, plan.runs))))
     found = search(plan, goal, bench, campaign, tallies, display)
-    tags_at = prepared.matrix.verdicts.confidence if plan.workload.earns_tags and bench.engine else None
+    tags_at = prepared.matrix.verdicts.confidence if plan.workload.qualifies_for_promotion and bench.engine else None
     return conclude(goal, found.why, found.tallies, found.seconds, tags_at=tags_at)
 
 
@@ -169,7 +169,7 @@ def _verdicts_of(prepared: Prepared, campaign: Campaign) -> list[Verdict]:
     if prepared.plan.goal:
         return [one for one in of_results.verdicts(prepared.bench.results, prepared.matrix) if one.cell in cells]
     mine = [row for row in rows if row.campaign == campaign.id]
-    return judge(mine, {}, prepared.matrix.verdicts, tainted_runs(prepared.bench.results, rows))
+    return judge(mine, {}, prepared.matrix.verdicts, discounted_runs(prepared.bench.results, rows))
 
 
 def run_one(

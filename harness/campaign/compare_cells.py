@@ -7,10 +7,10 @@ from random import Random
 from harness.campaign.bench import Bench, Display
 from harness.campaign.commands import settle
 from harness.campaign.plan import PlannedRun
-from harness.campaign.trials import TaintedError, Trials
+from harness.campaign.trials import DiscountedError, Trials
+from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index
 from harness.evidence.records import new_run_id
-from harness.evidence.unhealthy_gpu_runs import tainted_runs
 from harness.evidence.verdicts.scope import scope_of
 from harness.evidence.verdicts.verdict import COUNTED
 from harness.matrix.cells import Workload
@@ -41,7 +41,7 @@ def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload,
         for cell in random.sample(short, len(short)):
             try:
                 trials[cell].passed(placed[cell].cell, next(positions))
-            except TaintedError:
+            except DiscountedError:
                 # What counts is counted anew in the next round.
                 continue
     return next(iter(wanted.values())).workload_hash
@@ -53,9 +53,9 @@ def _counted(bench: Bench, run: Run) -> int:
     where = (intent.host.kind, intent.executor, scope_of(intent))
     identity = (intent.cell, intent.environment_hash, intent.workload_hash, *where)
     rows = Index(bench.results).rows()
-    tainted = tainted_runs(bench.results, rows)
+    discounted = discounted_runs(bench.results, rows)
     return sum(
-        row.outcome in COUNTED and row.drill is None and row.run_id not in tainted
+        row.outcome in COUNTED and row.injected_fault is None and row.run_id not in discounted
         for row in rows
         if (row.cell, row.environment_hash, row.workload_hash, row.host_kind, row.executor, row.scope) == identity
     )

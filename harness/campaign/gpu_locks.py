@@ -194,7 +194,7 @@ def _note(descriptor: int, text: str) -> None:
 def _holder(descriptor: int) -> Holder | None:
     """Who is named in a lock file; None where nobody is, or it is being written."""
     try:
-        return Holder.model_validate_json(os.pread(descriptor, MOST_BYTES, 0))
+        return Holder.parse(os.pread(descriptor, MOST_BYTES, 0))
     except (OSError, ValueError):
         return None
 

@@ -12,7 +12,7 @@ from harness.base.storage import json_hash
 from harness.campaign.bench import Bench, Display
 from harness.campaign.commands import settle
 from harness.campaign.plan import PlannedRun
-from harness.campaign.trials import TaintedError, Trials
+from harness.campaign.trials import DiscountedError, Trials
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.variants import variable_names, variant
 from harness.search.minimise import Minimum, Variables, minimise
@@ -51,8 +51,10 @@ def minimise_cell(
 
             try:
                 return minimise(names, passed, max_runs, campaign, display.step)
-            except TaintedError:
-                display.problem("a run that counted turned out to be tainted by a sick GPU; the search takes it back")
+            except DiscountedError:
+                display.problem(
+                    "a run that counted turned out to be discounted by an unhealthy GPU; the search takes it back"
+                )
 
 
 def describe_minimum(cell: Cell, control: Cell, found: Minimum) -> dict[str, Any]:

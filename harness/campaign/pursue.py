@@ -7,14 +7,14 @@ from itertools import count
 
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench, Display
-from harness.campaign.campaign import Campaign, Turn, make_ready, on_healthy_gpus, recheck_sick
+from harness.campaign.campaign import Campaign, Turn, make_ready, on_healthy_gpus, recheck_unhealthy
 from harness.campaign.plan import Plan, PlannedRun
 from harness.campaign.tallies import Tallies
 from harness.evidence.index import Index, Row
 from harness.search.goal import Goal
 from harness.search.schedule import Candidate, End, Ended, Tally, decide
 
-# So many runs of a cell in a row that did not count, being the host's fault or tainted by it, are enough.
+# So many runs of a cell in a row that did not count, being the host's fault or discounted by it, are enough.
 UNCOUNTED = 3
 
 
@@ -38,13 +38,13 @@ def search(plan: Plan, goal: Goal, bench: Bench, campaign: Campaign, tallies: Ta
     # One that was interrupted may have been found long after its end.
     clock = _Clock(goal, sum(row.finished - row.started for row in before))
     left, made = list(plan.runs), len(before)
-    recheck_sick(_turns(left, campaign), plan.workload, bench, display)
-    sick: dict[int, str] = {}
+    recheck_unhealthy(_turns(left, campaign), plan.workload, bench, display)
+    unhealthy: dict[int, str] = {}
     uncounted: Counter[Candidate] = Counter()
     last: Candidate | None = None
     counted = 0
     while True:
-        left = [turn.planned for turn in on_healthy_gpus(_turns(left, campaign), sick, bench, display)]
+        left = [turn.planned for turn in on_healthy_gpus(_turns(left, campaign), unhealthy, bench, display)]
         known, seconds = tallies.read()
         if last is not None:
             uncounted[last] = 0 if known.get(last, Tally()).runs > counted else uncounted[last] + 1

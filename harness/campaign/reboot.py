@@ -1,4 +1,4 @@
-"""Reboots a host whose GPU is sick and has a command go on after the boot, where its user asked for that.
+"""Reboots a host whose GPU is unhealthy and has a command go on after the boot, where its user asked for that.
 
 By a unit of the user's own systemd that runs once, so that it needs no rights but the one to reboot.
 """
@@ -18,7 +18,7 @@ from harness.evidence.health_log import FOLDER
 from harness.evidence.records import Results
 from harness.matrix.cells import ExecutorName
 
-OPTION = "--reboot-when-sick"
+OPTION = "--reboot-when-unhealthy"
 MOST_REBOOTS = 3
 NIGHT_SECONDS = 12 * 3600
 TOOLS = ("systemctl", "loginctl", "busctl")
@@ -55,7 +55,7 @@ def this_command() -> tuple[str, ...]:
 
 
 def check_reboot(root: Path = Path("/")) -> None:
-    """Refuse what could not be done when a GPU is sick. `root` can be a fake tree.
+    """Refuse what could not be done when a GPU is unhealthy. `root` can be a fake tree.
 
     Raises:
         UserError: without systemd, without lingering, or without the right to reboot.
@@ -123,10 +123,10 @@ def _count(results: Results, machine: str) -> None:
     recent = [at for at in times if time.time() - at < NIGHT_SECONDS]
     if len(recent) >= MOST_REBOOTS:
         raise UserError(
-            f"{OPTION}: this host was rebooted {MOST_REBOOTS} times in {NIGHT_SECONDS // 3600} hours and a GPU is sick "
-            f"again; look at it, then remove {file}"
+            f"{OPTION}: this host was rebooted {MOST_REBOOTS} times in {NIGHT_SECONDS // 3600} hours and a GPU is "
+            f"unhealthy again; look at it, then remove {file}"
         )
-    write_json(file, {"schema": 1, "reboots": [*times, time.time()]})
+    write_json(file, {"schema": 2, "reboots": [*times, time.time()]})
 
 
 def _must(*command: str) -> None:

@@ -9,8 +9,8 @@ from harness.base.storage import file_hash
 from harness.campaign.bench import Bench
 from harness.campaign.plan import Plan, PlannedRun
 from harness.environments.environment_hashes import current_hashes
+from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index, Row
-from harness.evidence.unhealthy_gpu_runs import tainted_runs
 from harness.evidence.verdicts.scope import scope
 from harness.evidence.verdicts.verdict import COUNTED, Verdict, judge
 from harness.matrix.cells import Matrix
@@ -48,14 +48,14 @@ class Tallies:
         candidates = {(one.cell, one.scope): one for one in map(self.candidate, self.plan.runs)}
         cells = {cell for cell, _ in candidates}
         hash_ = self._hash_of_workload()
-        # What was imported earns no tag here: a search that counted it would end with one that is refused.
+        # Imported runs do not qualify for promotion here: a search that counted them would end with a refused cell.
         everything = Index(self.bench.results).rows()
-        tainted = tainted_runs(self.bench.results, everything)
+        discounted = discounted_runs(self.bench.results, everything)
         made_here = [row for row in everything if not row.imported]
         rows = [row for row in made_here if row.cell in cells and row.workload_hash == hash_]
         tallies = {}
         by_id = {row.run_id: row for row in rows}
-        for verdict in judge(rows, self._now(), self.matrix.verdicts, tainted):
+        for verdict in judge(rows, self._now(), self.matrix.verdicts, discounted):
             candidate = candidates.get((verdict.cell, verdict.scope))
             if candidate and self._is_ours(verdict):
                 failed = (by_id[run_id] for run_id in verdict.run_ids if by_id[run_id].outcome != "completed")

@@ -10,10 +10,10 @@ from harness.base.errors import UserError
 from harness.base.storage import json_hash
 from harness.campaign.bench import Bench, Display, gpus_needed
 from harness.campaign.plan import PlannedRun
-from harness.evidence.health_log import sick_gpus
+from harness.evidence.discounted_runs import discounted_runs
+from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.index import Index
 from harness.evidence.run_files import Record
-from harness.evidence.unhealthy_gpu_runs import tainted_runs
 from harness.evidence.verdicts.verdict import COUNTED
 from harness.matrix.cells import Cell, Workload
 
@@ -22,8 +22,8 @@ GOES_ON = "the same command goes on where it stopped"
 MOST_FAULTS = 3
 
 
-class TaintedError(Exception):
-    """A run that was counted before turned out to be tainted by a sick GPU."""
+class DiscountedError(Exception):
+    """A run that was counted before turned out to be discounted by an unhealthy GPU."""
 
 
 @dataclass
@@ -39,15 +39,15 @@ class Trials:
     _counted: set[str] = field(default_factory=set)
     _repeats: Counter[str] = field(default_factory=Counter)
     _seconds: list[float] = field(default_factory=list)
-    _tainted: Collection[str] | None = None
+    _discounted: Collection[str] | None = None
 
     def passed(self, cell: Cell, position: int) -> bool:
         """Whether a run of a cell completed: one that was made before at this position, or a new one.
 
-        Runs that were interrupted, tainted or a fault of the host say nothing and are made again.
+        Runs that were interrupted, discounted or a infrastructure error say nothing and are made again.
 
         Raises:
-            TaintedError: when a run that this told of earlier turned out to be tainted.
+            DiscountedError: when a run that this told of earlier turned out to be discounted.
             UserError: when the host cannot go on.
             KeyboardInterrupt: after the run was recorded as interrupted.
         """
@@ -61,9 +61,9 @@ class Trials:
                 record = self._make(cell, run_id, position)
                 faults += record.outcome == "host-fault"
             if faults == MOST_FAULTS:
-                raise UserError(f"{record.detail}; mend the host (`matrix doctor`), then {GOES_ON}")
+                raise UserError(f"{record.detail}; fix the host (`matrix doctor`), then {GOES_ON}")
             self._seconds.append(record.finished - record.intent.started)
-            if record.outcome in COUNTED and run_id not in self._known_tainted():
+            if record.outcome in COUNTED and run_id not in self._known_discounted():
                 self._counted.add(run_id)
                 return record.outcome == "completed"
         raise AssertionError("the attempts never end")
@@ -71,9 +71,9 @@ class Trials:
     def _make(self, cell: Cell, run_id: str, position: int) -> Record:
         planned = replace(self.placed, cell=cell, repeat=self._repeats[cell.id])
         bench, display = self.bench, self.display
-        for gpu, why in sick_gpus(bench.results, bench.host).items():
+        for gpu, why in unhealthy_gpus(bench.results, bench.host).items():
             if gpu in gpus_needed(planned):
-                raise UserError(f"GPU {gpu} takes no more runs: {why}; mend the host (`matrix doctor`), then {GOES_ON}")
+                raise UserError(f"GPU {gpu} takes no more runs: {why}; fix the host (`matrix doctor`), then {GOES_ON}")
         if not bench.has_environment(cell):
             display.preparing(cell.stack)
             bench.data_of(self.workload, bench.environment(cell, display.step))
@@ -86,12 +86,12 @@ class Trials:
         if record.outcome == "interrupted":
             raise UserError(f"{record.detail}; {GOES_ON}")
         if record.outcome != "completed":
-            self._tainted = None
-            if self._counted & set(self._known_tainted()):
-                raise TaintedError
+            self._discounted = None
+            if self._counted & set(self._known_discounted()):
+                raise DiscountedError
         return record
 
-    def _known_tainted(self) -> Collection[str]:
-        if self._tainted is None:
-            self._tainted = tainted_runs(self.bench.results, Index(self.bench.results).rows())
-        return self._tainted
+    def _known_discounted(self) -> Collection[str]:
+        if self._discounted is None:
+            self._discounted = discounted_runs(self.bench.results, Index(self.bench.results).rows())
+        return self._discounted

@@ -20,7 +20,7 @@ def describe(cell: Cell) -> dict[str, Any]:
 
 def describe_workload(workload: Workload) -> dict[str, Any]:
     """A workload as plain values."""
-    return {**workload.model_dump(), "earns_tags": workload.earns_tags}
+    return {**workload.model_dump(), "qualifies_for_promotion": workload.qualifies_for_promotion}
 
 
 def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:

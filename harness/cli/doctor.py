@@ -19,16 +19,16 @@ from harness.doctor.show import lines
 @as_json
 @pass_settings
 def doctor(settings: Settings, everything: bool, root: Path, as_json: bool) -> None:
-    """Look at this machine before anything runs: devices, driver, PCIe, Docker, disk; say what to mend, and how.
+    """Look at this machine before anything runs: devices, driver, PCIe, Docker, disk; say what to fix, and how.
 
-    Every finding says what was found, why it matters, and the one command that mends it. Nothing is changed; a file of
+    Every finding says what was found, why it matters, and the one command that fixes it. Nothing is changed; a file of
     32 MiB is written for a moment to see how fast the disk is.
 
     Exit status: 0 when nothing is a problem (there may be warnings), 1 when something is.
     """
     findings = _look(settings, root)
     if as_json:
-        print_json({"schema": 1, "findings": [asdict(finding) for finding in findings]})
+        print_json({"schema": 2, "findings": [asdict(finding) for finding in findings]})
     else:
         for line in lines(findings, everything=everything):
             out.print(line, soft_wrap=True)

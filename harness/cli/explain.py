@@ -200,6 +200,6 @@ def _latest(folders: list[Path]) -> Path:
 
 def _record(folder: Path) -> Record:
     try:
-        return Record.model_validate_json((folder / RECORD).read_bytes())
+        return Record.parse((folder / RECORD).read_bytes())
     except (OSError, ValidationError) as error:
         raise UserError(f"{folder / RECORD}: is damaged: {str(error).splitlines()[0]}; move its folder away") from None

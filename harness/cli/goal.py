@@ -72,12 +72,18 @@ def goal_of(
 
 
 def workload_for_tags(settings: Settings, workload: Workload, *, named: bool) -> Workload:
-    """The workload to reach a goal with: `standard` where the selection's earns no tag. Says so."""
-    if workload.earns_tags:
+    """The workload to reach a goal with: `standard` where the selection's does not qualify for promotion. Says so."""
+    if workload.qualifies_for_promotion:
         return workload
     standard = settings.matrix.workloads.get(STANDARD)
-    if named or standard is None or not standard.earns_tags:
-        err.print(f"Workload {workload.name} earns no tag: what it shows is not enough for one.", soft_wrap=True)
+    if named or standard is None or not standard.qualifies_for_promotion:
+        err.print(
+            f"Workload {workload.name} does not qualify for promotion: what it shows is not enough for one.",
+            soft_wrap=True,
+        )
         return workload
-    err.print(f"Workload {workload.name} earns no tag; {STANDARD} is run instead (or give --workload).", soft_wrap=True)
-    return standard.model_copy(update={"warm_up": workload.warm_up})
+    err.print(
+        f"Workload {workload.name} does not qualify for promotion; {STANDARD} is run instead (or give --workload).",
+        soft_wrap=True,
+    )
+    return standard.model_copy(update={"lookback": workload.lookback})

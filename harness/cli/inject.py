@@ -33,7 +33,7 @@ FOLDER = "drills"
 @click.option("--list", "only_list", is_flag=True, help="Print the kinds; make none.")
 @as_json
 @pass_settings
-def drill(
+def inject(
     settings: Settings,
     kinds: tuple[str, ...],
     executor: ExecutorName | None,

@@ -19,7 +19,7 @@ COMMANDS = {
     "compare": "cli.minimise:compare_command",
     "demote": "cli.promote:demote",
     "doctor": "cli.doctor:doctor",
-    "drill": "cli.inject:drill",
+    "inject": "cli.inject:inject",
     "exec": "cli.run:execute",
     "explain": "cli.explain:explain",
     "export": "cli.share:export_",
@@ -43,6 +43,9 @@ COMMANDS = {
     "watch": "cli.watch:watch",
 }
 
+# Commands under their former names, not listed.
+RENAMED = {"drill": "inject"}
+
 CONTEXT = {"token_normalize_func": lambda word: word.replace("_", "-"), "help_option_names": ["-h", "--help"]}
 
 
@@ -55,6 +58,7 @@ class Commands(click.Group):
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
         """The command of that name."""
+        name = RENAMED.get(name, name)
         if name not in COMMANDS:
             return None
         module, attribute = COMMANDS[name].split(":")
@@ -91,7 +95,7 @@ def cli(context: click.Context, file: Path, results: Path, base: str | None, whe
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script: what a user can mend is one line and exit status 2."""
+    """The console script: what a user can fix is one line and exit status 2."""
     try:
         sys.exit(cli(args=arguments, prog_name="matrix", standalone_mode=False))
     except UserError as error:
@@ -118,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _to_mend(error: Exception) -> str | None:
-    """What the user can mend of an error of the engine or the system; None where that is nothing."""
+    """What the user can fix of an error of the engine or the system; None where that is nothing."""
     # Where nothing went wrong, nobody waits for this.
     from harness.host.engine import ENGINE_ERRORS, explain  # noqa: PLC0415
 

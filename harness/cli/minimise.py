@@ -73,7 +73,7 @@ def compare_command(
 ) -> None:
     """Test whether the first CELL differs from each of the others in how often its runs pass.
 
-    Runs are held against each other that have the same workload, kind of host, executor and devices. Fisher's exact
+    Runs are compared with each other that have the same workload, kind of host, executor and devices. Fisher's exact
     test, with Holm's correction where several comparisons are made. The test is right for numbers of runs that were
     chosen before: choose --runs once, not until it says what you like.
 
@@ -96,7 +96,7 @@ def compare_command(
     counted = [one for one in verdicts if of_workload in (None, one.workload_hash)]
     compared = compare(counted, cells[0], cells[1:])
     if not compared:
-        raise UserError(f"no runs of {cells[0]} and another that can be held against each other; --runs 20 makes some")
+        raise UserError(f"no runs of {cells[0]} and another that can be compared with each other; --runs 20 makes some")
     if as_json:
         print_json([{**asdict(one), "differ": one.differ} for one in compared])
     else:
@@ -151,4 +151,4 @@ def _passed(runs: Any) -> str:
 
 
 def _workload(settings: Settings, options: dict[str, Any]) -> Workload:
-    return chosen_workload(settings, "default", options.pop("workload"), options.pop("warm_up"))
+    return chosen_workload(settings, "default", options.pop("workload"), options.pop("lookback"))

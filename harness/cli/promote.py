@@ -40,7 +40,8 @@ def promote(
 ) -> None:
     """Move the tags known-good-SCOPE to the images that earned them (of CELL alone, where it is given).
 
-    A tag is earned by a verdict `known-good` on runs of that very image in containers, with a workload that earns tags.
+    A cell is promoted on a verdict `known-good` of runs of that very image in containers, with a workload that
+    qualifies for promotion.
     With --registry image and evidence are pushed there, with the credentials of `docker login`.
     """
     matrix = settings.matrix

@@ -27,7 +27,7 @@ from harness.cli.shared import (
     print_json,
     print_lines,
 )
-from harness.evidence.health_log import sick_gpus
+from harness.evidence.health_log import unhealthy_gpus
 from harness.matrix.cells import Workload
 from harness.screen import tables
 from harness.screen.display import CampaignDisplay, Steps
@@ -38,7 +38,7 @@ def workload_options(command: Any) -> Any:
     for option in (
         click.option("--workload", help="Workload of the matrix file (default: the selection's)."),
         click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on (default: synthetic)."),
-        click.option("--warm-up", type=click.IntRange(min=0), help="Sessions to drop before the first row."),
+        click.option("--lookback", type=click.IntRange(min=0), help="Sessions to drop before the first row."),
         click.option("--python", type=click.Path(path_type=Path), help="Interpreter of the stack `host`."),
         click.option(
             "--executor",
@@ -81,11 +81,13 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
 @campaign_options
 @click.option("--yes", is_flag=True, help="Do not ask before a large download.")
 @click.option(
-    "--reboot-when-sick", is_flag=True, help="Reboot and go on when a GPU is sick, at most three times in 12 hours."
+    "--reboot-when-unhealthy",
+    is_flag=True,
+    help="Reboot and go on when a GPU is unhealthy, at most three times in 12 hours.",
 )
 @as_json
 @pass_settings
-def run(settings: Settings, /, yes: bool, reboot_when_sick: bool, as_json: bool, **options: Any) -> None:
+def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: bool, **options: Any) -> None:
     """Run cells (default: a selection) one after the other; go on where an interrupted campaign stopped.
 
     Each cell once, or --repeats times. With `--until known-good` as few runs as it takes to find one cell that can be
@@ -93,7 +95,7 @@ def run(settings: Settings, /, yes: bool, reboot_when_sick: bool, as_json: bool,
 
     Exit status: 0 when every run completed (with --until or --all: when that was reached), 1 if not, 130 after Ctrl-C.
     """
-    if reboot_when_sick:
+    if reboot_when_unhealthy:
         check_reboot()
     prepared = _prepare(settings, **options)
     err.print(prepared.capabilities.sentence, soft_wrap=True)
@@ -119,7 +121,7 @@ def run(settings: Settings, /, yes: bool, reboot_when_sick: bool, as_json: bool,
         sys.exit(INTERRUPTED)
     host = prepared.bench.host
     unfinished = ended.conclusion.why == "exhausted" if ended.conclusion else ended.done != ended.total
-    if reboot_when_sick and unfinished and sick_gpus(settings.results, host):
+    if reboot_when_unhealthy and unfinished and unhealthy_gpus(settings.results, host):
         executor = prepared.capabilities.executor
         reboot_and_resume(this_command(), Path.cwd(), settings.results, host.machine, executor)
     sys.exit(0 if ended.succeeded else 1)
@@ -137,7 +139,7 @@ def run_cell(
 ) -> None:
     """Run one cell once, watch it, and leave its record."""
     chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
-    workload = chosen_workload(settings, "default", options.pop("workload"), options.pop("warm_up"))
+    workload = chosen_workload(settings, "default", options.pop("workload"), options.pop("lookback"))
     if print_command:
         with interruptible(), Steps(err) as steps:
             printed = commands.print_command(settings.results, chosen, workload, steps.step, data=options["data"])
@@ -177,7 +179,7 @@ def _prepare(settings: Settings, **options: Any) -> commands.Prepared:
     for cell in cells:
         known(cell, matrix.cells, "cell")
     selection = known(options["selection"], matrix.selections, "selection")
-    workload = chosen_workload(settings, selection, options["workload"], options["warm_up"])
+    workload = chosen_workload(settings, selection, options["workload"], options["lookback"])
     chosen = [matrix.cells[cell] for cell in cells] or matrix.select(selection)
     place = {"data": options["data"], "interpreter": options["python"], "executor": options["executor"]}
     goal = goal_of(settings, options["until"], **{name: options[name] for name in ("every", "confidence", "budget")})
@@ -189,8 +191,8 @@ def _prepare(settings: Settings, **options: Any) -> commands.Prepared:
     return commands.prepare(settings.results, matrix, chosen, workload, repeats, goal=goal, named=named, **place)
 
 
-def chosen_workload(settings: Settings, selection: str, name: str | None, warm_up: int | None) -> Workload:
+def chosen_workload(settings: Settings, selection: str, name: str | None, lookback: int | None) -> Workload:
     """The workload of that name, or that of the selection."""
     matrix = settings.matrix
     workload = matrix.workloads[known(name or matrix.selections[selection].workload, matrix.workloads, "workload")]
-    return workload if warm_up is None else workload.model_copy(update={"warm_up": warm_up})
+    return workload if lookback is None else workload.model_copy(update={"lookback": lookback})

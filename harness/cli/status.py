@@ -28,8 +28,8 @@ def status(settings: Settings, cell: str | None, without_imported: bool, variant
     """Say what the records show: a verdict for every cell that was run, or every run of one CELL.
 
     The pass rate lies in the interval shown (each end for itself at the confidence of the matrix file), however often
-    one looks. Drills, interrupted and tainted runs and faults of the host never count. What a known-good tag was given
-    to on this host is marked `tagged`; `matrix tags` says more.
+    one looks. Runs with injected faults, interrupted or discounted ones and host faults never count. What a
+    known-good tag was given to on this host is marked `tagged`; `matrix tags` says more.
     """
     results, everything = settings.results, Index(settings.results).rows()
     tags = _tags(results)

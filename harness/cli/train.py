@@ -33,7 +33,13 @@ from harness.training.trainings import open_notebook
 )
 @click.option("--force", is_flag=True, help="Use the tag also where its evidence is of another host, or expired.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoints in the output folder, with more --epochs.")
-@click.option("--drill", metavar="NAME@STEP", help="Inject a fault into the first attempt, to see that it is survived.")
+@click.option(
+    "--inject-fault",
+    "injected_fault",
+    metavar="NAME@STEP",
+    help="Inject a fault into the first attempt, to see that it is survived.",
+)
+@click.option("--drill", "injected_fault", hidden=True)
 @click.option(
     "--executor",
     type=click.Choice(["docker", "process"]),
@@ -55,13 +61,13 @@ def train(
     registry: str | None,
     force: bool,
     resume: bool,
-    drill: str | None,
+    injected_fault: str | None,
     executor: ExecutorName | None,
     yes: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train on your data, to the end: through crashes, hangs and want of memory.
+    """Train on your data, to the end: through crashes, hangs and out of memory.
 
     Takes the known-good cell of this host, from --registry where one is given. After a failure a fresh process goes on
     from the last checkpoint, with other settings where the same ones fail again. After Ctrl-C, a kill or a reboot the
@@ -81,7 +87,7 @@ def train(
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
     workload = own_workload(options)
     wish = Wish(cell, registry, force, workload.strategy)
-    asked = Asked(data, output, name, workload, wish, executor, resume, drill)
+    asked = Asked(data, output, name, workload, wish, executor, resume, injected_fault)
     with open_notebook(settings.results, host := read_host(), output, name) as notebook:
         ready = prepare(asked, settings.matrix, settings.results, host, notebook)
         err.print(ready.told, soft_wrap=True, markup=False)

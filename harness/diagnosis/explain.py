@@ -161,7 +161,7 @@ def _last_progress(path: Path) -> Sequence[Progress]:
     """The last line that is whole, if there is one."""
     for text in reversed(_text(path).split("\n")):
         try:
-            return [Progress.model_validate_json(text)]
+            return [Progress.parse(text)]
         except ValidationError:
             continue
     return []
@@ -198,7 +198,7 @@ def _usable(presets: Collection[Preset], folder: Path) -> Collection[str] | None
     if not presets:
         return None
     try:
-        variables = Intent.model_validate_json((folder / INTENT).read_bytes()).variables
+        variables = Intent.parse((folder / INTENT).read_bytes()).variables
     except (OSError, ValidationError):
         variables = {}
     had = [set(of_phase.items()) for of_phase in variables.values()]

@@ -16,13 +16,13 @@ UNKNOWN = "unknown"
 LONGEST_EVIDENCE = 400
 
 # A reset takes everything on the GPU with it: what a process sees of it afterwards is no failure of its own.
-_SICK_GPU = frozenset({"gpu-reset", "gpu-hang", "hardware"})
+_UNHEALTHY_GPU = frozenset({"gpu-reset", "gpu-hang", "hardware"})
 # What a process that the kernel killed leaves of it in a log.
 _OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvous"})
 # Decided from the result file or from measurements: the outcome's detail is the cause.
 _DECIDED = frozenset(
     {"no-result", "incomplete-result", "wrong-data", "wrong-workload", "wrong-device", "wrong-stack", "model-damaged"}
-    | {"model-does-not-load", "no-reference", "memory-grows", "memory-limit", "drill"}
+    | {"model-does-not-load", "no-reference", "memory-grows", "memory-limit", "injected-fault"}
 )
 _STAMP = re.compile(r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?")
 
@@ -31,7 +31,7 @@ _STAMP = re.compile(r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<z
 class Facts:
     """What is known besides logs.
 
-    `stack`: where it stood still. `memory_limit`: the lines that say that the container's memory limit was met.
+    `stack`: where it was stalled. `memory_limit`: the lines that say that the container's memory limit was met.
     """
 
     outcome: Outcome | None = None
@@ -62,16 +62,16 @@ def judge(log: Found, kernel: Found, facts: Facts, presets: Collection[str] | No
     `presets`: those of the remedy that may be named; None for all.
     """
     name = facts.outcome.name if facts.outcome else None
-    of_gpu = next((hit for hit in kernel.every if hit.signature.class_ in _SICK_GPU | {"kernel-fault"}), None)
+    of_gpu = next((hit for hit in kernel.every if hit.signature.class_ in _UNHEALTHY_GPU | {"kernel-fault"}), None)
     killed = next((hit for hit in kernel.every if hit.signature.id == "kernel-oom"), None)
     if killed and not facts.outcome and log.fatal and log.fatal.signature.class_ not in _OF_A_KILL:
         # Without a run nobody knows whose process that was.
         killed = None
-    sick = _sick(killed, log.fatal) or _sick(of_gpu, log.fatal)
+    unhealthy = _unhealthy(killed, log.fatal) or _unhealthy(of_gpu, log.fatal)
     candidates = (
-        sick if name == "host-fault" else None,
+        unhealthy if name == "host-fault" else None,
         _by_word(facts, fatal=True),
-        sick,
+        unhealthy,
         *((kernel.fatal, facts.stack) if name == "hung" else ()),
         log.fatal,
         kernel.fatal,
@@ -114,15 +114,15 @@ def _by_word(facts: Facts, *, fatal: bool) -> Hit | None:
     return min(hits, key=lambda hit: load_signatures().signatures.index(hit.signature), default=None)
 
 
-def _sick(kernel: Hit | None, log: Hit | None) -> Hit | None:
+def _unhealthy(kernel: Hit | None, log: Hit | None) -> Hit | None:
     """A failure of the GPU or the memory that the kernel saw first, where the log's own error only follows from it."""
     if kernel is None:
         return None
     if kernel.signature.id == "kernel-oom":
         return kernel
-    if kernel.signature.class_ not in _SICK_GPU:
+    if kernel.signature.class_ not in _UNHEALTHY_GPU:
         return None
-    follows = log is None or load_signatures().classes[log.signature.class_].of_a_sick_gpu
+    follows = log is None or load_signatures().classes[log.signature.class_].of_an_unhealthy_gpu
     return kernel if follows and not (log and _is_later(kernel.line, log.line)) else None
 
 

@@ -36,12 +36,12 @@ class FailureClass(_Strict):
     """What failures of a kind have in common.
 
     `fault`: whose it is: of the environment that is tested, of the host, of the program, or of how the run went.
-    `of_a_sick_gpu`: a GPU that the kernel has just reset can bring it about.
+    `of_an_unhealthy_gpu`: a GPU that the kernel has just reset can bring it about.
     """
 
     fault: Fault
     what: Sentence
-    of_a_sick_gpu: bool = False
+    of_an_unhealthy_gpu: bool = False
 
 
 class Signature(_Strict):

@@ -1,4 +1,4 @@
-"""Where a run stood still: from the Python stacks and positions that its ranks left."""
+"""Where a run was stalled: from the Python stacks and positions that its ranks left."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -9,7 +9,7 @@ Level = Literal["ok", "note", "warning", "problem"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found by a check, why it matters, and the one command that mends it (None where nothing is to be done).
+    """What was found by a check, why it matters, and the one command that fixes it (None where nothing is to be done).
 
     A problem keeps something from running; a warning is known to spoil runs; a note is good to know.
     """

@@ -111,7 +111,7 @@ def make_lock(stack: Stack, lock: Path, digest: str | None = None) -> Path:
         output += ["--no-emit-package", "numpy"]
     try:
         try_sources(stack, "pip", "compile", *target, *output, pins_file(stack))
-        note = {"schema": 1, "stack": stack.name, "made": time.time(), "host": platform.node(), "base": stack.base}
+        note = {"schema": 2, "stack": stack.name, "made": time.time(), "host": platform.node(), "base": stack.base}
         note |= {"base_digest": digest, "pins": pins_hash(stack), "lock": file_hash(temporary)}
         write_json(lock.with_suffix(".json"), note)
         temporary.replace(lock)

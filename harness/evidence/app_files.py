@@ -186,7 +186,9 @@ class Result(Training, Versioned):
     dtype: Literal["float32", "bfloat16", "float16"]
     sessions: Sessions
     earlier: tuple[Training, ...] = ()
-    drill: str | None = Field(None, description="the fault that was injected on purpose; such a run is no evidence")
+    injected_fault: str | None = Field(
+        None, description="the fault that was injected on purpose; such a run is no evidence"
+    )
     memory: MemoryPeaks | None = None
 
     @property

@@ -40,7 +40,7 @@ def append_steps(results: Results, steps: Iterable[HealthStep]) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError as error:
-            raise UserError(f"{file}: cannot be written: {error.strerror}; free space or mend its rights") from None
+            raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its rights") from None
 
 
 def read_steps(results: Results, machine: str | None = None) -> Iterator[HealthStep]:
@@ -49,7 +49,7 @@ def read_steps(results: Results, machine: str | None = None) -> Iterator[HealthS
         with contextlib.suppress(OSError), file.open("rb") as stream:
             for line in stream:
                 with contextlib.suppress(ValidationError):
-                    yield HealthStep.model_validate_json(line)
+                    yield HealthStep.parse(line)
 
 
 def machines_with_bad_signs(results: Results) -> frozenset[str]:
@@ -62,10 +62,10 @@ def machines_with_bad_signs(results: Results) -> frozenset[str]:
     return frozenset(found)
 
 
-def sick_gpus(results: Results, host: HostFacts) -> dict[int, str]:
+def unhealthy_gpus(results: Results, host: HostFacts) -> dict[int, str]:
     """The GPUs of this machine that should take no more runs, by index, and why.
 
-    A GPU is sick when the last probe of it since the boot that allows a conclusion was bad.
+    A GPU is unhealthy when the last probe of it since the boot that allows a conclusion was bad.
     """
     last = {step.gpu: step for step in _probes(results, host) if step.good is not None}
     return {gpu: step.detail for gpu, step in last.items() if gpu is not None and not step.good}

@@ -14,7 +14,7 @@ from harness.base.storage import unfinished
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.scope import scope_of
-from harness.matrix.cells import earns_tags
+from harness.matrix.cells import qualifies_for_promotion
 
 FILE = "records.db"
 
@@ -44,9 +44,9 @@ class Row:
     started: float
     seconds: float
     samples_per_second: float | None
-    drill: str | None
+    injected_fault: str | None
     scope: str
-    earns_tags: bool
+    qualifies_for_promotion: bool
     device: str
     image: str | None
     machine: str
@@ -64,7 +64,11 @@ class Row:
         }
         values |= {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
-        values |= {"scope": scope_of(intent), "earns_tags": earns_tags(intent.options), "imported": imported}
+        values |= {
+            "scope": scope_of(intent),
+            "qualifies_for_promotion": qualifies_for_promotion(intent.options),
+            "imported": imported,
+        }
         values |= {"samples_per_second": record.result.throughput.samples_per_second if record.result else None}
         return cls(**values)
 
@@ -148,7 +152,7 @@ class Index:
             yield
 
     def _use(self, use: Callable[[sqlite3.Connection], Used]) -> Used:
-        """Do something with the index, which is made anew where that fails: it is only an index."""
+        """Do something with the index, which is rebuilt where that fails: it is only an index."""
         with self._alone():
             try:
                 return self._with_database(use)

@@ -14,7 +14,7 @@ OUTPUT = "output"
 def read_result(folder: Path) -> tuple[Result | None, str]:
     """The result of a run, or None and why there is none."""
     try:
-        return Result.model_validate_json((folder / RESULT).read_bytes()), ""
+        return Result.parse((folder / RESULT).read_bytes()), ""
     except FileNotFoundError:
         return None, f"there is no {RESULT}"
     except (OSError, ValidationError) as error:
@@ -24,7 +24,7 @@ def read_result(folder: Path) -> tuple[Result | None, str]:
 def read_reference(file: Path) -> Reference | None:
     """A CPU reference, or None where there is no sound one."""
     try:
-        return Reference.model_validate_json(file.read_bytes())
+        return Reference.parse(file.read_bytes())
     except (OSError, ValidationError):
         return None
 
@@ -33,7 +33,7 @@ def read_model_check(file: Path) -> ModelCheck | None:
     """What `vpoc check-model --json` printed, or None where it is not that. Warnings around it are passed over."""
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
-        return ModelCheck.model_validate_json(text[text.find("{") : text.rfind("}") + 1])
+        return ModelCheck.parse(text[text.find("{") : text.rfind("}") + 1])
     except (OSError, ValidationError):
         return None
 

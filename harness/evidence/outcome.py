@@ -54,7 +54,7 @@ class Request:
     phases: tuple[str, ...] = ("train",)
     devices: int = 1
     max_device_memory: int | None = None
-    drill: str | None = None
+    injected_fault: str | None = None
 
     @property
     def models(self) -> list[str]:
@@ -110,18 +110,18 @@ class Outcome:
 
 
 def decide(request: Request, evidence: Evidence) -> Outcome:
-    """The outcome of a run: `completed` only when nothing speaks against it, and never for a drill."""
+    """The outcome of a run: `completed` only when nothing speaks against it, and never with an injected fault."""
     outcome = _decide(request, evidence)
     if evidence.host_problems and outcome.name != "completed":
         found = "; ".join(evidence.host_problems)
-        diagnosis = outcome.diagnosis if outcome.name == "host-fault" else "sick-gpu"
+        diagnosis = outcome.diagnosis if outcome.name == "host-fault" else "unhealthy-gpu"
         outcome = Outcome("host-fault", diagnosis, f"{found}; the run itself: {_in_short(outcome)}")
-    drill = request.drill or (evidence.result.drill if evidence.result else None)
+    drill = request.injected_fault or (evidence.result.injected_fault if evidence.result else None)
     if drill is None:
         return outcome
     if outcome.name == "completed":
-        return Outcome("failed", "drill", f"a drill, and its fault {drill} was not noticed: {outcome.detail}")
-    return replace(outcome, detail=f"{outcome.detail}; this was a drill: {drill}")
+        return Outcome("failed", "injected-fault", f"the injected fault {drill} was not noticed: {outcome.detail}")
+    return replace(outcome, detail=f"{outcome.detail}; fault injected on purpose: {drill}")
 
 
 def _decide(request: Request, evidence: Evidence) -> Outcome:

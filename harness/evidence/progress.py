@@ -26,7 +26,7 @@ class ProgressReader:
             self._offsets[name] = self._offsets.get(name, 0) + end
             for line in content[:end].splitlines():
                 try:
-                    yield Progress.model_validate_json(line)
+                    yield Progress.parse(line)
                 except ValidationError:
                     continue
 

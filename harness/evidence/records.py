@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
+from harness.base.json_files import File
 from harness.base.storage import make_folder_durably, sync_folder, unfinished, write_durably
 from harness.evidence.run_files import Intent, Record
 from harness.host.processes import ProcessId
@@ -26,7 +27,7 @@ IMPORTED = "imported.json"
 TRAINING = "train"
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}"
 
-File = TypeVar("File", bound=BaseModel)
+Read = TypeVar("Read", bound=File)
 
 
 def check_run_id(run_id: str) -> None:
@@ -159,9 +160,9 @@ def _write(file: Path, value: BaseModel) -> None:
     write_durably(file, (value.model_dump_json(indent=2, by_alias=True) + "\n").encode())
 
 
-def _read(file: Path, model: type[File]) -> File | None:
+def _read(file: Path, model: type[Read]) -> Read | None:
     try:
-        return model.model_validate_json(file.read_bytes())
+        return model.parse(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValidationError) as error:

@@ -46,7 +46,7 @@ class Intent(Versioned):
     harness_version: str
     owner_pid: int
     owner_started: int = Field(description="clock ticks since boot")
-    drill: str | None = Field(None, description="the fault injected on purpose; such a run is no evidence")
+    injected_fault: str | None = Field(None, description="the fault injected on purpose; such a run is no evidence")
     started: float = Field(description="seconds since 1970")
 
 
@@ -85,14 +85,14 @@ class Record(Versioned):
     seconds: float = Field(description="of the app's processes")
     last_phase: Phase | None
     result: Result | None
-    standstill: dict[Phase, float] = Field({}, description="longest time without an advance, seconds, by phase")
+    longest_stall: dict[Phase, float] = Field({}, description="longest time without an advance, seconds, by phase")
     explanation: Explanation | None = None
     host_problems: tuple[str, ...] = Field((), description="what is wrong with the host or a GPU, seen after the run")
 
     @property
-    def drill(self) -> str | None:
+    def injected_fault(self) -> str | None:
         """The fault that was injected on purpose, as intent or result tell it; such a run is no evidence."""
-        return self.intent.drill or (self.result.drill if self.result else None)
+        return self.intent.injected_fault or (self.result.injected_fault if self.result else None)
 
 
 class HealthStep(Versioned):

@@ -1,4 +1,4 @@
-"""How long completed runs of the same kind stood still: what the watchdog's limits are learned from."""
+"""How long completed runs of the same kind was stalled: what the watchdog's limits are learned from."""
 
 from collections.abc import Mapping
 
@@ -11,8 +11,8 @@ from harness.evidence.run_files import Intent
 RUNS = 20
 
 
-def known_standstills(results: Results, intent: Intent) -> list[Mapping[Phase, float]]:
-    """The longest standstills, by phase, of the newest runs with the same identity of evidence that completed.
+def known_stalls(results: Results, intent: Intent) -> list[Mapping[Phase, float]]:
+    """The longest stalls, by phase, of the newest runs with the same identity of evidence that completed.
 
     Raises:
         UserError: when index or records cannot be read.
@@ -23,9 +23,9 @@ def known_standstills(results: Results, intent: Intent) -> list[Mapping[Phase, f
         for row in Index(results).rows()
         if (row.environment_hash, row.workload_hash, row.host_kind, row.executor) == wanted
         and row.outcome == "completed"
-        and row.drill is None
+        and row.injected_fault is None
         # How long it takes here, no other machine can tell.
         and not row.imported
     ]
     records = (results.record(run_id) for run_id in same[-RUNS:])
-    return [record.standstill for record in records if record and record.standstill]
+    return [record.longest_stall for record in records if record and record.longest_stall]

@@ -59,7 +59,7 @@ def make_healthy(place: Place) -> Record:
 
 def _make(drill: Drill, place: Place, own: OwnEngine | None, *, next_run: bool) -> Drilled:
     usual = place.run(drill.workload, f"drill-{drill.name}")
-    run = replace(drill.outside.change(usual), drill=drill.app or drill.name)
+    run = replace(drill.outside.change(usual), injected_fault=drill.app or drill.name)
     folder = place.results.run_folder(run.run_id)
     began = time.monotonic()
     try:

@@ -17,7 +17,7 @@ class Drilled:
     before it, to the moment it was found. `skipped`: why it was not made; then nothing else is said.
     """
 
-    drill: Drill
+    injected_fault: Drill
     executor: ExecutorName
     record: Record | None = None
     seconds: float | None = None
@@ -31,7 +31,11 @@ class Drilled:
             return []
         if self.record is None:
             return list(self.trouble) or ["there is no record"]
-        return [*_of_outcome(self.drill, self.record), *_of_class(self.drill, self.record), *self.trouble]
+        return [
+            *_of_outcome(self.injected_fault, self.record),
+            *_of_class(self.injected_fault, self.record),
+            *self.trouble,
+        ]
 
     @property
     def right(self) -> bool:
@@ -60,11 +64,11 @@ class Drilled:
     def as_dict(self) -> dict[str, Any]:
         """As plain values."""
         return {
-            "kind": self.drill.name,
-            "what": self.drill.what,
+            "kind": self.injected_fault.name,
+            "what": self.injected_fault.what,
             "executor": self.executor,
-            "expected": str(self.drill.expected),
-            "expected_classes": list(self.drill.expected.classes),
+            "expected": str(self.injected_fault.expected),
+            "expected_classes": list(self.injected_fault.expected.classes),
             "found": self.found,
             "explained": self.explained,
             "survived": self.survived if not self.skipped else None,
@@ -87,7 +91,7 @@ def _of_outcome(drill: Drill, record: Record) -> list[str]:
     objections = []
     if (record.outcome, record.diagnosis) != (expected.outcome, expected.diagnosis):
         objections.append(f"expected {expected}: {record.detail}")
-    if record.drill is None:
+    if record.injected_fault is None:
         objections.append("the record does not say that it was a drill")
     if drill.stuck is not None and not record.detail.startswith(f"rank {drill.stuck} "):
         objections.append(f"rank {drill.stuck} is not named first: {record.detail}")

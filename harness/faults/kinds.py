@@ -24,14 +24,14 @@ AS_PROCESS: tuple[ExecutorName, ...] = ("process",)
 
 WORKLOAD = Workload(
     name="drill",
-    description="seconds of training on made-up bars: two epochs of 29 steps",
+    description="seconds of training on synthetic bars: two epochs of 29 steps",
     synthetic=SyntheticData(sessions=26),
-    warm_up=20,
+    lookback=20,
     epochs=2,
     loader_workers=0,
     time_limit=300,
 )
-# In the second epoch, when everything was done once before; among the steps that are held against the reference; and so
+# In the second epoch, when everything was done once; among the steps compared with the reference; and so
 # late that a healthy run slowed down by two seconds a step ends soon. In the first epoch: after its checkpoint training
 # goes on.
 STEP, COMPARED_STEP, LATE_STEP, FIRST_EPOCH_STEP = 35, 8, 54, 20
@@ -48,7 +48,7 @@ class Expected:
     @property
     def is_alarm(self) -> bool:
         """Whether the fault is to be found at all: a run that stays healthy ends as a drill that nothing noticed."""
-        return self.diagnosis != "drill"
+        return self.diagnosis != "injected-fault"
 
     @property
     def words(self) -> str:
@@ -63,7 +63,7 @@ class Expected:
 class Drill:
     """A kind of fault. `app` is what the app is told to inject, `outside` what is made from outside; one can be none.
 
-    `ranks` 2 trains with the strategy `averaging`; `stuck` is the rank that must be named as the one that stands still.
+    `ranks` 2 trains with the strategy `averaging`; `stuck` is the rank that must be named as the one that is stalled.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Drill:
         return WORKLOAD.model_copy(update={"strategy": strategy, **dict(self.changes)})
 
 
-UNNOTICED = Expected("failed", "drill")
+UNNOTICED = Expected("failed", "injected-fault")
 WORKERS = (("loader_workers", 2),)
 
 
@@ -122,12 +122,12 @@ def _healthy(name: str, what: str, **more: Any) -> Drill:
 
 
 KINDS: Sequence[Drill] = (
-    _hang("hang-forward", "a rank stands still in the forward pass", "hang-forward", ranks=2),
-    _hang("hang-backward", "a rank stands still in the backward pass", "hang-backward", ranks=2),
+    _hang("hang-forward", "a rank is stalled in the forward pass", "hang-forward", ranks=2),
+    _hang("hang-backward", "a rank is stalled in the backward pass", "hang-backward", ranks=2),
     _hang("hang-collective", "a rank does not join the exchange with the others", "hang-collective", ranks=2),
-    _hang("hang-loader", "the process that makes the batches stands still", "hang-loader", changes=WORKERS),
+    _hang("hang-loader", "the process that makes the batches is stalled", "hang-loader", changes=WORKERS),
     _hang("hold-gil", "a call into C never returns and keeps Python's lock", "hang-forward"),
-    _hang("sleep", "a rank stands still between two steps", "hang"),
+    _hang("sleep", "a rank is stalled between two steps", "hang"),
     _crash("segv", "a segmentation fault", "crash"),
     _crash("abort", "a C library gives up", "crash"),
     _crash("kill", "the process is killed, as by the kernel", "killed"),

@@ -32,12 +32,12 @@ def drilled_table(drilled: Iterable[Drilled]) -> Table:
     """What became of each drill; what is wrong is said below, by `problem_lines`."""
     table = _table("kind", "expected", "found", "explained", "survived", "seconds to find", "")
     for one in drilled:
-        name = escape(one.drill.name)
+        name = escape(one.injected_fault.name)
         if one.skipped:
             table.add_row(name, *[""] * 5, f"[yellow]skipped: {escape(one.skipped)}[/]")
             continue
         verdict = "[green]right[/]" if one.right else "[red]wrong[/]"
-        expected = one.drill.expected
+        expected = one.injected_fault.expected
         found = expected.words if one.found == str(expected) else one.found
         seconds = "" if one.seconds is None else f"{one.seconds:.1f}"
         survived = "yes" if one.survived else "[red]no[/]"
@@ -49,7 +49,7 @@ def drilled_table(drilled: Iterable[Drilled]) -> Table:
 
 def drilled_line(one: Drilled) -> str:
     """What became of one drill in a line, with rich's markup."""
-    name = escape(one.drill.name)
+    name = escape(one.injected_fault.name)
     if one.skipped:
         return f"{name}: [yellow]skipped[/]: {escape(one.skipped)}"
     seconds = "" if one.seconds is None else f", found in {one.seconds:.1f} s"
@@ -59,7 +59,7 @@ def drilled_line(one: Drilled) -> str:
 
 def problem_lines(drilled: Iterable[Drilled]) -> list[str]:
     """What is wrong, a line each."""
-    return [f"{one.drill.name}: {objection}" for one in drilled for objection in one.objections]
+    return [f"{one.injected_fault.name}: {objection}" for one in drilled for objection in one.objections]
 
 
 def _table(*columns: str) -> Table:

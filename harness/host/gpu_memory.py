@@ -17,7 +17,7 @@ ByProcess = Mapping[int, Mapping[str, int]]
 def memory_by_process(root: Path = Path("/")) -> ByProcess:
     """Bytes held by pid and GPU: AMD GPUs by the driver's id (`kfd_id`), NVIDIA ones by UUID.
 
-    What cannot be read counts as nothing: a sick GPU must not keep a run from being watched.
+    What cannot be read counts as nothing: an unhealthy GPU must not keep a run from being watched.
     """
     return kfd_memory(root) or _nvidia()
 

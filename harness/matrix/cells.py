@@ -151,7 +151,7 @@ class Workload(_Strict):
     rows: Literal["bar", "session"] = "bar"
     as_of: Literal["close", "open"] | None = None
     target: Literal["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"] | None = None
-    warm_up: int = Field(60, ge=20)
+    lookback: int = Field(60, ge=20)
     model: tuple[ModelKind, ...] = Field(
         ("mlp",), description="trained in turn in one process; the last is the main one"
     )
@@ -192,12 +192,12 @@ class Workload(_Strict):
         return self
 
     @property
-    def earns_tags(self) -> bool:
+    def qualifies_for_promotion(self) -> bool:
         """Whether a completed run speaks for a stack."""
-        return earns_tags(self.model_dump())
+        return qualifies_for_promotion(self.model_dump())
 
 
-def earns_tags(options: Mapping[str, Any]) -> bool:
+def qualifies_for_promotion(options: Mapping[str, Any]) -> bool:
     """Whether a completed run with these options of the app speaks for a stack.
 
     Only what failed for the user can show that it no longer does. That was the plain loop (a copy to the device in each

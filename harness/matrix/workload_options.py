@@ -16,7 +16,7 @@ CPU_PROCESSES = 2
 FEATURE_OPTIONS = (
     "rows",
     "as_of",
-    "warm_up",
+    "lookback",
     "data_fraction",
     "placement",
     "value_area",

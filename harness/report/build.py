@@ -36,21 +36,21 @@ def build_report(
     rows: Sequence[Row],
     matrix: Matrix,
     current: Mapping[tuple[str, str], str],
-    tainted: frozenset[str],
+    discounted: frozenset[str],
     made: float,
     promoted: Iterable[KnownGood] = (),
     host_kind: str | None = None,
 ) -> Report:
-    """The report on all runs of a results folder; `current` and `tainted` as in `judge`, `made` in seconds since 1970.
+    """The report on all runs of a folder; `current` and `discounted` as in `judge`, `made` in seconds since 1970.
 
     `rows` are those of its index, `promoted` the evidence of the known-good tags that stand. What to use and to type is
     said for hosts of `host_kind`, or for all where it is None. Records that cannot be read are passed over.
     """
     rows = sorted(rows, key=lambda row: (row.started, row.run_id))
-    verdicts = judge(rows, current, matrix.verdicts, tainted)
+    verdicts = judge(rows, current, matrix.verdicts, discounted)
     made_here = [row for row in rows if not row.imported]
-    own = judge(made_here, current, matrix.verdicts, tainted) if len(made_here) < len(rows) else verdicts
-    counted = [row for row in rows if row.drill is None]
+    own = judge(made_here, current, matrix.verdicts, discounted) if len(made_here) < len(rows) else verdicts
+    counted = [row for row in rows if row.injected_fault is None]
 
     @cache
     def read(run_id: str) -> Record | None:
@@ -71,7 +71,7 @@ def build_report(
     here = [one for one in usable if host_kind in (None, one.host_kind)]
     valid = [one for one in promoted if made < one.expires_at and host_kind in (None, one.host_kind)]
     tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}
-    uncounted = tainted | {row.run_id for row in rows if row.drill is not None}
+    uncounted = discounted | {row.run_id for row in rows if row.injected_fault is not None}
     presets = {row.preset for row in rows}
     return Report(
         made=made,
@@ -85,10 +85,10 @@ def build_report(
             criteria=which_criteria_are_met(matrix, rows, uncounted, read),
             next=what_next(best_by_scope(here), found, explanations, tags, cells),
         ),
-        cautions=cautions(rows, verdicts, tainted, matrix),
+        cautions=cautions(rows, verdicts, discounted, matrix),
         groups=grids,
         verdicts=verdict_lines(verdicts, ids),
-        runs=run_lines(rows, verdicts, ids, tainted),
+        runs=run_lines(rows, verdicts, ids, discounted),
         details=_details(results, _shown_in_full(rows, [one.newest for one in found]), read),
         dockerfiles=_dockerfiles({place.cell for grid in grids for place in grid.places}, matrix),
         excluded=_excluded(matrix),

@@ -34,8 +34,8 @@ def again(intent: Intent) -> str:
     if intent.workload == OWN_DATA or VARIANT in intent.cell or intent.data.path == ELSEWHERE:
         return ""
     words = [".venv/bin/matrix", "run-cell", intent.cell, "--workload", intent.workload, "--executor", intent.executor]
-    if "warm_up" in intent.options:
-        words += ["--warm-up", str(intent.options["warm_up"])]
+    if "lookback" in intent.options:
+        words += ["--lookback", str(intent.options["lookback"])]
     if not Path(intent.data.path).name.startswith("synthetic-"):
         words += ["--data", intent.data.path]
     if intent.stack == "host":

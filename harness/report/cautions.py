@@ -9,11 +9,11 @@ from harness.report.words import many
 
 
 def cautions(
-    rows: Sequence[Row], verdicts: Sequence[Verdict], tainted: Collection[str], matrix: Matrix
+    rows: Sequence[Row], verdicts: Sequence[Verdict], discounted: Collection[str], matrix: Matrix
 ) -> tuple[str, ...]:
     """Sentences, the gravest first; `rows` are all runs, drills among them."""
     said = []
-    counted = [row for row in rows if row.drill is None]
+    counted = [row for row in rows if row.injected_fault is None]
     on_gpus = [row for row in counted if row.device != "cpu"]
     if not any(row.outcome == "completed" for row in on_gpus):
         used = "completed on" if on_gpus else "used"
@@ -24,16 +24,16 @@ def cautions(
     pairs = {(stack.rocm, stack.torch) for stack in stacks if stack.rocm}
     if len({rocm for rocm, _ in pairs}) > 1 and len({torch for _, torch in pairs}) > 1:
         said.append(
-            "Between these stacks ROCm and torch change together: a difference cannot be laid to one of them. "
+            "Between these stacks ROCm and torch change together: a difference cannot be attributed to one of them. "
             "The selection `neighbours` changes one at a time."
         )
-    drills, sick = len(rows) - len(counted), sum(row.run_id in tainted for row in counted)
+    drills, unhealthy = len(rows) - len(counted), sum(row.run_id in discounted for row in counted)
     if drills:
         told = "1 run was a drill" if drills == 1 else f"{drills} runs were drills"
         said.append(f"{told}, with a fault injected on purpose; shown among the runs, and not counted.")
-    if sick:
-        told = "1 run is" if sick == 1 else f"{sick} runs are"
-        said.append(f"{told} tainted: a GPU was sick meanwhile; shown among the runs, and not counted.")
+    if unhealthy:
+        told = "1 run is" if unhealthy == 1 else f"{unhealthy} runs are"
+        said.append(f"{told} discounted: a GPU was unhealthy meanwhile; shown among the runs, and not counted.")
     if imported := sum(row.imported for row in counted):
         was = "was" if imported == 1 else "were"
         said.append(f"{many(imported, 'run')} {was} made elsewhere and imported; they can be left out below.")

@@ -48,7 +48,7 @@ def _best(found: Sequence[Verdict]) -> Verdict:
 
     def rank(verdict: Verdict) -> tuple[bool, bool, int, float, bool]:
         tier = TIERS.index(verdict.tier)
-        return verdict.cell not in bad, verdict.earns_tags, tier, verdict.low, verdict.preset == "plain"
+        return verdict.cell not in bad, verdict.qualifies_for_promotion, tier, verdict.low, verdict.preset == "plain"
 
     return max(found, key=rank)
 
@@ -92,8 +92,8 @@ def _besides(best: Verdict, verdicts: Sequence[Verdict]) -> list[str]:
     ]
     if best.imported:
         said.append(f"Made elsewhere and imported: {best.imported} of these runs.")
-    if not best.earns_tags:
-        said.append(f"Workload `{best.workload}` earns no tag.")
+    if not best.qualifies_for_promotion:
+        said.append(f"Workload `{best.workload}` does not qualify for promotion.")
     if best.executor == "process" and best.tier not in NOT_TO_BE_USED:
         said.append("These runs were processes: an image earns its tag by runs in containers.")
     return said

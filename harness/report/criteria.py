@@ -52,11 +52,11 @@ def _as_defined(workload: Workload, record: Record | None) -> bool:
     """Whether a run was of the workload as the matrix file has it, but for the sessions the user's data starts with."""
     if record is None:
         return False
-    warm_up = record.intent.options.get("warm_up", workload.warm_up)
-    asked = workload.model_copy(update={"warm_up": warm_up})
+    lookback = record.intent.options.get("lookback", workload.lookback)
+    asked = workload.model_copy(update={"lookback": lookback})
     return record.intent.workload_hash == workload_hash(asked, record.intent.data.sha256)
 
 
 def _data(record: Record) -> str:
     name = Path(record.intent.data.path).name
-    return "made-up bars" if name.startswith("synthetic-") else f"`{name}`"
+    return "synthetic bars" if name.startswith("synthetic-") else f"`{name}`"

@@ -62,7 +62,7 @@ def _thinned(lines: Sequence[bytes]) -> Iterator[Progress]:
         phase = match[1] if match else phase
         if begins or number % every == 0 or number == len(lines) - 1:
             try:
-                yield Progress.model_validate_json(line)
+                yield Progress.parse(line)
             except ValidationError:
                 continue
 

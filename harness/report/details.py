@@ -22,7 +22,7 @@ def detail_of(record: Record, folder: Path) -> RunDetail:
     return RunDetail(
         explanation=record.explanation,
         host_problems=record.host_problems,
-        drill=record.drill,
+        injected_fault=record.injected_fault,
         exits=record.exit,
         last_phase=record.last_phase,
         used=_used(result) if result else "",

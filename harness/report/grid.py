@@ -27,7 +27,7 @@ class Verdicts:
 
 
 def group_ids(rows: Iterable[Row]) -> dict[Key, str]:
-    """What is held against each other, the newest first: one grid for each. `rows` are in the order of time."""
+    """What is compared with each other, the newest first: one grid for each. `rows` are in the order of time."""
     keys = dict.fromkeys(key_of(row) for row in reversed(list(rows)))
     return {key: f"g{number}" for number, key in enumerate(keys, 1)}
 
@@ -63,7 +63,7 @@ def verdict_lines(verdicts: Iterable[Verdict], ids: Mapping[Key, str]) -> tuple[
 
 
 def run_lines(
-    rows: Iterable[Row], verdicts: Iterable[Verdict], ids: Mapping[Key, str], tainted: Collection[str]
+    rows: Iterable[Row], verdicts: Iterable[Verdict], ids: Mapping[Key, str], discounted: Collection[str]
 ) -> tuple[RunLine, ...]:
     """The runs, newest first."""
     stale = {(*key_of(v), v.cell, v.environment_hash) for v in verdicts if v.stale}
@@ -80,7 +80,7 @@ def run_lines(
             started=round(row.started),
             seconds=round(row.seconds, 1),
             samples_per_second=row.samples_per_second and round(row.samples_per_second, 1),
-            uncounted=_uncounted(row, tainted, (*key_of(row), row.cell, row.environment_hash) in stale),
+            uncounted=_uncounted(row, discounted, (*key_of(row), row.cell, row.environment_hash) in stale),
             imported=row.imported,
         )
         for row in sorted(rows, key=lambda row: (row.started, row.run_id), reverse=True)
@@ -88,15 +88,15 @@ def run_lines(
 
 
 def key_of(one: Row | Verdict) -> Key:
-    """What must be the same for runs to be held against each other."""
+    """What must be the same for runs to be compared with each other."""
     return one.workload_hash, one.host_kind, one.executor, one.scope
 
 
-def _uncounted(row: Row, tainted: Collection[str], stale: bool) -> str | None:
-    if row.drill is not None:
-        return "drill"
-    if row.run_id in tainted:
-        return "tainted"
+def _uncounted(row: Row, discounted: Collection[str], stale: bool) -> str | None:
+    if row.injected_fault is not None:
+        return "injected fault"
+    if row.run_id in discounted:
+        return "discounted"
     if row.outcome not in COUNTED:
         return row.outcome
     return "stale" if stale else None

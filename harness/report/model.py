@@ -46,7 +46,7 @@ class Place(File):
 
 
 class Group(File):
-    """Runs that are held against each other: one workload, kind of host, executor and scope."""
+    """Runs that are compared with each other: one workload, kind of host, executor and scope."""
 
     id: str
     workload: str
@@ -67,7 +67,7 @@ class VerdictLine(File):
     cell: str
     environment_hash: str
     stale: bool = Field(description="the environment has changed since: not counted")
-    earns_tags: bool
+    qualifies_for_promotion: bool
     ran_on: str
     tier: Tier
     passes: int
@@ -96,7 +96,7 @@ class RunLine(File):
     seconds: float
     samples_per_second: float | None
     uncounted: str | None = Field(
-        description="why it counts for nothing: drill, tainted, stale, interrupted, host-fault"
+        description="why it counts for nothing: drill, discounted, stale, interrupted, host-fault"
     )
     imported: bool
 
@@ -143,7 +143,7 @@ class RunDetail(File):
 
     explanation: Explanation | None
     host_problems: tuple[str, ...]
-    drill: str | None
+    injected_fault: str | None
     exits: dict[str, str]
     last_phase: str | None
     used: str = Field(description="torch, devices and type that were really used, in words")

@@ -42,7 +42,7 @@ def _towards_training(best: Verdict, tags: Tags) -> list[Command]:
     train, why = "make train DATA=merged.csv OUTPUT=TRAINING", "trains on your bars, to the end"
     if (best.cell, best.environment_hash, best.scope) in tags:
         return [Command(command=train, why=why)]
-    if best.executor == "docker" and best.earns_tags:
+    if best.executor == "docker" and best.qualifies_for_promotion:
         promote = f".venv/bin/matrix promote {best.cell}"
         return [
             Command(command=promote, why="gives its image the tag that training uses"),

@@ -78,7 +78,7 @@
       + (Object.keys(one.diagnoses).length ? ` Failures: ${counts(one.diagnoses)}.` : "")
       + (Object.keys(one.not_counted).length ? ` Not counted: ${counts(one.not_counted)}.` : "")
       + (one.imported ? ` ${one.imported} of the counted runs were imported.` : "")
-      + (one.earns_tags ? "" : " This workload earns no tag.")));
+      + (one.qualifies_for_promotion ? "" : " This workload does not qualify for promotion.")));
   }
 
   function runRow(run, open) {
@@ -189,7 +189,7 @@
       ...(detail.explanation ? explanation(detail.explanation) : []),
       charts(detail),
       facts([
-        ["really used", detail.used], ["drill", detail.drill], ["memory at the peak", detail.memory], ["data", detail.data],
+        ["really used", detail.used], ["injected fault", detail.injected_fault], ["memory at the peak", detail.memory], ["data", detail.data],
         ["ended", Object.entries(detail.exits).map(([phase, how]) => `${phase}: ${how}`).join(", ")],
         ["last phase", run.outcome === "completed" ? "" : detail.last_phase],
         ...detail.trainings.map((one) => [one.kind, one.text + (one.time ? `; time: ${one.time}` : "")]),

@@ -7,9 +7,9 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.storage import write_durably
 from harness.environments.environment_hashes import current_hashes
+from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.evidence.unhealthy_gpu_runs import tainted_runs
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import read_moves, standing
@@ -34,8 +34,8 @@ def write_reports(results: Results, matrix: Matrix) -> tuple[list[Path], list[st
         # The answers lack what they say of tags, which is no reason to give none.
         promoted = []
         damaged.append(str(error))
-    tainted = tainted_runs(results, rows)
-    report = build_report(results, rows, matrix, current, tainted, time.time(), promoted, read_host().kind)
+    discounted = discounted_runs(results, rows)
+    report = build_report(results, rows, matrix, current, discounted, time.time(), promoted, read_host().kind)
     files = {
         "report.html": to_html(report),
         "report.md": to_markdown(report),

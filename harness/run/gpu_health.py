@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.base.paths import DATA
 from harness.base.storage import json_hash, write_json
 from harness.environments.executors.job import Executor
-from harness.evidence.health_log import append_steps, proven_gpus, read_steps, sick_gpus
+from harness.evidence.health_log import append_steps, proven_gpus, read_steps, unhealthy_gpus
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthOccasion, HealthStep
 from harness.host.amdgpu import memory_in_use, pci_address
@@ -31,10 +31,10 @@ MemoryBefore = Mapping[int, int | None]
 
 @dataclass(frozen=True)
 class HealthReport:
-    """What was seen after a run. `problems` make it a host fault, `sick` GPUs (index -> why) take no more runs."""
+    """What was seen after a run. `problems` make it a host fault, `unhealthy` GPUs (index -> why) take no more runs."""
 
     problems: tuple[str, ...] = ()
-    sick: Mapping[int, str] = field(default_factory=dict)
+    unhealthy: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def before_run(checkup: Checkup) -> tuple[MemoryBefore, tuple[str, ...]]:
     """How much memory is in use on each GPU of a run that is about to start; None where the driver does not tell.
 
     An environment that was never probed on a GPU since the boot is probed first: without that, a probe that fails
-    after the run could not tell a sick GPU from an environment that never worked on it. The second part tells of
+    after the run could not tell an unhealthy GPU from an environment that never worked on it. The second part tells of
     probes that cannot be killed: then the run is not to be started.
 
     Raises:
@@ -175,7 +175,7 @@ def after_completion(checkup: Checkup) -> None:
 
 
 def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/")) -> dict[int, str]:
-    """Probe the sick GPUs of a planned run once more: somebody may have reset one. What is still sick, and why.
+    """Probe the unhealthy GPUs of a planned run again, as one may have been reset; returns which still are, and why.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -185,7 +185,7 @@ def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/
     with tempfile.TemporaryDirectory(prefix=".probe-", suffix=".tmp", dir=DATA) as place:
         checkup = Checkup(run, Path(place), results, executor, root)
         for gpu in checkup.gpus:
-            if gpu.index in sick_gpus(results, run.host):
+            if gpu.index in unhealthy_gpus(results, run.host):
                 make_scratch(checkup.folder)
                 try:
                     step = checkup.note(probe(gpu, checkup.actions, proven=checkup.proven(gpu)), "recheck")
@@ -194,7 +194,7 @@ def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/
                 if not step.killable:
                     after_unkillable(checkup)
                     break
-    return sick_gpus(results, run.host)
+    return unhealthy_gpus(results, run.host)
 
 
 def _kernel_log(checkup: Checkup, since: float) -> Step:
@@ -227,12 +227,12 @@ def _unkillable(steps: Iterable[Step]) -> Iterator[str]:
 
 
 def _report(checkup: Checkup, steps: Sequence[Step]) -> HealthReport:
-    report = HealthReport(tuple(_problems(steps)), sick_gpus(checkup.results, checkup.run.host))
+    report = HealthReport(tuple(_problems(steps)), unhealthy_gpus(checkup.results, checkup.run.host))
     told = [
         {"check": s.check, "gpu": s.gpu, "good": s.good, "detail": s.detail, "seconds": round(s.seconds, 3)}
         for s in steps
     ]
     if steps:
-        content = {"schema": 1, "problems": report.problems, "sick": report.sick, "steps": told}
+        content = {"schema": 2, "problems": report.problems, "unhealthy": report.unhealthy, "steps": told}
         write_json(checkup.folder / REPORT, content)
     return report

@@ -1,4 +1,4 @@
-"""What is done about one GPU after a run that did not complete, step by step, until it is known to be well or sick."""
+"""What is done about one GPU after a run that did not complete, until it is known to be healthy or unhealthy."""
 
 import time
 from collections.abc import Callable, Iterator

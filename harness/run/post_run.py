@@ -9,7 +9,7 @@ from harness.diagnosis import explain_run
 from harness.environments.executors.job import Exit
 from harness.evidence.outcome import Outcome, StoppedBy
 from harness.evidence.run_files import Explanation, Intent
-from harness.evidence.stall_history import known_standstills
+from harness.evidence.stall_history import known_stalls
 from harness.run.gpu_health import (
     Checkup,
     MemoryBefore,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from harness.evidence.app_files import Phase
 
 
-class Aftercare:
-    """The aftercare of one run, and what it needs from before. `notes` tell the record what could not be done."""
+class PostRun:
+    """The post_run of one run, and what it needs from before. `notes` tell the record what could not be done."""
 
     def __init__(self, checkup: Checkup, intent: Intent) -> None:
         self._checkup = checkup
@@ -50,8 +50,8 @@ class Aftercare:
         if self._checkup.run.limits is not None:
             return Limits.fixed(self._checkup.run.limits)
         history: list[Mapping[Phase, float]] = []
-        with self._tolerated("reading how long earlier runs stood still"):
-            history = known_standstills(self._checkup.results, self._intent)
+        with self._tolerated("reading how long earlier runs was stalled"):
+            history = known_stalls(self._checkup.results, self._intent)
         return limits_of(history, self._intent.device)
 
     def host_problems(self, stopped_by: StoppedBy | None) -> tuple[str, ...]:

@@ -23,11 +23,11 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Intent, Record
 from harness.run.checkpoints import hand_over
 from harness.run.gpu_health import Checkup
-from harness.run.post_run import Aftercare
+from harness.run.post_run import PostRun
 from harness.run.process_environment import make_scratch, remove_scratch
 from harness.run.spec import Run
 from harness.run.watch.limits import Limits
-from harness.run.watch.watch import Observer, OnStandstill, Watch
+from harness.run.watch.watch import Observer, OnStall, Watch
 
 LOG = "log.txt"
 CHECK_LOG = "check-model.txt"
@@ -44,7 +44,7 @@ def run_cell(
     executor: Executor,
     observe: Observer = lambda _: None,
     root: Path = Path("/"),
-    on_standstill: OnStandstill = lambda _: None,
+    on_stall: OnStall = lambda _: None,
 ) -> Record:
     """Run a cell once and leave a record of it. `root` holds the driver's files, and can be a fake tree.
 
@@ -58,15 +58,15 @@ def run_cell(
         folder = results.run_folder(run.run_id)
         intent = run.intent(folder)
         results.begin(intent)
-        watch = Watch(folder, executor, observe, run.gpu_watch(), on_standstill)
-        aftercare = Aftercare(Checkup(run, folder, results, executor, root), intent)
+        watch = Watch(folder, executor, observe, run.gpu_watch(), on_stall)
+        post_run = PostRun(Checkup(run, folder, results, executor, root), intent)
         evidence = Evidence(exits={})
         began, seconds = time.monotonic(), None
         interrupt = None
         try:
             _make_ready(run, folder)
             with open_to_interruption():
-                problems, limits = aftercare.prepare(), aftercare.limits()
+                problems, limits = post_run.prepare(), post_run.limits()
                 began = time.monotonic()
                 evidence = _carry_out(run, intent, folder, watch, limits, problems)
                 seconds = time.monotonic() - began
@@ -81,27 +81,27 @@ def run_cell(
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
         if evidence.stopped_by == "host":
-            aftercare.after_unkillable()
+            post_run.after_unkillable()
         outcome, explanation = decide(run.request, evidence), None
         if outcome.name == "completed":
-            aftercare.after_completion()
+            post_run.after_completion()
         elif interrupt is None:
             try:
                 with open_to_interruption():
-                    evidence = replace(evidence, host_problems=aftercare.host_problems(evidence.stopped_by))
+                    evidence = replace(evidence, host_problems=post_run.host_problems(evidence.stopped_by))
                     outcome = decide(run.request, evidence)
-                    explanation = aftercare.explanation(outcome, evidence.exits)
+                    explanation = post_run.explanation(outcome, evidence.exits)
             except KeyboardInterrupt as caught:
                 # The run itself had ended before, and stays what it was.
                 interrupt = caught
-                aftercare.notes.append(f"looking after it was stopped by {caught or 'Ctrl-C'}")
-        outcome = replace(outcome, detail=_detail(outcome, evidence, folder, aftercare.notes))
+                post_run.notes.append(f"looking after it was stopped by {caught or 'Ctrl-C'}")
+        outcome = replace(outcome, detail=_detail(outcome, evidence, folder, post_run.notes))
         record = _record(intent, outcome, evidence, watch, seconds or ended - began, explanation)
         results.finish(record)
         remove_scratch(folder, all_of_it=record.outcome == "completed" and run.resume_from is None)
         if evidence.stopped_by == "user":
             # After the record: who stops us may not wait for long.
-            aftercare.after_interruption()
+            post_run.after_interruption()
         if interrupt:
             raise interrupt
     return record
@@ -206,7 +206,7 @@ def _record(
         seconds=seconds,
         last_phase=watch.last.phase if watch.last else None,
         result=result,
-        standstill=watch.standstill,
+        longest_stall=watch.longest_stall,
         explanation=explanation,
         host_problems=(*unkillable, *evidence.host_problems),
     )

@@ -51,7 +51,7 @@ class Run:
     repeat: int = 1
     limits: Mapping[Phase, float] | None = None
     devices: tuple[Device, ...] = ()
-    drill: str | None = None
+    injected_fault: str | None = None
     name: str = "model"
     resume_from: tuple[Path, ...] | None = None
 
@@ -72,7 +72,7 @@ class Run:
 
     @property
     def request(self) -> Request:
-        """What the evidence is held against."""
+        """What the evidence is compared with."""
         return Request(
             workload_hash=self.workload_hash,
             data_sha256=self.data.sha256,
@@ -85,7 +85,7 @@ class Run:
             phases=self.cell.preset.phases,
             devices=self.device_count,
             max_device_memory=self.workload.max_device_memory,
-            drill=self.drill,
+            injected_fault=self.injected_fault,
         )
 
     def view(self, folder: Path) -> View:
@@ -149,7 +149,7 @@ class Run:
             harness_version=__version__,
             owner_pid=owner.pid,
             owner_started=owner.started,
-            drill=self.drill,
+            injected_fault=self.injected_fault,
             started=time.time(),
         )
 
@@ -189,6 +189,6 @@ class Run:
         handed_over = ("--features", features) if "features" in self.cell.preset.phases else ()
         places = (*data, *handed_over, "--output", str(folder / OUTPUT), "--name", self.name, "--run-dir", str(folder))
         known = ("--device", self.environment.device, "--workload-hash", self.workload_hash)
-        injected = ("--drill", self.drill) if self.drill and "@" in self.drill else ()
+        injected = ("--inject-fault", self.injected_fault) if self.injected_fault and "@" in self.injected_fault else ()
         resumed = ("--resume",) if self.resume_from else ()
         return self.environment.app("train", *places, *known, *arguments(self.options), *resumed, *injected)

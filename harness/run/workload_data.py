@@ -66,7 +66,7 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
     DATA.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".check-", suffix=".tmp", dir=DATA) as place:
         seen = view_of(Path(place), file.absolute(), contained=environment.image is not None).data
-        words = ("check", str(seen), "--merged", "--rows", workload.rows, "--warm-up", str(workload.warm_up))
+        words = ("check", str(seen), "--merged", "--rows", workload.rows, "--lookback", str(workload.lookback))
         ok, said = _app(Path(place), environment, executor, words, file)
     if not ok:
         raise UserError(f"--data: {said.removeprefix('vpoc: ').replace(str(seen), str(file))}")

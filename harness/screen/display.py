@@ -21,11 +21,11 @@ from harness.host.engine import ENGINE_ERRORS
 from harness.matrix.cells import Cell, Stack
 from harness.run.watch.limits import Standing
 from harness.screen.colours import OUTCOME_COLOURS
-from harness.screen.live import Current, LiveView, Scene, Standstill, expected_end, squares_of
+from harness.screen.live import Current, LiveView, Scene, Stall, expected_end, squares_of
 
 MEGABYTES = re.compile(r": \d+ MB$")
 REFRESHES_PER_SECOND = 2
-STANDSTILL_SECONDS = 60.0
+STALL_SECONDS = 60.0
 
 
 class Steps:
@@ -82,16 +82,16 @@ class LiveScene:
         self._live.stop()
 
 
-class StandstillLines:
-    """Which standstills are worth a line: one of a minute, and again each time it has doubled."""
+class StallLines:
+    """Which stalls are worth a line: one of a minute, and again each time it has doubled."""
 
     def __init__(self) -> None:
-        self._next = STANDSTILL_SECONDS
+        self._next = STALL_SECONDS
 
     def worth(self, seconds: float) -> bool:
         """Whether one that has lasted for so long is worth a line now."""
-        if seconds < STANDSTILL_SECONDS:
-            self._next = STANDSTILL_SECONDS
+        if seconds < STALL_SECONDS:
+            self._next = STALL_SECONDS
         worth = seconds >= self._next
         while self._next <= seconds:
             self._next *= 2
@@ -116,7 +116,7 @@ class CampaignDisplay:
         self._view = LiveScene(console, Scene(time.time(), squares_of(cells, ())))
         self._label = ""
         self._seconds: list[float] = []
-        self._standstills = StandstillLines()
+        self._stalls = StallLines()
 
     def __enter__(self) -> Self:
         self._judge()
@@ -158,9 +158,9 @@ class CampaignDisplay:
 
     def still(self, standing: Standing) -> None:
         """No rank of the current run advances; of the one that advanced last."""
-        still = Standstill(standing.idle, standing.phase, standing.limit, time.time())
+        still = Stall(standing.idle, standing.phase, standing.limit, time.time())
         self._show(*(replace(current, still=still) for current in self._view.scene.currents))
-        if self._standstills.worth(standing.idle) and not self._view.shown:
+        if self._stalls.worth(standing.idle) and not self._view.shown:
             self._console.print(escape(f"{self._label}: {still.words}"), soft_wrap=True)
 
     def finished(self, record: Record) -> None:

@@ -22,7 +22,7 @@ WIDE_ENOUGH_FOR_BAR = 60
 GB = 10**9
 # Less is a step that takes a little longer than the others.
 WORTH_A_WORD_SECONDS = 10.0
-# What was told of a standstill longer ago than that is over: something else goes on.
+# What was told of a stall longer ago than that is over: something else goes on.
 STILL_TOLD_SECONDS = 5.0
 MARKS: Mapping[Tier, str] = {"failing": "!", "flaky": "~", "good": "+", "known-good": "*"}
 LEGEND = "! failing  ~ flaky  + good  * known-good  . untested  > running"
@@ -41,7 +41,7 @@ class Square:
 
 
 @dataclass(frozen=True)
-class Standstill:
+class Stall:
     """For how many seconds no rank advanced, as told at `at`; `limit` is how many it may, None where unknown."""
 
     seconds: float
@@ -71,7 +71,7 @@ class Current:
     first: Progress | None = None
     lines: Mapping[int, Progress] = field(default_factory=dict)
     loss: float | None = None
-    still: Standstill | None = None
+    still: Stall | None = None
 
     @property
     def last(self) -> Progress | None:

@@ -50,9 +50,9 @@ def cells_table(cells: Sequence[Cell]) -> Table:
 
 def workloads_table(workloads: Iterable[Workload]) -> Table:
     """Workloads, and whether a tag can be earned with them."""
-    table = _table("workload", "earns tags", "models", "strategy", "what")
+    table = _table("workload", "qualifies for promotion", "models", "strategy", "what")
     for one in workloads:
-        earns = "yes" if one.earns_tags else "no"
+        earns = "yes" if one.qualifies_for_promotion else "no"
         table.add_row(*map(escape, (one.name, earns, ", ".join(one.model), one.strategy, one.description)))
     return table
 

@@ -13,14 +13,14 @@ from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.evidence.app_files import Progress
+from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import COLUMNS, FILE, Row
 from harness.evidence.records import Results, owner_alive
 from harness.evidence.run_files import Intent, Record
-from harness.evidence.unhealthy_gpu_runs import tainted_runs
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.processes import boot_id
 from harness.matrix.cells import Matrix
-from harness.screen.live import Current, Scene, Standstill, expected_end, squares_of
+from harness.screen.live import Current, Scene, Stall, expected_end, squares_of
 from harness.training.trainings import FOLDER as TRAININGS
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class Watched:
         """What is known of the work that goes on; of all work, where nothing does just now."""
         wanted = {(i.workload_hash, i.host.kind, i.executor) for i in look.running}
         rows = [r for r in self._rows if not wanted or (r.workload_hash, r.host_kind, r.executor) in wanted]
-        return judge(rows, {}, self.matrix.verdicts, tainted_runs(self.results, self._rows))
+        return judge(rows, {}, self.matrix.verdicts, discounted_runs(self.results, self._rows))
 
 
 def _run_names(results: Results) -> frozenset[str]:
@@ -156,7 +156,7 @@ def current_of(before: Current | None, intent: Intent, results: Results, now: fl
     if current.last is None:
         return current
     idle = now - current.last.wall
-    return replace(current, still=Standstill(idle, current.last.phase, None, now))
+    return replace(current, still=Stall(idle, current.last.phase, None, now))
 
 
 def last_lines(folder: Path) -> list[Progress]:
@@ -166,7 +166,7 @@ def last_lines(folder: Path) -> list[Progress]:
         with suppress(OSError, ValidationError), file.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - TAIL_BYTES))
             whole, _, _ = stream.read().rpartition(b"\n")
-            lines.append(Progress.model_validate_json(whole.rpartition(b"\n")[2]))
+            lines.append(Progress.parse(whole.rpartition(b"\n")[2]))
     return lines
 
 
@@ -236,7 +236,7 @@ def describe(look: Look, scene: Scene, now: float) -> dict[str, Any]:
     ]
     squares = [asdict(square) for square in scene.squares]
     return {
-        "schema": 1,
+        "schema": 2,
         "campaigns": campaigns,
         "trains": look.trains,
         "runs": runs,

@@ -42,7 +42,7 @@ class Comparison:
 
 
 def compare(verdicts: Iterable[Verdict], cell: str, others: Sequence[str]) -> list[Comparison]:
-    """The cell with each of the others, wherever both have runs that may be held against each other; stale ones not."""
+    """Pair the cell with each of the others, wherever both have comparable runs that are not stale."""
     kept = [one for one in verdicts if not one.stale and one.runs]
     made = [
         _compared(one, two)

@@ -63,7 +63,7 @@ def attempts_of(training: Training, records: Sequence[Record], results: Results)
     for begin, record in zip(training.begins, records, strict=False):
         wrong = record.diagnosis in WRONG and record.result is not None
         # A drill that nothing noticed would have been completed without it.
-        trained = record.outcome == "completed" or record.diagnosis == "drill"
+        trained = record.outcome == "completed" or record.diagnosis == "injected-fault"
         checkpoints = newest_checkpoints([results.run_folder(record.intent.run_id) / OUTPUT])
         attempts.append(
             Attempt(
@@ -83,7 +83,7 @@ def told_of(training: Training, records: Sequence[Record], attempts: Sequence[At
     """Each attempt as plain values."""
     return [
         {
-            "schema": 1,
+            "schema": 2,
             "training": training.id,
             "attempt": number,
             "run": record.intent.run_id,

@@ -20,7 +20,7 @@ HELP: Mapping[str, str] = {
     "rows": "One row per bar of regular hours, or one per session.  [default: bar]",
     "as_of": "When a session row is decided on.  [default: close]",
     "target": "What to predict.  [default: up_30 for bar rows, next_vpoc_touched for session rows]",
-    "warm_up": "First sessions, which only feed the features that look back, at least 20.  [default: 60]",
+    "lookback": "First sessions, which only feed the features that look back, at least 20.  [default: 60]",
     "data_fraction": "Most recent share of the sessions to use.  [default: 1]",
     "placement": "Where in its range a bar's volume is put.  [default: uniform]",
     "value_area": "How the value area grows.  [default: two_row]",

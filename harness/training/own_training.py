@@ -38,7 +38,7 @@ class Asked:
     wish: Wish
     executor: ExecutorName | None = None
     resume: bool = False
-    drill: str | None = None
+    injected_fault: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,9 @@ def prepare(asked: Asked, matrix: Matrix, results: Results, host: HostFacts, not
         plan = replace(plan, download_gb=0.0, disk_gb=0.0)
     runs = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
     bench = Bench(results, runs, host, gpus, None, asked.data, engine)
-    job = Job(cell, plain_cpu_cell(matrix), asked.workload, asked.output, asked.name, asked.resume, asked.drill)
+    job = Job(
+        cell, plain_cpu_cell(matrix), asked.workload, asked.output, asked.name, asked.resume, asked.injected_fault
+    )
     return Ready(job, training, notebook, plan, bench, told)
 
 

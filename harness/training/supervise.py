@@ -86,7 +86,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """No attempt is left, and why. `mistake`: the user can mend it."""
+    """No attempt is left, and why. `mistake`: the user can fix it."""
 
     why: str
     mistake: bool = False
@@ -95,7 +95,7 @@ class GiveUp:
 def after(attempts: Sequence[Attempt], settings: Settings, gpus_left: int) -> Begin | GiveUp | None:
     """How to go on after these attempts, the last of them made with `settings`; None when the model is trained.
 
-    `gpus_left`: the GPUs of this host that are not sick.
+    `gpus_left`: the GPUs of this host that are not unhealthy.
     """
     attempts = attempts[_top(attempt.begin for attempt in attempts) :]
     last = attempts[-1]

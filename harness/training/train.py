@@ -8,10 +8,10 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench, Display
-from harness.campaign.campaign import Turn, recheck_sick
+from harness.campaign.campaign import Turn, recheck_unhealthy
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
-from harness.evidence.health_log import sick_gpus
+from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.leftovers import OUTPUT, last_line
 from harness.evidence.run_files import Record
 from harness.matrix.cells import Cell, Workload
@@ -45,7 +45,7 @@ class Job:
     output: Path
     name: str
     resume: bool = False
-    drill: str | None = None
+    injected_fault: str | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def train(job: Job, training: Training, notebook: Notebook, bench: Bench, displa
         KeyboardInterrupt: after the attempt was recorded; the same call goes on.
     """
     asked = _settings(job, bench)
-    _probe_sick_again(job, training, bench, display)
+    _probe_unhealthy_again(job, training, bench, display)
     called_anew = True
     while True:
         records, attempts, told = _so_far(job, training, bench)
@@ -147,7 +147,9 @@ def _run(
         name=job.name,
         resume_from=_checkpoints(job, training, before, bench),
         # What goes on from a drill is no evidence either.
-        drill=job.drill if not before or job.drill is None else job.drill.split("@")[0],
+        injected_fault=job.injected_fault
+        if not before or job.injected_fault is None
+        else job.injected_fault.split("@")[0],
     )
 
 
@@ -183,9 +185,9 @@ def _gpus(job: Job, settings: Settings, bench: Bench) -> tuple[int, ...]:
     """Those that an attempt is given: what the preset names, unless a rung changed how they are used."""
     healthy = _healthy(job, bench)
     if len(healthy) < settings.devices:
-        told = "; ".join(f"GPU {gpu}: {why}" for gpu, why in sick_gpus(bench.results, bench.host).items())
+        told = "; ".join(f"GPU {gpu}: {why}" for gpu, why in unhealthy_gpus(bench.results, bench.host).items())
         raise UserError(
-            f"too few GPUs are well ({told}); mend the host (`matrix doctor`), or give --cell and --strategy"
+            f"too few GPUs are well ({told}); fix the host (`matrix doctor`), or give --cell and --strategy"
         )
     if settings.strategy == job.workload.strategy and healthy == job.cell.preset.devices:
         return healthy
@@ -193,16 +195,16 @@ def _gpus(job: Job, settings: Settings, bench: Bench) -> tuple[int, ...]:
 
 
 def _healthy(job: Job, bench: Bench) -> tuple[int, ...]:
-    """The GPUs that the cell may use and that are not sick."""
-    sick = sick_gpus(bench.results, bench.host)
-    return tuple(gpu for gpu in _gpus_of_cell(job, bench) if gpu not in sick)
+    """The GPUs that the cell may use and that are not unhealthy."""
+    unhealthy = unhealthy_gpus(bench.results, bench.host)
+    return tuple(gpu for gpu in _gpus_of_cell(job, bench) if gpu not in unhealthy)
 
 
-def _probe_sick_again(job: Job, training: Training, bench: Bench, display: Display) -> None:
+def _probe_unhealthy_again(job: Job, training: Training, bench: Bench, display: Display) -> None:
     """Each by itself: one that hangs must not keep the others from being trained on."""
     run_id = training.run_id(len(training.begins) + 1)
     gpus = _gpus_of_cell(job, bench) if job.cell.stack.device == "cuda" else ()
-    recheck_sick([Turn(1, PlannedRun(job.cell, 1, (gpu,)), run_id) for gpu in gpus], job.workload, bench, display)
+    recheck_unhealthy([Turn(1, PlannedRun(job.cell, 1, (gpu,)), run_id) for gpu in gpus], job.workload, bench, display)
 
 
 def _gpus_of_cell(job: Job, bench: Bench) -> tuple[int, ...]:

@@ -54,7 +54,7 @@ class Notebook:
     def read(self, key: str) -> Training | None:
         """The training that was begun here with the same question; None where there is none."""
         try:
-            training = Training.model_validate_json(self.file.read_bytes())
+            training = Training.parse(self.file.read_bytes())
         except (FileNotFoundError, ValidationError):
             return None
         return training if training.key == key else None

@@ -1,4 +1,4 @@
-"""Made-up intents, results and records for the harness's tests."""
+"""synthetic intents, results and records for the harness's tests."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,7 +69,7 @@ def result_values() -> dict[str, Any]:
     """A result.json in which nothing is wrong, as plain values."""
     first = [{"step": n, "loss": 0.7 - n / 100, "gradient_norm": 0.5 + n / 100} for n in range(1, 17)]
     return {
-        "schema": 1,
+        "schema": 2,
         "app_version": "0.1.0",
         "command": "train",
         "workload_hash": WORKLOAD,

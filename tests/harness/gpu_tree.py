@@ -1,4 +1,4 @@
-"""Made-up AMD GPUs: the facts of two of them, and a tree of the driver's files."""
+"""synthetic AMD GPUs: the facts of two of them, and a tree of the driver's files."""
 
 import os
 import threading

@@ -35,7 +35,7 @@ def matrix(*words: str) -> subprocess.CompletedProcess[str]:
     "module", ["harness.cli.main", "click", "pydantic", "docker", "rich.live", "harness.cli.inject"]
 )
 def test_ctrl_c_while_it_loads_is_no_traceback(module: str) -> None:
-    command = [sys.executable, "-c", PRESSED_AT, module, "drill", "--list"]
+    command = [sys.executable, "-c", PRESSED_AT, module, "inject", "--list"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, timeout=60)
     assert done.returncode == 130, done.stderr
     assert done.stderr.strip() == ""

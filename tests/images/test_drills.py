@@ -45,15 +45,15 @@ def test_a_fault_is_found_explained_and_survived(kind: Drill, place: Place) -> N
     one = make_drill(kind, place, next_run=kind.outside.needs_own_engine)
     assert one.objections == []
     assert one.record is not None
-    assert one.record.intent.drill is not None
+    assert one.record.intent.injected_fault is not None
 
 
 def test_after_a_drill_a_healthy_run_completes_in_the_same_place(place: Place) -> None:
     kill = next(kind for kind in KINDS if kind.name == "kill")
     assert make_drill(kill, place, next_run=False).right
     after = make_healthy(place)
-    assert (after.outcome, after.drill) == ("completed", None), after.detail
-    assert {record.outcome for record in place.results.records() if record.drill is None} == {"completed"}
+    assert (after.outcome, after.injected_fault) == ("completed", None), after.detail
+    assert {record.outcome for record in place.results.records() if record.injected_fault is None} == {"completed"}
 
 
 def test_an_engine_of_its_own_leaves_nothing_and_lets_the_users_alone(place: Place) -> None:
@@ -83,7 +83,7 @@ def anothers(place: Place, tmp_path: Path) -> Iterator[Any]:
 
 
 def test_an_ordinary_user_makes_drills_too_and_leaves_the_containers_of_others(ordinary: Any, anothers: Any) -> None:
-    command = ordinary("drill", "hang-forward", "child-eats-memory", "fill-disk", "--json", group="docker")
+    command = ordinary("inject", "hang-forward", "child-eats-memory", "fill-disk", "--json", group="docker")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     hang, memory, disk = json.loads(done.stdout)["drills"]

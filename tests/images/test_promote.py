@@ -42,7 +42,7 @@ workloads:
   tiny:
     description: seconds, and yet a plain loop after a VPOC phase on the device
     synthetic: {sessions: 26}
-    warm_up: 20
+    lookback: 20
     epochs: 1
     loader_workers: 1
     vpoc_path: chunked
@@ -177,7 +177,7 @@ def training(results: Results, folder: Path) -> tuple[str, ...]:
     made = results.intent(results.finished()[0])
     assert made is not None
     data = Path(shutil.copyfile(made.data.path, folder / "mine.csv"))
-    tiny = ("--warm-up", "20", "--epochs", "1", "--loader-workers", "0")
+    tiny = ("--lookback", "20", "--epochs", "1", "--loader-workers", "0")
     return ("train", "--data", str(data), "--output", str(folder / "TRAINING"), *tiny)
 
 
@@ -254,7 +254,7 @@ def test_evidence_expires_and_is_renewed(
 
 
 def test_evidence_of_another_host_is_refused(command: Command, place: str, results: Results, tmp_path: Path) -> None:
-    """The GPU's evidence is made up: it is this host's own with another target."""
+    """The GPU's evidence is synthetic: it is this host's own with another target."""
     command("promote", "--registry", place)
     there = RegistryTags(place)
     (move,) = there.moves()
@@ -390,7 +390,7 @@ def test_every_example_in_the_docs_runs(command: Command, place: str, results: R
     assert len(lines) > 5
     for line in lines:
         # The data here is of a few weeks.
-        shell = line.replace("make train", "make -o .venv/.ready train WARM_UP=20")
+        shell = line.replace("make train", "make -o .venv/.ready train LOOKBACK=20")
         shell = shell.replace("ghcr.io/me", place).replace("gfx1100", "cpu")
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"

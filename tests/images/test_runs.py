@@ -31,8 +31,8 @@ presets:
     features: {PYTORCH_NO_HIP_MEMORY_CACHING: "1"}
     train: {PYTORCH_NO_HIP_MEMORY_CACHING: "0"}
 workloads:
-  tiny: {description: seconds, synthetic: {sessions: 26}, warm_up: 20, epochs: 2, loader_workers: 2, time_limit: 120}
-  endless: {description: never ends, synthetic: {sessions: 26}, warm_up: 20, epochs: 100000, time_limit: 600}
+  tiny: {description: seconds, synthetic: {sessions: 26}, lookback: 20, epochs: 2, loader_workers: 2, time_limit: 120}
+  endless: {description: never ends, synthetic: {sessions: 26}, lookback: 20, epochs: 100000, time_limit: 600}
 selections:
   default: {description: all, stacks: [cpu], presets: all, workload: tiny}
   endless: {description: one, stacks: [cpu], presets: [plain], workload: endless}
@@ -111,7 +111,7 @@ def test_the_users_own_data_is_mounted_to_be_read(words: list[str], results: Pat
     ]
     data = tmp_path / "my bars.csv"
     subprocess.run([*made, data], check=True, capture_output=True, cwd=CHECKOUT)
-    run([*words, "run", "cpu-plain", "--data", str(data), "--warm-up", "20"])
+    run([*words, "run", "cpu-plain", "--data", str(data), "--lookback", "20"])
     (record,) = records(results)
     assert record["outcome"] == "completed"
     assert record["intent"]["data"]["path"] == str(data)

@@ -16,7 +16,7 @@ RANK = """
 import faulthandler, json, os, signal, time
 faulthandler.register(signal.SIGUSR1, open("/work/stacks-0.txt", "ab", 0))
 memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
-told = {"schema": 1, "wall": 0, "monotonic": time.monotonic(), "rank": 0, "pid": os.getpid(), "phase": "first-step",
+told = {"schema": 2, "wall": 0, "monotonic": time.monotonic(), "rank": 0, "pid": os.getpid(), "phase": "first-step",
         "done": 0, "total": None, "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}
 open("/work/progress-0.jsonl", "w").write(json.dumps(told) + chr(10))
 def stuck(): time.sleep(600)

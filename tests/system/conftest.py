@@ -44,7 +44,7 @@ workloads:
   tiny:
     description: seconds
     synthetic: {sessions: 26}
-    warm_up: 20
+    lookback: 20
     epochs: 2
     batch_size: 64
     loader_workers: 0
@@ -52,7 +52,7 @@ workloads:
   endless:
     description: does not end by itself in the time of a test
     synthetic: {sessions: 26}
-    warm_up: 20
+    lookback: 20
     epochs: 100000
     loader_workers: 2
     time_limit: 600
@@ -65,7 +65,7 @@ TINY = Workload(
     name="tiny",
     description="seconds",
     synthetic=SyntheticData(sessions=26),
-    warm_up=20,
+    lookback=20,
     epochs=2,
     loader_workers=0,
     time_limit=120,

@@ -54,7 +54,7 @@ def test_every_example_runs(document: Path, place: Path) -> None:
 
 
 def test_make_train_leaves_a_model_that_loads(place: Path, data: InputFile) -> None:
-    words = [f"DATA={data.path}", f"OUTPUT={place / 'TRAINING'}", "WARM_UP=20", "ARGS=--epochs 1 --name mine"]
+    words = [f"DATA={data.path}", f"OUTPUT={place / 'TRAINING'}", "LOOKBACK=20", "ARGS=--epochs 1 --name mine"]
     done = subprocess.run(["make", "train", *words], cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     endings = [".pt", "_checkpoints", "_curves.csv", "_curves.png", "_metadata.json"]

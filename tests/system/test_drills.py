@@ -52,7 +52,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def ordinary(pool: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory) -> Future[Ordinary] | None:
     """The command, by somebody without any capability: no mounts, no kernel log, no ptrace of others' processes."""
     results = tmp_path_factory.mktemp("ordinary")
-    command = [str(CHECKOUT / ".venv/bin/matrix"), "--results", str(results), "drill", "--executor", "process"]
+    command = [str(CHECKOUT / ".venv/bin/matrix"), "--results", str(results), "inject", "--executor", "process"]
     if os.geteuid() == 0:
         if not shutil.which("setpriv"):
             return None
@@ -93,10 +93,10 @@ def test_after_all_of_them_a_healthy_run_completes_and_no_drill_is_evidence(
         one.result()
     place = make_place(Results(folder), load_matrix(CHECKOUT / "matrix.yaml"), "process", lambda _: None)
     after = make_healthy(place)
-    assert (after.outcome, after.drill) == ("completed", None), after.detail
+    assert (after.outcome, after.injected_fault) == ("completed", None), after.detail
     records = list(place.results.records())
     assert len(records) == len(drilled) + 1
-    assert [record.intent.run_id for record in records if record.drill is None] == [after.intent.run_id]
+    assert [record.intent.run_id for record in records if record.injected_fault is None] == [after.intent.run_id]
 
 
 def test_the_command_prints_a_table_also_for_an_ordinary_user(

@@ -23,7 +23,7 @@ ENOUGH = runs_to_show(0, 0.4, 1 - 0.3 / len(CELLS))
 
 @pytest.fixture
 def command(tmp_path: Path, matrix_file: Path) -> Callable[..., list[str]]:
-    """The command line of `matrix` on the small matrix, with low thresholds and a workload that earns tags."""
+    """`matrix` on the small matrix, with low thresholds and a workload that qualifies for promotion."""
     file = tmp_path / "matrix.yaml"
     text = matrix_file.read_text(encoding="utf-8").replace(
         "loader_workers: 0", "loader_workers: 0\n    vpoc_path: naive"

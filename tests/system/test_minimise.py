@@ -33,7 +33,7 @@ workloads:
   tiny:
     description: seconds
     synthetic: {sessions: 26}
-    warm_up: 20
+    lookback: 20
     epochs: 1
     batch_size: 64
     loader_workers: 0

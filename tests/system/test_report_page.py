@@ -14,7 +14,7 @@ from harness.matrix.load import load_matrix
 from harness.report.build import build_report
 from harness.report.model import Report
 from harness.report.page import to_html
-from tests.harness.report.made_up import write_runs
+from tests.harness.report.synthetic import write_runs
 
 CHROMIUM = shutil.which("chromium")
 VIEWPORT: ViewportSize = {"width": 1280, "height": 900}

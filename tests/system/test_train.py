@@ -1,4 +1,4 @@
-"""`matrix train` on the real app, as processes: through a crash, a hang, a kill and Ctrl-C to the same bits."""
+"""`matrix train` on the real app, as processes: through a crash, a hang, a kill and Ctrl-C to bitwise identical."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from harness.evidence.run_files import Record
 from harness.training.attempts import ATTEMPTS
 
 # Two epochs of 29 steps.
-OPTIONS = ("--warm-up", "20", "--epochs", "2", "--loader-workers", "0", "--name", "mine")
+OPTIONS = ("--lookback", "20", "--epochs", "2", "--loader-workers", "0", "--name", "mine")
 FILES = ["attempts.jsonl", *(f"mine{end}" for end in (".pt", "_checkpoints", "_curves.csv", "_curves.png"))]
 SECONDS = 280
 
@@ -97,14 +97,14 @@ def weights_of_one_go(make_trainer: MakeTrainer, known: list[str], folder: Path)
         assert f"wrote {trainer.output / 'mine.pt'} in one attempt" in printed
         assert sorted(file.name for file in trainer.output.iterdir()) == sorted([*FILES, "mine_metadata.json"])
         (record,) = trainer.records
-        assert (record.outcome, record.drill, record.intent.workload) == ("completed", None, "own-data")
+        assert (record.outcome, record.injected_fault, record.intent.workload) == ("completed", None, "own-data")
         assert [row.run_id for row in Index(trainer.results).rows()] == [record.intent.run_id]
         known.append(trainer.weights)
     return known[0]
 
 
 @pytest.mark.parametrize(
-    ("drill", "outcome", "then"),
+    ("injected_fault", "outcome", "then"),
     [
         ("segv@35", "failed", "same-again"),
         ("oom@35", "failed", "fresh-allocator"),
@@ -112,7 +112,7 @@ def weights_of_one_go(make_trainer: MakeTrainer, known: list[str], folder: Path)
     ],
 )
 def test_a_fault_is_survived_to_the_same_bits(
-    drill: str,
+    injected_fault: str,
     outcome: str,
     then: str,
     trainer: Trainer,
@@ -120,14 +120,18 @@ def test_a_fault_is_survived_to_the_same_bits(
     uninterrupted: list[str],
     tmp_path: Path,
 ) -> None:
-    trainer.run("--drill", drill)
+    trainer.run("--inject-fault", injected_fault)
     assert [(line["begin"], line["outcome"], line["step"]) for line in trainer.lines] == [
         ("first", outcome, 29),
         (then, "failed", 58),
     ]
     first, second = trainer.records
     # A drill is no evidence, whatever follows from it.
-    assert (first.drill, second.drill, second.diagnosis) == (drill, drill.split("@", maxsplit=1)[0], "drill")
+    assert (first.injected_fault, second.injected_fault, second.diagnosis) == (
+        injected_fault,
+        injected_fault.split("@", maxsplit=1)[0],
+        "injected-fault",
+    )
     assert second.result is not None
     assert second.result.resumed_at == (29,)
     assert trainer.weights == weights_of_one_go(make_trainer, uninterrupted, tmp_path)
@@ -157,7 +161,7 @@ def test_what_is_stopped_goes_on_with_the_same_command(
     tmp_path: Path,
 ) -> None:
     # Every step from the 30th on takes two seconds: time enough to stop it in.
-    process = trainer.start("--drill", "slow@31")
+    process = trainer.start("--inject-fault", "slow@31")
     wait(lambda: has_checkpoint(trainer), 60)
     time.sleep(1)
     os.kill(process.pid, number)

@@ -36,7 +36,7 @@ def train(
     def train(*options: str) -> Watch:
         watch = Watch(folder, ProcessExecutor(folder.parent), lambda _: None, None)
         places = ("--data", data.path, "--output", str(folder / "output"), "--run-dir", str(folder))
-        fixed = ("--device", "cpu", "--warm-up", "20", "--epochs", "100000", "--threads", "1", *options)
+        fixed = ("--device", "cpu", "--lookback", "20", "--epochs", "100000", "--threads", "1", *options)
         view = view_of(folder, Path(data.path), contained=False)
         variables = {**base_variables(view, 1), **environment.variables}
         watch.execute(environment.app("train", *places, *fixed), variables, "log.txt", 120, TIGHT)

@@ -17,7 +17,7 @@ def docker(machine: Machine) -> Iterator[Finding]:
     if machine.docker.executor == "process":
         yield note(
             "cells run as processes, as MATRIX_EXECUTOR asks: whether there is a Docker engine was not looked at",
-            "only runs in containers earn a tag",
+            "only runs in containers qualify for promotion",
         )
     elif machine.docker.refusal:
         yield problem(
@@ -34,7 +34,7 @@ def docker(machine: Machine) -> Iterator[Finding]:
     elif not machine.docker.answers:
         yield note(
             "there is no Docker engine",
-            "cells run as processes in virtual environments; only runs in containers earn a tag",
+            "cells run as processes in virtual environments; only runs in containers qualify for promotion",
             "sudo apt install docker.io docker-buildx",
         )
     else:

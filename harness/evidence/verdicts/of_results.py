@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from harness.environments.environment_hashes import current_hashes
+from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results, owner_alive
-from harness.evidence.unhealthy_gpu_runs import tainted_runs
 from harness.evidence.verdicts.kept_bounds import kept_bounds
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.fingerprint import read_host
@@ -25,7 +25,7 @@ def verdicts_on(rows: Sequence[Row], results: Results, matrix: Matrix) -> list[V
     """What these rows of the index show."""
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
     with kept_bounds():
-        return judge(rows, current, matrix.verdicts, tainted_runs(results, rows))
+        return judge(rows, current, matrix.verdicts, discounted_runs(results, rows))
 
 
 def beside_the_verdicts(rows: Sequence[Row], results: Results) -> list[str]:
@@ -44,7 +44,7 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results) -> list[str]:
         elif intent.host.machine == read_host().machine:
             lines.append(f"{told}, and its harness is gone; the next `matrix run` records it as interrupted")
     lines += damaged
-    drills = sum(row.drill is not None for row in rows)
+    drills = sum(row.injected_fault is not None for row in rows)
     if drills:
         lines.append(f"{drills} drills are not counted: they are evidence of nothing")
     unreadable = sum(map(results.has_record, others))

@@ -24,7 +24,7 @@ class Verdict:
 
     `runs` are those that count, `passes` of them completed; the pass rate lies above `low` and, each for itself, below
     `high` with the confidence of the matrix file, also when looked at after every run. `not_counted`: by what keeps
-    them from it (`interrupted`, `host-fault`, `tainted`). `outcomes` are of all but tainted runs, `diagnoses` of
+    them from it (`interrupted`, `host-fault`, `discounted`). `outcomes` are of all but discounted runs, `diagnoses` of
     those that count, the most frequent first.
     """
 
@@ -39,7 +39,7 @@ class Verdict:
     environment_hash: str
     host_kind: str
     executor: str
-    earns_tags: bool
+    qualifies_for_promotion: bool
     stale: bool
     tier: Tier
     passes: int
@@ -80,15 +80,15 @@ def judge(
     rows: Iterable[Row],
     current: Mapping[tuple[str, str], str],
     thresholds: Verdicts,
-    tainted: Collection[str] = (),
+    discounted: Collection[str] = (),
 ) -> list[Verdict]:
     """One verdict per identity of evidence, in the order of cells.
 
     `current` holds the environment hash a cell would have now with an executor; where that is not known, the newest
     one counts. Records of another one are stale: they are shown apart and never pooled. Drills are evidence of nothing.
-    `tainted` are ids of runs from which nothing may be concluded, as `harness.evidence.unhealthy_gpu_runs` finds them.
+    `discounted` are ids of runs from which nothing may be concluded, as `harness.evidence.discounted_runs` finds them.
     """
-    rows = sorted((row for row in rows if row.drill is None), key=lambda row: (row.started, row.run_id))
+    rows = sorted((row for row in rows if row.injected_fault is None), key=lambda row: (row.started, row.run_id))
     # What was made elsewhere says nothing about what a cell would be here.
     newest = {(row.cell, row.executor): row.environment_hash for row in sorted(rows, key=lambda row: not row.imported)}
     current = {**newest, **current}
@@ -96,19 +96,19 @@ def judge(
     for row in rows:
         identity = (row.cell, row.workload_hash, row.host_kind, row.executor, row.environment_hash, row.scope)
         groups.setdefault(identity, []).append(row)
-    return [_verdict(group, current, thresholds, tainted) for _, group in sorted(groups.items())]
+    return [_verdict(group, current, thresholds, discounted) for _, group in sorted(groups.items())]
 
 
 def _verdict(
-    group: list[Row], current: Mapping[tuple[str, str], str], thresholds: Verdicts, tainted: Collection[str]
+    group: list[Row], current: Mapping[tuple[str, str], str], thresholds: Verdicts, discounted: Collection[str]
 ) -> Verdict:
     last = group[-1]
-    telling = [row for row in group if row.run_id not in tainted]
+    telling = [row for row in group if row.run_id not in discounted]
     outcomes = Counter(row.outcome for row in telling)
     counted = [row for row in telling if row.outcome in COUNTED]
     passes, runs = outcomes["completed"], len(counted)
     not_counted = {name: outcomes[name] for name in OUTCOMES if name not in COUNTED}
-    not_counted["tainted"] = len(group) - len(telling)
+    not_counted["discounted"] = len(group) - len(telling)
     known = [row.ran_on for row in group if row.ran_on != "unknown"]
     return Verdict(
         cell=last.cell,
@@ -122,7 +122,7 @@ def _verdict(
         environment_hash=last.environment_hash,
         host_kind=last.host_kind,
         executor=last.executor,
-        earns_tags=last.earns_tags,
+        qualifies_for_promotion=last.qualifies_for_promotion,
         stale=current[last.cell, last.executor] != last.environment_hash,
         tier=tier_of(passes, runs, thresholds),
         passes=passes,

@@ -1,6 +1,6 @@
 """The file in which records travel: a `.tar.gz` that is the same for the same records, and is not trusted when read.
 
-matrix-records.json             {"schema": 1}
+matrix-records.json             {"schema": 2}
 runs/<content hash>/<file>      the files of a run
 health/<machine>.jsonl          what was seen of the GPUs of its machine
 """
@@ -20,7 +20,7 @@ from harness.base.storage import unfinished
 from harness.registry.share.shared_files import SHARED
 
 ENDING = ".tar.gz"
-MARK, MARK_CONTENT = "matrix-records.json", json.dumps({"schema": 1}).encode() + b"\n"
+MARK, MARK_CONTENT = "matrix-records.json", json.dumps({"schema": 2}).encode() + b"\n"
 RUNS, HEALTH = "runs", "health"
 MEMBER = re.compile(rf"{RUNS}/[0-9a-f]{{64}}/(?:{SHARED.pattern})|{HEALTH}/[0-9a-f]{{16}}\.jsonl|{re.escape(MARK)}")
 LARGEST_FILE = 64 << 20
@@ -127,5 +127,5 @@ def _check_mark(file: Path, mark: Path) -> None:
         schema = json.loads(mark.read_bytes())["schema"]
     except (ValueError, KeyError, TypeError, RecursionError):
         schema = None
-    if schema != 1:
-        raise UserError(f"{file}: has schema {schema!r}, this tool reads 1; use the version of it that made the file")
+    if schema not in (1, 2):
+        raise UserError(f"{file}: has schema {schema!r}, this tool reads 1 and 2; use the version that made the file")

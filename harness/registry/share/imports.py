@@ -128,8 +128,8 @@ def _checked(folder: Path, file: Path, machines: Collection[str]) -> _Run:
         UserError: saying what is wrong with the archive.
     """
     try:
-        intent = Intent.model_validate_json((folder / INTENT).read_bytes())
-        record = Record.model_validate_json((folder / RECORD).read_bytes())
+        intent = Intent.parse((folder / INTENT).read_bytes())
+        record = Record.parse((folder / RECORD).read_bytes())
     except (OSError, ValidationError) as error:
         raise UserError(f"{file}: {folder.name}: is no run: {str(error).splitlines()[0]}; nothing was taken") from None
     wrong = None
@@ -166,7 +166,7 @@ def _storable(record: Record) -> bool:
 def _content_here(results: Results, run_id: str) -> str | None:
     """The hash of the content of an imported run; None where its mark is damaged."""
     try:
-        return Origin.model_validate_json((results.run_folder(run_id) / IMPORTED).read_bytes()).content_sha256
+        return Origin.parse((results.run_folder(run_id) / IMPORTED).read_bytes()).content_sha256
     except (OSError, ValidationError):
         return None
 
@@ -175,7 +175,7 @@ def _steps(place: Path, file: Path, machines: Collection[str]) -> Iterator[Healt
     for health in _folders(place):
         for line in health.read_bytes().splitlines():
             try:
-                step = HealthStep.model_validate_json(line)
+                step = HealthStep.parse(line)
             except ValidationError as error:
                 told = str(error).splitlines()[0]
                 raise UserError(f"{file}: {HEALTH}/{health.name}: is damaged: {told}; nothing was taken") from None

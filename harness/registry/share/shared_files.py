@@ -86,7 +86,7 @@ def _shared_evidence(name: str, content: bytes, scrubber: Scrubber) -> bytes:
     text = content.decode(errors="replace")
     if name == RESULT:
         with suppress(ValidationError):
-            return _json(shared_result(Result.model_validate_json(text), scrubber))
+            return _json(shared_result(Result.parse(text), scrubber))
     if name == KERNEL_LOG:
         text = "".join(line for line in text.splitlines(keepends=True) if OF_GPUS_AND_MEMORY.search(line))
     if name.endswith(".json"):

@@ -87,7 +87,7 @@ def resolve(
             if tags:
                 tags.check(evidence)
             return _reached_by(evidence, tags)
-    # Of a GPU where there is one: that is what could be mended, or forced.
+    # Of a GPU where there is one: that is what could be fixed, or forced.
     nearest = min(candidates, key=lambda evidence: _of_another_device(evidence, host, scope) is not None)
     reason = _of_another_device(nearest, host, scope) or why_not(nearest, host, now, lock_of(nearest))
     refused = f"{nearest.tag} may not be used here: {reason}; {OVERRIDE}"

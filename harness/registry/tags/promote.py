@@ -51,13 +51,13 @@ def missing_passes(passes: int, runs: int, thresholds: Verdicts) -> int | None:
 
 
 def refusal(claim: Claim, thresholds: Verdicts) -> str | None:
-    """Why a claim earns no tag, in one line; None where it does."""
+    """Why a claim does not qualify for promotion, in one line; None where it does."""
     verdict = claim.verdict
     of_what = f"cell {verdict.cell} with workload {verdict.workload}"
     if verdict.executor != "docker" or claim.image is None:
         return f"{of_what}: its runs are not of an image; run it with --executor docker"
-    if not verdict.earns_tags:
-        return f"{of_what}: that workload earns no tag; `matrix show` says which do"
+    if not verdict.qualifies_for_promotion:
+        return f"{of_what}: that workload does not qualify for promotion; `matrix show` says which do"
     if verdict.stale:
         return f"{of_what}: its records are stale, the image would be another now; run it again"
     missing = max(
@@ -75,7 +75,7 @@ def choose(claims: Iterable[Claim], cell: str | None, thresholds: Verdicts) -> l
     """The best claim for each scope, of one cell where that is given.
 
     Raises:
-        UserError: when none earns a tag, saying what the one that lacks least lacks.
+        UserError: when none qualifies for promotion, saying what the one that lacks least lacks.
     """
     # A variant has no image that could be made again from the matrix file.
     claims = [c for c in claims if cell in (None, c.verdict.cell) and VARIANT not in c.verdict.cell]
@@ -163,4 +163,4 @@ def _low(claim: Claim, thresholds: Verdicts) -> float:
 
 def _nearness(claim: Claim, thresholds: Verdicts) -> tuple[bool, bool, bool, float]:
     verdict = claim.verdict
-    return claim.image is not None, verdict.earns_tags, not verdict.stale, _low(claim, thresholds)
+    return claim.image is not None, verdict.qualifies_for_promotion, not verdict.stale, _low(claim, thresholds)

@@ -99,7 +99,7 @@ def from_lines(content: bytes, place: str) -> list[TagMove]:
     moves = []
     for number, line in enumerate(content.split(b"\n")[:-1], 1):
         try:
-            moves.append(TagMove.model_validate_json(line))
+            moves.append(TagMove.parse(line))
         except ValidationError as error:
             raise UserError(f"{place}:{number}: is damaged: {str(error).splitlines()[0]}; take that line out") from None
     return moves
@@ -117,7 +117,7 @@ def read_moves(results: Results) -> list[TagMove]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}; mend its rights") from None
+        raise UserError(f"{file}: cannot be read: {error.strerror}; fix its rights") from None
 
 
 def append_move(results: Results, move: TagMove) -> None:
@@ -137,4 +137,4 @@ def append_move(results: Results, move: TagMove) -> None:
             os.fsync(stream.fileno())
         sync_folder(file.parent)
     except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or mend its rights") from None
+        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its rights") from None

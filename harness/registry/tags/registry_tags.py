@@ -66,7 +66,7 @@ class RegistryTags:
         """What lies beside an image, oldest first, found by its digest alone."""
         found = [self._repository.content(a) for a in self._repository.referrers(digest, EVIDENCE)]
         try:
-            evidence = [KnownGood.model_validate_json(content) for content in found]
+            evidence = [KnownGood.parse(content) for content in found]
         except ValidationError as error:
             problem = str(error).splitlines()[0]
             raise UserError(

@@ -76,7 +76,7 @@ def collect(folder: Path, scene: Scene) -> tuple[str, ...]:
     notes = _notes(looks["gpus.json"])
     # A full disk is told where the record is written.
     with contextlib.suppress(UserError):
-        index = {"schema": 1, "collected": collected, "missing": missing, "notes": notes}
+        index = {"schema": 2, "collected": collected, "missing": missing, "notes": notes}
         write_json(folder / FOLDER / INDEX, index)
     return notes
 

@@ -1,4 +1,4 @@
-"""Progress -> which ranks stand still for longer than they may. Pure: the caller gives the time."""
+"""Progress -> which ranks are stalled for longer than they may. Pure: the caller gives the time."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +61,7 @@ class Limits:
 
 
 def limits_of(history: Sequence[Mapping[Phase, float]], device: Literal["cpu", "cuda"]) -> Limits:
-    """Limits from what is known: the longest standstills, by phase, of completed runs of the same kind.
+    """Limits from what is known: the longest stalls, by phase, of completed runs of the same kind.
 
     They are max(floor, 5 x the longest); the floors are loose until five runs are known.
     """
@@ -137,7 +137,7 @@ class Watchdog:
         """All that are known of."""
         return frozenset(self._ranks)
 
-    def standstill(self, now: float) -> dict[Phase, float]:
+    def longest_stall(self, now: float) -> dict[Phase, float]:
         """The longest time without an advance so far, by phase; seconds.
 
         What passes before the first step of a later epoch counts as phase `first-step`.
@@ -149,7 +149,7 @@ class Watchdog:
         return told
 
     def suspects(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[Standing, ...]:
-        """Ranks that stand still for longer than they may, and for which none that may go on could be the reason."""
+        """Ranks that are stalled for longer than they may, and for which none that may go on could be the reason."""
         standing = self._all_standing(now, position_of)
         late = [one for one in standing if one.idle > one.limit]
         patient = [one for one in standing if one.idle <= one.limit and one.phase != "teardown"]

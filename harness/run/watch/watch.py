@@ -32,18 +32,18 @@ TELL_SECONDS = 1.0
 GRACE_SECONDS = 10.0
 # Between the two samples of the stacks of what is not suspected to hang, and yet is to be stopped.
 BETWEEN_SAMPLES_SECONDS = 1.0
-# Who interrupts a run that has stood still for longer than that may want to know where.
+# Who interrupts a run that has was stalled for longer than that may want to know where.
 STUCK_SECONDS = 30.0
 
 Observer = Callable[[Progress], None]
 # Told about once a second of the rank that advanced last, while none advances.
-OnStandstill = Callable[[Standing], None]
+OnStall = Callable[[Standing], None]
 
 
 class Watch:
     """The eye on one run. After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU.
 
-    `standstill`: the longest time without an advance, by phase, seconds. `collected`: whether there is evidence of a
+    `longest_stall`: the longest time without an advance, by phase, seconds. `collected`: whether there is evidence of a
     failure in the run folder.
     """
 
@@ -53,12 +53,12 @@ class Watch:
         executor: Executor,
         observe: Observer,
         gpus: GpuWatch | None,
-        on_standstill: OnStandstill = lambda _: None,
+        on_stall: OnStall = lambda _: None,
     ) -> None:
         self._folder = folder
         self._executor = executor
         self._observe = observe
-        self._on_standstill = on_standstill
+        self._on_stall = on_stall
         self._told = -math.inf
         self._reader = ProgressReader(folder)
         self._gpus = gpus
@@ -69,7 +69,7 @@ class Watch:
         self.last: Progress | None = None
         self.stopped_by: StoppedBy | None = None
         self.stop_detail = ""
-        self.standstill: dict[Phase, float] = {}
+        self.longest_stall: dict[Phase, float] = {}
         self.collected = False
 
     def execute(
@@ -105,7 +105,7 @@ class Watch:
             self._read_progress(watchdog, ended)
             exit_ = handle.poll()
             if watchdog:
-                self._keep_standstill(watchdog.standstill(ended))
+                self._keep_longest_stall(watchdog.longest_stall(ended))
             if watchdog and exit_ and not exit_.ok and not self.collected:
                 self._collect(handle, began, self._samples(1))
             self.sweep()
@@ -138,7 +138,7 @@ class Watch:
             self._read_progress(watchdog, now)
             self._sample(handle, now)
             if watchdog:
-                self._tell_of_standstill(watchdog, now)
+                self._report_stall(watchdog, now)
             if watchdog and (confirmed := self._confirm(watchdog, confirmation, now)) and handle.poll() is None:
                 hang, standing = confirmed
                 words = _words(hang, standing, watchdog.ranks)
@@ -176,20 +176,20 @@ class Watch:
                 watchdog.saw(line, now)
             yield line
 
-    def _tell_of_standstill(self, watchdog: Watchdog, now: float) -> None:
+    def _report_stall(self, watchdog: Watchdog, now: float) -> None:
         if now - self._told < TELL_SECONDS:
             return
         self._told = now
         nearest = min(watchdog.at_work(now, self._position), key=lambda one: one.idle)
         if nearest.idle >= TELL_SECONDS:
-            self._on_standstill(nearest)
+            self._on_stall(nearest)
 
     def _sample(self, handle: Handle, now: float) -> None:
         """Look at what is gone once the run has ended."""
         if now - self._sampled < SAMPLE_SECONDS:
             return
         self._sampled = now
-        # A sick driver may keep whoever asks it, but not this watch.
+        # An unhealthy driver may keep whoever asks it, but not this watch.
         if self._gpus and (self._gpu_look is None or self._gpu_look.done):
             self._gpu_look = Look(partial(self._gpus.sample, partial(is_of_run, folder=self._folder)))
         if self._memory_group:
@@ -250,9 +250,9 @@ class Watch:
             return f"{describe_hang(standing, watchdog.ranks, samples[-1])}; what was seen is in failure/"
         return ""
 
-    def _keep_standstill(self, seen: Mapping[Phase, float]) -> None:
+    def _keep_longest_stall(self, seen: Mapping[Phase, float]) -> None:
         for phase, seconds in seen.items():
-            self.standstill[phase] = max(seconds, self.standstill.get(phase, 0.0))
+            self.longest_stall[phase] = max(seconds, self.longest_stall.get(phase, 0.0))
 
     def _stop(self, handle: Handle, by: StoppedBy, detail: str) -> None:
         gone = handle.stop(GRACE_SECONDS)

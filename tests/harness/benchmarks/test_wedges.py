@@ -1,4 +1,4 @@
-"""A campaign of eight hours, during which three times a GPU stops answering. The clock is made up, the code is not."""
+"""A campaign of eight hours, in which a GPU stops answering three times. The clock is simulated, the code is real."""
 
 from statistics import median
 

@@ -78,10 +78,10 @@ def test_nobody_is_kept_from_a_gpu_while_an_environment_is_made(pretending: Pret
     assert free == [CELL]
 
 
-def test_a_gpu_that_became_sick_takes_no_more_runs(
+def test_a_gpu_that_became_unhealthy_takes_no_more_runs(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: {0: "its probe failed"} if pretending.made else {})
+    monkeypatch.setattr(campaign, "unhealthy_gpus", lambda *_: {0: "its probe failed"} if pretending.made else {})
     display = carried_out(pretending, matrix, CELL, MORE)
     assert [gpus for _, gpus in pretending.made] == [(0,), (1,), (1,)]
     assert display.problems == ["GPU 0 takes no more runs: its probe failed; 1 that need it are left out"]
@@ -90,7 +90,7 @@ def test_a_gpu_that_became_sick_takes_no_more_runs(
 def test_with_no_gpu_left_a_campaign_ends_and_says_so(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: {0: "its probe failed", 1: "it was reset"})
+    monkeypatch.setattr(campaign, "unhealthy_gpus", lambda *_: {0: "its probe failed", 1: "it was reset"})
     monkeypatch.setattr(campaign, "recheck", lambda *_: None)
     display = carried_out(pretending, matrix, CELL, "cpu-plain")
     assert pretending.made == [("cpu-plain", (0,))]
@@ -98,25 +98,25 @@ def test_with_no_gpu_left_a_campaign_ends_and_says_so(
     assert len(display.problems) == 3
 
 
-def test_a_gpu_that_was_sick_is_probed_again_before_anything_is_left_out(
+def test_a_gpu_that_was_unhealthy_is_probed_again_before_anything_is_left_out(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sick = {1: "its probe failed"}
+    unhealthy = {1: "its probe failed"}
 
     def recheck(run: Any, *_: object) -> None:
         assert run.gpus == (1,)
-        sick.clear()
+        unhealthy.clear()
 
-    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: dict(sick))
+    monkeypatch.setattr(campaign, "unhealthy_gpus", lambda *_: dict(unhealthy))
     monkeypatch.setattr(campaign, "recheck", recheck)
     assert carried_out(pretending, matrix, CELL).problems == []
     assert [gpus for _, gpus in pretending.made] == [(0,), (1,)]
 
 
-def test_a_sick_gpu_that_something_still_holds_is_not_waited_for(
+def test_an_unhealthy_gpu_that_something_still_holds_is_not_waited_for(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: {0: "a process of a run on it cannot be killed"})
+    monkeypatch.setattr(campaign, "unhealthy_gpus", lambda *_: {0: "a process of a run on it cannot be killed"})
     rechecked: list[object] = []
     monkeypatch.setattr(campaign, "recheck", lambda *given: rechecked.append(given))
     with lock_gpus([Claim(Path("/theirs"), (a_gpu(0),))], root=pretending.root):

@@ -1,4 +1,4 @@
-"""Locks of made-up GPUs between real processes, of other users too."""
+"""Locks of synthetic GPUs between real processes, of other users too."""
 
 import os
 import shutil

@@ -105,10 +105,10 @@ def test_another_question_is_another_search(bench: Scripted, matrix: Matrix, dua
     assert search(bench, matrix, max_runs=10).runs == len(bench.made) > 0
 
 
-def test_a_run_that_turns_out_to_be_tainted_is_taken_back(
+def test_a_run_that_turns_out_to_be_discounted_is_taken_back(
     bench: Scripted, matrix: Matrix, make_step: Callable[..., HealthStep]
 ) -> None:
-    """That the GPU is sick shows after a second run has failed; then it is reset."""
+    """That the GPU is unhealthy shows after a second run has failed; then it is reset."""
     chosen = matrix.cells[CELL]
     outcome_of, failures = bench.outcome_of, 0
 
@@ -127,7 +127,7 @@ def test_a_run_that_turns_out_to_be_tainted_is_taken_back(
     found = minimise_cell(
         bench, place, matrix.workloads["quick"], control_of(chosen, matrix), 300, cast("Any", display)
     )
-    assert any("tainted" in text for text in display.told)
+    assert any("discounted" in text for text in display.told)
     assert found.variables == set(CAUSE)
     assert any("-again2" in run_id for run_id in bench.made)
 

@@ -206,12 +206,12 @@ def test_runs_that_do_not_count_do_not_go_on_for_ever(bench: Recording, matrix: 
     assert {one.cell: tally.runs > 0 for one, tally in found.tallies.items()} == {PLAIN: False, MORE: True}
     assert found.why == "exhausted"
     assert [f"{PLAIN} is left out" in problem for problem in display.problems] == [True]
-    # Once the host is mended the same command goes on with it.
+    # Once the host is fixed the same command goes on with it.
     assert not has_ended(campaign)
 
 
-def test_nor_do_those_that_are_tainted(bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tallying, "tainted_runs", lambda results, rows: set(results.finished()))
+def test_nor_do_those_that_are_discounted(bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallying, "discounted_runs", lambda results, rows: set(results.finished()))
     bench.fate = lambda _: ("failed", "crash")
     found, display, _ = searched(bench, matrix, replace(FIND, every=True), PLAIN, MORE)
     assert Counter(cell for cell, _ in bench.made) == {PLAIN: UNCOUNTED, MORE: UNCOUNTED}
@@ -226,13 +226,13 @@ def test_a_stack_that_cannot_be_made_is_left_out(bench: Recording, matrix: Matri
     assert len(display.problems) <= 1
 
 
-def test_a_sick_gpu_takes_no_more_runs_and_without_any_the_search_ends(
+def test_an_unhealthy_gpu_takes_no_more_runs_and_without_any_the_search_ends(
     bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sick(*_: object) -> dict[int, str]:
+    def unhealthy(*_: object) -> dict[int, str]:
         return {gpu: "its probe failed" for gpu in (0, 1) if len(bench.made) > gpu}
 
-    monkeypatch.setattr(campaigns, "sick_gpus", sick)
+    monkeypatch.setattr(campaigns, "unhealthy_gpus", unhealthy)
     found, display, campaign = searched(bench, matrix, replace(FIND, rate=0.9), PLAIN)
     assert [gpus for _, gpus in bench.made] == [(0,), (1,)]
     assert found.why == "exhausted"

@@ -12,7 +12,7 @@ from harness.campaign.reboot import check_reboot, reboot_and_resume, this_comman
 from harness.evidence.records import Results
 
 Program = Callable[[str, str], Path]
-COMMAND = ("/opt/vpoc/.venv/bin/matrix", "run", "--data", "my bars.csv", "--reboot-when-sick", "--yes")
+COMMAND = ("/opt/vpoc/.venv/bin/matrix", "run", "--data", "my bars.csv", "--reboot-when-unhealthy", "--yes")
 
 
 @pytest.mark.parametrize("words", [("run", "cpu-plain", "--yes"), ("run", "cpu-plain")])
@@ -45,7 +45,7 @@ def test_a_host_that_allows_it_is_not_refused(booted: Path, systemd: dict[str, P
 @pytest.mark.parametrize("gone", ["systemctl", "loginctl", "busctl"])
 def test_without_systemd_it_is_refused(gone: str, booted: Path, tmp_path: Path, systemd: dict[str, Path]) -> None:
     (tmp_path / "bin" / gone).unlink()
-    with pytest.raises(UserError, match="--reboot-when-sick: this host was not booted by systemd"):
+    with pytest.raises(UserError, match="--reboot-when-unhealthy: this host was not booted by systemd"):
         check_reboot(booted)
 
 
@@ -93,7 +93,10 @@ def test_the_command_goes_on_once_after_the_boot(config: Path, tmp_path: Path, s
     ]
     text = file.read_text()
     assert f"ExecStartPre=systemctl --user disable {name}\n" in text
-    assert 'ExecStart="/opt/vpoc/.venv/bin/matrix" "run" "--data" "my bars.csv" "--reboot-when-sick" "--yes"\n' in text
+    assert (
+        'ExecStart="/opt/vpoc/.venv/bin/matrix" "run" "--data" "my bars.csv" "--reboot-when-unhealthy" "--yes"\n'
+        in text
+    )
     assert f"WorkingDirectory={tmp_path}\n" in text
     # An engine that is not up yet must not turn containers into processes.
     assert 'Environment="MATRIX_EXECUTOR=docker"\n' in text

@@ -77,7 +77,7 @@ def test_a_failure_counts_as_what_its_evidence_explains(
     [
         {"outcome": "interrupted"},
         {"outcome": "host-fault"},
-        {"drill": "crash@3"},
+        {"injected_fault": "crash@3"},
         {"workload_hash": "w" * 64},
         {"executor": "docker"},
         {"environment_hash": "older"},
@@ -100,7 +100,7 @@ def test_another_kind_of_host_does_not_count(
     leave("r1", host=bench.host.model_copy(update={"kind": "other"}))
     leave("r2")
     assert tallies.read()[0] == {CANDIDATE: Tally(1, 1)}
-    monkeypatch.setattr(reading, "tainted_runs", lambda results, rows: {"r2"})
+    monkeypatch.setattr(reading, "discounted_runs", lambda results, rows: {"r2"})
     assert tallies.read()[0] == {CANDIDATE: Tally(0, 0)}
 
 

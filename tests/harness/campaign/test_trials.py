@@ -8,7 +8,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.campaign.plan import PlannedRun
-from harness.campaign.trials import TaintedError, Trials
+from harness.campaign.trials import DiscountedError, Trials
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.health_log import append_steps
 from harness.evidence.records import Results
@@ -79,7 +79,7 @@ def test_a_fault_of_the_host_is_made_again_but_not_for_ever(script: Callable[...
     assert trials.passed(trials.placed.cell, 1)
     assert made(trials)[1:] == [f"{made(trials)[0]}-again2", f"{made(trials)[0]}-again3"]
     hopeless = script("host-fault", "host-fault", "host-fault")
-    with pytest.raises(UserError, match="mend the host"):
+    with pytest.raises(UserError, match="fix the host"):
         hopeless.passed(hopeless.placed.cell, 2)
 
 
@@ -92,20 +92,20 @@ def test_a_lost_engine_ends_it_and_the_run_is_made_again(script: Callable[..., T
     assert made(again) == [f"{made(trials)[0]}-again2"]
 
 
-def test_a_sick_gpu_takes_no_runs(script: Callable[..., Trials], make_step: Callable[..., HealthStep]) -> None:
+def test_an_unhealthy_gpu_takes_no_runs(script: Callable[..., Trials], make_step: Callable[..., HealthStep]) -> None:
     trials = script("completed")
     append_steps(trials.bench.results, [make_step(good=False, detail="the probe failed")])
     with pytest.raises(UserError, match="GPU 0 takes no more runs: the probe failed"):
         trials.passed(trials.placed.cell, 1)
 
 
-def test_a_run_that_turns_out_to_be_tainted_is_taken_back_and_made_again(
+def test_a_run_that_turns_out_to_be_discounted_is_taken_back_and_made_again(
     script: Callable[..., Trials], make_step: Callable[..., HealthStep], make_record: Callable[..., Record]
 ) -> None:
     trials = script("failed", "failed")
     assert not trials.passed(trials.placed.cell, 1)
     append_steps(trials.bench.results, [make_step(good=False, at=1e9 + 50), make_step(good=True, at=1e9 + 60)])
-    with pytest.raises(TaintedError):
+    with pytest.raises(DiscountedError):
         trials.passed(trials.placed.cell, 2)
     again = script("completed", "completed")
     assert again.passed(again.placed.cell, 1)

@@ -28,7 +28,7 @@ def results(tmp_path: Path) -> Results:
 
 @pytest.fixture
 def command(results: Results) -> Command:
-    """Runs the command; what the user can mend comes out as the exception."""
+    """Runs the command; what the user can fix comes out as the exception."""
 
     def run(*arguments: str, stdin: bytes | None = None) -> Result:
         settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)

@@ -70,6 +70,6 @@ def test_a_workload_that_earns_no_tag_is_replaced_unless_it_was_named(
     workloads = project.matrix.workloads
     assert workload_for_tags(project, workloads["quick"], named=False) == workloads["quick"]
     assert capsys.readouterr().err == ""
-    idle = workloads["quick"].model_copy(update={"vpoc_path": "cpu", "name": "idle", "warm_up": 30})
-    assert workload_for_tags(project, idle, named=False) == workloads["standard"].model_copy(update={"warm_up": 30})
+    idle = workloads["quick"].model_copy(update={"vpoc_path": "cpu", "name": "idle", "lookback": 30})
+    assert workload_for_tags(project, idle, named=False) == workloads["standard"].model_copy(update={"lookback": 30})
     assert workload_for_tags(project, idle, named=True) == idle

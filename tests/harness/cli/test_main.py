@@ -65,15 +65,15 @@ def test_show_prints_every_cell_with_its_reason(matrix: Matrix) -> None:
     assert {cell["id"]: cell["excluded"] for cell in shown} == {c.id: c.excluded for c in matrix.cells.values()}
     text = matrix_command("show", "--selection", "neighbours").stdout
     assert len(text.splitlines()) == 1 + len(matrix.select("neighbours"))
-    assert {one["name"]: one["earns_tags"] for one in printed["workloads"]} == {
-        name: workload.earns_tags for name, workload in matrix.workloads.items()
+    assert {one["name"]: one["qualifies_for_promotion"] for one in printed["workloads"]} == {
+        name: workload.qualifies_for_promotion for name, workload in matrix.workloads.items()
     }
     last = matrix_command("show").stdout.splitlines()[-len(matrix.workloads) :]
     assert [row.split()[:2] for row in last if row.startswith("standard")] == [["standard", "yes"]]
 
 
 def test_options_may_be_written_with_underscores() -> None:
-    assert json.loads(matrix_command("plan", "--warm_up", "30", "--json").stdout)["workload"]["warm_up"] == 30
+    assert json.loads(matrix_command("plan", "--lookback", "30", "--json").stdout)["workload"]["lookback"] == 30
 
 
 def test_the_plan_as_json() -> None:
@@ -104,7 +104,7 @@ def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_drills(
     results, here, me = Results(tmp_path), read_host(), ProcessId.mine()
     results.begin(make_intent("on", host=here, owner_pid=me.pid, owner_started=me.started))
     results.begin(make_intent("lost", host=here, owner_pid=me.pid, owner_started=me.started - 1))
-    drilled = make_record("drilled", drill="segv@3")
+    drilled = make_record("drilled", injected_fault="segv@3")
     results.begin(drilled.intent)
     results.finish(drilled)
     told = matrix_command("--results", str(tmp_path), "status").stderr.splitlines()
@@ -123,7 +123,7 @@ def test_status_and_report_without_any_record(tmp_path: Path) -> None:
 
 def test_help_names_every_command() -> None:
     text = matrix_command("--help").stdout
-    commands = "show lint plan run run-cell status report index render exec doctor explain drill"
+    commands = "show lint plan run run-cell status report index render exec doctor explain inject"
     for command in commands.split():
         assert f"\n  {command} " in text
         assert len(matrix_command(command, "--help").stdout) > 100

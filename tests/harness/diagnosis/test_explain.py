@@ -45,7 +45,7 @@ def explain(tmp_path: Path, host: HostFacts) -> Callable[..., Explanation]:
 
 def progress(pid: int, phase: str = "step") -> str:
     line = {
-        "schema": 1,
+        "schema": 2,
         "wall": 1.0,
         "monotonic": 1.0,
         "rank": 0,
@@ -58,7 +58,7 @@ def progress(pid: int, phase: str = "step") -> str:
         "gradient_norm": None,
         "memory": {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None},
     }
-    return json.dumps(line) + "\n" + '{"schema": 1, "torn'
+    return json.dumps(line) + "\n" + '{"schema": 2, "torn'
 
 
 def test_an_empty_folder_is_unknown(explain: Callable[..., Explanation]) -> None:
@@ -176,7 +176,7 @@ def test_a_run_that_was_killed_may_not_know_the_victims_pid(explain: Callable[..
     assert explain({"failure/kernel-log.txt": OOM.replace("(python)", "(chrome)")}, Exit(-9)).class_ == "killed"
 
 
-@pytest.mark.parametrize("diagnosis", ["no-result", "wrong-device", "memory-grows", "drill", "no-reference"])
+@pytest.mark.parametrize("diagnosis", ["no-result", "wrong-device", "memory-grows", "injected-fault", "no-reference"])
 def test_what_was_decided_from_the_result_is_the_class(explain: Callable[..., Explanation], diagnosis: str) -> None:
     found = explain({"log.txt": ILLEGAL}, Exit(0), diagnosis=diagnosis)
     assert (found.class_, found.rule, found.cause) == (diagnosis, None, "the detail")

@@ -1,4 +1,4 @@
-"""Where a run stood still, by stacks and positions as the app writes them."""
+"""Where a run was stalled, by stacks and positions as the app writes them."""
 
 import struct
 import subprocess

@@ -1,4 +1,4 @@
-"""`matrix doctor` on made-up roots, and once on this very machine."""
+"""`matrix doctor` on synthetic roots, and once on this very machine."""
 
 import json
 import platform
@@ -26,7 +26,7 @@ def run(*words: str, expected: int = 0) -> str:
 
 def as_json(*words: str, expected: int = 0) -> list[dict[str, Any]]:
     printed = json.loads(run(*words, "--json", expected=expected))
-    assert printed["schema"] == 1
+    assert printed["schema"] == 2
     findings: list[dict[str, Any]] = printed["findings"]
     return findings
 

@@ -6,7 +6,7 @@ from harness.doctor.show import lines
 FINDINGS = (
     Finding("ok", "all well", check="glibc"),
     Finding("note", "good to know", "because", check="ptrace"),
-    Finding("problem", "broken [here]", "nothing runs", "sudo mend [all]", check="kfd"),
+    Finding("problem", "broken [here]", "nothing runs", "sudo fix [all]", check="kfd"),
     Finding("ok", "one is well", check="rebar"),
     Finding("warning", "the other is not", "slow", "switch it on", check="rebar"),
 )
@@ -20,7 +20,7 @@ def test_the_worst_first_and_what_is_fine_in_one_line() -> None:
     assert shown(everything=False) == [
         "problem kfd: broken [here]",
         "        why: nothing runs",
-        "        fix: sudo mend [all]",
+        "        fix: sudo fix [all]",
         "warning rebar: the other is not",
         "        why: slow",
         "        fix: switch it on",

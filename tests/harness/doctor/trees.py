@@ -1,4 +1,4 @@
-"""Made-up /sys, /proc and /dev trees, with what kernels write into such files."""
+"""synthetic /sys, /proc and /dev trees, with what kernels write into such files."""
 
 import os
 import shutil

@@ -45,10 +45,10 @@ def test_a_result_with_a_key_too_many_or_too_few_is_refused(result_values: dict[
 
 def test_the_files_of_older_apps_are_read(result_values: dict[str, Any]) -> None:
     result = Result.model_validate(result_values)
-    assert (result.model_kind, result.batch_size, result.earlier, result.drill) == ("mlp", None, (), None)
+    assert (result.model_kind, result.batch_size, result.earlier, result.injected_fault) == ("mlp", None, (), None)
     assert result.trainings == (result,)
     reference: dict[str, Any] = {
-        "schema": 1, "workload_hash": None, "data_sha256": "a" * 64, "samples": {"train": 1, "validation": 1},
+        "schema": 2, "workload_hash": None, "data_sha256": "a" * 64, "samples": {"train": 1, "validation": 1},
         "seed": 7, "dtype": "float32", "steps": [], "torch": "2.13.0",
     }  # fmt: skip
     assert [one.model_kind for one in Reference.model_validate(reference).trainings] == ["mlp"]
@@ -59,7 +59,7 @@ NEW_KEYS: dict[str, Any] = {
     "batch_size": 8,
     "micro_batch_size": 4,
     "resumed_at": [17, 40],
-    "drill": "flip-gradient@3/1",
+    "injected_fault": "flip-gradient@3/1",
     "memory": {
         "peak_allocated_bytes": 1,
         "peak_reserved_bytes": 2,

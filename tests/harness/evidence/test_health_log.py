@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.evidence.health_log import append_steps, proven_gpus, read_steps, sick_gpus
+from harness.evidence.health_log import append_steps, proven_gpus, read_steps, unhealthy_gpus
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep
 from harness.host.facts import HostFacts
@@ -35,7 +35,7 @@ def test_what_was_written_is_read_again(results: Results, host: HostFacts, make_
 def test_a_line_that_was_torn_takes_no_other_with_it(results: Results, host: HostFacts, make_step: MakeStep) -> None:
     append_steps(results, [make_step(gpu=0)])
     with file_of(results, host).open("ab") as stream:
-        stream.write(b'{"schema": 1, "machi')
+        stream.write(b'{"schema": 2, "machi')
     append_steps(results, [make_step(gpu=1)])
     with file_of(results, host).open("ab") as stream:
         stream.write(b"\xff\x00\n[]\n")
@@ -55,21 +55,21 @@ def test_a_folder_that_cannot_be_written_is_told_in_a_line(tmp_path: Path, make_
         append_steps(Results(tmp_path), [make_step()])
 
 
-def sick(results: Results, host: HostFacts, *steps: HealthStep) -> dict[int, str]:
+def unhealthy(results: Results, host: HostFacts, *steps: HealthStep) -> dict[int, str]:
     append_steps(results, steps)
-    return sick_gpus(results, host)
+    return unhealthy_gpus(results, host)
 
 
-def test_no_folder_no_sick_gpu(results: Results, host: HostFacts) -> None:
-    assert sick_gpus(results, host) == {}
+def test_no_folder_no_unhealthy_gpu(results: Results, host: HostFacts) -> None:
+    assert unhealthy_gpus(results, host) == {}
     assert not results.folder.exists()
 
 
 def test_the_last_probe_decides_for_each_gpu(results: Results, host: HostFacts, make_step: MakeStep) -> None:
     bad = make_step(gpu=1, good=False, detail="hung")
-    assert sick(results, host, make_step(gpu=0), make_step(gpu=1), bad) == {1: "hung"}
-    assert sick(results, host, make_step(gpu=0)) == {1: "hung"}
-    assert sick(results, host, make_step(gpu=1)) == {}
+    assert unhealthy(results, host, make_step(gpu=0), make_step(gpu=1), bad) == {1: "hung"}
+    assert unhealthy(results, host, make_step(gpu=0)) == {1: "hung"}
+    assert unhealthy(results, host, make_step(gpu=1)) == {}
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_the_last_probe_decides_for_each_gpu(results: Results, host: HostFacts, 
 def test_nothing_else_makes_or_lifts_it(
     other: dict[str, Any], results: Results, host: HostFacts, make_step: MakeStep
 ) -> None:
-    assert sick(results, host, make_step(**{"gpu": 1, "good": False, **other})) == {}
-    assert sick(results, host, make_step(gpu=1, good=False, detail="hung")) == {1: "hung"}
-    assert sick(results, host, make_step(**{"gpu": 1, "good": True, **other})) == {1: "hung"}
+    assert unhealthy(results, host, make_step(**{"gpu": 1, "good": False, **other})) == {}
+    assert unhealthy(results, host, make_step(gpu=1, good=False, detail="hung")) == {1: "hung"}
+    assert unhealthy(results, host, make_step(**{"gpu": 1, "good": True, **other})) == {1: "hung"}
 
 
 def test_a_new_boot_lifts_it(results: Results, host: HostFacts, make_step: MakeStep) -> None:
     append_steps(results, [make_step(gpu=1, good=False)])
-    assert sick_gpus(results, host.model_copy(update={"boot_id": "the next boot"})) == {}
+    assert unhealthy_gpus(results, host.model_copy(update={"boot_id": "the next boot"})) == {}
 
 
 def test_an_environment_is_proven_where_it_passed(results: Results, host: HostFacts, make_step: MakeStep) -> None:

@@ -18,7 +18,7 @@ def line(
     kept = None if reserved is None else int(reserved)
     memory = {"rss_bytes": int(rss), "device_allocated_bytes": kept, "device_reserved_bytes": kept}
     values: dict[str, Any] = {
-        "schema": 1, "wall": 0, "monotonic": seconds, "rank": rank, "pid": pid, "phase": phase, "done": 0,
+        "schema": 2, "wall": 0, "monotonic": seconds, "rank": rank, "pid": pid, "phase": phase, "done": 0,
         "total": None, "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory,
     }  # fmt: skip
     return Progress.model_validate(values)

@@ -31,7 +31,7 @@ def request_(result_values: Values) -> Request:
 def reference_of(values: Values) -> Reference:
     return Reference.model_validate(
         {
-            "schema": 1,
+            "schema": 2,
             "workload_hash": values["workload_hash"],
             "data_sha256": values["data"]["sha256"],
             "samples": values["samples"],
@@ -47,7 +47,7 @@ def check_of(values: Values) -> ModelCheck:
     model = {key: values["model"][key] for key in ("sha256", "bytes", "parameters")}
     weights = values["rank_weights_sha256"][0]
     told = {
-        "schema": 1,
+        "schema": 2,
         "file": "model.pt",
         "model": values.get("model_kind", "mlp"),
         "weights_sha256": weights,
@@ -460,25 +460,25 @@ class TestDrill:
     def test_one_that_nothing_noticed_is_not_completed(
         self, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:
-        result_values["drill"] = self.DRILL
+        result_values["injected_fault"] = self.DRILL
         decided = decide(request_, replace(evidence, result=Result.model_validate(result_values)))
-        assert (decided.name, decided.diagnosis) == ("failed", "drill")
+        assert (decided.name, decided.diagnosis) == ("failed", "injected-fault")
         assert self.DRILL in decided.detail
 
     def test_one_that_the_result_does_not_know_of_is_not_completed(self, request_: Request, evidence: Evidence) -> None:
-        decided = decide(replace(request_, drill="paused"), evidence)
-        assert (decided.name, decided.diagnosis) == ("failed", "drill")
+        decided = decide(replace(request_, injected_fault="paused"), evidence)
+        assert (decided.name, decided.diagnosis) == ("failed", "injected-fault")
         assert "paused" in decided.detail
 
     def test_one_that_was_noticed_keeps_its_diagnosis(
         self, request_: Request, evidence: Evidence, result_values: Values
     ) -> None:
-        result_values["drill"] = self.DRILL
+        result_values["injected_fault"] = self.DRILL
         result_values["first_steps"][2]["gradient_norm"] = 1e30
         caught = replace(evidence, result=Result.model_validate(result_values))
         decided = decide(request_, caught)
         assert (decided.name, decided.diagnosis) == ("failed", "wrong-result")
-        assert decided.detail.endswith(f"this was a drill: {self.DRILL}")
+        assert decided.detail.endswith(f"fault injected on purpose: {self.DRILL}")
         assert outcome(request_, replace(caught, stopped_by="watchdog")) == ("hung", "no-progress")
 
 
@@ -559,30 +559,32 @@ def test_the_type_asked_for_by_name_counts(request_: Request) -> None:
     ("changes", "itself"),
     [
         ({"exits": {"train": Exit(-11)}}, "failed (crash), the train process ended with SIGSEGV"),
-        ({"exits": {}, "stopped_by": "watchdog", "stop_detail": "stood still"}, "hung (no-progress), stood still"),
+        ({"exits": {}, "stopped_by": "watchdog", "stop_detail": "was stalled"}, "hung (no-progress), was stalled"),
         ({"exits": {}, "stopped_by": "engine", "stop_detail": "gone"}, "the run itself: gone"),
     ],
 )
-def test_a_sick_gpu_makes_it_the_hosts_fault(
+def test_an_unhealthy_gpu_makes_it_the_hosts_fault(
     changes: dict[str, Any], itself: str, request_: Request, evidence: Evidence
 ) -> None:
     found = ("GPU 1 failed its probe: device hung", "the kernel log shows a reset")
     decided = decide(request_, replace(evidence, **changes, host_problems=found))
-    assert (decided.name, decided.diagnosis) == ("host-fault", "sick-gpu")
+    assert (decided.name, decided.diagnosis) == ("host-fault", "unhealthy-gpu")
     assert decided.detail.startswith(
         "GPU 1 failed its probe: device hung; the kernel log shows a reset; the run itself: "
     )
     assert decided.detail.endswith(itself)
 
 
-def test_what_cannot_be_killed_keeps_its_diagnosis_beside_a_sick_gpu(request_: Request, evidence: Evidence) -> None:
+def test_what_cannot_be_killed_keeps_its_diagnosis_beside_an_unhealthy_gpu(
+    request_: Request, evidence: Evidence
+) -> None:
     stuck = replace(
-        evidence, stopped_by="host", stop_detail="a process cannot be killed", host_problems=("GPU 1 sick",)
+        evidence, stopped_by="host", stop_detail="a process cannot be killed", host_problems=("GPU 1 unhealthy",)
     )
     decided = decide(request_, stuck)
     assert (decided.name, decided.diagnosis) == ("host-fault", "unkillable")
-    assert decided.detail == "GPU 1 sick; the run itself: host-fault (unkillable), a process cannot be killed"
+    assert decided.detail == "GPU 1 unhealthy; the run itself: host-fault (unkillable), a process cannot be killed"
 
 
 def test_a_run_that_completed_is_its_own_probe(request_: Request, evidence: Evidence) -> None:
-    assert outcome(request_, replace(evidence, host_problems=("GPU 1 sick",))) == ("completed", None)
+    assert outcome(request_, replace(evidence, host_problems=("GPU 1 unhealthy",))) == ("completed", None)

@@ -7,7 +7,7 @@ MEMORY = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes
 
 
 def text(done: int, rank: int = 0) -> str:
-    values = {"schema": 1, "wall": 0, "monotonic": 0, "rank": rank, "pid": 1, "phase": "step", "done": done, "total": 9}
+    values = {"schema": 2, "wall": 0, "monotonic": 0, "rank": rank, "pid": 1, "phase": "step", "done": done, "total": 9}
     return json.dumps({**values, "max_step_s": 0.1, "loss": 0.5, "gradient_norm": None, "memory": MEMORY}) + "\n"
 
 

@@ -15,5 +15,5 @@ def line() -> Callable[..., str]:
 def progress_line(monotonic: float, phase: str = "step", rank: int = 0) -> str:
     memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
     numbers = {"max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}
-    told: dict[str, Any] = {"schema": 1, "wall": 1.0, "monotonic": monotonic, "rank": rank, "pid": 1, "phase": phase}
+    told: dict[str, Any] = {"schema": 2, "wall": 1.0, "monotonic": monotonic, "rank": rank, "pid": 1, "phase": phase}
     return json.dumps({**told, "done": 1, "total": 2, **numbers}) + "\n"

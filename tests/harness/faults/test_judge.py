@@ -11,7 +11,7 @@ from harness.faults.kinds import Drill, Expected
 from harness.faults.table import drilled_table, problem_lines
 
 HANG = Drill("hang", "w", Expected("hung", "no-progress", ("hang-forward", "hang")), app="hang@3/1", stuck=1)
-HEALTHY = Drill("slow", "w", Expected("failed", "drill"), app="slow@3/0")
+HEALTHY = Drill("slow", "w", Expected("failed", "injected_fault"), app="slow@3/0")
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def record(make_record: Callable[..., Record]) -> Callable[..., Record]:
 
     def make(explained: str | None = "hang", drill: str | None = "hang@3/1", **changes: Any) -> Record:
         made = make_record("r1")
-        intent = made.intent.model_copy(update={"drill": drill})
+        intent = made.intent.model_copy(update={"injected_fault": drill})
         told = {"rule": None, "cause": "c", "remedy": "r", "link": None, "presets": (), "lines": ()}
         explanation = Explanation(class_=explained, **told) if explained else None
         found = {"outcome": "hung", "diagnosis": "no-progress", "detail": "rank 1 made no progress for 17 s"}
@@ -49,12 +49,12 @@ def test_another_outcome_diagnosis_class_or_rank_is_wrong(record: Callable[..., 
 
 
 def test_a_record_that_hides_the_drill_is_wrong(record: Callable[..., Record]) -> None:
-    assert objections(HANG, record(drill=None)) == ["the record does not say that it was a drill"]
+    assert objections(HANG, record(injected_fault=None)) == ["the record does not say that it was a drill"]
 
 
 def test_a_healthy_run_that_alarms_is_wrong_and_its_class_does_not_matter(record: Callable[..., Record]) -> None:
     assert "expected failed (drill)" in objections(HEALTHY, record())[0]
-    assert objections(HEALTHY, record("unknown", outcome="failed", diagnosis="drill")) == []
+    assert objections(HEALTHY, record("unknown", outcome="failed", diagnosis="injected_fault")) == []
 
 
 def test_what_is_left_behind_or_missing_is_wrong(record: Callable[..., Record]) -> None:
@@ -75,7 +75,7 @@ def test_the_table_shows_every_drill_and_the_lines_below_what_is_wrong(record: C
     drilled = [
         Drilled(HANG, "process", record(), 17.04),
         Drilled(HANG, "process", record(outcome="completed"), 3.0),
-        Drilled(HEALTHY, "process", record(None, outcome="failed", diagnosis="drill")),
+        Drilled(HEALTHY, "process", record(None, outcome="failed", diagnosis="injected_fault")),
         Drilled(HANG, "process", skipped="only in containers"),
     ]
     columns = {str(column.header): list(column.cells) for column in drilled_table(drilled).columns}

@@ -97,7 +97,7 @@ def test_what_fills_memory_or_disk_is_only_made_where_that_is_limited() -> None:
 
 
 def test_drills_are_no_workload_of_a_tag() -> None:
-    assert not any(kind.workload.earns_tags for kind in KINDS)
+    assert not any(kind.workload.qualifies_for_promotion for kind in KINDS)
 
 
 def test_who_makes_a_fault_is_said() -> None:

@@ -11,7 +11,7 @@ def test_what_the_driver_tells_of_a_gpu(tree: Tree) -> None:
     assert tuple(pci_address(a_gpu(n), tree.root) for n in (0, 1)) == ADDRESSES
 
 
-def test_what_it_does_not_tell_is_not_made_up(tree: Tree) -> None:
+def test_what_it_does_not_tell_is_not_synthetic(tree: Tree) -> None:
     tree.write(0, "mem_info_vram_used", "what\n")
     tree.write(0, "uevent", "DRIVER=amdgpu\n")
     assert memory_in_use(a_gpu(0), tree.root) is None

@@ -63,7 +63,7 @@ def test_nvidia_gpus_are_asked_for_by_their_tool(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("script", ["exit 9", "echo no devices were found", "echo '1, GPU-aa, [N/A]'", "kill -9 $$"])
-def test_a_sick_driver_is_no_reason_to_fail(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unhealthy_driver_is_no_reason_to_fail(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool(tmp_path, monkeypatch, script)
     watch = GpuWatch(None, tmp_path)
     watch.sample(mine)

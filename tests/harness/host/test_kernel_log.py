@@ -1,4 +1,4 @@
-"""Commands are made-up ones on PATH; this machine's own log may or may not be readable."""
+"""Commands are synthetic ones on PATH; this machine's own log may or may not be readable."""
 
 import contextlib
 import os

@@ -37,13 +37,13 @@ def real(preset: str, variable: str, kind: str, key: str | None = None) -> list[
     ]
 
 
-def made_up(variables: dict[str, str], torch: str = "2.9.1", rocm: str | None = None, **preset: Any) -> Cell:
-    stack = Stack(name="made-up", accelerator="rocm", rocm=rocm or ROCM[torch], torch=torch)
-    return Cell(stack, Preset(name="p", description="made up", variables=variables, **preset))
+def synthetic(variables: dict[str, str], torch: str = "2.9.1", rocm: str | None = None, **preset: Any) -> Cell:
+    stack = Stack(name="synthetic", accelerator="rocm", rocm=rocm or ROCM[torch], torch=torch)
+    return Cell(stack, Preset(name="p", description="synthetic", variables=variables, **preset))
 
 
 def said(variable: str, value: str, torch: str = "2.9.1", rocm: str | None = None) -> list[tuple[str | None, str]]:
-    return [(f.key, f.kind) for f in lint_cell(made_up({variable: value}, torch, rocm))]
+    return [(f.key, f.kind) for f in lint_cell(synthetic({variable: value}, torch, rocm))]
 
 
 def matrix_of(stacks: dict[str, Any], presets: dict[str, Any], exclude: tuple[Any, ...] = ()) -> Matrix:
@@ -223,7 +223,7 @@ def test_devices_of_the_notes_were_moved(preset: str, devices: str) -> None:
 
 @pytest.mark.parametrize("source", [None, "a blog"])
 def test_devices_from_elsewhere_were_not_moved(source: str | None) -> None:
-    assert lint_cell(made_up({}, devices=(0,), source=source)) == []
+    assert lint_cell(synthetic({}, devices=(0,), source=source)) == []
 
 
 def test_presets_that_set_the_same_name_each_other() -> None:
@@ -278,7 +278,7 @@ def test_a_catalogue_with_a_mistake_is_refused(tmp_path: Path, old: str, new: st
         load_catalogue(file)
 
 
-# Conditions, on made-up cells.
+# Conditions, on synthetic cells.
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_catalogue_with_a_mistake_is_refused(tmp_path: Path, old: str, new: st
     ],
 )
 def test_the_smallest_split_size_depends_on_torch(size: str, torch: str, kinds: list[str]) -> None:
-    found = lint_cell(made_up({"PYTORCH_CUDA_ALLOC_CONF": f"max_split_size_mb:{size}"}, torch))
+    found = lint_cell(synthetic({"PYTORCH_CUDA_ALLOC_CONF": f"max_split_size_mb:{size}"}, torch))
     assert [f.kind for f in found] == kinds
 
 
@@ -323,25 +323,25 @@ def test_brackets_keep_a_list_inside_one_key() -> None:
 def test_every_spelling_of_no_caching_contradicts_every_spelling_of_the_settings(
     caching: str, value: str, conf: str
 ) -> None:
-    found = lint_cell(made_up({caching: value, conf: "max_split_size_mb:512"}))
+    found = lint_cell(synthetic({caching: value, conf: "max_split_size_mb:512"}))
     assert [f.variable for f in found if f.kind == "contradiction"] == [caching]
 
 
 def test_settings_that_are_not_read_contradict_nothing() -> None:
     variables = {"PYTORCH_NO_HIP_MEMORY_CACHING": "1", "PYTORCH_ALLOC_CONF": "max_split_size_mb:1"}
-    kinds = [f.kind for f in lint_cell(made_up(variables, "2.8.0"))]
+    kinds = [f.kind for f in lint_cell(synthetic(variables, "2.8.0"))]
     assert kinds == ["debug-only", "no-effect"]
 
 
 def test_only_variables_of_the_same_process_contradict() -> None:
-    cell = made_up(
+    cell = synthetic(
         {}, features={"PYTORCH_NO_HIP_MEMORY_CACHING": "1"}, train={"PYTORCH_ALLOC_CONF": "max_split_size_mb:512"}
     )
     assert [(f.phase, f.kind) for f in lint_cell(cell)] == [("features", "debug-only")]
 
 
 def test_what_is_true_of_both_phases_is_said_once() -> None:
-    cell = made_up({"HSA_XNACK": "1"}, features={"AMD_LOG_LEVEL": "1"})
+    cell = synthetic({"HSA_XNACK": "1"}, features={"AMD_LOG_LEVEL": "1"})
     assert [(f.variable, f.phase) for f in lint_cell(cell)] == [("HSA_XNACK", None), ("AMD_LOG_LEVEL", "features")]
 
 
@@ -355,13 +355,13 @@ def test_what_is_true_of_both_phases_is_said_once() -> None:
     ],
 )
 def test_an_unknown_variable_gets_the_nearest_name(name: str, told: str) -> None:
-    (finding,) = lint_cell(made_up({name: "1"}))
+    (finding,) = lint_cell(synthetic({name: "1"}))
     assert finding.kind == "unknown"
     assert finding.text.endswith(told)
 
 
 def test_an_unknown_key_gets_the_nearest_name() -> None:
-    (finding,) = lint_cell(made_up({"PYTORCH_ALLOC_CONF": "max_split_size:512,"}))
+    (finding,) = lint_cell(synthetic({"PYTORCH_ALLOC_CONF": "max_split_size:512,"}))
     assert (finding.key, finding.kind) == ("max_split_size", "unknown")
     assert finding.text.endswith("did you mean max_split_size_mb?")
 

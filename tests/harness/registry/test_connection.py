@@ -64,12 +64,12 @@ def test_credentials_of_dockers_file_are_used(closed: FakeRegistry, keep: Keep) 
 def test_credentials_of_dockers_helpers_are_used(
     key: str, closed: FakeRegistry, keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    helper = tmp_path / "docker-credential-made-up"
+    helper = tmp_path / "docker-credential-synthetic"
     secret = json.dumps({"ServerURL": closed.host, "Username": "somebody", "Secret": "secret"})
     helper.write_text(f"#!/bin/sh\n[ \"$(cat)\" = {closed.host} ] && echo '{secret}'\n")
     helper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    keep({"credHelpers": {closed.host: "made-up"}} if key == "credHelpers" else {"credsStore": "made-up"})
+    keep({"credHelpers": {closed.host: "synthetic"}} if key == "credHelpers" else {"credsStore": "synthetic"})
     assert store(closed) == b"two"
 
 

@@ -1,4 +1,4 @@
-"""Made-up rows, and results folders written from records."""
+"""synthetic rows, and results folders written from records."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from harness.evidence.run_files import Record
 from harness.matrix.cells import Matrix
 from harness.report.build import build_report
 from harness.report.model import Report
-from tests.harness.report.made_up import write_runs
+from tests.harness.report.synthetic import write_runs
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def report_of(tmp_path: Path, matrix: Matrix) -> Callable[..., Report]:
     def make(
         records: Iterable[Record],
         current: Mapping[tuple[str, str], str] | None = None,
-        tainted: Iterable[str] = (),
+        discounted: Iterable[str] = (),
         imported: Iterable[str] = (),
     ) -> Report:
         results, records = Results(tmp_path), list(records)
@@ -53,14 +53,14 @@ def report_of(tmp_path: Path, matrix: Matrix) -> Callable[..., Report]:
                 (folder / name).write_text(value.model_dump_json(by_alias=True), encoding="utf-8")
         elsewhere = set(imported)
         rows = [Row.of(record, imported=record.intent.run_id in elsewhere) for record in records]
-        return build_report(results, rows, matrix, current or {}, frozenset(tainted), made=1e9)
+        return build_report(results, rows, matrix, current or {}, frozenset(discounted), made=1e9)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def made_up(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Report:
-    """The report on made-up runs of two hosts, whose logs are hostile."""
-    results = write_runs(tmp_path_factory.mktemp("made-up"), matrix, 360)
+def synthetic(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Report:
+    """The report on synthetic runs of two hosts, whose logs are hostile."""
+    results = write_runs(tmp_path_factory.mktemp("synthetic"), matrix, 360)
     rows = [Row.of(record, imported=results.imported(record.intent.run_id)) for record in results.records()]
     return build_report(results, rows, matrix, {}, frozenset(), made=1e9)

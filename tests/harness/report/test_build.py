@@ -21,7 +21,7 @@ from harness.report.grid import key_of
 from harness.report.markdown import to_markdown
 from harness.report.model import Place, Report
 from harness.report.page import to_html
-from tests.harness.report.made_up import KINDS, made_up_records
+from tests.harness.report.synthetic import KINDS, synthetic_records
 
 UNTIL = ".venv/bin/matrix run --until known-good"
 Make = Callable[..., Record]
@@ -78,22 +78,24 @@ def test_stale_runs_are_shown_and_not_in_the_grid(records: list[Record], report_
     assert {run.uncounted for run in report.runs if run.cell == "cpu-plain"} == {"stale", "interrupted"}
 
 
-def test_tainted_runs_are_shown_and_never_counted(records: list[Record], report_of: ReportOf) -> None:
-    report = report_of(records, tainted={"r2"})
+def test_discounted_runs_are_shown_and_never_counted(records: list[Record], report_of: ReportOf) -> None:
+    report = report_of(records, discounted={"r2"})
     assert (place(report, "cpu-plain").count.passes, place(report, "cpu-plain").count.runs) == (1, 1)
-    assert "1 run is tainted: a GPU was sick meanwhile; shown among the runs, and not counted." in report.cautions
-    assert [run.uncounted for run in report.runs if run.run_id == "r2"] == ["tainted"]
+    assert (
+        "1 run is discounted: a GPU was unhealthy meanwhile; shown among the runs, and not counted." in report.cautions
+    )
+    assert [run.uncounted for run in report.runs if run.run_id == "r2"] == ["discounted"]
     assert report.answers.failures == ("Nothing failed in 2 counted runs.",)
 
 
 def test_a_drill_is_shown_and_never_counted(make_record: Make, report_of: ReportOf) -> None:
-    drilled = make_record("r5", drill="flip-gradient@3/1", outcome="failed", diagnosis="drill")
+    drilled = make_record("r5", injected_fault="flip-gradient@3/1", outcome="failed", diagnosis="injected-fault")
     report = report_of([make_record("r1"), drilled])
     assert report.headline == "1 run of 1 cell: 1 completed."
     assert place(report, "cpu-plain").count.runs == 1
     assert [one.runs for one in report.verdicts] == [1]
     assert any("1 run was a drill" in caution for caution in report.cautions)
-    assert report.details["r5"].drill == "flip-gradient@3/1"
+    assert report.details["r5"].injected_fault == "flip-gradient@3/1"
 
 
 def test_imported_runs_can_be_left_out(make_record: Make, report_of: ReportOf) -> None:
@@ -165,13 +167,13 @@ def test_every_model_and_what_it_took_is_shown(make_record: Make, report_of: Rep
     assert run.loss_curves[1].epoch_ends == (16, 32)
 
 
-def test_every_cell_has_its_newest_run_in_full_and_the_newest_that_failed(made_up: Report) -> None:
-    for group in made_up.groups:
+def test_every_cell_has_its_newest_run_in_full_and_the_newest_that_failed(synthetic: Report) -> None:
+    for group in synthetic.groups:
         for cell in {one.cell for one in group.places}:
-            runs = [run for run in made_up.runs if (run.group, run.cell) == (group.id, cell)]
+            runs = [run for run in synthetic.runs if (run.group, run.cell) == (group.id, cell)]
             failed = [run for run in runs if run.outcome != "completed"]
             for run in [*runs[:1], *failed[:1]]:
-                assert run.run_id in made_up.details
+                assert run.run_id in synthetic.details
 
 
 def test_a_damaged_record_is_passed_over(make_record: Make, matrix: Matrix, tmp_path: Path) -> None:
@@ -182,11 +184,11 @@ def test_a_damaged_record_is_passed_over(make_record: Make, matrix: Matrix, tmp_
     assert (len(report.runs), report.details) == (1, {})
 
 
-def test_dockerfiles_are_those_of_the_cells_that_were_run(made_up: Report, matrix: Matrix) -> None:
+def test_dockerfiles_are_those_of_the_cells_that_were_run(synthetic: Report, matrix: Matrix) -> None:
     for kind in KINDS:
         cell = f"{kind.stack}-{kind.preset}"
         for name in matrix.cells[cell].preset.variables:
-            assert f"ENV {name}=" in made_up.dockerfiles[cell]
+            assert f"ENV {name}=" in synthetic.dockerfiles[cell]
 
 
 def test_two_reports_on_the_same_records_are_equal(records: list[Record], report_of: ReportOf) -> None:
@@ -194,16 +196,16 @@ def test_two_reports_on_the_same_records_are_equal(records: list[Record], report
     assert Report.model_validate_json(report.model_dump_json(by_alias=True)) == report
 
 
-def test_the_json_follows_its_schema(made_up: Report) -> None:
+def test_the_json_follows_its_schema(synthetic: Report) -> None:
     schema = json.loads((SCHEMAS / "report.schema.json").read_text(encoding="utf-8"))
-    content = json.loads(made_up.model_dump_json(by_alias=True))
+    content = json.loads(synthetic.model_dump_json(by_alias=True))
     Draft202012Validator(schema).validate(content)
     del content["answers"]["use"]
     assert not Draft202012Validator(schema).is_valid(content)
 
 
 def test_of_many_runs_few_folders_are_read(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [Row.of(record) for record in made_up_records(matrix, 5000)]
+    rows = [Row.of(record) for record in synthetic_records(matrix, 5000)]
     asked = []
     monkeypatch.setattr(Results, "record", lambda _, run_id: asked.append(run_id))
     report = build_report(Results(tmp_path), rows, matrix, {}, frozenset(), made=1e9)
@@ -248,7 +250,7 @@ def test_a_tag_counts_until_its_evidence_expires(
 def test_no_cell_has_a_second_run_in_full_before_each_has_one(
     matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [Row.of(record) for record in made_up_records(matrix, 10 * len(KINDS))]
+    rows = [Row.of(record) for record in synthetic_records(matrix, 10 * len(KINDS))]
     places = {(*key_of(row), row.cell) for row in rows}
     asked: list[str] = []
     # And room for the newest run with each of two diagnoses, which the answers name.

@@ -59,12 +59,12 @@ def test_every_phase_has_its_command(make_intent: MakeIntent) -> None:
 
 
 def test_the_same_run_through_the_tool_names_data_of_the_users_own(make_intent: MakeIntent) -> None:
-    own = make_intent(options={"warm_up": 25})
+    own = make_intent(options={"lookback": 25})
     assert again(own) == (
-        ".venv/bin/matrix run-cell cpu-plain --workload quick --executor process --warm-up 25 --data merged.csv"
+        ".venv/bin/matrix run-cell cpu-plain --workload quick --executor process --lookback 25 --data merged.csv"
     )
-    made_up = make_intent(data={"path": "/x/synthetic-100-7-ab.csv", "sha256": "a" * 64})
-    assert "--data" not in again(made_up)
+    synthetic = make_intent(data={"path": "/x/synthetic-100-7-ab.csv", "sha256": "a" * 64})
+    assert "--data" not in again(synthetic)
 
 
 @pytest.mark.parametrize(

@@ -35,18 +35,18 @@ def test_a_run_on_a_cpu_never_does(make_record: Make, matrix: Matrix) -> None:
 
 
 def test_only_the_sessions_the_data_starts_with_may_differ(make_record: Make, matrix: Matrix) -> None:
-    assert "r1" in told(matrix, make_record("r1", **immediate(matrix, warm_up=25)))
+    assert "r1" in told(matrix, make_record("r1", **immediate(matrix, lookback=25)))
     assert "not tried as it is defined now" in told(matrix, make_record("r1", **immediate(matrix, batch_size=9)))
 
 
 def test_failures_drills_and_nothing_at_all_do_not_meet_it(make_record: Make, matrix: Matrix) -> None:
     failed = make_record("r1", outcome="failed", **immediate(matrix))
     assert "not met; 1 run, none completed" in told(matrix, failed)
-    drilled = make_record("r2", drill="x@1", **immediate(matrix))
+    drilled = make_record("r2", injected_fault="x@1", **immediate(matrix))
     assert "not tried" in told(matrix, drilled, uncounted=frozenset({"r2"}))
     assert "`matrix run --workload immediate` does that" in told(matrix)
 
 
-def test_made_up_bars_are_called_so(make_record: Make, matrix: Matrix) -> None:
+def test_synthetic_bars_are_called_so(make_record: Make, matrix: Matrix) -> None:
     data = {"path": "/x/synthetic-1014-7-abc.csv", "sha256": DATA}
-    assert "on made-up bars" in told(matrix, make_record("r1", data=data, **immediate(matrix)))
+    assert "on synthetic bars" in told(matrix, make_record("r1", data=data, **immediate(matrix)))

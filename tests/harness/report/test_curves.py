@@ -16,7 +16,7 @@ MEMORY = {"rss_bytes": 10**9, "device_allocated_bytes": None, "device_reserved_b
 def write(folder: Path, lines: list[tuple[str, int, float | None]], rank: int = 0) -> None:
     """A progress file with a line a second: phase, done and loss."""
     told = [
-        {"schema": 1, "wall": 100.0 + n, "monotonic": n, "rank": rank, "pid": 1, "phase": phase, "done": done}
+        {"schema": 2, "wall": 100.0 + n, "monotonic": n, "rank": rank, "pid": 1, "phase": phase, "done": done}
         | {"total": None, "max_step_s": None, "loss": loss, "gradient_norm": None, "memory": MEMORY}
         for n, (phase, done, loss) in enumerate(lines)
     ]

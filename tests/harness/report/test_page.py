@@ -9,12 +9,12 @@ import pytest
 
 from harness.report.model import Report
 from harness.report.page import as_data, to_html
-from tests.harness.report.made_up import HOSTILE
+from tests.harness.report.synthetic import HOSTILE
 
 
 @pytest.fixture(scope="module")
-def html(made_up: Report) -> str:
-    return to_html(made_up)
+def html(synthetic: Report) -> str:
+    return to_html(synthetic)
 
 
 class Checker(HTMLParser):
@@ -70,9 +70,9 @@ def test_what_a_program_said_cannot_become_markup(html: str, checked: Checker) -
     assert len(checked.scripts) == 3
 
 
-def test_the_data_in_the_page_are_the_report(made_up: Report, checked: Checker) -> None:
-    assert Report.model_validate(json.loads(checked.scripts[0])) == made_up
-    assert "<" not in as_data(made_up)
+def test_the_data_in_the_page_are_the_report(synthetic: Report, checked: Checker) -> None:
+    assert Report.model_validate(json.loads(checked.scripts[0])) == synthetic
+    assert "<" not in as_data(synthetic)
 
 
 def test_the_browser_is_told_to_run_only_the_scripts_of_the_page(checked: Checker) -> None:
@@ -83,8 +83,8 @@ def test_the_browser_is_told_to_run_only_the_scripts_of_the_page(checked: Checke
     assert "unsafe" not in re.split(r";\s*", checked.policy)[1]
 
 
-def test_every_verdict_is_told_in_words_and_not_by_colour_alone(made_up: Report, html: str) -> None:
-    for group in made_up.groups:
+def test_every_verdict_is_told_in_words_and_not_by_colour_alone(synthetic: Report, html: str) -> None:
+    for group in synthetic.groups:
         for one in group.places:
             told = f"{one.cell}: {one.count.tier}"
             told += f", {one.count.passes} of {one.count.runs} completed" if one.count.runs else ""

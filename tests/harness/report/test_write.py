@@ -4,7 +4,7 @@ from harness.evidence.records import RECORD, Results
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import FILE
 from harness.report.write import write_reports
-from tests.harness.report.made_up import write_runs
+from tests.harness.report.synthetic import write_runs
 
 NAMES = ["report.html", "report.md", "report.json", "report.xml"]
 

@@ -7,7 +7,7 @@ import pytest
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
-from harness.evidence.health_log import read_steps, sick_gpus
+from harness.evidence.health_log import read_steps, unhealthy_gpus
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.gpu_reset import Reset
@@ -27,7 +27,7 @@ from harness.run.gpu_recovery import Actions
 from harness.run.spec import Run
 from tests.harness.gpu_tree import ADDRESSES, Tree
 
-WELL, SICK = Probed(True, "5 checks passed"), Probed(False, "device hung: no end within 90 s")
+WELL, UNHEALTHY = Probed(True, "5 checks passed"), Probed(False, "device hung: no end within 90 s")
 CALM = "usb 1-2: new high-speed USB device number 3 using xhci_hcd"
 
 
@@ -65,12 +65,12 @@ def test_an_environment_is_probed_once_on_each_gpu_before_it_is_used(
     checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree.use_memory(1, 5 << 20)
-    answers = iter([WELL, SICK])
+    answers = iter([WELL, UNHEALTHY])
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
     assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, ())
     # What fails there may be the environment's fault.
     assert shown(checkup) == [("before-run", "probe", 0, True), ("before-run", "probe", 1, None)]
-    assert sick_gpus(checkup.results, checkup.run.host) == {}
+    assert unhealthy_gpus(checkup.results, checkup.run.host) == {}
     assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, ())
     assert len(shown(checkup)) == 2
 
@@ -93,7 +93,7 @@ def test_a_run_on_the_cpu_is_left_alone(checkup: Checkup) -> None:
 def test_well_gpus_are_no_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, WELL))
-    assert (report.problems, report.sick) == ((), {})
+    assert (report.problems, report.unhealthy) == ((), {})
     assert shown(checkup)[2:] == [
         ("after-failure", "kernel-log", None, True),
         ("after-failure", "memory", 0, True),
@@ -103,15 +103,15 @@ def test_well_gpus_are_no_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPa
     ]
 
 
-def test_a_gpu_that_fails_is_a_problem_and_sick(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_fails_is_a_problem_and_unhealthy(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, SICK))
+    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, UNHEALTHY))
     assert report.problems == ("GPU 1 failed its probe: device hung: no end within 90 s",)
-    assert report.sick == sick_gpus(checkup.results, checkup.run.host) == {1: SICK.detail}
+    assert report.unhealthy == unhealthy_gpus(checkup.results, checkup.run.host) == {1: UNHEALTHY.detail}
     told = json.loads((checkup.folder / "failure/health.json").read_text())
-    assert told["schema"] == 1
+    assert told["schema"] == 2
     assert told["problems"] == list(report.problems)
-    assert told["sick"] == {"1": SICK.detail}
+    assert told["unhealthy"] == {"1": UNHEALTHY.detail}
     assert [(step["check"], step["gpu"], step["good"]) for step in told["steps"]][-2:] == [
         ("probe", 1, False),
         ("reset", 1, None),
@@ -119,20 +119,20 @@ def test_a_gpu_that_fails_is_a_problem_and_sick(checkup: Checkup, monkeypatch: p
     assert all(step["seconds"] >= 0 for step in told["steps"])
 
 
-def test_a_gpu_that_is_well_after_a_reset_was_a_problem_but_is_not_sick(
+def test_a_gpu_that_is_well_after_a_reset_was_a_problem_but_is_not_unhealthy(
     checkup: Checkup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    actions = acting(SICK, WELL, WELL, reset=Reset(True, "reset by amd-smi"))
+    actions = acting(UNHEALTHY, WELL, WELL, reset=Reset(True, "reset by amd-smi"))
     report = after_failure(checkup, {0: 1, 1: 1}, time.time(), actions)
     assert report.problems == ("GPU 0 failed its probe: device hung: no end within 90 s",)
-    assert report.sick == {}
+    assert report.unhealthy == {}
 
 
 def test_an_environment_that_never_worked_convicts_no_gpu(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
-    prove(checkup, monkeypatch, SICK, SICK)
-    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(SICK, SICK))
-    assert (report.problems, report.sick) == ((), {})
+    prove(checkup, monkeypatch, UNHEALTHY, UNHEALTHY)
+    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(UNHEALTHY, UNHEALTHY))
+    assert (report.problems, report.unhealthy) == ((), {})
 
 
 @pytest.mark.parametrize(("address", "concerns"), [(ADDRESSES[1], True), ("0000:43:00.0", False)])
@@ -149,7 +149,7 @@ def test_a_reset_in_the_kernel_log_is_a_problem_where_it_is_of_these_gpus(
         assert problem.startswith("the kernel log shows that a GPU did not answer: ")
         assert "GPU reset begin! (and 1 more)" in problem
         # The probe passed: it may be used again.
-        assert report.sick == {}
+        assert report.unhealthy == {}
 
 
 def test_a_kernel_log_that_cannot_be_read_is_told_and_no_problem(
@@ -172,7 +172,7 @@ def test_a_probe_that_cannot_be_killed_is_a_problem(checkup: Checkup, monkeypatc
         "GPU 1 failed its probe: the probe did not end in 540 s; it cannot be killed",
     )
     # It may hold the locks of all of them.
-    assert sick_gpus(checkup.results, checkup.run.host).keys() == {0, 1}
+    assert unhealthy_gpus(checkup.results, checkup.run.host).keys() == {0, 1}
 
 
 def test_a_probe_before_a_run_that_cannot_be_killed_forbids_the_run(
@@ -181,17 +181,17 @@ def test_a_probe_before_a_run_that_cannot_be_killed_forbids_the_run(
     answers = iter([WELL, Probed(False, "the probe did not end in 540 s", killable=False)])
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
     assert before_run(checkup)[1] == ("a probe of GPU 1 cannot be killed",)
-    assert sick_gpus(checkup.results, checkup.run.host).keys() == {1}
+    assert unhealthy_gpus(checkup.results, checkup.run.host).keys() == {1}
 
 
-def test_the_gpus_of_a_run_that_cannot_be_killed_are_sick_and_not_touched(
+def test_the_gpus_of_a_run_that_cannot_be_killed_are_unhealthy_and_not_touched(
     checkup: Checkup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     after_unkillable(checkup)
     report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(), unkillable=True)
     assert report.problems == ()
-    assert report.sick == dict.fromkeys((0, 1), "a process of a run on it cannot be killed")
+    assert report.unhealthy == dict.fromkeys((0, 1), "a process of a run on it cannot be killed")
     assert shown(checkup)[2:] == [
         ("after-failure", "probe", 0, False),
         ("after-failure", "probe", 1, False),
@@ -201,7 +201,7 @@ def test_the_gpus_of_a_run_that_cannot_be_killed_are_sick_and_not_touched(
 
 def test_after_an_interruption_only_the_memory_is_waited_for(checkup: Checkup) -> None:
     report = after_interruption(checkup, {0: 1, 1: 1}, acting())
-    assert (report.problems, report.sick) == ((), {})
+    assert (report.problems, report.unhealthy) == ((), {})
     assert shown(checkup) == [("after-failure", "memory", 0, True), ("after-failure", "memory", 1, True)]
 
 
@@ -217,24 +217,24 @@ def test_what_was_seen_is_written_down_before_the_next_step(checkup: Checkup, mo
 
 
 def test_a_run_that_completed_is_a_probe_that_passed(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
-    prove(checkup, monkeypatch, SICK, SICK)
+    prove(checkup, monkeypatch, UNHEALTHY, UNHEALTHY)
     after_completion(checkup)
     assert shown(checkup)[2:] == [("after-completion", "probe", 0, True), ("after-completion", "probe", 1, True)]
     # From now on a probe that fails convicts a GPU, until a run completes on it.
-    assert after_failure(checkup, {}, time.time(), acting(WELL, SICK)).sick == {1: SICK.detail}
+    assert after_failure(checkup, {}, time.time(), acting(WELL, UNHEALTHY)).unhealthy == {1: UNHEALTHY.detail}
     after_completion(checkup)
-    assert sick_gpus(checkup.results, checkup.run.host) == {}
+    assert unhealthy_gpus(checkup.results, checkup.run.host) == {}
 
 
-def test_a_sick_gpu_that_passes_again_is_used_again(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unhealthy_gpu_that_passes_again_is_used_again(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
-    after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, SICK))
+    after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, UNHEALTHY))
     place = (checkup.run, checkup.results, checkup.executor, checkup.root)
-    monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: SICK)
-    assert recheck(*place) == {1: SICK.detail}
+    monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: UNHEALTHY)
+    assert recheck(*place) == {1: UNHEALTHY.detail}
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: WELL)
     assert recheck(*place) == {}
-    # Only the sick one was probed.
+    # Only the unhealthy one was probed.
     assert [step[1:] for step in shown(checkup) if step[0] == "recheck"] == [("probe", 1, False), ("probe", 1, True)]
 
 

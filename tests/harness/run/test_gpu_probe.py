@@ -30,7 +30,7 @@ def climb(**broken: str) -> str:
     outcomes = {rung: broken.get(rung.replace("-", "_"), "passed") for rung in RUNGS}
     trials = [{"rung": r, "outcome": o, "detail": f"{r} told", "killable": True} for r, o in outcomes.items()]
     breaks = next((rung for rung, outcome in outcomes.items() if outcome not in ("passed", "skipped")), None)
-    return json.dumps({"schema": 1, "device": "cuda", "breaks_at": breaks, "rungs": trials}, indent=2)
+    return json.dumps({"schema": 2, "device": "cuda", "breaks_at": breaks, "rungs": trials}, indent=2)
 
 
 def read(tmp_path: Path, text: str) -> Probed:

@@ -10,7 +10,7 @@ from harness.run.gpu_recovery import MEMORY_SECONDS, SLACK_BYTES, Actions, Step,
 from tests.harness.gpu_tree import a_gpu
 
 BEFORE = 100 << 20
-WELL, SICK = Probed(True, "5 checks passed"), Probed(False, "matmul-fp32 hung: no end within 60 s")
+WELL, UNHEALTHY = Probed(True, "5 checks passed"), Probed(False, "matmul-fp32 hung: no end within 60 s")
 SILENT = Probed(None, "the probe could not be started: the engine is gone")
 
 
@@ -18,7 +18,7 @@ Memory = Callable[[float], int | None]
 
 
 class Made:
-    """A made-up GPU and a clock that goes on while one sleeps; what was done to it is in `done`."""
+    """A synthetic GPU and a clock that goes on while one sleeps; what was done to it is in `done`."""
 
     def __init__(self, *probes: Probed, reset: Reset | None = None) -> None:
         self.seconds = 0.0
@@ -96,19 +96,19 @@ def test_a_gpu_that_passes_its_probe_is_left_alone() -> None:
 
 
 def test_a_gpu_that_fails_is_reset_and_probed_again() -> None:
-    made = Made(SICK, WELL, reset=Reset(True, "reset by amd-smi"))
+    made = Made(UNHEALTHY, WELL, reset=Reset(True, "reset by amd-smi"))
     steps = climbed(made)
     assert shown(steps) == [("memory", True), ("probe", False), ("reset", True), ("probe", True)]
     assert [step.seconds for step in steps] == [0, 7, 3, 7]
 
 
-def test_a_gpu_that_fails_again_stays_sick() -> None:
-    steps = climbed(Made(SICK, SICK, reset=Reset(True, "reset by amd-smi")))
+def test_a_gpu_that_fails_again_stays_unhealthy() -> None:
+    steps = climbed(Made(UNHEALTHY, UNHEALTHY, reset=Reset(True, "reset by amd-smi")))
     assert shown(steps)[-1] == ("probe", False)
 
 
 def test_without_a_reset_there_is_no_second_probe() -> None:
-    made = Made(SICK)
+    made = Made(UNHEALTHY)
     assert shown(climbed(made)) == [("memory", True), ("probe", False), ("reset", None)]
     assert made.done == ["probe", "reset"]
 
@@ -120,7 +120,7 @@ def test_a_probe_that_says_nothing_leads_to_nothing() -> None:
 
 
 def test_where_the_environment_never_passed_the_gpu_is_not_to_blame() -> None:
-    made = Made(SICK)
+    made = Made(UNHEALTHY)
     steps = climbed(made, proven=False)
     assert shown(steps) == [("memory", True), ("probe", None)]
     assert "matmul-fp32 hung" in steps[-1].detail

@@ -1,4 +1,4 @@
-"""Runs of a stand-in app on made-up GPUs: what follows a run that does not complete."""
+"""Runs of a stand-in app on synthetic GPUs: what follows a run that does not complete."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from harness.base.interrupts import interruptible
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
-from harness.evidence.health_log import read_steps, sick_gpus
+from harness.evidence.health_log import read_steps, unhealthy_gpus
 from harness.evidence.outcome import Outcome
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
@@ -47,7 +47,7 @@ if command == "probe":
     print(json.dumps(dict(breaks_at=at, rungs=rungs)))
 else:
     memory = {{"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}}
-    line = {{"schema": 1, "wall": 0, "monotonic": time.monotonic(), "rank": 0, "pid": os.getpid(), "phase": "import",
+    line = {{"schema": 2, "wall": 0, "monotonic": time.monotonic(), "rank": 0, "pid": os.getpid(), "phase": "import",
             "done": 1, "total": None, "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}}
     open("progress-0.jsonl", "w").write(json.dumps(line) + chr(10))
     (results / "trained").touch()
@@ -103,7 +103,7 @@ def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -
     assert record.detail == "the train process ended with exit 1: RuntimeError: HIP error: the GPU said no"
     assert record.host_problems == ()
     assert record.explanation is not None
-    assert set(record.standstill) == {"import"}
+    assert set(record.longest_stall) == {"import"}
     assert bench.steps == [
         ("before-run", "probe", True),
         ("after-failure", "kernel-log", True),
@@ -119,12 +119,12 @@ def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -
 def test_a_run_after_which_the_gpu_fails_its_probe_is_the_hosts_fault(bench: Bench) -> None:
     bench.lay("breaks", "matmul-fp32")
     record = bench.make()
-    assert (record.outcome, record.diagnosis) == ("host-fault", "sick-gpu")
+    assert (record.outcome, record.diagnosis) == ("host-fault", "unhealthy-gpu")
     assert record.host_problems == ("GPU 1 failed its probe: matmul-fp32 hung: told",)
     assert record.detail.startswith(
         "GPU 1 failed its probe: matmul-fp32 hung: told; the run itself: failed (app-error)"
     )
-    assert sick_gpus(bench.results, bench.run.host) == {1: "matmul-fp32 hung: told"}
+    assert unhealthy_gpus(bench.results, bench.run.host) == {1: "matmul-fp32 hung: told"}
     assert Record.model_validate_json(record.model_dump_json(by_alias=True)) == record
 
 
@@ -139,16 +139,16 @@ def test_a_run_that_completed_is_its_own_probe(bench: Bench, monkeypatch: pytest
 def test_a_reset_in_the_kernel_log_is_the_hosts_fault(bench: Bench) -> None:
     bench.tree.kernel_says("amdgpu 0000:0a:00.0: amdgpu: GPU reset begin!")
     record = bench.make()
-    assert (record.outcome, record.diagnosis) == ("host-fault", "sick-gpu")
+    assert (record.outcome, record.diagnosis) == ("host-fault", "unhealthy-gpu")
     assert "GPU reset begin!" in record.host_problems[0]
-    assert sick_gpus(bench.results, bench.run.host) == {}
+    assert unhealthy_gpus(bench.results, bench.run.host) == {}
 
 
 @pytest.mark.parametrize(
     ("name", "note"),
     [
         ("before_run", "looking at the GPUs before the run failed: RuntimeError: a mistake of ours"),
-        ("known_standstills", "reading how long earlier runs stood still failed: RuntimeError: a mistake of ours"),
+        ("known_stalls", "reading how long earlier runs was stalled failed: RuntimeError: a mistake of ours"),
         ("after_failure", "looking after the GPUs failed: RuntimeError: a mistake of ours"),
         ("explain_run", "explaining it failed: RuntimeError: a mistake of ours"),
     ],
@@ -236,7 +236,7 @@ def test_what_cannot_be_killed_is_the_hosts_fault(bench: Bench, monkeypatch: pyt
     assert (record.outcome, record.diagnosis) == ("host-fault", "unkillable")
     assert record.host_problems == ("a process of the run cannot be killed",)
     # Its lock may never be had again: nothing is to be run on it, and it was not probed.
-    assert sick_gpus(bench.results, bench.run.host) == {1: "a process of a run on it cannot be killed"}
+    assert unhealthy_gpus(bench.results, bench.run.host) == {1: "a process of a run on it cannot be killed"}
     assert list(bench.results.run_folder("r1").glob("probe-*")) == [bench.results.run_folder("r1") / "probe-gpu1.txt"]
     assert ("after-failure", "memory", True) not in bench.steps
 
@@ -247,7 +247,7 @@ def test_what_cannot_be_killed_after_ctrl_c_is_noted_too(bench: Bench, monkeypat
     with pytest.raises(KeyboardInterrupt):
         bench.make(interrupting)
     assert (bench.record.outcome, bench.record.diagnosis) == ("host-fault", "unkillable")
-    assert sick_gpus(bench.results, bench.run.host).keys() == {1}
+    assert unhealthy_gpus(bench.results, bench.run.host).keys() == {1}
 
 
 def test_where_a_probe_before_the_run_cannot_be_killed_nothing_is_run(
@@ -258,7 +258,7 @@ def test_where_a_probe_before_the_run_cannot_be_killed_nothing_is_run(
     assert (record.outcome, record.diagnosis) == ("host-fault", "unkillable")
     assert record.host_problems == ("a probe of GPU 1 cannot be killed",)
     assert not (bench.results.folder / "trained").exists()
-    assert sick_gpus(bench.results, bench.run.host).keys() == {1}
+    assert unhealthy_gpus(bench.results, bench.run.host).keys() == {1}
 
 
 def test_a_driver_that_does_not_answer_costs_no_record(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

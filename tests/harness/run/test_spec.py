@@ -1,4 +1,4 @@
-"""A drill is in the command and the intent, and in nothing that evidence is told apart by."""
+"""A injected_fault is in the command and the intent, and in nothing that evidence is told apart by."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,24 +23,28 @@ def run(matrix: Matrix, make_intent: Callable[..., Intent]) -> Run:
 
 def test_the_app_is_told_of_a_fault_that_it_injects_and_of_no_other(run: Run, tmp_path: Path) -> None:
     usual = run.intent(tmp_path).commands["train"]
-    for drill in ("segv@3", "hang-forward@35/1"):
-        assert replace(run, drill=drill).intent(tmp_path).commands["train"] == (*usual, "--drill", drill)
-    assert replace(run, drill="import-failure").intent(tmp_path).commands["train"] == usual
+    for fault in ("segv@3", "hang-forward@35/1"):
+        assert replace(run, injected_fault=fault).intent(tmp_path).commands["train"] == (
+            *usual,
+            "--inject-fault",
+            fault,
+        )
+    assert replace(run, injected_fault="import-failure").intent(tmp_path).commands["train"] == usual
 
 
-@pytest.mark.parametrize("drill", ["segv@3", "import-failure"])
-def test_every_drill_is_in_the_intent_and_no_part_of_any_identity(run: Run, drill: str, tmp_path: Path) -> None:
-    drilled, usual = replace(run, drill=drill).intent(tmp_path), run.intent(tmp_path)
-    assert (drilled.drill, usual.drill) == (drill, None)
+@pytest.mark.parametrize("fault", ["segv@3", "import-failure"])
+def test_every_fault_is_in_the_intent_and_no_part_of_any_identity(run: Run, fault: str, tmp_path: Path) -> None:
+    injected, usual = replace(run, injected_fault=fault).intent(tmp_path), run.intent(tmp_path)
+    assert (injected.injected_fault, usual.injected_fault) == (fault, None)
     for key in ("workload_hash", "environment_hash", "options", "variables"):
-        assert getattr(drilled, key) == getattr(usual, key)
-    assert replace(run, drill=drill).request == replace(run.request, drill=drill)
-    assert replace(run, drill=drill).check_command(Path("m.pt")) == run.check_command(Path("m.pt"))
+        assert getattr(injected, key) == getattr(usual, key)
+    assert replace(run, injected_fault=fault).request == replace(run.request, injected_fault=fault)
+    assert replace(run, injected_fault=fault).check_command(Path("m.pt")) == run.check_command(Path("m.pt"))
 
 
-def test_the_features_are_never_drilled(run: Run, matrix: Matrix, tmp_path: Path) -> None:
-    two = replace(run, cell=replace(run.cell, preset=matrix.presets["notes-aggressive"]), drill="segv@3")
+def test_the_features_are_never_injected(run: Run, matrix: Matrix, tmp_path: Path) -> None:
+    two = replace(run, cell=replace(run.cell, preset=matrix.presets["notes-aggressive"]), injected_fault="segv@3")
     commands = two.intent(tmp_path).commands
     assert list(commands) == ["features", "train"]
-    assert "--drill" not in commands["features"]
-    assert "--drill" in commands["train"]
+    assert "--injected_fault" not in commands["features"]
+    assert "--injected_fault" in commands["train"]

@@ -84,7 +84,7 @@ CHANGES: dict[str, Any] = {
     "rows": "session",
     "as_of": "open",
     "target": "next_up",
-    "warm_up": 61,
+    "lookback": 61,
     "model": ["attention"],
     "epochs": 2,
     "batch_size": 8,
@@ -136,13 +136,13 @@ def test_the_hash_of_a_workload_changes_with_everything_but_its_labels() -> None
         ({"vpoc_path": "naive", "chunk_rows": 4096}, False),
     ],
 )
-def test_only_what_exercises_what_failed_earns_tags(changes: dict[str, Any], earns: bool) -> None:
-    assert workload(**changes).earns_tags is earns
+def test_only_what_exercises_what_failed_qualifies_for_promotion(changes: dict[str, Any], earns: bool) -> None:
+    assert workload(**changes).qualifies_for_promotion is earns
 
 
-def test_the_workload_that_earns_tags_is_what_the_user_had(matrix: Matrix) -> None:
+def test_the_workload_that_qualifies_for_promotion_is_what_the_user_had(matrix: Matrix) -> None:
     standard = matrix.workloads["standard"]
-    assert standard.earns_tags
+    assert standard.qualifies_for_promotion
     assert standard.model == ("mlp", "attention")
     assert (standard.rows, standard.batch_size, standard.loop) == ("bar", 8, "plain")
     assert standard.use_mixed_precision
@@ -156,4 +156,4 @@ def test_the_users_own_criteria_are_workloads(matrix: Matrix) -> None:
     assert full.data_fraction == 1
     assert production.max_device_memory == 18 * 10**9
     assert production.strategy != "single"
-    assert all(one.earns_tags for one in matrix.workloads.values())
+    assert all(one.qualifies_for_promotion for one in matrix.workloads.values())

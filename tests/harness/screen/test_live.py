@@ -18,8 +18,8 @@ from harness.evidence.run_files import Record
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
 from harness.run.watch.limits import Standing
-from harness.screen.display import CampaignDisplay, StandstillLines
-from harness.screen.live import Current, LiveView, Scene, Square, Standstill, expected_end, squares_of
+from harness.screen.display import CampaignDisplay, StallLines
+from harness.screen.live import Current, LiveView, Scene, Square, Stall, expected_end, squares_of
 
 NOW = 1e9
 STACKS = ("rocm6.2-torch2.5.1", "rocm6.3-torch2.7.1", "rocm6.3-torch2.9.1", "rocm7.0-torch2.10.0", "cpu")
@@ -31,7 +31,7 @@ def a_line(**changes: Any) -> Progress:
     memory = {"rss_bytes": 2_000_000_000, "device_allocated_bytes": None, "device_reserved_bytes": None}
     values = {"wall": NOW, "monotonic": 1.0, "rank": 0, "pid": 1, "phase": "step", "done": 30, "total": 120}
     return Progress.model_validate(
-        {"schema": 1, **values, "max_step_s": 0.1, "loss": 0.69314, "gradient_norm": 1.0, "memory": memory, **changes}
+        {"schema": 2, **values, "max_step_s": 0.1, "loss": 0.69314, "gradient_norm": 1.0, "memory": memory, **changes}
     )
 
 
@@ -88,8 +88,8 @@ def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
     assert "2.0 GB + 6.0 GB on devices" in " ".join(shown(Scene(NOW, currents=(two,))))
 
 
-def test_a_standstill_is_told_with_its_limit_while_it_lasts() -> None:
-    still = Standstill(75.0, "step", 180.0, NOW)
+def test_a_stall_is_told_with_its_limit_while_it_lasts() -> None:
+    still = Stall(75.0, "step", 180.0, NOW)
     assert "no progress for 75 s in phase step (limit 180 s)" in " ".join(
         shown(Scene(NOW, currents=(a_run(still=still),)))
     )
@@ -131,7 +131,8 @@ def a_verdict(**changes: Any) -> Verdict:
     values: dict[str, Any] = {
         "cell": "cpu-plain", "stack": "cpu", "preset": "plain", "scope": "cpu", "device": "cpu", "ran_on": "cpu",
         "workload": "quick", "workload_hash": "w", "environment_hash": "e", "host_kind": "k", "executor": "process",
-        "earns_tags": False, "stale": False, "tier": "seen", "passes": 3, "runs": 3, "low": 0.3, "high": 1.0,
+        "qualifies_for_promotion": False, "stale": False, "tier": "seen",
+        "passes": 3, "runs": 3, "low": 0.3, "high": 1.0,
         "outcomes": {}, "diagnoses": {}, "not_counted": {}, "imported": 0, "run_ids": (), "last": "r", "last_at": 1.0,
     }  # fmt: skip
     return Verdict(**{**values, **changes})
@@ -144,11 +145,11 @@ def test_times_as_people_say_them(seconds: float, told: str) -> None:
     assert span(seconds) == told
 
 
-def test_a_standstill_is_worth_a_line_after_a_minute_and_each_time_it_doubles() -> None:
-    lines = StandstillLines()
+def test_a_stall_is_worth_a_line_after_a_minute_and_each_time_it_doubles() -> None:
+    lines = StallLines()
     assert [s for s in range(600) if lines.worth(s)] == [60, 120, 240, 480]
     assert [s for s in range(100) if lines.worth(s)] == [60]
-    late = StandstillLines()
+    late = StallLines()
     assert [late.worth(300), late.worth(301), late.worth(480)] == [True, False, True]
 
 
@@ -163,7 +164,7 @@ def printed(console: Console) -> str:
 def campaign(
     console: Console, matrix: Matrix, record: Record, verdicts: Callable[[], Sequence[Verdict]] = tuple
 ) -> CampaignDisplay:
-    """One run of two, with a standstill of 61 s in it."""
+    """One run of two, with a stall of 61 s in it."""
     cell = matrix.cells["cpu-plain"]
     with CampaignDisplay(console, [cell, matrix.cells["cpu-no-sdma"]], verdicts) as display:
         display.preparing(cell.stack)

@@ -45,7 +45,7 @@ def tell(results: Results, run_id: str, *ends: str) -> None:
     """Three lines of rank 0 and one of rank 1, the last of which is not yet whole."""
     folder, now = results.run_folder(run_id), time.time()
     lines = [a_line(done=done, wall=now - 40 + 10 * at).model_dump_json() for at, done in enumerate((10, 20, 30))]
-    (folder / "progress-0.jsonl").write_text("\n".join(lines) + "\n" + '{"schema": 1, "wal')
+    (folder / "progress-0.jsonl").write_text("\n".join(lines) + "\n" + '{"schema": 2, "wal')
     (folder / "progress-1.jsonl").write_text(a_line(rank=1, done=30, wall=now - 20).model_dump_json() + "\n")
 
 
@@ -131,7 +131,7 @@ def campaign(results: Results, **more: object) -> Path:
     file = results.folder / "campaigns" / "c1.json"
     file.parent.mkdir(parents=True)
     runs = [{"cell": cell, "repeat": repeat} for repeat in (1, 2) for cell in ("cpu-plain", "cpu-no-sdma")]
-    file.write_text(json.dumps({"schema": 1, "key": "k", "started": time.time() - 60, "runs": runs, **more}))
+    file.write_text(json.dumps({"schema": 2, "key": "k", "started": time.time() - 60, "runs": runs, **more}))
     return file
 
 
@@ -202,7 +202,7 @@ def test_nothing_to_watch_is_said_plainly(results: Results) -> None:
     assert done.exit_code == 0
     assert done.output.startswith(f"Nothing runs with {results.folder} on this host")
     told = json.loads(CliRunner().invoke(watch.watch, ["--json"], obj=settings).output)
-    assert told == {"schema": 1, "campaigns": [], "trains": False, "runs": [], "cells": [], "runs_done": 0}
+    assert told == {"schema": 2, "campaigns": [], "trains": False, "runs": [], "cells": [], "runs_done": 0}
     assert not results.folder.exists()
 
 

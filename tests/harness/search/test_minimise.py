@@ -1,4 +1,4 @@
-"""The search for the variables that matter, on made-up histories."""
+"""The search for the variables that matter, on synthetic histories."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What is run next, on made-up histories."""
+"""What is run next, on synthetic histories."""
 
 import random
 from collections.abc import Callable, Mapping

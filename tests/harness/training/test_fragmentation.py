@@ -16,7 +16,7 @@ def line(minute: float, unused: float, *, held: int | None = 8 * GIB, phase: str
     memory = {"rss_bytes": 1, "device_allocated_bytes": used, "device_reserved_bytes": held}
     told: dict[str, Any] = {"wall": 0.0, "monotonic": minute * 60, "rank": rank, "pid": 1, "phase": phase, "done": 1}
     rest: dict[str, Any] = {"total": None, "max_step_s": None, "loss": None, "gradient_norm": None}
-    return Progress.model_validate({"schema": 1, **told, **rest, "memory": memory})
+    return Progress.model_validate({"schema": 2, **told, **rest, "memory": memory})
 
 
 def first_restart(lines: Sequence[Progress]) -> tuple[float, str] | None:

@@ -31,7 +31,7 @@ def test_what_is_not_given_is_as_the_app_has_it() -> None:
     # As `vpoc train --help` says.
     assert asked() == {
         "rows": "bar",
-        "warm_up": 60,
+        "lookback": 60,
         "data_fraction": 1.0,
         "chunk_size": 64,
         "vpoc_path": "cpu",
@@ -76,7 +76,7 @@ def test_what_is_given_is_taken(words: tuple[str, ...], expected: dict[str, Any]
         ({"epochs": "0"}, "--epochs 0: "),
         ({"hidden_layers": "32,x"}, "--hidden-layers "),
         ({"micro_batch_size": "half"}, "--micro-batch-size half: 'half' is not a number from 1 on, nor auto"),
-        ({"warm_up": "19"}, "--warm-up 19: "),
+        ({"lookback": "19"}, "--lookback 19: "),
         ({"backend": "gloo"}, "strategy single uses no backend"),
     ],
 )

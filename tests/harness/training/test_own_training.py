@@ -30,7 +30,7 @@ def results(tmp_path: Path) -> Results:
 @pytest.fixture
 def asked(tmp_path: Path) -> Asked:
     data = tmp_path / "bars.csv"
-    data.write_text("made up")
+    data.write_text("synthetic")
     wish = Wish(None, None, force=False)
     return Asked(data, tmp_path / "TRAINING", "bars", own_workload({}), wish, "process")
 

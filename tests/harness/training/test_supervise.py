@@ -1,4 +1,4 @@
-"""Which rung is next: made-up histories."""
+"""Which rung is next: synthetic histories."""
 
 from collections import Counter
 from dataclasses import replace
@@ -130,12 +130,12 @@ def test_what_was_given_up_is_tried_from_the_top_when_it_is_asked_for_once_more(
     assert after([*attempts, failed("by-hand")], CPU, 0) == "same-again"
 
 
-def test_sick_gpus_are_left_alone() -> None:
-    assert after([failed(class_="sick-gpu")], TWO, 2) == "same-again"
-    assert after([failed(class_="sick-gpu")], TWO, 1) == "one-device"
-    assert after([failed(class_="sick-gpu")], TWO, 0) == "cpu"
-    assert after([failed(class_="sick-gpu")], GPU, 1) == "same-again"
-    assert after([failed(class_="sick-gpu")], GPU, 0) == "cpu"
+def test_unhealthy_gpus_are_left_alone() -> None:
+    assert after([failed(class_="unhealthy-gpu")], TWO, 2) == "same-again"
+    assert after([failed(class_="unhealthy-gpu")], TWO, 1) == "one-device"
+    assert after([failed(class_="unhealthy-gpu")], TWO, 0) == "cpu"
+    assert after([failed(class_="unhealthy-gpu")], GPU, 1) == "same-again"
+    assert after([failed(class_="unhealthy-gpu")], GPU, 0) == "cpu"
     assert after([failed(class_="crash")], CPU, 0) == "same-again"
     interrupted = Attempt("first", "interrupted")
     assert [after([interrupted], TWO, left) for left in (2, 1, 0)] == ["going-on", "one-device", "cpu"]

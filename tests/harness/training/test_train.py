@@ -1,4 +1,4 @@
-"""A training from attempt to attempt: what becomes of each is made up, nothing is really run."""
+"""A training from attempt to attempt: what becomes of each is synthetic, nothing is really run."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ class Fate:
     interrupt: bool = False
     with_result: bool = False
     lines: Sequence[Progress] = ()
-    sick: tuple[int, ...] = ()
+    unhealthy: tuple[int, ...] = ()
 
 
 DONE = Fate("completed", None, 58, "exit 0", with_result=True)
@@ -101,12 +101,12 @@ class Pretending(Bench):
             explanation=explained(class_) if class_ else None,
         )
         self.results.finish(record)
-        self._fall_sick(fate.sick, run)
+        self._fall_unhealthy(fate.unhealthy, run)
         if interrupt:
             raise interrupt
         return record
 
-    def _fall_sick(self, gpus: Sequence[int], run: Run) -> None:
+    def _fall_unhealthy(self, gpus: Sequence[int], run: Run) -> None:
         about = {"machine": self.host.machine, "boot_id": self.host.boot_id, "run_id": run.run_id, "environment": "e"}
         how: dict[str, Any] = {"when": "after-failure", "check": "probe", "good": False, "detail": "gone"}
         append_steps(self.results, [HealthStep(**about, **how, gpu=gpu, at=1e9, seconds=1.0) for gpu in gpus])
@@ -163,7 +163,7 @@ Probes = list[tuple[int, ...]]
 
 @pytest.fixture(autouse=True)
 def probed_again(monkeypatch: pytest.MonkeyPatch) -> Probes:
-    """The GPUs of each new probe of sick ones; it tells nothing new."""
+    """The GPUs of each new probe of unhealthy ones; it tells nothing new."""
     probes: Probes = []
     monkeypatch.setattr("harness.campaign.campaign.recheck", lambda run, *_: probes.append(run.gpus))
     return probes
@@ -311,12 +311,12 @@ def test_a_damaged_checkpoint_is_passed_over(place: Place) -> None:
 
 
 def test_a_drill_is_for_the_first_attempt_and_marks_all_that_follows_from_it(place: Place) -> None:
-    place.job = replace(place.job, drill="segv@35")
-    unnoticed = replace(DONE, outcome="failed", class_="drill")
+    place.job = replace(place.job, injected_fault="segv@35")
+    unnoticed = replace(DONE, outcome="failed", class_="injected-fault")
     assert place.train(Fate(step=20), unnoticed).model
-    assert [run.drill for run in place.bench.made] == ["segv@35", "segv"]
+    assert [run.injected_fault for run in place.bench.made] == ["segv@35", "segv"]
     commands = [run.intent(place.job.output).commands["train"] for run in place.bench.made]
-    assert ["--drill" in command for command in commands] == [True, False]
+    assert ["--inject-fault" in command for command in commands] == [True, False]
 
 
 def test_earlier_checkpoints_are_gone_on_from_when_asked_and_kept_otherwise(place: Place) -> None:
@@ -348,8 +348,8 @@ def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFa
         Fate(class_="hang-collective", step=10),
         Fate(class_="hang-collective"),
         Fate(class_="hang-collective"),
-        Fate("host-fault", "sick-gpu", sick=(0,)),
-        Fate("host-fault", "sick-gpu", sick=(1,)),
+        Fate("host-fault", "unhealthy-gpu", unhealthy=(0,)),
+        Fate("host-fault", "unhealthy-gpu", unhealthy=(1,)),
         DONE,
     )
     assert [(run.cell.id, run.gpus, run.workload.strategy) for run in place.bench.made] == [
@@ -368,10 +368,10 @@ def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFa
     assert {run.workload.batch_size for run in place.bench.made} == {64}
 
 
-def test_a_gpu_that_was_sick_before_is_not_trained_on(make_place: MakePlace, dual_host: HostFacts) -> None:
+def test_a_gpu_that_was_unhealthy_before_is_not_trained_on(make_place: MakePlace, dual_host: HostFacts) -> None:
     place = make_place(dual_host, GPU_CELL)
     with pytest.raises(IndexError):
-        place.train(Fate("host-fault", "sick-gpu", sick=(0,)))
+        place.train(Fate("host-fault", "unhealthy-gpu", unhealthy=(0,)))
     assert place.bench.made[0].gpus == (0,)
     place.training = new_training("key", GPU_CELL, None)
     place.notebook.close()
@@ -382,7 +382,7 @@ def test_a_gpu_that_was_sick_before_is_not_trained_on(make_place: MakePlace, dua
         alone.train(DONE)
 
 
-def test_sick_gpus_are_probed_again_each_time_a_training_is_called_for(
+def test_unhealthy_gpus_are_probed_again_each_time_a_training_is_called_for(
     make_place: MakePlace,
     dual_host: HostFacts,
     make_step: Callable[..., HealthStep],
@@ -416,7 +416,7 @@ def fragmenting(minute: int, share: float) -> Progress:
     memory = {"rss_bytes": 1, "device_allocated_bytes": int((1 - share) * (8 << 30)), "device_reserved_bytes": 8 << 30}
     told = {"wall": 0.0, "monotonic": minute * 60.0, "rank": 0, "pid": 1, "phase": "step", "done": minute}
     rest: dict[str, Any] = {"total": None, "max_step_s": None, "loss": None, "gradient_norm": None}
-    return Progress.model_validate({"schema": 1, **told, **rest, "memory": memory})
+    return Progress.model_validate({"schema": 2, **told, **rest, "memory": memory})
 
 
 def test_memory_in_ever_more_pieces_is_given_back_by_a_fresh_process(

@@ -13,8 +13,10 @@ from harness.screen.tables import verdicts_table
 Make = Callable[..., Record]
 
 
-def judged(rows: Iterable[Row], current: Mapping[tuple[str, str], str], tainted: Collection[str] = ()) -> list[Verdict]:
-    return judge(rows, current, Verdicts(), tainted)
+def judged(
+    rows: Iterable[Row], current: Mapping[tuple[str, str], str], discounted: Collection[str] = ()
+) -> list[Verdict]:
+    return judge(rows, current, Verdicts(), discounted)
 
 
 @pytest.fixture
@@ -49,27 +51,29 @@ def test_where_it_is_not_known_what_a_cell_would_be_now_the_newest_counts(row: R
 
 
 def test_a_drill_is_evidence_of_nothing(row: Row) -> None:
-    drilled = replace(row, run_id="r2", outcome="failed", diagnosis="drill", drill="flip-gradient@3/1")
+    drilled = replace(
+        row, run_id="r2", outcome="failed", diagnosis="injected-fault", injected_fault="flip-gradient@3/1"
+    )
     assert [status.runs for status in judged([row, drilled], {})] == [1]
     assert judged([drilled], {}) == []
 
 
-def test_tainted_runs_are_counted_apart(row: Row) -> None:
+def test_discounted_runs_are_counted_apart(row: Row) -> None:
     failed = replace(row, run_id="r2", outcome="failed", diagnosis="crash")
-    tainted = replace(failed, run_id="r3", diagnosis="out-of-memory")
-    (status,) = judged([row, failed, tainted], {}, {"r3", "r9"})
+    discounted = replace(failed, run_id="r3", diagnosis="out-of-memory")
+    (status,) = judged([row, failed, discounted], {}, {"r3", "r9"})
     assert {name: n for name, n in status.outcomes.items() if n} == {"completed": 1, "failed": 1}
     assert status.diagnoses == {"crash": 1}
-    assert (status.not_counted, status.runs) == ({"tainted": 1}, 2)
+    assert (status.not_counted, status.runs) == ({"discounted": 1}, 2)
 
 
-def test_the_table_says_how_many_are_tainted(row: Row) -> None:
-    tainted = replace(row, run_id="r2", outcome="failed", diagnosis="crash")
+def test_the_table_says_how_many_are_discounted(row: Row) -> None:
+    discounted = replace(row, run_id="r2", outcome="failed", diagnosis="crash")
     console = Console(width=200)
     with console.capture() as shown:
-        console.print(verdicts_table(judged([row, tainted], {}, {"r2"})))
+        console.print(verdicts_table(judged([row, discounted], {}, {"r2"})))
     assert "1 of 1" in shown.get()
-    assert "1 tainted" in shown.get()
+    assert "1 discounted" in shown.get()
     assert "crash" not in shown.get()
 
 

@@ -35,7 +35,7 @@ def keep_run(make_record: Callable[..., Record]) -> Callable[..., Record]:
         folder = results.begin(record.intent)
         files = {
             "log.txt": f"{run_id} wrote {place}/output/model.pt with /home/alice/es.csv\n",
-            "progress-0.jsonl": '{"schema": 1}\n',
+            "progress-0.jsonl": '{"schema": 2}\n',
             "position-0.bin": "0123456789abcdef",
             "process.json": '{"pid": 4711}',
             "output/model.pt": "weights",

@@ -169,7 +169,7 @@ def test_an_archive_of_something_else_is_told_of(tmp_path: Path, place: Path) ->
         unpack(tmp_path / "a.tar.gz", place)
 
 
-@pytest.mark.parametrize("mark", [b'{"schema": 2}', b"[]", b"{", b"[" * 100_000])
+@pytest.mark.parametrize("mark", [b'{"schema": 3}', b"[]", b"{", b"[" * 100_000])
 def test_an_archive_of_another_time_is_told_of(tmp_path: Path, place: Path, mark: bytes) -> None:
     with pytest.raises(UserError, match="this tool reads 1"):
         unpack(pack(tmp_path / "a.tar.gz", mark=mark), place)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from harness.base.errors import UserError
 from harness.base.storage import tree_hash
 from harness.campaign.recovery import recover
-from harness.evidence.health_log import append_steps, read_steps, sick_gpus
+from harness.evidence.health_log import append_steps, read_steps, unhealthy_gpus
 from harness.evidence.index import Index
 from harness.evidence.records import IMPORTED, Results
 from harness.evidence.run_files import HealthStep, Record
@@ -161,7 +161,7 @@ def test_the_id_of_a_run_that_is_here_with_other_content_is_told_and_nothing_is_
     assert contents(there) == before
 
 
-def test_what_was_seen_of_gpus_goes_along_and_makes_none_of_this_host_sick(
+def test_what_was_seen_of_gpus_goes_along_and_makes_none_of_this_host_unhealthy(
     here: Results, there: Results, host: HostFacts, other_host: HostFacts, keep_run: KeepRun, make_step: MakeStep
 ) -> None:
     keep_run(here, "r1", gpus=(0,))
@@ -172,8 +172,8 @@ def test_what_was_seen_of_gpus_goes_along_and_makes_none_of_this_host_sick(
     (step,) = read_steps(there)
     (row,) = (row for row in Index(there).rows() if row.imported)
     assert (step.machine, step.boot_id, step.run_id) == (row.machine, row.boot_id, row.run_id)
-    assert sick_gpus(there, other_host) == {}
-    assert sick_gpus(there, host) == {}
+    assert unhealthy_gpus(there, other_host) == {}
+    assert unhealthy_gpus(there, host) == {}
 
 
 def test_recovery_leaves_imported_runs_alone(
@@ -257,7 +257,7 @@ def test_a_run_that_claims_an_id_that_may_be_given_here_is_refused(
 
 
 @pytest.mark.parametrize("name", ["intent.json", "record.json"])
-@pytest.mark.parametrize("content", [None, b"{", b'{"schema": 1}', b"\xff"])
+@pytest.mark.parametrize("content", [None, b"{", b'{"schema": 2}', b"\xff"])
 def test_a_run_without_its_statements_is_refused(
     there: Results,
     other_host: HostFacts,

@@ -54,7 +54,7 @@ def test_what_evidence_is_bound_to_stays(tmp_path: Path, keep_run: KeepRun) -> N
     assert Intent.model_validate_json(files["intent.json"]) == there.intent
     for name in ("fingerprint", "kind", "kernel", "gpus", "cpu"):
         assert getattr(there.intent.host, name) == getattr(record.intent.host, name)
-    for name in ("environment_hash", "workload_hash", "executor", "cell", "options", "started", "drill"):
+    for name in ("environment_hash", "workload_hash", "executor", "cell", "options", "started", "injected_fault"):
         assert getattr(there.intent, name) == getattr(record.intent, name)
     assert (there.outcome, there.seconds, there.finished) == (record.outcome, record.seconds, record.finished)
     assert there.result is not None

@@ -31,7 +31,7 @@ ENOUGH = 33
 
 @pytest.fixture
 def row(make_record: Callable[..., Record]) -> Row:
-    return replace(Row.of(make_record(executor="docker")), image=IMAGE, earns_tags=True)
+    return replace(Row.of(make_record(executor="docker")), image=IMAGE, qualifies_for_promotion=True)
 
 
 def claims_of(rows: list[Row], current: dict[tuple[str, str], str] | None = None) -> list[Claim]:
@@ -76,7 +76,7 @@ def test_failures_of_another_image_of_the_same_environment_speak_against_it(row:
     ("changes", "reason"),
     [
         ({"executor": "process", "image": None}, "not of an image"),
-        ({"earns_tags": False}, "earns no tag"),
+        ({"qualifies_for_promotion": False}, "does not qualify for promotion"),
     ],
 )
 def test_what_never_earns_a_tag_is_refused(row: Row, changes: dict[str, Any], reason: str) -> None:
@@ -90,7 +90,7 @@ def test_stale_records_are_refused(row: Row) -> None:
 
 
 def test_drills_and_interrupted_runs_are_no_evidence(row: Row) -> None:
-    others = repeated(row, 40, "a", drill="crash@3") + repeated(row, 40, "b", outcome="interrupted")
+    others = repeated(row, 40, "a", injected_fault="crash@3") + repeated(row, 40, "b", outcome="interrupted")
     (claim,) = claims_of(others + repeated(row, 5, "c"))
     assert claim.runs == 5
     (nothing,) = claims_of(repeated(row, 40, "b", outcome="interrupted"))

@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, make_eviden
 
 
 def test_a_file_of_a_later_layout_is_refused(make_evidence: Evidence) -> None:
-    line = to_line(moved(make_evidence())).replace(b'"schema":1', b'"schema":2', 1)
+    line = to_line(moved(make_evidence())).replace(b'"schema":2', b'"schema":3', 1)
     with pytest.raises(UserError, match="here:1: is damaged"):
         from_lines(line, "here")
 

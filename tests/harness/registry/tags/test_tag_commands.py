@@ -52,7 +52,7 @@ def results(tmp_path: Path) -> Results:
 
 @pytest.fixture
 def claim(results: Results, make_intent: Callable[..., Intent], make_record: Callable[..., Record]) -> Claim:
-    row = replace(Row.of(make_record(executor="docker")), image=IMAGE, earns_tags=True)
+    row = replace(Row.of(make_record(executor="docker")), image=IMAGE, qualifies_for_promotion=True)
     rows = {f"r{n:02}": replace(row, run_id=f"r{n:02}", started=row.started + n) for n in range(33)}
     results.begin(make_intent("r32"))
     (verdict,) = judge(rows.values(), {}, Verdicts())
@@ -62,7 +62,7 @@ def claim(results: Results, make_intent: Callable[..., Intent], make_record: Cal
 @pytest.fixture
 def promote(claim: Claim, results: Results, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Promote:
     """Promotes the image, in a registry where one is given."""
-    engine = Engine("unix:///made-up", SimpleNamespace(api=OneImage()))
+    engine = Engine("unix:///synthetic", SimpleNamespace(api=OneImage()))
 
     def push(_engine: Engine, _image: str, name: str, _notify: object) -> str:
         repository = Repository(name.rpartition(":")[0])

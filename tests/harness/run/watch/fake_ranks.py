@@ -89,7 +89,7 @@ class Teller:
     def line(self, phase: str, done: int) -> None:
         memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
         told = {
-            "schema": 1, "wall": 0, "monotonic": time.monotonic(), "rank": self._rank, "pid": os.getpid(),
+            "schema": 2, "wall": 0, "monotonic": time.monotonic(), "rank": self._rank, "pid": os.getpid(),
             "phase": phase, "done": done, "total": None, "max_step_s": None, "loss": None, "gradient_norm": None,
             "memory": memory,
         }  # fmt: skip

@@ -23,7 +23,7 @@ def sample(*stacks: ProcessStacks, processes: tuple[RunProcess, ...] = ()) -> St
 def test_of_every_part_the_index_says_where_it_is_or_why_it_is_not(tmp_path: Path) -> None:
     notes = collect(tmp_path, Scene(began=time.monotonic(), root=tmp_path / "nothing"))
     told = index(tmp_path)
-    assert told["schema"] == 1
+    assert told["schema"] == 2
     assert set(told["collected"]) | set(told["missing"]) == PARTS
     assert told["collected"] == {}
     assert all(told["missing"].values())
@@ -69,11 +69,11 @@ def test_a_part_that_does_not_come_back_or_fails_costs_only_itself(
     def broken() -> Any:
         raise ZeroDivisionError
 
-    def sick(_root: Path) -> Any:
+    def unhealthy(_root: Path) -> Any:
         time.sleep(60)
 
     monkeypatch.setattr("harness.run.watch.collect.SECONDS", 0.5)
-    monkeypatch.setattr("harness.run.watch.collect.sample_gpus", sick)
+    monkeypatch.setattr("harness.run.watch.collect.sample_gpus", unhealthy)
     began = time.monotonic()
     collect(tmp_path, Scene(began=began, container={"Id": "abc"}, memory_group=broken))
     assert time.monotonic() - began < 10

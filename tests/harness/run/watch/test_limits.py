@@ -18,7 +18,7 @@ QUICK: Mapping[Phase, float] = dict.fromkeys(LIMITS, 0.5)
 def line(phase: Phase, done: int = 0, rank: int = 0) -> Progress:
     memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
     values: dict[str, Any] = {
-        "schema": 1, "wall": 0, "monotonic": 0, "rank": rank, "pid": 1, "phase": phase, "done": done, "total": None,
+        "schema": 2, "wall": 0, "monotonic": 0, "rank": rank, "pid": 1, "phase": phase, "done": done, "total": None,
         "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory,
     }  # fmt: skip
     return Progress.model_validate(values)
@@ -262,7 +262,7 @@ def test_slow_steps_of_one_model_are_no_excuse_for_the_next_and_yet_are_kept() -
     assert stuck(dog, 138.1) == [0]
     dog.saw(line("step", 2), now=124)
     assert stuck(dog, 139.1) == [0]
-    assert dog.standstill(125) == {"import": 0, "first-step": 90, "step": 30, "checkpoint": 1}
+    assert dog.longest_stall(125) == {"import": 0, "first-step": 90, "step": 30, "checkpoint": 1}
 
 
 def first_model(dog: Watchdog) -> None:
@@ -294,7 +294,7 @@ def test_no_phase_gets_less_than_five_times_what_it_ever_took(history: list[dict
     assert all(limits.phases[phase] >= KNOWN_LIMITS[phase] for phase in LIMITS)
 
 
-def test_the_longest_standstill_is_kept_by_phase() -> None:
+def test_the_longest_stall_is_kept_by_phase() -> None:
     dog = watchdog()
     dog.saw(line("first-step", 0), now=4)
     dog.saw(line("step", 1), now=7)
@@ -306,7 +306,7 @@ def test_the_longest_standstill_is_kept_by_phase() -> None:
     dog.saw(line("step", 4), now=17)
     dog.saw(line("teardown", 4, rank=1), now=12)
     dog.saw(line("teardown", 4), now=18)
-    assert dog.standstill(20) == {"import": 4, "first-step": 5, "step": 3, "checkpoint": 1, "teardown": 8}
+    assert dog.longest_stall(20) == {"import": 4, "first-step": 5, "step": 3, "checkpoint": 1, "teardown": 8}
 
 
 def test_what_stands_for_much_longer_than_it_may_has_no_excuse() -> None:

@@ -53,7 +53,7 @@ def test_the_lines_of_every_rank_are_seen_to_the_last_and_their_memory_is_kept(t
     steps = [(line.rank, line.done) for line in seen if line.phase == "step"]
     assert sorted(steps) == [(rank, step) for rank in (0, 1) for step in range(1, 6)]
     assert {sample.rank for sample in made.memory.samples} == {0, 1}
-    assert {"import", "first-step", "step", "teardown"} <= set(made.standstill)
+    assert {"import", "first-step", "step", "teardown"} <= set(made.longest_stall)
     assert not made.collected
     assert not (tmp_path / "run" / "failure").exists()
 
@@ -123,7 +123,7 @@ def test_a_process_that_works_and_tells_nothing_for_a_while_is_not_hung(tmp_path
     made, seen = watch(tmp_path / "run", 1, 10, "work@4/0", limits=Limits.fixed({**LIMITS, "step": 1, "first-step": 1}))
     assert made.stopped_by is None, made.stop_detail
     assert max(line.done for line in seen) == 10
-    assert made.standstill["step"] > 3
+    assert made.longest_stall["step"] > 3
 
 
 def test_a_process_that_does_not_catch_the_signal_is_left_alone_and_hung_after_twice_its_limit(tmp_path: Path) -> None:
@@ -166,11 +166,11 @@ def test_a_process_that_tells_no_progress_is_not_expected_to(tmp_path: Path) -> 
 
 
 def test_a_driver_that_does_not_answer_does_not_keep_the_run_from_being_watched(tmp_path: Path) -> None:
-    class Sick(GpuWatch):
+    class Unhealthy(GpuWatch):
         def sample(self, of_run: Callable[[int], bool]) -> None:
             time.sleep(300)
 
-    made = Watch(tmp_path, ProcessExecutor(tmp_path.parent), lambda _: None, Sick(None))
+    made = Watch(tmp_path, ProcessExecutor(tmp_path.parent), lambda _: None, Unhealthy(None))
     command = (sys.executable, str(RANKS), "1", str(FOR_EVER), "hang@4/0")
     made.execute(command, {"PATH": "/usr/bin:/bin"}, "log.txt", 60, TIGHT)
     assert made.stopped_by == "watchdog"
@@ -206,7 +206,7 @@ def test_a_process_stopped_for_ten_seconds_does_not_alarm(tmp_path: Path) -> Non
     made, _ = watch(folder, 2, 60, limits=limits_of([], "cpu"))
     paused.join()
     assert made.stopped_by is None, made.stop_detail
-    assert made.standstill["step"] > 9
+    assert made.longest_stall["step"] > 9
 
 
 def pause_ranks(folder: Path, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""A results folder of made-up runs: on a host with two GPUs that there is not, and on one without."""
+"""A results folder of synthetic runs: on a host with two GPUs that there is not, and on one without."""
 
 import json
 import random
@@ -18,7 +18,7 @@ DATA = "a" * 64
 WEIGHTS, MODEL = "c" * 64, "d" * 64
 STARTED = 1.7e9
 HOSTILE = "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'> \x1b[31m"
-CPU = "a made-up CPU <img src=x onerror='window.hurt = 1'>"
+CPU = "a synthetic CPU <img src=x onerror='window.hurt = 1'>"
 EVIDENCE = {
     "crash": (
         "a GPU kernel touched memory that is not its own",
@@ -58,7 +58,7 @@ def cpu_host(number: int = 0) -> HostFacts:
         fingerprint=f"{number:016x}",
         kind=f"c{number:015x}",
         machine=f"m{number:015x}",
-        operating_system="Made-up Linux",
+        operating_system="synthetic Linux",
         kernel="6.1.0",
         driver=None,
         cpu=CPU,
@@ -86,7 +86,7 @@ def write_runs(
 ) -> Results:
     """So many runs of every kind in turn, a drill and imported runs among them; what logs say is hostile."""
     results = Results(folder)
-    for number, record in enumerate(made_up_records(matrix, count, kinds)):
+    for number, record in enumerate(synthetic_records(matrix, count, kinds)):
         run = results.run_folder(record.intent.run_id)
         run.mkdir(parents=True)
         for name, value in ((INTENT, record.intent), (RECORD, record)):
@@ -97,7 +97,7 @@ def write_runs(
     return results
 
 
-def made_up_records(matrix: Matrix, count: int, kinds: Sequence[Kind] = KINDS) -> Iterator[Record]:
+def synthetic_records(matrix: Matrix, count: int, kinds: Sequence[Kind] = KINDS) -> Iterator[Record]:
     """The records alone."""
     chance = random.Random(1)
     for number in range(count):
@@ -110,7 +110,7 @@ def _record(matrix: Matrix, kind: Kind, workload_name: str, number: int, *, comp
     workload, stack = matrix.workloads[workload_name], matrix.stacks[kind.stack]
     on_gpu = stack.accelerator == "rocm"
     host = gpu_host() if on_gpu else cpu_host(number % 2)
-    run_id = f"made-up-{number:06}-{kind.stack}-{kind.preset}"
+    run_id = f"synthetic-{number:06}-{kind.stack}-{kind.preset}"
     work = f"/results/runs/{run_id}"
     intent = Intent(
         run_id=run_id,
@@ -138,7 +138,7 @@ def _record(matrix: Matrix, kind: Kind, workload_name: str, number: int, *, comp
         harness_version="0.1.0",
         owner_pid=1,
         owner_started=0,
-        drill="flip-gradient@3" if number == 5 else None,
+        injected_fault="flip-gradient@3" if number == 5 else None,
         started=STARTED + 60 * number,
     )
     diagnosis = None if completed else kind.diagnosis
@@ -148,7 +148,7 @@ def _record(matrix: Matrix, kind: Kind, workload_name: str, number: int, *, comp
         "diagnosis": diagnosis,
         "detail": "1 epoch, 360 steps, model verified" if completed else HOSTILE,
         "exit": {"train": "exit 0" if completed else "signal 11"},
-        "ran_on": f"{'gfx1100 (a made-up GPU)' if on_gpu else f'cpu ({CPU})'} x1",
+        "ran_on": f"{'gfx1100 (a synthetic GPU)' if on_gpu else f'cpu ({CPU})'} x1",
         "finished": intent.started + 50,
         "seconds": 50.0,
         "last_phase": "teardown" if completed else "step",
@@ -166,7 +166,7 @@ def _container(work: str) -> dict[str, Any]:
 def _explanation(diagnosis: str) -> dict[str, Any]:
     cause, remedy, preset = EVIDENCE[diagnosis]
     line = {"file": "log.txt", "line": 7, "text": HOSTILE}
-    told = {"rule": "made-up", "class": diagnosis, "cause": cause, "remedy": remedy, "presets": [preset]}
+    told = {"rule": "synthetic", "class": diagnosis, "cause": cause, "remedy": remedy, "presets": [preset]}
     return {**told, "link": "https://example.org/1", "lines": [line]}
 
 
@@ -189,7 +189,7 @@ def _result(intent: Intent) -> dict[str, Any]:
     gpu = intent.device == "cuda"
     return {
         **training,
-        "schema": 1,
+        "schema": 2,
         "model_kind": "attention",
         "earlier": [training],
         "app_version": "0.1.0",
@@ -202,7 +202,7 @@ def _result(intent: Intent) -> dict[str, Any]:
         "numpy": "2.4.6",
         "polars": "2.1.0",
         "device": intent.device,
-        "devices": [{"rank": 0, "device": intent.device, "name": "a made-up device", "gfx": None, "memory_bytes": 1}],
+        "devices": [{"rank": 0, "device": intent.device, "name": "a synthetic device", "gfx": None, "memory_bytes": 1}],
         "strategy": "single",
         "world_size": 1,
         "threads": 1,
@@ -218,7 +218,7 @@ def _progress(record: Record, lines: int) -> Iterator[str]:
         yield (
             json.dumps(
                 {
-                    "schema": 1,
+                    "schema": 2,
                     "wall": record.intent.started + 50 * number / lines,
                     "monotonic": 50 * number / lines,
                     "rank": 0,

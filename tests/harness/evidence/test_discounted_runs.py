@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.evidence.discounted_runs import discounted, discounted_runs
 from harness.evidence.health_log import append_steps, machines_with_bad_signs
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Record
-from harness.evidence.unhealthy_gpu_runs import tainted, tainted_runs
 from harness.host.facts import HostFacts
 
 MakeRecord = Callable[..., Record]
@@ -47,8 +47,8 @@ class History:
         return self
 
     @property
-    def tainted(self) -> frozenset[str]:
-        return tainted(map(Row.of, self.records), self.steps)
+    def discounted(self) -> frozenset[str]:
+        return discounted(map(Row.of, self.records), self.steps)
 
 
 @pytest.fixture
@@ -56,48 +56,48 @@ def history(make_record: MakeRecord, make_step: MakeStep, host: HostFacts) -> Hi
     return History(make_record, make_step, host)
 
 
-def test_runs_since_the_last_good_sign_are_tainted_by_a_probe_that_fails(history: History) -> None:
+def test_runs_since_the_last_good_sign_are_discounted_by_a_probe_that_fails(history: History) -> None:
     history.run("a", "failed").probe(True).run("b", "failed").run("c", "hung").probe(False)
-    assert history.tainted == {"b", "c"}
+    assert history.discounted == {"b", "c"}
 
 
 def test_a_run_that_completed_is_a_good_sign(history: History) -> None:
     history.run("a", "failed").run("b", "completed").run("c", "failed").probe(False)
-    assert history.tainted == {"c"}
+    assert history.discounted == {"c"}
 
 
-def test_a_host_fault_taints_those_before_it_and_is_none_of_them(history: History) -> None:
-    assert history.run("a", "failed").run("b", "host-fault").tainted == {"a"}
+def test_a_host_fault_discounts_those_before_it_and_is_none_of_them(history: History) -> None:
+    assert history.run("a", "failed").run("b", "host-fault").discounted == {"a"}
 
 
-def test_what_failed_on_a_sick_gpu_is_tainted_too(history: History) -> None:
-    assert history.probe(False).run("a", "failed").probe(True).run("b", "failed").tainted == {"a"}
+def test_what_failed_on_an_unhealthy_gpu_is_discounted_too(history: History) -> None:
+    assert history.probe(False).run("a", "failed").probe(True).run("b", "failed").discounted == {"a"}
 
 
 def test_without_a_bad_sign_nothing_is(history: History) -> None:
-    assert history.run("a", "failed").run("b", "hung").probe(None).probe(True).tainted == frozenset()
+    assert history.run("a", "failed").run("b", "hung").probe(None).probe(True).discounted == frozenset()
 
 
 def test_a_probe_after_a_run_clears_that_run(history: History) -> None:
     history.run("a", "failed").then_probe(True).run("b", "failed").then_probe(False)
-    assert history.tainted == {"b"}
+    assert history.discounted == {"b"}
 
 
 def test_a_boot_is_a_good_sign(history: History) -> None:
-    assert history.run("a", "failed", boot="before").probe(False).tainted == frozenset()
+    assert history.run("a", "failed", boot="before").probe(False).discounted == frozenset()
 
 
-def test_another_gpu_or_machine_taints_nothing(history: History) -> None:
+def test_another_gpu_or_machine_discounts_nothing(history: History) -> None:
     history.run("a", "failed").probe(False, gpu=1).probe(False, machine="another")
-    assert history.tainted == frozenset()
+    assert history.discounted == frozenset()
 
 
-def test_a_run_on_two_gpus_is_tainted_by_either(history: History) -> None:
-    assert history.run("a", "failed", gpus=(0, 1)).probe(True).probe(False, gpu=1).tainted == {"a"}
+def test_a_run_on_two_gpus_is_discounted_by_either(history: History) -> None:
+    assert history.run("a", "failed", gpus=(0, 1)).probe(True).probe(False, gpu=1).discounted == {"a"}
 
 
 def test_a_run_on_the_cpu_never_is(history: History) -> None:
-    assert history.run("a", "failed", gpus=()).probe(False).tainted == frozenset()
+    assert history.run("a", "failed", gpus=()).probe(False).discounted == frozenset()
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -123,20 +123,20 @@ def test_it_is_what_lies_between_two_good_signs_with_a_bad_one(
             end = min((n for n in good if n > number), default=len(kinds))
             if {"bad", "host-fault"} & set(kinds[start + 1 : end]):
                 expected.add(f"r{number}")
-    assert history.tainted == expected
+    assert history.discounted == expected
 
 
 def test_a_results_folder_is_read_as_a_whole(
     tmp_path: Path, make_record: MakeRecord, make_step: MakeStep, host: HostFacts
 ) -> None:
     results = Results(tmp_path)
-    assert tainted_runs(results, Index(results).rows()) == frozenset()
+    assert discounted_runs(results, Index(results).rows()) == frozenset()
     record = make_record("a", "failed", gpus=(0,))
     results.begin(record.intent)
     results.finish(record)
-    assert tainted_runs(results, Index(results).rows()) == frozenset()
+    assert discounted_runs(results, Index(results).rows()) == frozenset()
     append_steps(results, [make_step(good=False, at=record.finished + 60)])
-    assert tainted_runs(results, Index(results).rows()) == {"a"}
+    assert discounted_runs(results, Index(results).rows()) == {"a"}
 
 
 def test_a_host_fault_is_a_bad_sign_where_no_probe_was_made(tmp_path: Path, make_record: MakeRecord) -> None:
@@ -144,7 +144,7 @@ def test_a_host_fault_is_a_bad_sign_where_no_probe_was_made(tmp_path: Path, make
     for record in (make_record("a", "failed", gpus=(0,)), make_record("b", "host-fault", gpus=(0,), started=1e9 + 1)):
         results.begin(record.intent)
         results.finish(record.model_copy(update={"finished": record.intent.started + 5}))
-    assert tainted_runs(results, Index(results).rows()) == {"a"}
+    assert discounted_runs(results, Index(results).rows()) == {"a"}
 
 
 def test_what_another_machine_saw_is_not_read(tmp_path: Path, make_record: MakeRecord, make_step: MakeStep) -> None:
@@ -154,4 +154,4 @@ def test_what_another_machine_saw_is_not_read(tmp_path: Path, make_record: MakeR
     results.finish(record)
     append_steps(results, [make_step(good=True), make_step(machine="another", good=False)])
     assert machines_with_bad_signs(results) == {"another"}
-    assert tainted_runs(results, Index(results).rows()) == frozenset()
+    assert discounted_runs(results, Index(results).rows()) == frozenset()

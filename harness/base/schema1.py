@@ -1,0 +1,38 @@
+"""Reads JSON files of schema 1, whose keys had other names, as files of schema 2."""
+
+import json
+import re
+from typing import Any
+
+KEYS = {
+    "drill": "injected_fault",
+    "standstill": "longest_stall",
+    "warm_up": "lookback",
+    "earns_tags": "qualifies_for_promotion",
+}
+DIAGNOSES = {"drill": "injected-fault", "sick-gpu": "unhealthy-gpu"}
+
+_SCHEMA_1 = re.compile(rb'"schema":\s*1\b')
+
+
+def upgraded(content: bytes) -> bytes:
+    """Return a JSON file as schema 2. What is of another schema, or no JSON, is returned as it is."""
+    if not _SCHEMA_1.search(content):
+        return content
+    try:
+        return json.dumps(_upgraded(json.loads(content))).encode()
+    except ValueError:
+        return content
+
+
+def _upgraded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_upgraded(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    values = {KEYS.get(key, key): _upgraded(one) for key, one in value.items()}
+    if values.get("schema") == 1:
+        values["schema"] = 2
+    if isinstance(diagnosis := values.get("diagnosis"), str):
+        values["diagnosis"] = DIAGNOSES.get(diagnosis, diagnosis)
+    return values
