@@ -29,6 +29,7 @@ from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index
 from harness.evidence.records import Results, check_run_id, new_run_id
 from harness.evidence.run_files import Intent, Record
+from harness.evidence.run_folder import RunFolder
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.displays import headless_first
@@ -36,7 +37,7 @@ from harness.host.engine import Engine, Notify, find_engine
 from harness.host.fingerprint import read_host, training_gpus
 from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
 from harness.matrix.workload_options import workload_hash
-from harness.run.process_environment import SCRATCH, SCRATCH_PLACES, visible_devices
+from harness.run.spec import resolve, visible_devices
 from harness.run.workload_data import synthetic_place
 from harness.search.conclusion import Conclusion, conclude
 from harness.search.goal import Goal
@@ -242,12 +243,11 @@ def print_command(results: Results, cell: Cell, workload: Workload, notify: Noti
     planned = _first_run(bench, engine, cell, workload, None)
     bench.environment(cell, notify)
     run = bench.run(planned, "by-hand", workload)
-    folder = results.folder / "by-hand"
-    intent, container = run.intent(folder), run.container(folder)
+    spec = resolve(run, RunFolder(results.folder / "by-hand"))
+    intent, container, work = spec.intent, spec.container, spec.folder.work
     if container is None:
         raise UserError(f"cell {cell.id} only runs as a process")
-    places = [folder / "output", *(folder / SCRATCH / place for place in SCRATCH_PLACES)]
-    lines = [shlex.join(["mkdir", "-p", *map(str, places)])]
+    lines = [shlex.join(["mkdir", "-p", *map(str, (work.output, *work.places))])]
     for phase in cell.preset.phases:
         words = intent.commands[phase]
         by_entry_point = words[len(run.environment.app()) :]
@@ -283,7 +283,7 @@ def settle(bench: Bench, display: Display) -> None:
 def _executor_of(bench: Bench, intent: Intent) -> Executor | None:
     """What started a run, whatever runs are started with now; None where no engine answers."""
     if intent.executor == "process":
-        return ProcessExecutor(bench.results.runs)
+        return ProcessExecutor()
     try:
         engine = bench.engine or find_engine()
     except UserError:
@@ -319,7 +319,7 @@ def _bench(results: Results, engine: Engine | None, data: Path | None, interpret
             raise UserError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
     host = read_host()
     gpus = headless_first(training_gpus(host))
-    executor: Executor = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
+    executor: Executor = DockerExecutor(engine, results.runs) if engine else ProcessExecutor()
     return Bench(results, executor, host, gpus, interpreter, data, engine)
 
 

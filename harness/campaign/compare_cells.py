@@ -14,7 +14,7 @@ from harness.evidence.records import new_run_id
 from harness.evidence.verdicts.scope import scope_of
 from harness.evidence.verdicts.verdict import COUNTED
 from harness.matrix.cells import Workload
-from harness.run.spec import Run
+from harness.run.spec import Run, resolve
 
 
 def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload, runs: int, display: Display) -> str:
@@ -49,7 +49,7 @@ def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload,
 
 def _counted(bench: Bench, run: Run) -> int:
     """How many runs there are that may be counted together with this one."""
-    intent = run.intent(bench.results.run_folder(run.run_id))
+    intent = resolve(run, bench.results.folder_of(run.run_id)).intent
     where = (intent.host.kind, intent.executor, scope_of(intent))
     identity = (intent.cell, intent.environment_hash, intent.workload_hash, *where)
     rows = Index(bench.results).rows()

@@ -3,18 +3,18 @@
 import re
 import signal
 from collections.abc import Collection
-from pathlib import Path
 
 from harness.diagnosis.explain import explain_run
 from harness.environments.executors.job import Exit
 from harness.evidence.outcome import Outcome
 from harness.evidence.run_files import Explanation, Record
+from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Preset
 
 _EXIT = re.compile(r"(?:exit (?P<code>\d+)|signal (?P<number>\d+)|(?P<name>SIG\w+))(?P<memory>, out of memory)?")
 
 
-def explain_record(folder: Path, record: Record, presets: Collection[Preset] = ()) -> Explanation:
+def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset] = ()) -> Explanation:
     """Why a recorded run did not complete, by the signatures of today; what was found then where these find nothing."""
     intent = record.intent
     outcome = Outcome(record.outcome, record.diagnosis, record.detail)

@@ -10,6 +10,7 @@ from harness.environments.executors.job import Exit
 from harness.evidence.app_files import EarlierReference, ModelCheck, Reference, Result, StepNumbers, Training
 from harness.evidence.memory import MemorySample, growth
 from harness.evidence.run_files import OutcomeName
+from harness.evidence.work_folder import WorkFolder
 from harness.matrix.cells import RANK_PER_DEVICE, ModelKind
 
 # Relative difference allowed between the first step's numbers and the float32 reference on the CPU.
@@ -90,7 +91,7 @@ class Evidence:
     stopped_by: StoppedBy | None = None
     stop_detail: str = ""
     result: Result | None = None
-    result_problem: str = "there is no result.json"
+    result_problem: str = f"there is no {WorkFolder.RESULT}"
     model_sha256: str | None = None
     earlier_sha256: tuple[str | None, ...] = ()
     model_check: ModelCheck | None = None

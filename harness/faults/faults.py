@@ -4,18 +4,17 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import psutil
 
 from harness.base.errors import UserError
-from harness.environments.executors.container import KFD, Container, Device
+from harness.environments.executors.container import KFD, Device
 from harness.environments.executors.docker import LABEL
-from harness.evidence.leftovers import OUTPUT
+from harness.evidence.run_folder import RunFolder
 from harness.faults.own_engine import OwnEngine, why_no_own_engine
 from harness.faults.rights import SYS_ADMIN, has_capabilities
 from harness.host.engine import Engine
@@ -64,18 +63,6 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class ConfinedRun(Run):
-    """A run whose container is limited otherwise than a run's usually is."""
-
-    confine: Callable[[Container], Container] = lambda container: container
-
-    def container(self, folder: Path) -> Container | None:
-        """What limits the container of the cell; None where it runs as a process."""
-        usual = super().container(folder)
-        return self.confine(usual) if usual else None
-
-
-@dataclass(frozen=True)
 class LittleMemory(Fault):
     """A container that may use so many bytes of memory."""
 
@@ -83,7 +70,7 @@ class LittleMemory(Fault):
 
     def change(self, run: Run) -> Run:
         """With that limit."""
-        return _confined(run, lambda container: replace(container, memory_bytes=self.limit))
+        return replace(run, confine=lambda container: replace(container, memory_bytes=self.limit))
 
 
 @dataclass(frozen=True)
@@ -94,7 +81,7 @@ class TinySharedMemory(Fault):
 
     def change(self, run: Run) -> Run:
         """With that size."""
-        return _confined(run, lambda container: replace(container, shared_memory_bytes=self.size))
+        return replace(run, confine=lambda container: replace(container, shared_memory_bytes=self.size))
 
 
 class MissingDevice(Fault):
@@ -136,7 +123,7 @@ class FullDisk(Fault):
         Raises:
             UserError: when this is refused.
         """
-        place = folder / OUTPUT
+        place = RunFolder(folder).work.output
         place.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={FULL_DISK_BYTES}", "tmpfs", str(place)]
         mounted = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -145,8 +132,9 @@ class FullDisk(Fault):
 
     def after(self, folder: Path) -> None:
         """Unmount it, with what is in it."""
-        if (folder / OUTPUT).is_mount():
-            subprocess.run(["umount", "--lazy", folder / OUTPUT], check=False, capture_output=True)
+        place = RunFolder(folder).work.output
+        if place.is_mount():
+            subprocess.run(["umount", "--lazy", place], check=False, capture_output=True)
 
 
 class Paused(Fault):
@@ -194,10 +182,6 @@ class EngineRestarted(Fault):
         """Kill it. It is started again for the run that follows."""
         if site.own_engine:
             site.own_engine.kill()
-
-
-def _confined(run: Run, confine: Callable[[Container], Container]) -> Run:
-    return ConfinedRun(**{field.name: getattr(run, field.name) for field in fields(run)}, confine=confine)
 
 
 def _signal(processes: list[psutil.Process], number: signal.Signals) -> list[psutil.Process]:

@@ -16,6 +16,7 @@ from harness.evidence.app_files import InputFile
 from harness.evidence.index import Index
 from harness.evidence.records import Results, new_run_id
 from harness.evidence.run_files import Intent, Record
+from harness.evidence.run_folder import RunFolder
 from harness.faults.kinds import WORKLOAD
 from harness.faults.own_engine import OwnEngine, own_engine
 from harness.host.engine import Engine, Notify
@@ -23,7 +24,6 @@ from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
 from harness.host.processes import processes_of_run, run_mark
 from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
-from harness.run.process_environment import temporary_folder
 from harness.run.run_cell import run_cell
 from harness.run.spec import Run
 
@@ -67,18 +67,19 @@ class Place:
     def _executor_of(self, intent: Intent) -> Executor | None:
         """What started a run. A container left where there is no engine now goes when there is one again."""
         if intent.executor == "process":
-            return ProcessExecutor(self.results.runs)
+            return ProcessExecutor()
         return self.executor if self.engine else None
 
     def left_of(self, run: Run) -> list[str]:
         """What a run that has ended left on this host, in words."""
         folder = self.results.run_folder(run.run_id)
+        temporary = RunFolder(folder).temporary
         left = [f"process {process.pid}" for process in processes_of_run(folder)]
         if self.engine:
             wanted = {"label": f"{LABEL}={run_mark(folder)}"}
             found = self.engine.client.containers.list(all=True, filters=wanted)
             left += [f"container {container.short_id}" for container in found]
-        return left + ([str(temporary_folder(folder))] if temporary_folder(folder).exists() else [])
+        return left + ([str(temporary)] if temporary.exists() else [])
 
     @contextmanager
     def with_own_engine(self) -> Iterator[tuple["Place", OwnEngine]]:
@@ -109,7 +110,7 @@ def make_place(results: Results, matrix: Matrix, executor: ExecutorName | None, 
     host = read_host()
     if reason := why_not(cell, capabilities_of(host, engine, [cell], None), named=True):
         raise UserError(f"cell {cell.id}, in which drills are made, cannot run here: {reason}")
-    runs = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
+    runs = DockerExecutor(engine, results.runs) if engine else ProcessExecutor()
     bench = Bench(results, runs, host, (), engine=engine)
     environment = bench.environment(cell, notify)
     place = Place(results, runs, host, cell, environment, bench.data_of(WORKLOAD, environment), engine)

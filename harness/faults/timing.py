@@ -4,16 +4,17 @@ import time
 from pathlib import Path
 
 from harness.evidence.progress import ProgressReader
+from harness.evidence.run_folder import RunFolder
 
 
 def last_progress(folder: Path) -> float | None:
     """When the last rank told of progress, by the monotonic clock."""
-    return max((line.monotonic for line in ProgressReader(folder).new()), default=None)
+    return max((line.monotonic for line in ProgressReader(RunFolder(folder).work).new()), default=None)
 
 
 def seconds_to_find(folder: Path, fault: float) -> float:
     """Seconds from `fault` until evidence began to be collected; where none was, until now."""
     now = time.monotonic()
     since_epoch = time.time() - now
-    collected = [file.stat().st_mtime - since_epoch for file in (folder / "failure").glob("*")]
+    collected = [file.stat().st_mtime - since_epoch for file in RunFolder(folder).failure.glob("*")]
     return max(0.0, min([now, *collected]) - fault)

@@ -1,41 +1,53 @@
-"""One run: intent -> start -> watch -> outcome -> health and explanation -> record."""
+"""One run: intent -> start -> watch -> verify -> outcome -> post-run checks and explanation -> record."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from harness.base.interrupts import open_to_interruption, shielded
-from harness.base.storage import json_hash, write_durably
+from harness.base.storage import write_durably
+from harness.diagnosis import explain_run
 from harness.environments.executors.job import Executor, Exit
-from harness.evidence.app_files import Reference, Result
-from harness.evidence.leftovers import (
-    OUTPUT,
-    last_line,
-    model_file,
-    model_hash,
-    read_model_check,
-    read_reference,
-    read_result,
-)
+from harness.evidence.app_files import Phase, Reference, Result
+from harness.evidence.last_line import last_line
 from harness.evidence.outcome import APP_EXITS, Evidence, Outcome, decide
 from harness.evidence.records import Results
-from harness.evidence.run_files import Explanation, Intent, Record
-from harness.run.checkpoints import hand_over
-from harness.run.gpu_health import Checkup
-from harness.run.post_run import PostRun
-from harness.run.process_environment import make_scratch, remove_scratch
-from harness.run.spec import Run
-from harness.run.watch.limits import Limits
+from harness.evidence.run_files import Explanation, Record
+from harness.evidence.stall_history import known_stalls
+from harness.evidence.work_folder import hand_over, read_reference
+from harness.host.gpu_memory import GpuWatch
+from harness.run.gpu_health import (
+    Checkup,
+    MemoryBefore,
+    after_completion,
+    after_failure,
+    after_interruption,
+    after_unkillable,
+    before_run,
+)
+from harness.run.spec import Run, RunSpec, resolve
+from harness.run.watch.limits import Limits, limits_of
 from harness.run.watch.watch import Observer, OnStall, Watch
 
-LOG = "log.txt"
-CHECK_LOG = "check-model.txt"
 # Loading a model and sixteen steps on the CPU; the VPOC phase before them is what takes time.
 VERIFY_LIMIT_SECONDS = 1800
 
 APP_WORDS = {"app-error", *APP_EXITS.values()}
 """Diagnoses of what the app said itself, where there is no result."""
+
+
+class Notes(list[str]):
+    """What could not be done for a run, for its record: a fault of ours, and no reason to lose the record."""
+
+    @contextmanager
+    def tolerated(self, what: str) -> Iterator[None]:
+        """Note an error of what is done in here, and continue after it."""
+        try:
+            yield
+        except Exception as error:
+            self.append(f"{what} failed: {type(error).__name__}: {error}")
 
 
 def run_cell(
@@ -55,85 +67,98 @@ def run_cell(
         KeyboardInterrupt: after the run was recorded, as interrupted where it had not ended by itself.
     """
     with shielded():
-        folder = results.run_folder(run.run_id)
-        intent = run.intent(folder)
-        results.begin(intent)
-        watch = Watch(folder, executor, observe, run.gpu_watch(), on_stall)
-        post_run = PostRun(Checkup(run, folder, results, executor, root), intent)
+        spec = resolve(run, results.folder_of(run.run_id))
+        results.begin(spec.intent)
+        watch = Watch(spec.folder, executor, observe, _gpu_watch(spec), on_stall)
+        checkup = Checkup(spec, results, executor, root)
+        notes = Notes()
+        began = time.monotonic()
+        memory: MemoryBefore = {}
         evidence = Evidence(exits={})
-        began, seconds = time.monotonic(), None
-        interrupt = None
+        interrupt: KeyboardInterrupt | None = None
         try:
-            _make_ready(run, folder)
+            _make_ready(spec)
             with open_to_interruption():
-                problems, limits = post_run.prepare(), post_run.limits()
-                began = time.monotonic()
-                evidence = _carry_out(run, intent, folder, watch, limits, problems)
-                seconds = time.monotonic() - began
+                problems: tuple[str, ...] = ()
+                with notes.tolerated("checking the GPUs before the run"):
+                    memory, problems = before_run(checkup)
+                limits = _limits(spec, results, notes)
+                evidence = _carry_out(spec, watch, limits, problems)
                 if evidence.stopped_by is None and evidence.result is not None:
-                    evidence = _verify(run, folder, watch, evidence, evidence.result, results.folder / "references")
+                    evidence = _verify(spec, watch, evidence, evidence.result, results.references)
         except KeyboardInterrupt as caught:
             interrupt = caught
             evidence = replace(evidence, stopped_by="user", stop_detail=f"stopped by {caught or 'Ctrl-C'}")
         finally:
-            ended = time.monotonic()
             watch.sweep()
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
         if evidence.stopped_by == "host":
-            post_run.after_unkillable()
-        outcome, explanation = decide(run.request, evidence), None
+            with notes.tolerated("noting that the GPUs can be used no more"):
+                after_unkillable(checkup)
+        outcome, explanation = decide(spec.request, evidence), None
         if outcome.name == "completed":
-            post_run.after_completion()
+            with notes.tolerated("noting that the GPUs are healthy"):
+                after_completion(checkup)
         elif interrupt is None:
             try:
                 with open_to_interruption():
-                    evidence = replace(evidence, host_problems=post_run.host_problems(evidence.stopped_by))
-                    outcome = decide(run.request, evidence)
-                    explanation = post_run.explanation(outcome, evidence.exits)
+                    evidence = replace(evidence, host_problems=_host_problems(checkup, memory, began, evidence, notes))
+                    outcome = decide(spec.request, evidence)
+                    explanation = _explain(spec, outcome, evidence, notes)
             except KeyboardInterrupt as caught:
                 # The run itself had ended before, and stays what it was.
                 interrupt = caught
-                post_run.notes.append(f"looking after it was stopped by {caught or 'Ctrl-C'}")
-        outcome = replace(outcome, detail=_detail(outcome, evidence, folder, post_run.notes))
-        record = _record(intent, outcome, evidence, watch, seconds or ended - began, explanation)
+                notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
+        outcome = replace(outcome, detail=_detail(outcome, evidence, spec, notes))
+        record = _record(spec, outcome, evidence, watch, explanation)
         results.finish(record)
-        remove_scratch(folder, all_of_it=record.outcome == "completed" and run.resume_from is None)
+        spec.folder.remove_places(all_of_it=record.outcome == "completed" and spec.resume_from is None)
         if evidence.stopped_by == "user":
             # After the record: who stops us may not wait for long.
-            post_run.after_interruption()
+            with notes.tolerated("waiting for the GPUs' memory"):
+                after_interruption(checkup, memory)
         if interrupt:
             raise interrupt
     return record
 
 
-def _make_ready(run: Run, folder: Path) -> None:
-    make_scratch(folder)
-    hand_over(run.resume_from or (), folder / OUTPUT)
+def _gpu_watch(spec: RunSpec) -> GpuWatch | None:
+    """Return what sees from outside which of its GPUs the run uses; None on a CPU."""
+    if spec.intent.device == "cpu":
+        return None
+    return GpuWatch({str(gpu.kfd_id) for gpu in spec.gpus} or None)
 
 
-def _detail(outcome: Outcome, evidence: Evidence, folder: Path, notes: Sequence[str]) -> str:
-    """The line for the record: what was decided, what the app said of it, and what could not be looked after."""
-    said = f": {last_line(folder / LOG)}" if outcome.diagnosis in APP_WORDS and evidence.result is None else ""
-    return "; ".join([f"{outcome.detail}{said}", *notes])
+def _make_ready(spec: RunSpec) -> None:
+    spec.folder.make_places()
+    hand_over(spec.resume_from or (), spec.folder.work.output)
 
 
-def _carry_out(
-    run: Run, intent: Intent, folder: Path, watch: Watch, limits: Limits, problems: Sequence[str]
-) -> Evidence:
+def _limits(spec: RunSpec, results: Results, notes: Notes) -> Limits:
+    """Return the watchdog's limits: the run's own, or learned from earlier runs of the same kind."""
+    if spec.limits is not None:
+        return Limits.fixed(spec.limits)
+    history: Sequence[Mapping[Phase, float]] = ()
+    with notes.tolerated("reading the stalls of earlier runs"):
+        history = known_stalls(results, spec.intent)
+    return limits_of(history, spec.intent.device)
+
+
+def _carry_out(spec: RunSpec, watch: Watch, limits: Limits, problems: Sequence[str]) -> Evidence:
     """Run the phases one after the other, as far as they succeed; none where `problems` forbid it."""
     if problems:
         return Evidence(exits={}, stopped_by="host", stop_detail="; ".join(problems))
     exits: dict[str, Exit] = {}
-    deadline = time.monotonic() + run.workload.time_limit
-    for phase, command in intent.commands.items():
+    deadline = time.monotonic() + spec.intent.time_limit
+    for phase, command in spec.intent.commands.items():
         left = deadline - time.monotonic()
-        exit_ = watch.execute(command, intent.variables[phase], LOG, left, limits, run.container(folder))
+        exit_ = watch.execute(command, spec.intent.variables[phase], spec.folder.log, left, limits, spec.container)
         if exit_ is not None:
             exits[phase] = exit_
         if exit_ is None or not exit_.ok or watch.stopped_by:
             break
-    result, problem = read_result(folder)
+    result, problem = spec.folder.work.read_result()
     return Evidence(
         exits=exits,
         stopped_by=watch.stopped_by,
@@ -145,19 +170,17 @@ def _carry_out(
     )
 
 
-def _verify(run: Run, folder: Path, watch: Watch, evidence: Evidence, result: Result, references: Path) -> Evidence:
+def _verify(spec: RunSpec, watch: Watch, evidence: Evidence, result: Result, references: Path) -> Evidence:
     """Load the model in a fresh process and compute the reference. What fails here is missing from the evidence."""
-    variables = run.plain_variables(folder)
-    command = run.check_command(model_file(run.view(folder).folder, result))
-    container = run.plain_container(folder)
-    exit_ = watch.execute(command, variables, CHECK_LOG, VERIFY_LIMIT_SECONDS, container=container)
-    check = read_model_check(folder / CHECK_LOG) if exit_ and exit_.ok else None
-    reference = None if watch.stopped_by else _reference(run, folder, watch, variables, references)
-    earlier = tuple(model_hash(folder, training) for training in result.earlier)
+    log = spec.folder.model_check_log
+    exit_ = _run_plain(spec, watch, spec.model_check_command(result), log)
+    check = spec.folder.read_model_check() if exit_ and exit_.ok else None
+    reference = None if watch.stopped_by else _reference(spec, watch, references)
+    work = spec.folder.work
     evidence = replace(
         evidence,
-        model_sha256=model_hash(folder, result),
-        earlier_sha256=earlier,
+        model_sha256=work.model_hash(result),
+        earlier_sha256=tuple(map(work.model_hash, result.earlier)),
         model_check=check,
         reference=reference,
     )
@@ -167,43 +190,69 @@ def _verify(run: Run, folder: Path, watch: Watch, evidence: Evidence, result: Re
     return evidence
 
 
-def _reference(run: Run, folder: Path, watch: Watch, variables: dict[str, str], references: Path) -> Reference | None:
-    """The reference of this workload in this environment without any preset: computed once, then kept."""
-    kept = references / f"{json_hash([run.workload_hash, run.environment.identity])}.json"
-    here = folder / "reference.json"
-    if read_reference(kept) is None:
-        view = run.view(folder)
-        command = run.reference_command(view, view.folder / here.name)
-        container = run.plain_container(folder)
-        exit_ = watch.execute(command, variables, "reference.txt", VERIFY_LIMIT_SECONDS, container=container)
+def _reference(spec: RunSpec, watch: Watch, references: Path) -> Reference | None:
+    """Return the reference of this workload in this environment without any preset: computed once, then cached."""
+    cached = references / f"{spec.reference_hash}.json"
+    here = spec.folder.work.reference
+    if read_reference(cached) is None:
+        exit_ = _run_plain(spec, watch, spec.reference_command, spec.folder.reference_log)
         if exit_ is None or not exit_.ok or read_reference(here) is None:
             return None
-        write_durably(kept, here.read_bytes())
+        write_durably(cached, here.read_bytes())
     else:
-        write_durably(here, kept.read_bytes())
+        write_durably(here, cached.read_bytes())
     return read_reference(here)
 
 
+def _run_plain(spec: RunSpec, watch: Watch, command: tuple[str, ...], log: Path) -> Exit | None:
+    """Run what verifies the run, without preset and devices."""
+    return watch.execute(command, spec.plain_variables, log, VERIFY_LIMIT_SECONDS, container=spec.plain_container)
+
+
+def _host_problems(
+    checkup: Checkup, memory: MemoryBefore, began: float, evidence: Evidence, notes: Notes
+) -> tuple[str, ...]:
+    """Check the GPUs of a run that did not complete; from afar where something of it cannot be killed."""
+    with notes.tolerated("checking the GPUs after the run"):
+        # Not the intent's time: the clock may have been set since.
+        since = time.time() - (time.monotonic() - began)
+        return after_failure(checkup, memory, since, unkillable=evidence.stopped_by == "host").problems
+    return ()
+
+
+def _explain(spec: RunSpec, outcome: Outcome, evidence: Evidence, notes: Notes) -> Explanation | None:
+    """Return why the run did not complete."""
+    intent = spec.intent
+    with notes.tolerated("explaining it"):
+        return explain_run(spec.folder, outcome, evidence.exits, intent.host, intent.rocm, intent.torch)
+    return None
+
+
+def _detail(outcome: Outcome, evidence: Evidence, spec: RunSpec, notes: Notes) -> str:
+    """Return the line for the record: what was decided, what the app said of it, and what of ours failed."""
+    said = f": {last_line(spec.folder.log)}" if outcome.diagnosis in APP_WORDS and evidence.result is None else ""
+    return "; ".join([f"{outcome.detail}{said}", *notes])
+
+
 def _record(
-    intent: Intent,
+    spec: RunSpec,
     outcome: Outcome,
     evidence: Evidence,
     watch: Watch,
-    seconds: float,
     explanation: Explanation | None,
 ) -> Record:
     unkillable = (evidence.stop_detail,) if evidence.stopped_by == "host" else ()
     result = evidence.result
     names = sorted({device.gfx or device.name for device in result.devices}) if result else []
     return Record(
-        intent=intent,
+        intent=spec.intent,
         outcome=outcome.name,
         diagnosis=outcome.diagnosis,
         detail=outcome.detail,
         exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
         ran_on=f"{result.device} ({', '.join(names)}) x{len(result.devices)}" if result else "unknown",
         finished=time.time(),
-        seconds=seconds,
+        seconds=watch.seconds,
         last_phase=watch.last.phase if watch.last else None,
         result=result,
         longest_stall=watch.longest_stall,

@@ -1,20 +1,21 @@
-"""Everything that decides one run, and the intent that follows from it."""
+"""What one run is asked to be, and everything that follows from it: derived once, and only read afterwards."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness import __version__
+from harness.base.storage import json_hash
 from harness.environments.environment import Environment
-from harness.environments.executors.container import Container, Device, container_of
-from harness.evidence.app_files import InputFile, Phase
-from harness.evidence.leftovers import OUTPUT
+from harness.environments.executors.container import WORK, Container, Device, container_of, inside
+from harness.evidence.app_files import InputFile, Phase, Training
 from harness.evidence.outcome import COMPARED_STEPS, Request
 from harness.evidence.run_files import Intent
-from harness.host.facts import HostFacts
-from harness.host.gpu_memory import GpuWatch
+from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import WorkFolder
+from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes import ProcessId
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import (
@@ -26,18 +27,18 @@ from harness.matrix.workload_options import (
     train_options,
     workload_hash,
 )
-from harness.run.process_environment import View, base_variables, view_of, visible_devices
 
 ENV = "/usr/bin/env"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One execution of one workload in one cell on one host. `limits` are the watchdog's; without, it learns them.
+    """One execution of one workload in one cell on one host, as it is asked for.
 
-    `devices` are the nodes of `gpus`, for a container. `drill` is the fault injected on purpose, if any: `KIND@STEP` or
-    `KIND@STEP/RANK` where the app injects it, a bare name where it comes from outside. It is no part of the identity of
-    what is run, and such a run is no evidence.
+    `devices` are the nodes of `gpus`, for a container; `confine` may limit that otherwise. `limits` are the watchdog's;
+    without, it learns them. `injected_fault` is the fault injected on purpose, if any: `KIND@STEP` or `KIND@STEP/RANK`
+    where the app injects it, a bare name where it comes from outside. It is no part of the identity of what is run, and
+    such a run is no evidence.
     """
 
     run_id: str
@@ -54,6 +55,7 @@ class Run:
     injected_fault: str | None = None
     name: str = "model"
     resume_from: tuple[Path, ...] | None = None
+    confine: Callable[[Container], Container] = lambda container: container
 
     @property
     def workload_hash(self) -> str:
@@ -65,130 +67,185 @@ class Run:
         """How many devices its strategy uses."""
         return device_count(self.workload, self.environment.device, self.gpus)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of the training, as plain values."""
-        return train_options(self.workload, self.device_count)
 
-    @property
-    def request(self) -> Request:
-        """What the evidence is compared with."""
-        return Request(
-            workload_hash=self.workload_hash,
-            data_sha256=self.data.sha256,
-            device=self.environment.device,
-            # The strategy `single` uses one GPU, however many it can see.
-            gpus=0 if self.environment.device == "cpu" else self.device_count,
-            torch=self.cell.stack.torch,
-            rocm=self.cell.stack.rocm,
-            options=self.options,
-            phases=self.cell.preset.phases,
-            devices=self.device_count,
-            max_device_memory=self.workload.max_device_memory,
-            injected_fault=self.injected_fault,
-        )
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that follows from a run in its folder.
 
-    def view(self, folder: Path) -> View:
-        """What the app sees of the run folder and the data."""
-        return view_of(folder, Path(self.data.path), contained=self.environment.image is not None)
+    `intent` has the commands and variables of the phases. `gpus`: those given to the run of which the driver tells;
+    none on the CPU. `seen`: the work folder as the app calls it. What verifies the run, or probes its GPUs, has the
+    environment without preset: `plain_app`, `plain_variables`, and `plain_container`, which has no devices.
+    `environment_hash` is that environment's, `reference_hash` that of the workload in it.
+    """
 
-    def container(self, folder: Path) -> Container | None:
-        """What limits the container of the cell; None where it runs as a process."""
-        if self.environment.image is None:
-            return None
-        alone = container_of(self.environment.image, folder, (Path(self.data.path),), self.host.memory_bytes)
-        return replace(alone, devices=self.devices)
+    intent: Intent
+    request: Request
+    folder: RunFolder
+    seen: WorkFolder
+    gpus: tuple[GpuFacts, ...]
+    container: Container | None
+    plain_container: Container | None
+    plain_app: tuple[str, ...]
+    plain_variables: Mapping[str, str]
+    reference_command: tuple[str, ...]
+    environment_hash: str
+    reference_hash: str
+    limits: Mapping[Phase, float] | None
+    resume_from: tuple[Path, ...] | None
 
-    def plain_container(self, folder: Path) -> Container | None:
-        """The same without devices, for the model check and the reference."""
-        container = self.container(folder)
-        return replace(container, devices=()) if container else None
-
-    def gpu_watch(self) -> GpuWatch | None:
-        """What looks at the GPUs given to this run; None on a CPU."""
-        if self.environment.device == "cpu":
-            return None
-        amd = {str(gpu.kfd_id) for gpu in self.host.gpus if gpu.index in self.gpus}
-        return GpuWatch(amd or None)
-
-    def intent(self, folder: Path) -> Intent:
-        """What is about to be run in a run folder, by this process."""
-        owner = ProcessId.mine()
-        view = self.view(folder)
-        container = self.container(folder)
-        # In a container other GPUs have no device nodes.
-        visible = {} if container else visible_devices(self.gpus)
-        phases = self.cell.preset.phases
-        return Intent(
-            run_id=self.run_id,
-            campaign=self.campaign,
-            repeat=self.repeat,
-            cell=self.cell.id,
-            stack=self.cell.stack.name,
-            preset=self.cell.preset.name,
-            executor="docker" if container else "process",
-            host=self.host,
-            environment_hash=self.environment.hash(self.cell.preset),
-            environment=self.environment.identity,
-            image=self.environment.image,
-            container=container.plain if container else None,
-            workload=self.workload.name,
-            workload_hash=self.workload_hash,
-            data=self.data,
-            device=self.environment.device,
-            gpus=self.gpus,
-            torch=self.cell.stack.torch,
-            rocm=self.cell.stack.rocm,
-            options=self.options,
-            time_limit=self.workload.time_limit,
-            commands={phase: self._phase(phase, view) for phase in phases},
-            variables={
-                phase: {**self.plain_variables(folder), **visible, **self.cell.preset.variables_of(phase)}
-                for phase in phases
-            },
-            harness_version=__version__,
-            owner_pid=owner.pid,
-            owner_started=owner.started,
-            injected_fault=self.injected_fault,
-            started=time.time(),
-        )
-
-    def plain_variables(self, folder: Path) -> dict[str, str]:
-        """The environment without devices and preset: what the model check and the reference get."""
-        return {**base_variables(self.view(folder), self.workload.threads), **self.environment.variables}
-
-    def check_command(self, model: Path) -> tuple[str, ...]:
-        """Loads the model in a fresh process."""
-        return self._plain("check-model", "--json", str(model))
+    def model_check_command(self, training: Training) -> tuple[str, ...]:
+        """Return the command that loads a model in a fresh process."""
+        return (*self.plain_app, "check-model", "--json", str(self.seen.model(training.model.file)))
 
     def probe_command(self, *words: str) -> tuple[str, ...]:
-        """Checks the devices it can see."""
-        return self._plain("probe", "--device", self.environment.device, "--json", *words)
+        """Return the command that checks the devices it can see."""
+        return (*self.plain_app, "probe", "--device", self.intent.device, "--json", *words)
 
-    def reference_command(self, view: View, output: Path) -> tuple[str, ...]:
-        """Computes the first steps on the CPU in float32."""
-        places = ("--data", str(view.data), "--output", str(output), "--workload-hash", self.workload_hash)
-        options = arguments(options_of(self.workload, REFERENCE_OPTIONS))
-        return self._plain("reference", *places, "--steps", str(COMPARED_STEPS), *options)
 
-    def _plain(self, *words: str) -> tuple[str, ...]:
-        """A command of the app without the preset, which in an image is baked in."""
-        command = self.environment.app(*words)
-        if self.environment.image is None:
-            return command
-        unset = (word for name in self.cell.preset.variables for word in ("--unset", name))
-        return (ENV, *unset, *command)
+def resolve(run: Run, folder: RunFolder) -> RunSpec:
+    """Derive everything that follows from a run in its folder, with the intent of this process to run it now."""
+    environment, preset, owner = run.environment, run.cell.preset, ProcessId.mine()
+    options = train_options(run.workload, run.device_count)
+    container = None
+    if environment.image is not None:
+        alone = container_of(environment.image, folder.work.path, (Path(run.data.path),), run.host.memory_bytes)
+        container = run.confine(replace(alone, devices=run.devices))
+    seen = WorkFolder(WORK) if container else folder.work
+    data = inside(Path(run.data.path)) if container else Path(run.data.path)
+    temporary = seen.temporary if container else folder.temporary
+    plain_variables = {**base_variables(seen, temporary, run.workload.threads), **environment.variables}
+    # In a container other GPUs have no device nodes.
+    visible = {} if container else visible_devices(run.gpus)
+    intent = Intent(
+        run_id=run.run_id,
+        campaign=run.campaign,
+        repeat=run.repeat,
+        cell=run.cell.id,
+        stack=run.cell.stack.name,
+        preset=preset.name,
+        executor="docker" if container else "process",
+        host=run.host,
+        environment_hash=environment.hash(preset),
+        environment=environment.identity,
+        image=environment.image,
+        container=container.plain if container else None,
+        workload=run.workload.name,
+        workload_hash=run.workload_hash,
+        data=run.data,
+        device=environment.device,
+        gpus=run.gpus,
+        torch=run.cell.stack.torch,
+        rocm=run.cell.stack.rocm,
+        options=options,
+        time_limit=run.workload.time_limit,
+        commands={phase: _phase_command(phase, run, options, seen, data) for phase in preset.phases},
+        variables={phase: {**plain_variables, **visible, **preset.variables_of(phase)} for phase in preset.phases},
+        harness_version=__version__,
+        owner_pid=owner.pid,
+        owner_started=owner.started,
+        injected_fault=run.injected_fault,
+        started=time.time(),
+    )
+    plain_app = _plain_app(run)
+    return RunSpec(
+        intent=intent,
+        request=_request(run, intent),
+        folder=folder,
+        seen=seen,
+        gpus=tuple(gpu for gpu in run.host.gpus if environment.device == "cuda" and gpu.index in run.gpus),
+        container=container,
+        plain_container=replace(container, devices=()) if container else None,
+        plain_app=plain_app,
+        plain_variables=plain_variables,
+        reference_command=(*plain_app, *_reference_words(run, intent, seen, data)),
+        environment_hash=json_hash(environment.identity),
+        reference_hash=json_hash([run.workload_hash, environment.identity]),
+        limits=run.limits,
+        resume_from=run.resume_from,
+    )
 
-    def _phase(self, phase: str, view: View) -> tuple[str, ...]:
-        folder, data = view.folder, ("--data", str(view.data))
-        features = str(folder / "features.parquet")
-        if phase == "features":
-            places = (*data, "--output", features, "--run-dir", str(folder))
-            options = arguments(options_of(self.workload, FEATURE_OPTIONS))
-            return self.environment.app("features", *places, "--device", self.environment.device, *options)
-        handed_over = ("--features", features) if "features" in self.cell.preset.phases else ()
-        places = (*data, *handed_over, "--output", str(folder / OUTPUT), "--name", self.name, "--run-dir", str(folder))
-        known = ("--device", self.environment.device, "--workload-hash", self.workload_hash)
-        injected = ("--inject-fault", self.injected_fault) if self.injected_fault and "@" in self.injected_fault else ()
-        resumed = ("--resume",) if self.resume_from else ()
-        return self.environment.app("train", *places, *known, *arguments(self.options), *resumed, *injected)
+
+def base_variables(work: WorkFolder, temporary: Path, threads: int) -> dict[str, str]:
+    """Return what every process of a run has set but for preset and devices: no variable of the caller's is passed on.
+
+    `work`: the work folder as the process calls it, which has every cache.
+    """
+    places = {
+        "HOME": work.scratch,
+        "TMPDIR": temporary,
+        "XDG_CACHE_HOME": work.cache,
+        "MIOPEN_USER_DB_PATH": work.cache / "miopen-db",
+        "MIOPEN_CUSTOM_CACHE_DIR": work.cache / "miopen",
+        "TRITON_CACHE_DIR": work.cache / "triton",
+        "TORCHINDUCTOR_CACHE_DIR": work.cache / "inductor",
+        "MPLCONFIGDIR": work.cache / "matplotlib",
+    }
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        # torch below 2.13 dies on a uid that has no name.
+        "USER": "matrix",
+        "LOGNAME": "matrix",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "OMP_NUM_THREADS": str(threads),
+        "POLARS_MAX_THREADS": str(threads),
+        # With no other network, the usual rendezvous by host name waits for ever.
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        **{name: str(place) for name, place in places.items()},
+    }
+
+
+def visible_devices(gpus: tuple[int, ...]) -> dict[str, str]:
+    """Return the variables that limit a process to some GPUs, by their index among the host's."""
+    return {"ROCR_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
+
+
+def _request(run: Run, intent: Intent) -> Request:
+    """Return what the evidence is compared with."""
+    return Request(
+        workload_hash=intent.workload_hash,
+        data_sha256=run.data.sha256,
+        device=intent.device,
+        # The strategy `single` uses one GPU, however many it can see.
+        gpus=0 if intent.device == "cpu" else run.device_count,
+        torch=intent.torch,
+        rocm=intent.rocm,
+        options=intent.options,
+        phases=run.cell.preset.phases,
+        devices=run.device_count,
+        max_device_memory=run.workload.max_device_memory,
+        injected_fault=run.injected_fault,
+    )
+
+
+def _plain_app(run: Run) -> tuple[str, ...]:
+    """Return the app's command without the preset, which in an image is baked in."""
+    if run.environment.image is None:
+        return run.environment.app()
+    unset = (word for name in run.cell.preset.variables for word in ("--unset", name))
+    return (ENV, *unset, *run.environment.app())
+
+
+def _reference_words(run: Run, intent: Intent, seen: WorkFolder, data: Path) -> tuple[str, ...]:
+    """Return the command of the app that computes the first steps on the CPU in float32."""
+    places = ("--data", str(data), "--output", str(seen.reference), "--workload-hash", intent.workload_hash)
+    options = arguments(options_of(run.workload, REFERENCE_OPTIONS))
+    return ("reference", *places, "--steps", str(COMPARED_STEPS), *options)
+
+
+def _phase_command(phase: str, run: Run, options: dict[str, Any], seen: WorkFolder, data: Path) -> tuple[str, ...]:
+    app, where = run.environment.app, ("--data", str(data))
+    device = ("--device", run.environment.device)
+    run_dir = ("--run-dir", str(seen.path))
+    if phase == "features":
+        words = arguments(options_of(run.workload, FEATURE_OPTIONS))
+        return app("features", *where, "--output", str(seen.features), *run_dir, *device, *words)
+    handed_over = ("--features", str(seen.features)) if "features" in run.cell.preset.phases else ()
+    made = ("--output", str(seen.output), "--name", run.name)
+    known = (*device, "--workload-hash", run.workload_hash)
+    resumed = ("--resume",) if run.resume_from else ()
+    injected = ("--inject-fault", run.injected_fault) if run.injected_fault and "@" in run.injected_fault else ()
+    return app("train", *where, *handed_over, *made, *run_dir, *known, *arguments(options), *resumed, *injected)

@@ -93,7 +93,7 @@ def prepare(asked: Asked, matrix: Matrix, results: Results, host: HostFacts, not
     if training.evidence and engine:
         # An image by its digest is not built.
         plan = replace(plan, download_gb=0.0, disk_gb=0.0)
-    runs = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
+    runs = DockerExecutor(engine, results.runs) if engine else ProcessExecutor()
     bench = Bench(results, runs, host, gpus, None, asked.data, engine)
     job = Job(
         cell, plain_cpu_cell(matrix), asked.workload, asked.output, asked.name, asked.resume, asked.injected_fault

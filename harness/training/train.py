@@ -12,13 +12,11 @@ from harness.campaign.campaign import Turn, recheck_unhealthy
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus
-from harness.evidence.leftovers import OUTPUT, last_line
+from harness.evidence.last_line import last_line
 from harness.evidence.run_files import Record
+from harness.evidence.work_folder import newest_checkpoints
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import device_count
-from harness.run.checkpoints import newest_checkpoints
-from harness.run.process_environment import remove_scratch
-from harness.run.run_cell import LOG
 from harness.run.spec import Run
 from harness.run.watch.watch import Observer
 from harness.training.attempts import WORDS, attempts_of, records_of, told_of, write_attempts
@@ -112,7 +110,7 @@ def _finish(job: Job, training: Training, notebook: Notebook, bench: Bench) -> P
     # First: an older checkpoint that a half-done removal leaves must not be published instead.
     notebook.close()
     for run_id in training.run_ids:
-        remove_scratch(bench.results.run_folder(run_id), all_of_it=True)
+        bench.results.folder_of(run_id).remove_places(all_of_it=True)
     return job.output / f"{job.name}.pt"
 
 
@@ -247,9 +245,9 @@ def _in_short(attempt: Attempt) -> str:
 
 def _said(training: Training, bench: Bench) -> str:
     """What the app said of its input."""
-    line = last_line(bench.results.run_folder(training.run_ids[-1]) / LOG)
+    line = last_line(bench.results.folder_of(training.run_ids[-1]).log)
     return line.removeprefix("vpoc: ")
 
 
 def _output(run_id: str, bench: Bench) -> Path:
-    return bench.results.run_folder(run_id) / OUTPUT
+    return bench.results.folder_of(run_id).work.output

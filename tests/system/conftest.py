@@ -100,7 +100,7 @@ def environment(small_matrix: Matrix) -> Environment:
 
 @pytest.fixture(scope="session")
 def data(environment: Environment, results: Results) -> InputFile:
-    return read_data(synthetic_file(TINY, environment, ProcessExecutor(results.runs)))
+    return read_data(synthetic_file(TINY, environment, ProcessExecutor()))
 
 
 @pytest.fixture(scope="session")
@@ -139,7 +139,7 @@ def run_tiny(
         run_id = f"{re.sub('[^a-z0-9]+', '-', request.node.name)[:60]}-{time.time_ns()}"
         workload = TINY.model_copy(update=changes)
         made = Run(run_id, cell, workload, data, environment, host, limits=limits)
-        return run_cell(made, results, executor or ProcessExecutor(results.runs))
+        return run_cell(made, results, executor or ProcessExecutor())
 
     return run
 

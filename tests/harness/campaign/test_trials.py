@@ -26,7 +26,7 @@ def script(
 
     def make(*outcomes: str, cell: str = "rocm6.3-torch2.9.1-plain") -> Trials:
         results = Results(tmp_path / "results")
-        bench = Scripted(results, ProcessExecutor(results.runs), dual_host, (0,))
+        bench = Scripted(results, ProcessExecutor(), dual_host, (0,))
         script = iter(outcomes)
         bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: next(script), []
         planned = PlannedRun(matrix.cells[cell], 1, (0,))
