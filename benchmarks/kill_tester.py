@@ -29,7 +29,8 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Intent
 from harness.host.engine import Engine
 from harness.host.fingerprint import read_host
-from harness.host.processes import RUN_MARK, boot_id, environment_of
+from harness.host.processes import boot_id, environment_of
+from harness.host.run_processes import RUN_MARK
 
 HERE = Path(__file__).resolve().parent
 POLL_SECONDS = 0.01

@@ -27,7 +27,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.engine import ENGINE_ERRORS, Engine, Notify, find_engine
 from harness.host.facts import GpuFacts, HostFacts
-from harness.host.processes import run_mark
+from harness.host.run_processes import run_mark
 from harness.matrix.cells import Cell, Stack, Workload
 from harness.run.run_cell import run_cell
 from harness.run.spec import Run

@@ -12,7 +12,7 @@ from harness.environments.executors.job import Executor, Job
 from harness.evidence.records import TRAINING, Results, owner_alive
 from harness.evidence.run_files import Intent, Record
 from harness.host.facts import HostFacts
-from harness.host.processes import end_processes_of_run
+from harness.host.run_processes import end_processes_of_run
 
 # An orphan is no evidence, so it gets time to end its own children, not to save its work.
 GRACE_SECONDS = 1.0

@@ -4,7 +4,6 @@ import hashlib
 import shutil
 import tempfile
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.base.json_files import File
-from harness.base.storage import write_durably, write_json
+from harness.base.storage import unused, write_durably, write_json
 from harness.evidence.app_files import ModelCheck
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.work_folder import WorkFolder
@@ -124,11 +123,11 @@ class RunFolder:
 
     def new_probe_log(self, gpu: int) -> Path:
         """Return where the next probe of a GPU, by its index, writes its output."""
-        return self._unused(self.PROBE_LOG, gpu=gpu)
+        return unused(self.path / self.PROBE_LOG.format(gpu=gpu, number=""))
 
     def note_of(self, log: Path, *, contained: bool) -> Path:
         """Return where to note what is known of the process, or of the container, whose output goes to `log`."""
-        return self._unused(self.CONTAINER, log=log.stem) if contained else self.process
+        return self.path / self.CONTAINER.format(log=log.stem, number="") if contained else self.process
 
     def read_intent(self) -> Intent | None:
         """Return the intent; None where there is none.
@@ -188,11 +187,6 @@ class RunFolder:
         if all_of_it:
             for needless in (self.work.scratch, *self.work.output.glob(WorkFolder.CHECKPOINTS)):
                 shutil.rmtree(needless, ignore_errors=True)
-
-    def _unused(self, pattern: str, **values: object) -> Path:
-        numbers = ("" if number == 1 else f"-{number}" for number in count(1))
-        names = (pattern.format(number=number, **values) for number in numbers)
-        return next(file for name in names if not (file := self.path / name).exists())
 
 
 def _read(file: Path, model: type[Read]) -> Read | None:

@@ -18,7 +18,7 @@ from harness.evidence.run_folder import RunFolder
 from harness.faults.own_engine import OwnEngine, why_no_own_engine
 from harness.faults.rights import SYS_ADMIN, has_capabilities
 from harness.host.engine import Engine
-from harness.host.processes import processes_of_run, run_mark
+from harness.host.run_processes import processes_of_run, run_mark
 from harness.run.spec import Run
 
 PAUSE_SECONDS = 10.0

@@ -22,7 +22,7 @@ from harness.faults.own_engine import OwnEngine, own_engine
 from harness.host.engine import Engine, Notify
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
-from harness.host.processes import processes_of_run, run_mark
+from harness.host.run_processes import processes_of_run, run_mark
 from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
 from harness.run.run_cell import run_cell
 from harness.run.spec import Run

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
-from harness.environments.executors.container import KFD, Container
-from harness.environments.executors.job import Executor, Handle, Job, JobLost
+from harness.environments.executors.job import Executor, Handle, JobLost
 from harness.evidence.last_line import last_line
 from harness.host.facts import GpuFacts
-from harness.host.processes import end_processes_of_run
-from harness.run.spec import RunSpec, visible_devices
+from harness.host.run_processes import end_processes_of_run
+from harness.run.spec import RunSpec
 
 # A few seconds each; what they compute is exact, so that a GPU that computes wrongly fails too.
 CHECKS = ("import", "device", "copy", "matmul-fp32", "optimizer-step")
@@ -48,13 +47,8 @@ class _Answer(BaseModel):
 
 def probe_gpu(spec: RunSpec, gpu: GpuFacts, executor: Executor, limit: float = LIMIT_SECONDS) -> Probed:
     """Probe a GPU in the environment of a run, without its preset. Its output is kept in the run's folder."""
-    folder = spec.folder.path
-    log = spec.folder.new_probe_log(gpu.index)
-    container = _container(spec, gpu)
-    visible = {} if container else visible_devices((gpu.index,))
-    words = ("--limit-scale", str(LIMIT_SCALE), *(word for check in CHECKS for word in ("--check", check)))
-    note = spec.folder.note_of(log, contained=container is not None)
-    job = Job(spec.probe_command(*words), {**spec.plain_variables, **visible}, folder, log, container, note)
+    checks = (word for check in CHECKS for word in ("--check", check))
+    job = spec.probe(gpu, ("--limit-scale", str(LIMIT_SCALE), *checks))
     try:
         handle = executor.start(job)
     except (OSError, JobLost) as error:
@@ -64,15 +58,15 @@ def probe_gpu(spec: RunSpec, gpu: GpuFacts, executor: Executor, limit: float = L
         while (exit_ := handle.poll()) is None and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
         # Also after it ended by itself: what it started may be left.
-        gone = _end(handle, folder)
+        gone = _end(handle, job.folder)
     except JobLost as lost:
-        return Probed(None, f"the probe was lost: {lost}", killable=_end(handle, folder))
+        return Probed(None, f"the probe was lost: {lost}", killable=_end(handle, job.folder))
     except BaseException:
-        _end(handle, folder)
+        _end(handle, job.folder)
         raise
     if exit_ is None:
         return Probed(False, f"the probe did not end in {limit:.0f} s", killable=gone)
-    probed = read_answer(log)
+    probed = read_answer(job.log)
     return replace(probed, killable=probed.killable and gone)
 
 
@@ -98,11 +92,3 @@ def read_answer(log: Path) -> Probed:
 def _end(handle: Handle, folder: Path) -> bool:
     """End a probe, and what of it an engine that is gone has left; False when something cannot be killed."""
     return handle.stop(GRACE_SECONDS) and end_processes_of_run(folder, GRACE_SECONDS)
-
-
-def _container(spec: RunSpec, gpu: GpuFacts) -> Container | None:
-    """Return the container of the run with the nodes of one GPU."""
-    if spec.container is None:
-        return None
-    nodes = tuple(device for device in spec.container.devices if device.inside in (KFD, gpu.render_node))
-    return replace(spec.container, devices=nodes)

@@ -10,12 +10,11 @@ from harness.base.interrupts import open_to_interruption, shielded
 from harness.base.storage import write_durably
 from harness.diagnosis import explain_run
 from harness.environments.executors.job import Executor, Exit
-from harness.evidence.app_files import Phase, Reference, Result
+from harness.evidence.app_files import Phase, Result
 from harness.evidence.last_line import last_line
 from harness.evidence.outcome import APP_EXITS, Evidence, Outcome, decide
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
-from harness.evidence.stall_history import known_stalls
 from harness.evidence.work_folder import hand_over, read_reference
 from harness.host.gpu_memory import GpuWatch
 from harness.run.gpu_health import (
@@ -28,7 +27,7 @@ from harness.run.gpu_health import (
     before_run,
 )
 from harness.run.spec import Run, RunSpec, resolve
-from harness.run.watch.limits import Limits, limits_of
+from harness.run.watch.limits import Limits, known_stalls, limits_of
 from harness.run.watch.watch import Observer, OnStall, Watch
 
 # Loading a model and sixteen steps on the CPU; the VPOC phase before them is what takes time.
@@ -69,21 +68,24 @@ def run_cell(
     with shielded():
         spec = resolve(run, results.folder_of(run.run_id))
         results.begin(spec.intent)
-        watch = Watch(spec.folder, executor, observe, _gpu_watch(spec), on_stall)
+        gpus = GpuWatch(spec.kfd_ids) if spec.intent.device == "cuda" else None
+        watch = Watch(spec.folder, executor, observe, gpus, on_stall)
         checkup = Checkup(spec, results, executor, root)
         notes = Notes()
-        began = time.monotonic()
         memory: MemoryBefore = {}
         evidence = Evidence(exits={})
         interrupt: KeyboardInterrupt | None = None
+        began = time.monotonic()
         try:
-            _make_ready(spec)
+            spec.folder.make_places()
+            hand_over(spec.resume_from or (), spec.folder.work.output)
             with open_to_interruption():
-                problems: tuple[str, ...] = ()
                 with notes.tolerated("checking the GPUs before the run"):
                     memory, problems = before_run(checkup)
-                limits = _limits(spec, results, notes)
-                evidence = _carry_out(spec, watch, limits, problems)
+                    if problems:
+                        evidence = Evidence(exits={}, stopped_by="host", stop_detail="; ".join(problems))
+                if evidence.stopped_by is None:
+                    evidence = _carry_out(spec, watch, results, notes)
                 if evidence.stopped_by is None and evidence.result is not None:
                     evidence = _verify(spec, watch, evidence, evidence.result, results.references)
         except KeyboardInterrupt as caught:
@@ -103,7 +105,11 @@ def run_cell(
         elif interrupt is None:
             try:
                 with open_to_interruption():
-                    evidence = replace(evidence, host_problems=_host_problems(checkup, memory, began, evidence, notes))
+                    with notes.tolerated("checking the GPUs after the run"):
+                        # Not the intent's time: the clock may have been set since.
+                        since = time.time() - (time.monotonic() - began)
+                        health = after_failure(checkup, memory, since, unkillable=evidence.stopped_by == "host")
+                        evidence = replace(evidence, host_problems=health.problems)
                     outcome = decide(spec.request, evidence)
                     explanation = _explain(spec, outcome, evidence, notes)
             except KeyboardInterrupt as caught:
@@ -123,37 +129,16 @@ def run_cell(
     return record
 
 
-def _gpu_watch(spec: RunSpec) -> GpuWatch | None:
-    """Return what sees from outside which of its GPUs the run uses; None on a CPU."""
-    if spec.intent.device == "cpu":
-        return None
-    return GpuWatch({str(gpu.kfd_id) for gpu in spec.gpus} or None)
-
-
-def _make_ready(spec: RunSpec) -> None:
-    spec.folder.make_places()
-    hand_over(spec.resume_from or (), spec.folder.work.output)
-
-
-def _limits(spec: RunSpec, results: Results, notes: Notes) -> Limits:
-    """Return the watchdog's limits: the run's own, or learned from earlier runs of the same kind."""
-    if spec.limits is not None:
-        return Limits.fixed(spec.limits)
+def _carry_out(spec: RunSpec, watch: Watch, results: Results, notes: Notes) -> Evidence:
+    """Run the phases one after the other, as far as they succeed."""
     history: Sequence[Mapping[Phase, float]] = ()
     with notes.tolerated("reading the stalls of earlier runs"):
-        history = known_stalls(results, spec.intent)
-    return limits_of(history, spec.intent.device)
-
-
-def _carry_out(spec: RunSpec, watch: Watch, limits: Limits, problems: Sequence[str]) -> Evidence:
-    """Run the phases one after the other, as far as they succeed; none where `problems` forbid it."""
-    if problems:
-        return Evidence(exits={}, stopped_by="host", stop_detail="; ".join(problems))
+        history = () if spec.limits else known_stalls(results, spec.intent)
+    limits = Limits.fixed(spec.limits) if spec.limits else limits_of(history, spec.intent.device)
     exits: dict[str, Exit] = {}
     deadline = time.monotonic() + spec.intent.time_limit
-    for phase, command in spec.intent.commands.items():
-        left = deadline - time.monotonic()
-        exit_ = watch.execute(command, spec.intent.variables[phase], spec.folder.log, left, limits, spec.container)
+    for phase, job in spec.phases.items():
+        exit_ = watch.execute(job, deadline - time.monotonic(), limits)
         if exit_ is not None:
             exits[phase] = exit_
         if exit_ is None or not exit_.ok or watch.stopped_by:
@@ -171,53 +156,33 @@ def _carry_out(spec: RunSpec, watch: Watch, limits: Limits, problems: Sequence[s
 
 
 def _verify(spec: RunSpec, watch: Watch, evidence: Evidence, result: Result, references: Path) -> Evidence:
-    """Load the model in a fresh process and compute the reference. What fails here is missing from the evidence."""
-    log = spec.folder.model_check_log
-    exit_ = _run_plain(spec, watch, spec.model_check_command(result), log)
-    check = spec.folder.read_model_check() if exit_ and exit_.ok else None
-    reference = None if watch.stopped_by else _reference(spec, watch, references)
-    work = spec.folder.work
+    """Load the model in a fresh process and compute the reference. What fails here is missing from the evidence.
+
+    The reference of a workload in an environment, without any preset, is computed once, then cached.
+    """
+    exit_ = watch.execute(spec.model_check(result), VERIFY_LIMIT_SECONDS)
+    model_check = spec.folder.read_model_check() if exit_ and exit_.ok else None
+    work, cached = spec.folder.work, references / f"{spec.reference_hash}.json"
+    reference = None
+    if not watch.stopped_by:
+        reference, source, copy = read_reference(cached), cached, work.reference
+        if reference is None:
+            exit_ = watch.execute(spec.reference, VERIFY_LIMIT_SECONDS)
+            reference = read_reference(work.reference) if exit_ and exit_.ok else None
+            source, copy = copy, source
+        if reference:
+            write_durably(copy, source.read_bytes())
     evidence = replace(
         evidence,
         model_sha256=work.model_hash(result),
         earlier_sha256=tuple(map(work.model_hash, result.earlier)),
-        model_check=check,
+        model_check=model_check,
         reference=reference,
     )
     if watch.stopped_by in ("engine", "start"):
         # Not the training's fault: nothing could be started to verify it.
         return replace(evidence, stopped_by="engine", stop_detail=watch.stop_detail)
     return evidence
-
-
-def _reference(spec: RunSpec, watch: Watch, references: Path) -> Reference | None:
-    """Return the reference of this workload in this environment without any preset: computed once, then cached."""
-    cached = references / f"{spec.reference_hash}.json"
-    here = spec.folder.work.reference
-    if read_reference(cached) is None:
-        exit_ = _run_plain(spec, watch, spec.reference_command, spec.folder.reference_log)
-        if exit_ is None or not exit_.ok or read_reference(here) is None:
-            return None
-        write_durably(cached, here.read_bytes())
-    else:
-        write_durably(here, cached.read_bytes())
-    return read_reference(here)
-
-
-def _run_plain(spec: RunSpec, watch: Watch, command: tuple[str, ...], log: Path) -> Exit | None:
-    """Run what verifies the run, without preset and devices."""
-    return watch.execute(command, spec.plain_variables, log, VERIFY_LIMIT_SECONDS, container=spec.plain_container)
-
-
-def _host_problems(
-    checkup: Checkup, memory: MemoryBefore, began: float, evidence: Evidence, notes: Notes
-) -> tuple[str, ...]:
-    """Check the GPUs of a run that did not complete; from afar where something of it cannot be killed."""
-    with notes.tolerated("checking the GPUs after the run"):
-        # Not the intent's time: the clock may have been set since.
-        since = time.time() - (time.monotonic() - began)
-        return after_failure(checkup, memory, since, unkillable=evidence.stopped_by == "host").problems
-    return ()
 
 
 def _explain(spec: RunSpec, outcome: Outcome, evidence: Evidence, notes: Notes) -> Explanation | None:

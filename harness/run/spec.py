@@ -9,7 +9,8 @@ from typing import Any
 from harness import __version__
 from harness.base.storage import json_hash
 from harness.environments.environment import Environment
-from harness.environments.executors.container import WORK, Container, Device, container_of, inside
+from harness.environments.executors.container import KFD, WORK, Container, Device, container_of, inside
+from harness.environments.executors.job import Job
 from harness.evidence.app_files import InputFile, Phase, Training
 from harness.evidence.outcome import COMPARED_STEPS, Request
 from harness.evidence.run_files import Intent
@@ -72,10 +73,10 @@ class Run:
 class RunSpec:
     """Everything that follows from a run in its folder.
 
-    `intent` has the commands and variables of the phases. `gpus`: those given to the run of which the driver tells;
-    none on the CPU. `seen`: the work folder as the app calls it. What verifies the run, or probes its GPUs, has the
-    environment without preset: `plain_app`, `plain_variables`, and `plain_container`, which has no devices.
-    `environment_hash` is that environment's, `reference_hash` that of the workload in it.
+    `phases` are the processes that train, in order. `gpus`: those given to the run of which the driver tells; none on
+    the CPU. `seen`: the work folder as the app calls it. What verifies the run, or probes its GPUs, has the environment
+    without preset: `app` and `variables`. `container` is that of the phases, with the nodes of the GPUs.
+    `environment_hash` is that of the environment without preset, `reference_hash` that of the workload in it.
     """
 
     intent: Intent
@@ -83,39 +84,63 @@ class RunSpec:
     folder: RunFolder
     seen: WorkFolder
     gpus: tuple[GpuFacts, ...]
+    phases: Mapping[str, Job]
+    reference: Job
     container: Container | None
-    plain_container: Container | None
-    plain_app: tuple[str, ...]
-    plain_variables: Mapping[str, str]
-    reference_command: tuple[str, ...]
+    app: tuple[str, ...]
+    variables: Mapping[str, str]
     environment_hash: str
     reference_hash: str
     limits: Mapping[Phase, float] | None
     resume_from: tuple[Path, ...] | None
 
-    def model_check_command(self, training: Training) -> tuple[str, ...]:
-        """Return the command that loads a model in a fresh process."""
-        return (*self.plain_app, "check-model", "--json", str(self.seen.model(training.model.file)))
+    @property
+    def kfd_ids(self) -> frozenset[str] | None:
+        """The driver's ids of its GPUs; None where it tells of none, so that any may be meant."""
+        return frozenset(str(gpu.kfd_id) for gpu in self.gpus) or None
 
-    def probe_command(self, *words: str) -> tuple[str, ...]:
-        """Return the command that checks the devices it can see."""
-        return (*self.plain_app, "probe", "--device", self.intent.device, "--json", *words)
+    def model_check(self, training: Training) -> Job:
+        """Return the process that loads a model, afresh and without devices."""
+        command = (*self.app, "check-model", "--json", str(self.seen.model(training.model.file)))
+        log = self.folder.model_check_log
+        note = self.folder.note_of(log, contained=self.container is not None)
+        return replace(self.reference, arguments=command, log=log, note=note)
+
+    def probe(self, gpu: GpuFacts, words: tuple[str, ...]) -> Job:
+        """Return the process that checks one GPU and sees no other."""
+        command = (*self.app, "probe", "--device", self.intent.device, "--json", *words)
+        container, visible = None, visible_devices((gpu.index,))
+        if self.container:
+            nodes = tuple(node for node in self.container.devices if node.inside in (KFD, gpu.render_node))
+            container, visible = replace(self.container, devices=nodes), {}
+        log = self.folder.new_probe_log(gpu.index)
+        note = self.folder.note_of(log, contained=container is not None)
+        return Job(command, {**self.variables, **visible}, self.folder.path, log, container, note)
 
 
 def resolve(run: Run, folder: RunFolder) -> RunSpec:
     """Derive everything that follows from a run in its folder, with the intent of this process to run it now."""
     environment, preset, owner = run.environment, run.cell.preset, ProcessId.mine()
+    contained = environment.image is not None
     options = train_options(run.workload, run.device_count)
-    container = None
-    if environment.image is not None:
-        alone = container_of(environment.image, folder.work.path, (Path(run.data.path),), run.host.memory_bytes)
-        container = run.confine(replace(alone, devices=run.devices))
-    seen = WorkFolder(WORK) if container else folder.work
-    data = inside(Path(run.data.path)) if container else Path(run.data.path)
-    temporary = seen.temporary if container else folder.temporary
-    plain_variables = {**base_variables(seen, temporary, run.workload.threads), **environment.variables}
+    words = {
+        "features": arguments(options_of(run.workload, FEATURE_OPTIONS)),
+        "train": arguments(options),
+        "reference": arguments(options_of(run.workload, REFERENCE_OPTIONS)),
+    }
+    seen = WorkFolder(WORK) if contained else folder.work
+    data = inside(Path(run.data.path)) if contained else Path(run.data.path)
+    temporary = seen.temporary if contained else folder.temporary
+    plain = {**base_variables(seen, temporary, run.workload.threads), **environment.variables}
     # In a container other GPUs have no device nodes.
-    visible = {} if container else visible_devices(run.gpus)
+    visible = {} if contained else visible_devices(run.gpus)
+    commands = {phase: _phase_command(phase, run, words[phase], seen, data) for phase in preset.phases}
+    variables = {phase: {**plain, **visible, **preset.variables_of(phase)} for phase in preset.phases}
+    app = _plain_app(run)
+    reference_command = (*app, *_reference_words(run, seen, data), *words["reference"])
+    request = _request(run, options)
+    container = _container(run, folder)
+    note = folder.note_of(folder.log, contained=contained)
     intent = Intent(
         run_id=run.run_id,
         campaign=run.campaign,
@@ -123,7 +148,7 @@ def resolve(run: Run, folder: RunFolder) -> RunSpec:
         cell=run.cell.id,
         stack=run.cell.stack.name,
         preset=preset.name,
-        executor="docker" if container else "process",
+        executor="docker" if contained else "process",
         host=run.host,
         environment_hash=environment.hash(preset),
         environment=environment.identity,
@@ -138,26 +163,35 @@ def resolve(run: Run, folder: RunFolder) -> RunSpec:
         rocm=run.cell.stack.rocm,
         options=options,
         time_limit=run.workload.time_limit,
-        commands={phase: _phase_command(phase, run, options, seen, data) for phase in preset.phases},
-        variables={phase: {**plain_variables, **visible, **preset.variables_of(phase)} for phase in preset.phases},
+        commands=commands,
+        variables=variables,
         harness_version=__version__,
         owner_pid=owner.pid,
         owner_started=owner.started,
         injected_fault=run.injected_fault,
         started=time.time(),
     )
-    plain_app = _plain_app(run)
     return RunSpec(
         intent=intent,
-        request=_request(run, intent),
+        request=request,
         folder=folder,
         seen=seen,
         gpus=tuple(gpu for gpu in run.host.gpus if environment.device == "cuda" and gpu.index in run.gpus),
+        phases={
+            phase: Job(commands[phase], variables[phase], folder.path, folder.log, container, note)
+            for phase in preset.phases
+        },
+        reference=Job(
+            reference_command,
+            plain,
+            folder.path,
+            folder.reference_log,
+            replace(container, devices=()) if container else None,
+            folder.note_of(folder.reference_log, contained=contained),
+        ),
         container=container,
-        plain_container=replace(container, devices=()) if container else None,
-        plain_app=plain_app,
-        plain_variables=plain_variables,
-        reference_command=(*plain_app, *_reference_words(run, intent, seen, data)),
+        app=app,
+        variables=plain,
         environment_hash=json_hash(environment.identity),
         reference_hash=json_hash([run.workload_hash, environment.identity]),
         limits=run.limits,
@@ -203,17 +237,26 @@ def visible_devices(gpus: tuple[int, ...]) -> dict[str, str]:
     return {"ROCR_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
 
 
-def _request(run: Run, intent: Intent) -> Request:
+def _container(run: Run, folder: RunFolder) -> Container | None:
+    """Return what limits the container of the phases; None where they run as processes."""
+    if run.environment.image is None:
+        return None
+    data = (Path(run.data.path),)
+    alone = container_of(run.environment.image, folder.work.path, data, run.host.memory_bytes)
+    return run.confine(replace(alone, devices=run.devices))
+
+
+def _request(run: Run, options: dict[str, Any]) -> Request:
     """Return what the evidence is compared with."""
     return Request(
-        workload_hash=intent.workload_hash,
+        workload_hash=run.workload_hash,
         data_sha256=run.data.sha256,
-        device=intent.device,
+        device=run.environment.device,
         # The strategy `single` uses one GPU, however many it can see.
-        gpus=0 if intent.device == "cpu" else run.device_count,
-        torch=intent.torch,
-        rocm=intent.rocm,
-        options=intent.options,
+        gpus=0 if run.environment.device == "cpu" else run.device_count,
+        torch=run.cell.stack.torch,
+        rocm=run.cell.stack.rocm,
+        options=options,
         phases=run.cell.preset.phases,
         devices=run.device_count,
         max_device_memory=run.workload.max_device_memory,
@@ -229,23 +272,21 @@ def _plain_app(run: Run) -> tuple[str, ...]:
     return (ENV, *unset, *run.environment.app())
 
 
-def _reference_words(run: Run, intent: Intent, seen: WorkFolder, data: Path) -> tuple[str, ...]:
-    """Return the command of the app that computes the first steps on the CPU in float32."""
-    places = ("--data", str(data), "--output", str(seen.reference), "--workload-hash", intent.workload_hash)
-    options = arguments(options_of(run.workload, REFERENCE_OPTIONS))
-    return ("reference", *places, "--steps", str(COMPARED_STEPS), *options)
+def _reference_words(run: Run, seen: WorkFolder, data: Path) -> tuple[str, ...]:
+    """Return the command of the app that computes the first steps on the CPU in float32, but for its options."""
+    places = ("--data", str(data), "--output", str(seen.reference), "--workload-hash", run.workload_hash)
+    return ("reference", *places, "--steps", str(COMPARED_STEPS))
 
 
-def _phase_command(phase: str, run: Run, options: dict[str, Any], seen: WorkFolder, data: Path) -> tuple[str, ...]:
+def _phase_command(phase: str, run: Run, words: tuple[str, ...], seen: WorkFolder, data: Path) -> tuple[str, ...]:
     app, where = run.environment.app, ("--data", str(data))
     device = ("--device", run.environment.device)
     run_dir = ("--run-dir", str(seen.path))
     if phase == "features":
-        words = arguments(options_of(run.workload, FEATURE_OPTIONS))
         return app("features", *where, "--output", str(seen.features), *run_dir, *device, *words)
     handed_over = ("--features", str(seen.features)) if "features" in run.cell.preset.phases else ()
     made = ("--output", str(seen.output), "--name", run.name)
     known = (*device, "--workload-hash", run.workload_hash)
     resumed = ("--resume",) if run.resume_from else ()
     injected = ("--inject-fault", run.injected_fault) if run.injected_fault and "@" in run.injected_fault else ()
-    return app("train", *where, *handed_over, *made, *run_dir, *known, *arguments(options), *resumed, *injected)
+    return app("train", *where, *handed_over, *made, *run_dir, *known, *words, *resumed, *injected)

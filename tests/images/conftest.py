@@ -24,7 +24,7 @@ from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder
 from harness.faults.own_engine import OwnEngine, own_engine, why_no_own_engine
 from harness.host.engine import Engine, find_engine
-from harness.host.processes import run_mark
+from harness.host.run_processes import run_mark
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
 from harness.run.spec import base_variables

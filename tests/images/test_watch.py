@@ -7,6 +7,7 @@ import pytest
 
 from harness.environments.executors.container import WORK, Container
 from harness.environments.executors.docker import DockerExecutor
+from harness.environments.executors.job import Job
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import Engine
@@ -33,7 +34,8 @@ def test_a_hang_in_a_container_is_found_and_its_evidence_is_kept(
     watch = Watch(RunFolder(folder), DockerExecutor(engine, folder.parent), lambda _: None, None)
     variables = {**base_variables(WorkFolder(WORK), WorkFolder(WORK).temporary, 1), "PATH": "/opt/venv/bin"}
     limits = Limits.fixed({**LIMITS, "first-step": 2.0})
-    watch.execute(("/opt/venv/bin/python", "-c", RANK), variables, folder / "log.txt", 60, limits, container)
+    job = Job(("/opt/venv/bin/python", "-c", RANK), variables, folder, folder / "log.txt", container)
+    watch.execute(job, 60, limits)
     assert watch.stopped_by == "watchdog"
     assert watch.last is not None
     assert watch.stop_detail.startswith("rank 0 made no progress for ")

@@ -20,7 +20,8 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
-from harness.host.processes import RUN_MARK, environment_of, run_mark
+from harness.host.processes import environment_of
+from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Cell, Matrix, Preset, SyntheticData, Workload
 from harness.matrix.load import load_matrix
 from harness.run.run_cell import run_cell

@@ -16,7 +16,7 @@ from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor, ProcessHandle
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
-from harness.host.processes import processes_of_run
+from harness.host.run_processes import processes_of_run
 from harness.run.watch.limits import LIMITS
 
 RunTiny = Callable[..., Record]

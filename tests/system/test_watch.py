@@ -12,12 +12,13 @@ import pytest
 
 from harness.base.interrupts import interruptible
 from harness.environments.environment import Environment
+from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import read_position
 from harness.evidence.work_folder import WorkFolder
-from harness.host.processes import processes_of_run
+from harness.host.run_processes import processes_of_run
 from harness.run.spec import base_variables
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
@@ -40,7 +41,8 @@ def train(
         places = ("--data", data.path, "--output", str(folder / "output"), "--run-dir", str(folder))
         fixed = ("--device", "cpu", "--lookback", "20", "--epochs", "100000", "--threads", "1", *options)
         variables = {**base_variables(WorkFolder(folder), RunFolder(folder).temporary, 1), **environment.variables}
-        watch.execute(environment.app("train", *places, *fixed), variables, folder / "log.txt", 120, TIGHT)
+        job = Job(environment.app("train", *places, *fixed), variables, folder, folder / "log.txt")
+        watch.execute(job, 120, TIGHT)
         assert processes_of_run(folder) == []
         return watch
 

@@ -13,11 +13,11 @@ from docker.errors import APIError, NotFound
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
-from harness.base.storage import write_json
+from harness.base.storage import unused, write_json
 from harness.environments.executors.container import Container
 from harness.environments.executors.job import Exit, Handle, Job, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
-from harness.host.processes import RUN_MARK, run_mark
+from harness.host.run_processes import RUN_MARK, run_mark
 
 LABEL = "vpoc.matrix.run"
 LOG_SECONDS = 10
@@ -226,4 +226,4 @@ class DockerExecutor:
         with contextlib.suppress(*ENGINE_ERRORS):
             told = self._engine.client.api.inspect_container(container)
             kept = {key: told[key] for key in ("Id", "Image", "Created", "Config", "HostConfig", "Mounts")}
-            write_json(note, kept)
+            write_json(unused(note), kept)

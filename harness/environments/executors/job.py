@@ -18,7 +18,7 @@ class Job:
     """One process that works in `folder`. `variables` is its whole environment: nothing else leaks in.
 
     `log` gets its output. `container` says what limits it where it runs in one. `note` gets what is known of it once it
-    was started: by that another harness finds the process, and people see what the engine made of the container.
+    was started: by that another harness finds the process, and people see what the engine made of each container.
     """
 
     arguments: tuple[str, ...]

@@ -9,7 +9,8 @@ from pathlib import Path
 from harness.base.failpoints import reached
 from harness.base.storage import held_locks, write_json
 from harness.environments.executors.job import Exit, Handle, Job
-from harness.host.processes import RUN_MARK, ProcessId, end_processes_of_run, run_mark
+from harness.host.processes import ProcessId
+from harness.host.run_processes import RUN_MARK, end_processes_of_run, run_mark
 
 GRACE_SECONDS = 1.0
 # What a shell cannot tell: the status of a process that is not our child.

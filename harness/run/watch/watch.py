@@ -4,11 +4,9 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 from harness.base.interrupts import skippable
 from harness.base.time_limits import Look
-from harness.environments.executors.container import Container
 from harness.environments.executors.job import Executor, Exit, Handle, Job, JobLost
 from harness.evidence.app_files import Phase, Progress
 from harness.evidence.memory import MemoryHistory
@@ -18,8 +16,7 @@ from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import Position, read_position
 from harness.host.cgroup import MemoryGroupWatch
 from harness.host.gpu_memory import GpuWatch
-from harness.host.processes import end_processes_of_run
-from harness.host.run_processes import is_of_run, look_at_processes
+from harness.host.run_processes import end_processes_of_run, is_of_run, look_at_processes
 from harness.run.watch.collect import Scene, collect
 from harness.run.watch.confirm import Confirmation, Hang
 from harness.run.watch.limits import Limits, Standing, Watchdog
@@ -74,35 +71,26 @@ class Watch:
         self.seconds = 0.0
         self.collected = False
 
-    def execute(
-        self,
-        command: tuple[str, ...],
-        variables: Mapping[str, str],
-        log: Path,
-        limit: float,
-        phase_limits: Limits | None = None,
-        container: Container | None = None,
-    ) -> Exit | None:
-        """Run one process for `limit` seconds at most; how it ended, None where nobody can say.
+    def execute(self, job: Job, limit: float, phase_limits: Limits | None = None) -> Exit | None:
+        """Run one process for `limit` seconds at most; return how it ended, None where nobody can say.
 
         `phase_limits` are the watchdog's. Without them the process is not expected to tell its progress, and no
         evidence is collected when it fails.
 
         Raises:
-            KeyboardInterrupt: of the kind that came, when the process was ended; its text says where the ranks stood,
+            KeyboardInterrupt: of the kind that came, when the process was ended; its text says where the ranks stalled,
                 had none advanced.
         """
         began = time.monotonic()
+        watchdog = Watchdog(began, phase_limits) if phase_limits else None
         try:
-            note = self._folder.note_of(log, contained=container is not None)
-            handle = self._executor.start(Job(command, variables, self._folder.path, log, container, note))
+            handle = self._executor.start(job)
         except JobLost as lost:
             self.stopped_by, self.stop_detail = "engine", str(lost)
             return None
         except (OSError, ValueError) as error:
-            self.stopped_by, self.stop_detail = "start", f"{command[0]} could not be started: {error}"
+            self.stopped_by, self.stop_detail = "start", f"{job.arguments[0]} could not be started: {error}"
             return None
-        watchdog = Watchdog(began, phase_limits) if phase_limits else None
         try:
             ended = self._until_end(handle, watchdog, began, limit)
             self._read_progress(watchdog, ended)

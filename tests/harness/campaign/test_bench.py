@@ -90,13 +90,13 @@ def test_what_verifies_runs_without_preset_and_devices(bench: Bench, matrix: Mat
     planned = placements(matrix.cells["rocm6.3-torch2.9.1-no-sdma"], matrix.workloads["quick"], 1, bench.gpus)[0]
     run = bench.run(planned, "mine", matrix.workloads["quick"])
     spec = resolve(run, bench.results.folder_of("mine"))
-    container = spec.plain_container
+    container = spec.reference.container
     assert container is not None
     assert container.devices == ()
     # The preset is in the image, so it has to be taken away.
-    command = spec.plain_app
+    command = spec.reference.arguments
     assert command[:3] == ("/usr/bin/env", "--unset", "HSA_ENABLE_SDMA")
-    assert "HSA_ENABLE_SDMA" not in spec.plain_variables
+    assert "HSA_ENABLE_SDMA" not in spec.reference.variables
     assert spec.intent.variables["train"]["HSA_ENABLE_SDMA"] == "0"
 
 
@@ -118,7 +118,7 @@ def test_a_strategy_of_several_gpus_gets_all_of_them_and_is_held_to_that(bench: 
     assert spec.request.max_device_memory == 10**9
     assert intent.options == spec.request.options
     assert intent.options["devices"] == 2
-    reference = spec.reference_command
+    reference = spec.reference.arguments
     assert "--model mlp --model attention" in " ".join(reference)
     assert not {"--strategy", "--devices", "--sdpa", "--loop", "--backend"} & set(reference)
 

@@ -23,7 +23,8 @@ from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.host import processes
 from harness.host.facts import HostFacts
-from harness.host.processes import RUN_MARK, ProcessId, boot_id, processes_of_run, run_mark
+from harness.host.processes import ProcessId, boot_id
+from harness.host.run_processes import RUN_MARK, processes_of_run, run_mark
 
 MakeIntent = Callable[..., Intent]
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"

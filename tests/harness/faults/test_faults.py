@@ -29,7 +29,7 @@ from harness.faults.faults import (
     TinySharedMemory,
 )
 from harness.faults.kinds import WORKLOAD
-from harness.host.processes import RUN_MARK, run_mark
+from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Matrix
 from harness.run.spec import Run, resolve
 

@@ -15,7 +15,7 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
-from harness.host.processes import processes_of_run
+from harness.host.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_probe
 from harness.run.gpu_probe import CHECKS, Probed, probe_gpu, read_answer
@@ -155,7 +155,7 @@ def test_a_check_that_the_probe_could_not_kill_is_told(make_run: MakeRun) -> Non
 
 def test_a_probe_that_cannot_be_started_says_nothing(make_run: MakeRun) -> None:
     spec, _, executor = make_run("")
-    Path(spec.plain_app[0]).unlink()
+    Path(spec.app[-3]).unlink()
     told = probe_gpu(spec, GPU, executor)
     assert told.good is None
     assert "could not be started" in told.detail

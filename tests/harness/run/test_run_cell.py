@@ -23,7 +23,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host import amdgpu
 from harness.host.facts import HostFacts
-from harness.host.processes import processes_of_run
+from harness.host.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_health
 from harness.run.gpu_probe import CHECKS, Probed

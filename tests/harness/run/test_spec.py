@@ -41,7 +41,7 @@ def test_every_fault_is_in_the_intent_and_no_part_of_any_identity(run: Run, faul
     for key in ("workload_hash", "environment_hash", "options", "variables"):
         assert getattr(injected, key) == getattr(usual, key)
     assert one.request == replace(other.request, injected_fault=fault)
-    assert (one.plain_app, one.reference_command) == (other.plain_app, other.reference_command)
+    assert (one.app, one.reference) == (other.app, other.reference)
 
 
 def test_the_features_are_never_injected(run: Run, matrix: Matrix, tmp_path: Path) -> None:

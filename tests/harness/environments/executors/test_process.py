@@ -13,7 +13,8 @@ import pytest
 from harness.base.errors import UserError
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.host.processes import ProcessId, end_processes_of_run, processes_of_run
+from harness.host.processes import ProcessId
+from harness.host.run_processes import end_processes_of_run, processes_of_run
 
 # A child that ignores TERM, in a session of its own, as a stray helper process may be.
 STRAY = """

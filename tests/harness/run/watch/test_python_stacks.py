@@ -13,8 +13,7 @@ import pytest
 
 from harness.evidence.python_stacks import Frame
 from harness.evidence.work_folder import WorkFolder
-from harness.host.processes import RUN_MARK, run_mark
-from harness.host.run_processes import is_of_run, look_at_processes, table
+from harness.host.run_processes import RUN_MARK, is_of_run, look_at_processes, run_mark, table
 from harness.run.watch.python_stacks import (
     ProcessStacks,
     innermost_own_frame,

@@ -8,7 +8,7 @@ from harness.evidence.app_files import Phase
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
-from harness.evidence.stall_history import RUNS, known_stalls
+from harness.run.watch.limits import RUNS, known_stalls
 
 MakeRecord = Callable[..., Record]
 
