@@ -1,4 +1,7 @@
-"""The folder of a run: the one owner of its file names, and of what is read from it and written to it."""
+"""The folder of a run: the one owner of its file names, what is read from it and written to it.
+
+No other module of the harness has one of these names in its text. What the app writes is in `work_folder`.
+"""
 
 import hashlib
 import shutil

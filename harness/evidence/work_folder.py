@@ -34,7 +34,14 @@ class WorkFolder:
     CHECKPOINTS: ClassVar = "*_checkpoints"
     SCRATCH: ClassVar = "scratch"
     TEMPORARY: ClassVar = "tmp"
-    CACHES: ClassVar = ("miopen-db", "miopen", "triton", "inductor", "matplotlib")
+    # By the environment variable that says where each is.
+    CACHES: ClassVar = {
+        "MIOPEN_USER_DB_PATH": "miopen-db",
+        "MIOPEN_CUSTOM_CACHE_DIR": "miopen",
+        "TRITON_CACHE_DIR": "triton",
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "MPLCONFIGDIR": "matplotlib",
+    }
     # One file per rank.
     PROGRESS: ClassVar = "progress-{rank}.jsonl"
     POSITION: ClassVar = "position-{rank}.bin"
@@ -78,7 +85,7 @@ class WorkFolder:
     @property
     def places(self) -> tuple[Path, ...]:
         """The folders that have to be there before the app starts."""
-        return (self.temporary, *(self.cache / name for name in self.CACHES))
+        return (self.temporary, *(self.cache / name for name in self.CACHES.values()))
 
     def model(self, file: str) -> Path:
         """Return the place of a model file. Only its name counts: a result cannot point out of its own run folder."""

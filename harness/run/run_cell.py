@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.interrupts import open_to_interruption, shielded
@@ -12,6 +12,7 @@ from harness.diagnosis import explain_run
 from harness.environments.executors.job import Executor, Exit
 from harness.evidence.app_files import Phase, Result
 from harness.evidence.last_line import last_line
+from harness.evidence.memory import MemoryUse
 from harness.evidence.outcome import APP_EXITS, Evidence, Outcome, decide
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
@@ -49,6 +50,16 @@ class Notes(list[str]):
             self.append(f"{what} failed: {type(error).__name__}: {error}")
 
 
+@dataclass(frozen=True)
+class Conclusion:
+    """What became of a run. `interrupt`: what stopped the post-run checks."""
+
+    outcome: Outcome
+    evidence: Evidence
+    explanation: Explanation | None
+    interrupt: KeyboardInterrupt | None = None
+
+
 def run_cell(
     run: Run,
     results: Results,
@@ -79,7 +90,7 @@ def run_cell(
         try:
             spec.folder.make_places()
             hand_over(spec.resume_from or (), spec.folder.work.output)
-            with open_to_interruption():
+            with watch, open_to_interruption():
                 with notes.tolerated("checking the GPUs before the run"):
                     memory, problems = before_run(checkup)
                     if problems:
@@ -91,33 +102,11 @@ def run_cell(
         except KeyboardInterrupt as caught:
             interrupt = caught
             evidence = replace(evidence, stopped_by="user", stop_detail=f"stopped by {caught or 'Ctrl-C'}")
-        finally:
-            watch.sweep()
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
-        if evidence.stopped_by == "host":
-            with notes.tolerated("noting that the GPUs can be used no more"):
-                after_unkillable(checkup)
-        outcome, explanation = decide(spec.request, evidence), None
-        if outcome.name == "completed":
-            with notes.tolerated("noting that the GPUs are healthy"):
-                after_completion(checkup)
-        elif interrupt is None:
-            try:
-                with open_to_interruption():
-                    with notes.tolerated("checking the GPUs after the run"):
-                        # Not the intent's time: the clock may have been set since.
-                        since = time.time() - (time.monotonic() - began)
-                        health = after_failure(checkup, memory, since, unkillable=evidence.stopped_by == "host")
-                        evidence = replace(evidence, host_problems=health.problems)
-                    outcome = decide(spec.request, evidence)
-                    explanation = _explain(spec, outcome, evidence, notes)
-            except KeyboardInterrupt as caught:
-                # The run itself had ended before, and stays what it was.
-                interrupt = caught
-                notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
-        outcome = replace(outcome, detail=_detail(outcome, evidence, spec, notes))
-        record = _record(spec, outcome, evidence, watch, explanation)
+        conclusion = _conclude(spec, checkup, evidence, memory, notes, began if interrupt is None else None)
+        interrupt = interrupt or conclusion.interrupt
+        record = _record(spec, conclusion, watch, notes)
         results.finish(record)
         spec.folder.remove_places(all_of_it=record.outcome == "completed" and spec.resume_from is None)
         if evidence.stopped_by == "user":
@@ -151,7 +140,7 @@ def _carry_out(spec: RunSpec, watch: Watch, results: Results, notes: Notes) -> E
         result=result,
         result_problem=problem,
         gpus_seen=watch.gpus_seen,
-        memory=watch.memory.samples,
+        memory=MemoryUse.of(watch.memory.samples),
     )
 
 
@@ -160,7 +149,9 @@ def _verify(spec: RunSpec, watch: Watch, evidence: Evidence, result: Result, ref
 
     The reference of a workload in an environment, without any preset, is computed once, then cached.
     """
-    exit_ = watch.execute(spec.model_check(result), VERIFY_LIMIT_SECONDS)
+    model = str(spec.seen.model(result.model.file))
+    check = replace(spec.model_check, arguments=(*spec.model_check.arguments, model))
+    exit_ = watch.execute(check, VERIFY_LIMIT_SECONDS)
     model_check = spec.folder.read_model_check() if exit_ and exit_.ok else None
     work, cached = spec.folder.work, references / f"{spec.reference_hash}.json"
     reference = None
@@ -185,35 +176,53 @@ def _verify(spec: RunSpec, watch: Watch, evidence: Evidence, result: Result, ref
     return evidence
 
 
-def _explain(spec: RunSpec, outcome: Outcome, evidence: Evidence, notes: Notes) -> Explanation | None:
-    """Return why the run did not complete."""
-    intent = spec.intent
-    with notes.tolerated("explaining it"):
-        return explain_run(spec.folder, outcome, evidence.exits, intent.host, intent.rocm, intent.torch)
-    return None
+def _conclude(
+    spec: RunSpec, checkup: Checkup, evidence: Evidence, memory: MemoryBefore, notes: Notes, began: float | None
+) -> Conclusion:
+    """Decide the outcome; check the GPUs of a run that did not complete, and explain it.
+
+    `began`: on the monotonic clock; None where somebody interrupted the run, who is not to wait for that.
+    """
+    if evidence.stopped_by == "host":
+        with notes.tolerated("noting that the GPUs can be used no more"):
+            after_unkillable(checkup)
+    outcome, explanation = decide(spec.request, evidence), None
+    if outcome.name == "completed":
+        with notes.tolerated("noting that the GPUs are healthy"):
+            after_completion(checkup)
+    elif began is not None:
+        try:
+            with open_to_interruption():
+                with notes.tolerated("checking the GPUs after the run"):
+                    # Not the intent's time: the clock may have been set since.
+                    since = time.time() - (time.monotonic() - began)
+                    health = after_failure(checkup, memory, since, unkillable=evidence.stopped_by == "host")
+                    evidence = replace(evidence, host_problems=health.problems)
+                outcome = decide(spec.request, evidence)
+                with notes.tolerated("explaining it"):
+                    intent = spec.intent
+                    explanation = explain_run(
+                        spec.folder, outcome, evidence.exits, intent.host, intent.rocm, intent.torch
+                    )
+        except KeyboardInterrupt as caught:
+            # The run itself had ended before, and stays what it was.
+            notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
+            return Conclusion(outcome, evidence, explanation, caught)
+    return Conclusion(outcome, evidence, explanation)
 
 
-def _detail(outcome: Outcome, evidence: Evidence, spec: RunSpec, notes: Notes) -> str:
-    """Return the line for the record: what was decided, what the app said of it, and what of ours failed."""
-    said = f": {last_line(spec.folder.log)}" if outcome.diagnosis in APP_WORDS and evidence.result is None else ""
-    return "; ".join([f"{outcome.detail}{said}", *notes])
-
-
-def _record(
-    spec: RunSpec,
-    outcome: Outcome,
-    evidence: Evidence,
-    watch: Watch,
-    explanation: Explanation | None,
-) -> Record:
+def _record(spec: RunSpec, conclusion: Conclusion, watch: Watch, notes: Notes) -> Record:
+    outcome, evidence = conclusion.outcome, conclusion.evidence
     unkillable = (evidence.stop_detail,) if evidence.stopped_by == "host" else ()
     result = evidence.result
+    said = f": {last_line(spec.folder.log)}" if outcome.diagnosis in APP_WORDS and result is None else ""
     names = sorted({device.gfx or device.name for device in result.devices}) if result else []
     return Record(
         intent=spec.intent,
         outcome=outcome.name,
         diagnosis=outcome.diagnosis,
-        detail=outcome.detail,
+        # What was decided, what the app said of it, and what of ours failed.
+        detail="; ".join([f"{outcome.detail}{said}", *notes]),
         exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
         ran_on=f"{result.device} ({', '.join(names)}) x{len(result.devices)}" if result else "unknown",
         finished=time.time(),
@@ -221,6 +230,6 @@ def _record(
         last_phase=watch.last.phase if watch.last else None,
         result=result,
         longest_stall=watch.longest_stall,
-        explanation=explanation,
+        explanation=conclusion.explanation,
         host_problems=(*unkillable, *evidence.host_problems),
     )

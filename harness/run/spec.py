@@ -11,7 +11,7 @@ from harness.base.storage import json_hash
 from harness.environments.environment import Environment
 from harness.environments.executors.container import KFD, WORK, Container, Device, container_of, inside
 from harness.environments.executors.job import Job
-from harness.evidence.app_files import InputFile, Phase, Training
+from harness.evidence.app_files import InputFile, Phase
 from harness.evidence.outcome import COMPARED_STEPS, Request
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
@@ -73,10 +73,11 @@ class Run:
 class RunSpec:
     """Everything that follows from a run in its folder.
 
-    `phases` are the processes that train, in order. `gpus`: those given to the run of which the driver tells; none on
-    the CPU. `seen`: the work folder as the app calls it. What verifies the run, or probes its GPUs, has the environment
-    without preset: `app` and `variables`. `container` is that of the phases, with the nodes of the GPUs.
-    `environment_hash` is that of the environment without preset, `reference_hash` that of the workload in it.
+    `phases` are the processes that train, in order; `container` is theirs, with the nodes of GPUs. What verifies the
+    run, or probes its GPUs, has the environment without preset: `app` and `variables`. `model_check` lacks its last
+    argument, the model. `gpus`: those given to the run of which the driver tells; none on the CPU. `seen`: the work
+    folder as the app calls it. `environment_hash` is that of the environment without preset, `reference_hash` that of
+    the workload in it.
     """
 
     intent: Intent
@@ -85,6 +86,7 @@ class RunSpec:
     seen: WorkFolder
     gpus: tuple[GpuFacts, ...]
     phases: Mapping[str, Job]
+    model_check: Job
     reference: Job
     container: Container | None
     app: tuple[str, ...]
@@ -98,13 +100,6 @@ class RunSpec:
     def kfd_ids(self) -> frozenset[str] | None:
         """The driver's ids of its GPUs; None where it tells of none, so that any may be meant."""
         return frozenset(str(gpu.kfd_id) for gpu in self.gpus) or None
-
-    def model_check(self, training: Training) -> Job:
-        """Return the process that loads a model, afresh and without devices."""
-        command = (*self.app, "check-model", "--json", str(self.seen.model(training.model.file)))
-        log = self.folder.model_check_log
-        note = self.folder.note_of(log, contained=self.container is not None)
-        return replace(self.reference, arguments=command, log=log, note=note)
 
     def probe(self, gpu: GpuFacts, words: tuple[str, ...]) -> Job:
         """Return the process that checks one GPU and sees no other."""
@@ -141,6 +136,12 @@ def resolve(run: Run, folder: RunFolder) -> RunSpec:
     request = _request(run, options)
     container = _container(run, folder)
     note = folder.note_of(folder.log, contained=contained)
+
+    def alone(command: tuple[str, ...], log: Path) -> Job:
+        """Return a process that gets no devices."""
+        without = replace(container, devices=()) if container else None
+        return Job(command, plain, folder.path, log, without, folder.note_of(log, contained=contained))
+
     intent = Intent(
         run_id=run.run_id,
         campaign=run.campaign,
@@ -181,14 +182,8 @@ def resolve(run: Run, folder: RunFolder) -> RunSpec:
             phase: Job(commands[phase], variables[phase], folder.path, folder.log, container, note)
             for phase in preset.phases
         },
-        reference=Job(
-            reference_command,
-            plain,
-            folder.path,
-            folder.reference_log,
-            replace(container, devices=()) if container else None,
-            folder.note_of(folder.reference_log, contained=contained),
-        ),
+        model_check=alone((*app, "check-model", "--json"), folder.model_check_log),
+        reference=alone(reference_command, folder.reference_log),
         container=container,
         app=app,
         variables=plain,
@@ -208,11 +203,7 @@ def base_variables(work: WorkFolder, temporary: Path, threads: int) -> dict[str,
         "HOME": work.scratch,
         "TMPDIR": temporary,
         "XDG_CACHE_HOME": work.cache,
-        "MIOPEN_USER_DB_PATH": work.cache / "miopen-db",
-        "MIOPEN_CUSTOM_CACHE_DIR": work.cache / "miopen",
-        "TRITON_CACHE_DIR": work.cache / "triton",
-        "TORCHINDUCTOR_CACHE_DIR": work.cache / "inductor",
-        "MPLCONFIGDIR": work.cache / "matplotlib",
+        **{variable: work.cache / name for variable, name in work.CACHES.items()},
     }
     return {
         "PATH": "/usr/local/bin:/usr/bin:/bin",

@@ -14,7 +14,7 @@ from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.last_line import last_line
 from harness.evidence.run_files import Record
-from harness.evidence.work_folder import newest_checkpoints
+from harness.evidence.work_folder import WorkFolder, newest_checkpoints
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import device_count
 from harness.run.spec import Run
@@ -159,9 +159,8 @@ def _checkpoints(job: Job, training: Training, before: Sequence[Attempt], bench:
     if found or trusted or not job.resume:
         return found
     names = [job.name, *(f"{job.name}_{kind}" for kind in job.workload.model)]
-    return tuple(
-        file for name in names for file in newest_checkpoints([job.output], f"{glob.escape(name)}_checkpoints")
-    )
+    patterns = [WorkFolder.CHECKPOINTS.replace("*", glob.escape(name)) for name in names]
+    return tuple(file for pattern in patterns for file in newest_checkpoints([job.output], pattern))
 
 
 def _planned(job: Job, settings: Settings, number: int, bench: Bench) -> PlannedRun:

@@ -4,6 +4,8 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from types import TracebackType
+from typing import Self
 
 from harness.base.interrupts import skippable
 from harness.base.time_limits import Look
@@ -39,7 +41,9 @@ OnStall = Callable[[Standing], None]
 
 
 class Watch:
-    """The eye on one run. After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU.
+    """Runs and watches the processes of one run, and as a context manager ends what they leave behind.
+
+    After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU.
 
     `longest_stall`: the longest time without an advance, by phase, seconds. `seconds`: how long the processes ran that
     tell their progress. `collected`: whether there is evidence of a failure in the run folder.
@@ -70,6 +74,14 @@ class Watch:
         self.longest_stall: dict[Phase, float] = {}
         self.seconds = 0.0
         self.collected = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.sweep()
 
     def execute(self, job: Job, limit: float, phase_limits: Limits | None = None) -> Exit | None:
         """Run one process for `limit` seconds at most; return how it ended, None where nobody can say.
