@@ -45,7 +45,7 @@ class Commands(click.Group):
         name = cmd_name.replace("_", "-")
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(COMMANDS[name]), name.replace("-", "_"))
+        command: click.Command = getattr(import_module(COMMANDS[name]), f"{name.replace('-', '_')}_command")
         return command
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from vpoc import stacks
 from vpoc.errors import Interrupted, from_os_error
-from vpoc.position import StepPosition
+from vpoc.step_stage import StepStage
 
 PHASES = ("import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown")
 LINE_EVERY_S = 1.0
 
-DeviceMemory = Callable[[], tuple[int, int]]
+ReadDeviceMemory = Callable[[], tuple[int, int]]
 """Returns the bytes allocated and reserved on the device."""
 
 
@@ -35,11 +35,11 @@ class Progress:
     """
 
     def __init__(self, folder: Path | None, rank: int = 0) -> None:
-        self.device_memory: DeviceMemory | None = None
+        self.device_memory: ReadDeviceMemory | None = None
         self.interrupted_by: int | None = None
         self.holds_interrupts = False
         self.wall: Callable[[], float] = time.time
-        self.position = StepPosition()
+        self.position = StepStage()
         self._rank = rank
         self._phase = PHASES[0]
         self._total: int | None = None
@@ -49,7 +49,7 @@ class Progress:
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                self.position = StepPosition(folder / f"position-{rank}.bin")
+                self.position = StepStage(folder / f"position-{rank}.bin")
                 stacks.listen(folder / f"stacks-{rank}.txt")
             except OSError as error:
                 raise from_os_error(error, folder) from error

@@ -15,9 +15,9 @@ from vpoc.cli import COMMANDS, run
 from vpoc.data.load import load_bars
 from vpoc.data.synth import BARS
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.store import read_features
-from vpoc.models.build import fresh_network
+from vpoc.models.by_name import fresh_network
 from vpoc.training.artefact import serialise
 
 SMALL = ["--warm-up", "20", "--target", "prior_vpoc_touched", "--loader-workers", "0"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from vpoc.commands.options import IN_FILE, JSON, ROWS, together
+from vpoc.commands.shared_options import IN_FILE, JSON_OPTION, ROWS_OPTION, together
 from vpoc.errors import UserError
 
-READING = together(
+READING_OPTIONS = together(
     [
         click.option(
             "--zone", help="Time zone of stamps without an offset, such as America/New_York.  [default: found out]"
@@ -35,11 +35,11 @@ READING = together(
 SHOWN_LINES = 20
 
 
-@click.command()
+@click.command("synth")
 @click.option("--output", type=IN_FILE, required=True, help="CSV file to write.")
 @click.option("--sessions", type=click.IntRange(1, 11_000), default=1014, help="Trading days, from 2018-01-02 on.")
 @click.option("--seed", type=click.IntRange(min=0), default=7, help="Another seed gives other prices.")
-def synth(output: Path, sessions: int, seed: int) -> None:
+def synth_command(output: Path, sessions: int, seed: int) -> None:
     """Make synthetic ES and VIX minutes in the merged format.
 
     The same seed gives the same bytes on every machine. The prices are a fair walk: there is nothing to learn in them.
@@ -52,13 +52,13 @@ def synth(output: Path, sessions: int, seed: int) -> None:
     click.echo(f"{output}: {sessions * BARS} rows, {sessions} sessions, sha256 {sha256(content)}")
 
 
-@click.command()
+@click.command("merge")
 @click.option("--bars", type=IN_FILE, required=True, help="File of ES bars, of any format that docs/formats.md lists.")
 @click.option("--vix", type=IN_FILE, required=True, help="CSV of VIX values: a date and a close, or bars with a stamp.")
 @click.option("--output", type=IN_FILE, required=True, help="Merged CSV to write.")
-@READING
-@JSON
-def merge(
+@READING_OPTIONS
+@JSON_OPTION
+def merge_command(
     bars: Path,
     vix: Path,
     output: Path,
@@ -97,7 +97,7 @@ def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
     return {name: column for name, _, column in pairs}
 
 
-@click.command()
+@click.command("check")
 @click.argument("file", type=IN_FILE)
 @click.option(
     "--warm-up",
@@ -105,7 +105,7 @@ def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
     default=20,
     help="Complete sessions that training will use up before its first row.",
 )
-@ROWS
+@ROWS_OPTION
 @click.option("--fix", "output", type=IN_FILE, help="Write a cleaned copy of FILE here.")
 @click.option(
     "--changes",
@@ -113,9 +113,9 @@ def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
     help="CSV to list every row in that --fix dropped or changed, and why.  [default: beside the copy]",
 )
 @click.option("--merged", is_flag=True, help="Refuse any file but a merged CSV, which is what training reads.")
-@READING
-@JSON
-def check(
+@READING_OPTIONS
+@JSON_OPTION
+def check_command(
     file: Path,
     warm_up: int,
     rows: str,

@@ -3,23 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.columns import PRICES, TICK
 
-Ints = npt.NDArray[np.int64]
-SmallInts = npt.NDArray[np.integer[Any]]
-"""Integers of a type that is chosen by how large they get."""
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-
-DAY = 86_400
+DAY_SECONDS = 86_400
 MAX_OFF_GRID_SHARE = 0.001
 MAX_TICKS = 2**31
-OFF_GRID = 1e-6
+OFF_GRID_TICKS = 1e-6
 """Ticks; a price this far from the grid is off it."""
 
 
@@ -74,7 +67,7 @@ def to_ticks(prices: Floats) -> tuple[Ints, Flags]:
     """`prices` [rows], finite and below 2^31 ticks, in ticks, and which of them are no multiple of a tick."""
     scaled = prices / TICK
     rounded = np.rint(scaled)
-    return rounded.astype(np.int64), np.abs(scaled - rounded) > OFF_GRID
+    return rounded.astype(np.int64), np.abs(scaled - rounded) > OFF_GRID_TICKS
 
 
 def made_bars(
@@ -124,7 +117,7 @@ def bar_seconds(ts: Ints) -> int:
     steps = np.diff(ts)
     if len(steps) and steps.min() <= 0:
         steps = steps[steps > 0]
-    return int(np.bincount(np.minimum(steps, DAY)).argmax()) if len(steps) else 60
+    return int(np.bincount(np.minimum(steps, DAY_SECONDS)).argmax()) if len(steps) else 60
 
 
 def exact_duplicates(bars: Bars) -> Flags:

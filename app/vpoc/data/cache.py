@@ -10,16 +10,16 @@ import numpy as np
 import polars as pl
 
 from vpoc import __version__
+from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
 from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.columns import PRICES
 from vpoc.data.content import Content
 from vpoc.data.load import load_bars
 from vpoc.files import hash_ahead
-from vpoc.sealed import DamagedError, unseal, write_sealed
 
-KEY = "vpoc-bars"
-SCHEMA = 1
-FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
+BARS_KEY = "vpoc-bars"
+BARS_SCHEMA = 1
+BARS_FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
 
 
 def at_once(work: Callable[[], None]) -> None:
@@ -53,9 +53,9 @@ def load_cached(
 
 def _keep(bars: Bars, cache: Path) -> None:
     frame = pl.DataFrame({name: _narrow(name, getattr(bars, name)) for name in COLUMNS})
-    facts = {"schema": SCHEMA, "app_version": __version__, **{name: getattr(bars, name) for name in FACTS}}
+    facts = {"schema": BARS_SCHEMA, "app_version": __version__, **{name: getattr(bars, name) for name in BARS_FACTS}}
     # A torn one is not used.
-    write_sealed(cache, frame, KEY, facts, compression="uncompressed", durable=False)
+    write_checksummed(cache, frame, BARS_KEY, facts, compression="uncompressed", durable=False)
 
 
 def _narrow(name: str, values: Any) -> pl.Series:
@@ -74,10 +74,10 @@ def _narrow(name: str, values: Any) -> pl.Series:
 
 def _read(cache: Path, path: Path) -> Bars | None:
     try:
-        frame, facts = unseal(cache.read_bytes(), KEY)
+        frame, facts = read_checksummed(cache.read_bytes(), BARS_KEY)
     except (OSError, DamagedError):
         return None
-    if (facts.pop("schema", 0), facts.pop("app_version", "")) != (SCHEMA, __version__):
+    if (facts.pop("schema", 0), facts.pop("app_version", "")) != (BARS_SCHEMA, __version__):
         return None
     kinds: dict[str, Any] = {"vix": np.float64, "off_grid": np.bool_}
     columns: dict[str, Any] = {

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import MAX_TICKS, Floats, Ints
+from vpoc.arrays import Floats, Ints
+from vpoc.data.bars import MAX_TICKS
 from vpoc.data.calendar import FIRST, LAST
 from vpoc.data.columns import PRICES, REQUIRED, STAMP_FORMAT, TICK
-from vpoc.data.table import MAX_VOLUME, Table, require_columns
+from vpoc.data.text_table import MAX_VOLUME, Table, require_columns
 from vpoc.errors import UserError, from_os_error
 
 BLOCK_BYTES = 1 << 25

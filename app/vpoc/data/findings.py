@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vpoc.data.bars import Bars, Flags, Floats, Ints, conflicting_duplicates, exact_duplicates, ohlc_violations
-from vpoc.data.blocks import Block
+from vpoc.arrays import Flags, Floats, Ints
+from vpoc.data.bars import Bars, conflicting_duplicates, exact_duplicates, ohlc_violations
 from vpoc.data.calendar import GLOBEX_OPEN, unknown_hours
+from vpoc.data.session_blocks import Block
 from vpoc.data.sessions import Sessions, new_york, split_sessions
 from vpoc.errors import UserError
 

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Bars, Flags, Ints, exact_duplicates
-from vpoc.data.blocks import Block, joined, merged_blocks, vendor_blocks
+from vpoc.arrays import Flags, Ints
+from vpoc.data.bars import Bars, exact_duplicates
 from vpoc.data.cells import UNENDED, Head, read_head
 from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
 from vpoc.data.copying import ACTIONS, CHANGED, DROPPED, MOVED, copy_in_order, copy_lines, copy_rows
 from vpoc.data.findings import row_flags
 from vpoc.data.quality import Quality
 from vpoc.data.readers import read_vendor
+from vpoc.data.session_blocks import Block, joined, merged_blocks, vendor_blocks
 from vpoc.data.vendor import VendorBars
 from vpoc.errors import UserError
 from vpoc.files import open_atomic, require_output

@@ -11,24 +11,22 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import (
-    COLUMNS,
-    MAX_TICKS,
-    Bars,
-    Flags,
-    Floats,
-    Ints,
-    Problem,
-    exact_duplicates,
-    grid_problem,
-    made_bars,
-    problems,
-)
+from vpoc.arrays import Flags, Floats, Ints
+from vpoc.data.bars import COLUMNS, MAX_TICKS, Bars, Problem, exact_duplicates, grid_problem, made_bars, problems
 from vpoc.data.columns import PRICES, REQUIRED, STAMP_FORMAT, TICK, YEARS
 from vpoc.data.compiled import Plain
 from vpoc.data.content import Content, plain_bars, plain_header, read_content
 from vpoc.data.sessions import session_dates
-from vpoc.data.table import MAX_VOLUME, Table, contracts, numbers, parse_table, require_columns, require_years, volumes
+from vpoc.data.text_table import (
+    MAX_VOLUME,
+    Table,
+    contracts,
+    numbers,
+    parse_table,
+    require_columns,
+    require_years,
+    volumes,
+)
 from vpoc.errors import UserError, from_os_error
 
 BLOCK_BYTES = 1 << 25

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import MAX_TICKS, Floats, Ints, grid_problem, to_ticks
+from vpoc.arrays import Floats, Ints
+from vpoc.data.bars import MAX_TICKS, grid_problem, to_ticks
 from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
 from vpoc.data.readers import read_vendor
 from vpoc.data.readers.contracts import OneContract, one_contract

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 
 from vpoc.data.bars import MAX_OFF_GRID_SHARE
-from vpoc.data.blocks import merged_blocks, vendor_blocks
 from vpoc.data.cells import read_head
 from vpoc.data.columns import TICK
-from vpoc.data.enough import SHORTEST_WARM_UP
 from vpoc.data.findings import Findings
 from vpoc.data.readers import read_vendor
-from vpoc.data.session_facts import look_at_sessions
+from vpoc.data.selection import SHORTEST_LOOKBACK
+from vpoc.data.session_blocks import merged_blocks, vendor_blocks
+from vpoc.data.session_quality import inspect_sessions
 from vpoc.errors import UserError
 
 MERGED = "merged"
 SUSPECT_SHARE = 0.03
 """Of bars outside known hours; a clock that is an hour off puts 4 % of the bars into the daily break."""
-NEARLY_ALL = 0.9
+MOST_EVENINGS = 0.9
 FEWEST_EVENINGS = 3
 
 ERRORS: Mapping[str, tuple[str, str]] = {
@@ -56,7 +56,7 @@ class Quality:
     warnings: list[str]
 
 
-def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP, rows: str = "bar", **reading: Any) -> Quality:
+def inspect(path: Path, warm_up: int = SHORTEST_LOOKBACK, rows: str = "bar", **reading: Any) -> Quality:
     """Look at everything in a merged CSV that is to be trained on, with these `rows`, after `warm_up` sessions.
 
     Any file that `read_vendor` reads is looked at, too; `reading` is passed on to it. There, what the sessions of the
@@ -86,7 +86,7 @@ def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP, rows: str = "bar", **re
     errors = _row_errors(path, found, merged=merged)
     warnings = [f"{count} {name.replace('_', ' ')} on reading" for name, count in counts.items() if count]
     warnings += _row_warnings(found, merged=merged)
-    sessions = look_at_sessions(path, found, rows, warm_up)
+    sessions = inspect_sessions(path, found, rows, warm_up)
     facts = {**source, **_facts(found, merged=merged), **sessions.facts}
     warnings += sessions.warnings
     if found.halt:
@@ -162,7 +162,7 @@ def _row_warnings(found: Findings, *, merged: bool) -> list[str]:
     if found.tally("unknown_hours").rows > SUSPECT_SHARE * found.rows:
         warnings.append("so many bars outside known hours mean that the time zone of the stamps is probably wrong")
     firsts = np.concatenate(found.after_break) if found.after_break else np.zeros(0, dtype=np.int64)
-    if len(firsts) >= FEWEST_EVENINGS and firsts.min() > 0 and np.mean(firsts == found.bar_seconds) >= NEARLY_ALL:
+    if len(firsts) >= FEWEST_EVENINGS and firsts.min() > 0 and np.mean(firsts == found.bar_seconds) >= MOST_EVENINGS:
         warnings.append(
             f"the first bars after the daily break are stamped 18:00 plus {found.bar_seconds} seconds New York and "
             "never 18:00, so the stamps look like the END of the bars"

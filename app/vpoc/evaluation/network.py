@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from vpoc.arrays import Floats
 from vpoc.errors import UserError
-from vpoc.evaluation.models import Floats, Inputs, Predict
-from vpoc.models.build import fresh_network
+from vpoc.evaluation.models import Inputs, Predict
+from vpoc.models.by_name import fresh_network
 from vpoc.training.batches import epoch_order
 
 

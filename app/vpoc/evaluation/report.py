@@ -1,11 +1,9 @@
 """The evaluation in words: the table on the terminal, and evaluation.md. Both are made from the document."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from vpoc.evaluation.document import Document
 from vpoc.evaluation.models import NETWORK
-
-Document = dict[str, Any]
 
 
 def summary(document: Document) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 SOURCES = ("csv.c", "naked.c", "profiles.c")
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def file_name() -> str:
@@ -42,7 +42,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def in_threads(work: Callable[[int, int], T], borders: Sequence[int]) -> list[T]:
+def in_threads(work: Callable[[int, int], _T], borders: Sequence[int]) -> list[_T]:
     """What `work` makes of the parts between the `borders`, one thread for each; the library lets others run."""
     parts = list(pairwise(borders))
     if len(parts) == 1:

@@ -39,7 +39,7 @@ class Site:
         """The CPU, or every GPU that is visible; UserError with exit code 3 when there is none."""
         import torch  # noqa: PLC0415 - the rung `import` comes first
 
-        from vpoc.training.device import require_device  # noqa: PLC0415
+        from vpoc.device import require_device  # noqa: PLC0415
 
         device = require_device(self.device)
         if device.type == "cpu":
@@ -87,7 +87,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a check said of itself: an outcome of `vpoc.probes.rung` and one line."""
+    """What a check said of itself: an outcome of `vpoc.probes.check` and one line."""
 
     outcome: str
     detail: str

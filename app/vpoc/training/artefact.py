@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from vpoc.errors import UserError
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES, SCALING
 from vpoc.files import read_bytes, sha256
-from vpoc.models.build import Network, input_shape, network
+from vpoc.models.by_name import Network, input_shape, network
 
 KEYS = {
     *("schema", "state_dict", "model", "hidden_layers", "features", "scaling", "target"),
@@ -61,7 +61,7 @@ def load_model(path: Path) -> LoadedModel:
     return LoadedModel(path=path, sha256=sha256(content), bytes=len(content), kind=kind, model=model, **facts)
 
 
-def check(loaded: LoadedModel) -> None:
+def require_finite(loaded: LoadedModel) -> None:
     """UserError with exit code 1 unless all weights, and the answer to a row of zeros, are finite."""
     with torch.no_grad():
         answer = loaded.model(torch.zeros(1, *input_shape(loaded.kind, len(loaded.features))))

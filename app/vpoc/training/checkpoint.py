@@ -17,9 +17,9 @@ from vpoc.errors import UserError, from_os_error
 from vpoc.files import remove, sha256, write_atomic
 from vpoc.training.loop import Trainer
 
-KEPT = 3
+CHECKPOINTS_KEPT = 3
 """The last one can be damaged, and the one before it, too, when the disk was full."""
-NAME = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
+CHECKPOINT_NAME = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def write_checkpoint(
     step = path.name.split(".")[0]
     before = [old for old in _found(folder) if old.name.split(".")[0] != step]
     for old in _found(folder):
-        if old != path and old not in before[: KEPT - 1]:
+        if old != path and old not in before[: CHECKPOINTS_KEPT - 1]:
             remove(old)
     return path
 
@@ -113,7 +113,7 @@ def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
             content = path.read_bytes()
         except OSError as error:
             raise from_os_error(error, path) from error
-        match = NAME.fullmatch(path.name)
+        match = CHECKPOINT_NAME.fullmatch(path.name)
         if match is None or sha256(content) != match[2]:
             warn(f"{path}: damaged, its SHA-256 is not the one in its name; the checkpoint before it is used")
             continue
@@ -131,7 +131,7 @@ def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
     return None
 
 
-def require_same(checkpoint: Checkpoint, identity: dict[str, Any]) -> None:
+def require_same_training(checkpoint: Checkpoint, identity: dict[str, Any]) -> None:
     """UserError when the checkpoint is of another training than the one that `identity` tells."""
     for name, value in identity.items():
         before = checkpoint.identity.get(name)
@@ -162,4 +162,4 @@ def _found(folder: Path) -> list[Path]:
     """The checkpoints in `folder`, the last first."""
     if not folder.is_dir():
         return []
-    return sorted((path for path in folder.iterdir() if NAME.fullmatch(path.name)), reverse=True)
+    return sorted((path for path in folder.iterdir() if CHECKPOINT_NAME.fullmatch(path.name)), reverse=True)

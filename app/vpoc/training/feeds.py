@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from vpoc import stacks
-from vpoc.training.batches import Cut, Ints, Order
-from vpoc.training.drills import Drill, Stalling, spoil_request
+from vpoc.arrays import Floats, Ints
+from vpoc.training.batches import Cut, Order
+from vpoc.training.faults.injector import InjectedFault, Stalling, spoil_request
 from vpoc.training.ledger import Ledger
 from vpoc.training.samples import PART, Samples
-
-Floats64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class LoaderFeed:
     device: torch.device
     workers: int
     ledger: Ledger
-    drill: Drill | None = None
+    drill: InjectedFault | None = None
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """As Feed.epoch."""
@@ -87,7 +85,7 @@ class Resident:
     tensors: list[torch.Tensor]
     ends: torch.Tensor
     order: torch.Tensor
-    weight_sums: Floats64
+    weight_sums: Floats
 
 
 class ResidentFeed:
@@ -155,7 +153,11 @@ class ResidentFeed:
 
 
 def loaded(
-    samples: Samples, batches: Iterable[list[int]], device: torch.device, workers: int, drill: Drill | None = None
+    samples: Samples,
+    batches: Iterable[list[int]],
+    device: torch.device,
+    workers: int,
+    drill: InjectedFault | None = None,
 ) -> Iterator[list[torch.Tensor]]:
     """Inputs, labels and weights from a DataLoader whose workers run from now on, a batch of numbers at a time."""
     items: Dataset[list[torch.Tensor]] = Stalling(_Items(samples)) if drill else _Items(samples)

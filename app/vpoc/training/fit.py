@@ -12,26 +12,27 @@ from typing import Any
 import torch
 
 from vpoc import __version__
+from vpoc.device import clean_up, describe
 from vpoc.errors import Interrupted, UserError
 from vpoc.features.table import NAMES, SCALING
 from vpoc.files import sha256
-from vpoc.models.build import fresh_network, input_shape
+from vpoc.models.by_name import fresh_network, input_shape
 from vpoc.progress import Progress, finite
 from vpoc.terminal import watched
-from vpoc.training import checkpoint, drills
+from vpoc.training import checkpoint
 from vpoc.training.artefact import weights_sha256
+from vpoc.training.batch_size import micro_batch_size
 from vpoc.training.batches import Cut, Order
 from vpoc.training.checkpoint import History, Position
+from vpoc.training.choose_strategy import strategy_of
 from vpoc.training.curves import Curves
-from vpoc.training.device import clean_up, describe
+from vpoc.training.faults import injector as drills
 from vpoc.training.feeds import Feed, LoaderFeed, ResidentFeed
 from vpoc.training.flat_loop import FlatTrainer, suits
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, Step, Trainer
-from vpoc.training.options import TrainOptions
 from vpoc.training.prepare import Prepared
-from vpoc.training.strategies.choose import strategy_of
-from vpoc.training.trial import micro_batch_size
+from vpoc.training.train_options import TrainOptions
 
 SAMPLE_MEMORY_EVERY_S = 1.0
 VALIDATION_BATCH = 256
@@ -259,7 +260,7 @@ class Fit:
         if found is None:
             self.say(f"--resume: no checkpoint in {self.folder}, starting from the beginning")
             return
-        checkpoint.require_same(found, identity_of(self.options, self.run, self.kind))
+        checkpoint.require_same_training(found, identity_of(self.options, self.run, self.kind))
         if found.position.epoch - 1 > self.options.epochs:
             raise UserError(f"{found.path}: {found.position.epoch - 1} epochs are done; give --epochs as many, or more")
         manner = manner_of(self.options, self.trainer, self.micro)

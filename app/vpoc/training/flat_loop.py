@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import torch
 
-from vpoc.position import FORWARD, OUTSIDE, StepPosition
-from vpoc.training.feeds import Floats64, Resident, ResidentFeed
-from vpoc.training.flat import BLOCK_ROWS, FlatMlp, blocks
+from vpoc.arrays import Floats
+from vpoc.step_stage import FORWARD, OUTSIDE, StepStage
+from vpoc.training.feeds import Resident, ResidentFeed
+from vpoc.training.flat import PICKED_ROWS, FlatMlp, blocks
 from vpoc.training.ledger import Ledger
-from vpoc.training.loop import FIRST_STEPS, Moments, Step, Trainer, Wishes
-from vpoc.training.options import TrainOptions
+from vpoc.training.loop import FIRST_STEPS, AdamMoments, Step, Trainer, Wishes
 from vpoc.training.strategies.single import Single
+from vpoc.training.train_options import TrainOptions
 
 
 def suits(options: TrainOptions, kind: str, micro_batch_size: int) -> bool:
@@ -29,20 +30,20 @@ class FlatTrainer(Trainer):
     finite, the steps after it have been made, too.
     """
 
-    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, position: StepPosition) -> None:
+    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, position: StepStage) -> None:
         super().__init__(strategy, options, ledger, position)
         self.flat = FlatMlp(strategy.model, options.learning_rate, options.batch_size)
 
     def make_optimizer(self) -> None:
         """None: FlatMlp has its own."""
 
-    def moments(self) -> Moments:
+    def moments(self) -> AdamMoments:
         """As Trainer.moments."""
         kept = self.flat.optimizer_state()["state"]
         names = [name for name, _ in self.strategy.model.named_parameters()]
         return {name: {key: value.clone() for key, value in kept.get(n, {}).items()} for n, name in enumerate(names)}
 
-    def load_moments(self, moments: Moments) -> None:
+    def load_moments(self, moments: AdamMoments) -> None:
         """As Trainer.load_moments."""
         if all(moments.values()):
             document = self.flat.optimizer_state()
@@ -66,11 +67,11 @@ class FlatTrainer(Trainer):
         self,
         chunk: Resident,
         order: torch.Tensor,
-        sums: Floats64,
+        sums: Floats,
         wishes: Wishes,
     ) -> Iterator[Step]:
         done = 0
-        steps = max(BLOCK_ROWS // self.options.batch_size, 1)
+        steps = max(PICKED_ROWS // self.options.batch_size, 1)
         started = time.perf_counter()
         for inputs, labels, weights in blocks(chunk.tensors, order, self.options.batch_size, chunk.ends):
             self.ledger.to("device")

@@ -10,26 +10,27 @@ import torch
 from torch.nn import functional
 
 from vpoc.errors import UserError
-from vpoc.position import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepPosition
 from vpoc.progress import Progress
-from vpoc.training import drills
+from vpoc.step_stage import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepStage
+from vpoc.training.faults import injector as drills
 from vpoc.training.feeds import Batch, Feed, InOrder, Micro, loaded
 from vpoc.training.ledger import Ledger
-from vpoc.training.options import TrainOptions
+from vpoc.training.precision import autocast, forward_dtype
 from vpoc.training.samples import Samples
 from vpoc.training.strategies.single import Single
+from vpoc.training.train_options import TrainOptions
 
 INITIAL_SCALE = 2.0**10
 """Lower than torch's 2^16: there the first float16 steps overflow and are skipped, and could not be compared."""
 FIRST_STEPS = 16
 """Steps whose loss and gradient norm are kept, to be compared with a reference."""
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+ADAM_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 MAX_SKIPPED_IN_A_ROW = 10
 """The scale is halved at each; from 2^10, ten halvings leave no scaling at all."""
 
 Wishes = Callable[[], tuple[float, ...]]
 """What this rank would have all do after the step: numbers that are summed over the ranks. `tuple` wishes nothing."""
-Moments = dict[str, dict[str, torch.Tensor]]
+AdamMoments = dict[str, dict[str, torch.Tensor]]
 """By name of the parameter and MOMENTS."""
 
 
@@ -57,26 +58,11 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class ValidationScore:
     """Mean binary log-loss, weighted as in training, and share of right answers at probability 0.5."""
 
     loss: float
     accuracy: float
-
-
-def forward_dtype(options: TrainOptions, device: torch.device) -> torch.dtype:
-    """The type of the forward pass."""
-    if not options.use_mixed_precision:
-        return torch.float32
-    usual = "float16" if device.type == "cuda" else "bfloat16"
-    dtype: torch.dtype = getattr(torch, options.mixed_precision_dtype or usual)
-    return dtype
-
-
-def autocast(options: TrainOptions, device: torch.device) -> torch.autocast:
-    """A context in which what may be is computed in that type."""
-    dtype = forward_dtype(options, device)
-    return torch.autocast(device.type, dtype=dtype if dtype != torch.float32 else None, enabled=dtype != torch.float32)
 
 
 class Trainer:
@@ -85,7 +71,7 @@ class Trainer:
     Tells `position` where it is in a step.
     """
 
-    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, position: StepPosition) -> None:
+    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, position: StepStage) -> None:
         self.strategy = strategy
         self.options = options
         self.ledger = ledger
@@ -108,21 +94,21 @@ class Trainer:
         """Adam on all parameters."""
         self.optimizer = torch.optim.Adam(self.strategy.forward.parameters(), lr=self.options.learning_rate)
 
-    def moments(self) -> Moments:
+    def moments(self) -> AdamMoments:
         """What Adam keeps for each parameter, on the CPU; empty before the first step. All ranks must ask."""
         strategy, found = self.strategy, {}
         for name, parameter in strategy.model.named_parameters():
             kept = self.optimizer.state.get(parameter, {})
-            found[name] = {key: strategy.whole(kept[key]) for key in MOMENTS if key in kept}
+            found[name] = {key: strategy.whole(kept[key]) for key in ADAM_MOMENTS if key in kept}
         return found
 
-    def load_moments(self, moments: Moments) -> None:
+    def load_moments(self, moments: AdamMoments) -> None:
         """The inverse of `moments`, whatever strategy and devices they were taken with."""
         for name, parameter in self.strategy.model.named_parameters():
             kept = moments[name]
             if kept:
                 # Adam keeps the number of steps on the CPU, and its moments beside the parameter.
-                spread = {key: self.strategy.part(kept[key], parameter) for key in MOMENTS[1:]}
+                spread = {key: self.strategy.part(kept[key], parameter) for key in ADAM_MOMENTS[1:]}
                 self.optimizer.state[parameter] = {"step": kept["step"].clone(), **spread}
 
     def epoch(self, feed: Feed, epoch: int, first: int, wishes: Wishes) -> Iterator[Step]:
@@ -225,7 +211,7 @@ class Trainer:
         )
 
     @torch.no_grad()
-    def evaluate(self, samples: Samples, batch_size: int, progress: Progress) -> Evaluation:
+    def evaluate(self, samples: Samples, batch_size: int, progress: Progress) -> ValidationScore:
         """Loss and accuracy of the present weights on `samples`, in file order; every rank does all of them.
 
         UserError with exit code 4 when the loss is not finite.
@@ -245,7 +231,7 @@ class Trainer:
             started = now
         if not math.isfinite(loss):
             raise self.diverged(f"the validation loss is {loss}", self.steps_done)
-        return Evaluation(loss / samples.weight_sum, right / len(samples))
+        return ValidationScore(loss / samples.weight_sum, right / len(samples))
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         """One logit per sample, [batch], in the type asked for."""

@@ -5,22 +5,22 @@ from pathlib import Path
 
 import torch
 
+from vpoc.device import clean_up
 from vpoc.errors import UserError
-from vpoc.features.blocks import Rows, block_rows, stored_rows
 from vpoc.features.build import FeatureSet
-from vpoc.features.command import compute_features
-from vpoc.features.store import read_features, require_same
+from vpoc.features.compute import compute_features
+from vpoc.features.row_source import RowSource, block_rows, stored_rows
+from vpoc.features.store import read_features, require_same_features
 from vpoc.files import sha256_file
-from vpoc.models.build import choose_sdpa, window_of
+from vpoc.gpu_memory.monitor import MemoryMonitor
+from vpoc.models.by_name import choose_sdpa, window_of
 from vpoc.progress import Progress
 from vpoc.ranks.launch import Ranks
-from vpoc.training.device import clean_up
-from vpoc.training.loop import forward_dtype
-from vpoc.training.memory import MemoryMonitor
-from vpoc.training.options import TrainOptions
+from vpoc.training.choose_strategy import devices_of, join_ranks, require_strategy
+from vpoc.training.precision import forward_dtype
 from vpoc.training.sample_file import SampleFile
 from vpoc.training.samples import Samples, split
-from vpoc.training.strategies.choose import devices_of, join_ranks, require_strategy
+from vpoc.training.train_options import TrainOptions
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ def _features(options: TrainOptions, progress: Progress) -> FeatureSet:
         )
     digest = _digest(options, progress)
     features = read_features(options.features)
-    require_same(options.features, features, digest, options.of_features)
+    require_same_features(options.features, features, digest, options.of_features)
     return features
 
 
-def _rows(options: TrainOptions, progress: Progress) -> Rows:
+def _rows(options: TrainOptions, progress: Progress) -> RowSource:
     """All rows, of which few will be in memory at a time."""
     if options.features is None:
         if options.vpoc_path != "cpu":
@@ -102,7 +102,7 @@ def _rows(options: TrainOptions, progress: Progress) -> Rows:
         return block_rows(options.data, options.of_features, progress)
     digest = _digest(options, progress)
     rows = stored_rows(options.features)
-    require_same(options.features, rows.features, digest, options.of_features)
+    require_same_features(options.features, rows.features, digest, options.of_features)
     return rows
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from vpoc.device import describe
 from vpoc.errors import UserError
 from vpoc.files import json_bytes, sha256, write_atomic, write_json
 from vpoc.progress import Progress
@@ -15,12 +16,11 @@ from vpoc.ranks.launch import Ranks, ranks_of
 from vpoc.training.artefact import serialise
 from vpoc.training.batch_size import is_out_of_memory
 from vpoc.training.checkpoint import set_aside
-from vpoc.training.device import describe
 from vpoc.training.fit import Fit, Trained
 from vpoc.training.ledger import Ledger
-from vpoc.training.options import TrainOptions
 from vpoc.training.prepare import Prepared, leave, prepare
 from vpoc.training.result import about, metadata, training_facts
+from vpoc.training.train_options import TrainOptions
 
 ALONE = Ranks(rank=0, world=1, local_rank=0, local_world=1, rendezvous=None)
 

@@ -14,7 +14,7 @@ from vpoc.data.cache import load_cached
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.store import read_features, write_features
 
 
@@ -171,7 +171,7 @@ def test_a_value_that_was_changed_is_noticed(data, tmp_path, parsed, name):
     column = frame[name].to_list()
     column[200] = not column[200] if name == "off_grid" else column[200] + 1
     frame.with_columns(pl.Series(name, column, dtype=frame[name].dtype)).write_parquet(
-        kept, metadata={cache.KEY: metadata[cache.KEY]}
+        kept, metadata={cache.BARS_KEY: metadata[cache.BARS_KEY]}
     )
     assert same(load_cached(data, kept), wanted)
     assert len(parsed) == 2
@@ -191,10 +191,10 @@ def test_a_value_that_was_changed_is_noticed(data, tmp_path, parsed, name):
 def test_a_fact_that_was_changed_is_noticed(data, tmp_path, parsed, name, value):
     kept = tmp_path / "c.parquet"
     wanted = load_cached(data, kept)
-    document = json.loads(pl.read_parquet_metadata(kept)[cache.KEY])
+    document = json.loads(pl.read_parquet_metadata(kept)[cache.BARS_KEY])
     assert document.keys() >= {name}
     changed = json.dumps({**document, name: value})
-    pl.read_parquet(kept).write_parquet(kept, metadata={cache.KEY: changed})
+    pl.read_parquet(kept).write_parquet(kept, metadata={cache.BARS_KEY: changed})
     assert same(load_cached(data, kept), wanted)
     assert len(parsed) == 2
 

@@ -11,10 +11,10 @@ from vpoc.data import load
 from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.load import load_bars, require_merged, stream_bars
 from vpoc.data.sessions import session_dates
-from vpoc.data.table import parse_table
+from vpoc.data.text_table import parse_table
 from vpoc.errors import UserError
 from vpoc.features.build import build_features, stream_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.files import sha256_file
 
 BLOCKS = (1009, 4096, 65_537)

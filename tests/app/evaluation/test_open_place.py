@@ -9,7 +9,7 @@ from vpoc.data.load import load_bars
 from vpoc.evaluation.open_place import PLACES, open_places
 from vpoc.evaluation.rows import rows_of
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.profile.profile import levels_of, profile_of
 
 NEW_YORK = "America/New_York"

@@ -6,16 +6,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from vpoc.data.enough import select_sessions
 from vpoc.data.load import load_bars
 from vpoc.data.rolls import roll_numbers
+from vpoc.data.selection import select_sessions
 from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError
 from vpoc.features.build import build_features
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.look_back import FAR, Naked
-from vpoc.features.options import FeatureOptions
 from vpoc.features.table import FEATURES, NAMES, Snapshot
-from vpoc.features.targets import SIZES, TARGETS, label_weight, move_30, session_targets, touched_later
+from vpoc.features.targets import SIZE_TARGETS, TARGETS, label_weight, move_30, session_targets, touched_later
 from vpoc.profile.facts import ProfileFacts
 from vpoc.profile.flow import Flow
 from vpoc.profile.levels import Levels
@@ -43,7 +43,7 @@ def test_columns(bars, rows):
         "session": ["next_up", "next_vpoc_touched", "next_vpoc_move"],
     }
     assert frame.columns == [*stamps, *NAMES, *targets[rows]]
-    assert set(targets[rows]) == {*TARGETS[rows], *SIZES[rows]}
+    assert set(targets[rows]) == {*TARGETS[rows], *SIZE_TARGETS[rows]}
     assert frame.height == (6 * 39 if rows == "bar" else 6)
     assert frame.select(NAMES).null_count().sum_horizontal()[0] == 0
     assert frame.select(pl.all_horizontal(pl.col(NAMES).is_finite()).all()).item()
@@ -263,7 +263,7 @@ def test_what_comes_after_a_gap_is_not_next(bars, as_of):
     frame = built(without(bars, 24), "session", fewest=1, as_of=as_of).frame
     assert frame["trade_date"].to_list() == whole["trade_date"].to_list()[:4]
     whole = built(bars, "session", as_of=as_of).frame
-    for target in (*TARGETS["session"], *SIZES["session"]):
+    for target in (*TARGETS["session"], *SIZE_TARGETS["session"]):
         assert whole[target].null_count() == (1 if as_of == "close" else 0)
         assert frame[target].to_list() == [*whole[target].to_list()[:3], None]
 
@@ -277,7 +277,7 @@ def test_a_row_with_a_missing_session_among_the_five_before_it_is_left_out_and_c
     counted = found.left_out["incomplete"], found.left_out["after_gap"], found.sessions_used
     assert counted == (1, 2, 3)
     whole = built(bars, rows).frame
-    same = ["vpoc_dist", "vpoc_chg1", "vpoc_chg5", "prof_entropy", *TARGETS[rows], *SIZES[rows]]
+    same = ["vpoc_dist", "vpoc_chg1", "vpoc_chg5", "prof_entropy", *TARGETS[rows], *SIZE_TARGETS[rows]]
     assert found.frame.select(same).equals(whole.tail(found.frame.height).select(same))
 
 

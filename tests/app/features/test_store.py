@@ -9,8 +9,8 @@ from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features import store
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
-from vpoc.features.store import read_features, require_same, write_features
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.store import read_features, require_same_features, write_features
 from vpoc.files import sha256_file
 
 OPTIONS = FeatureOptions(rows="session", warm_up=20)
@@ -124,11 +124,11 @@ def test_features_of_another_schema_or_version_are_refused(built, tmp_path, monk
 
 def test_features_of_other_data_or_options_are_refused(built, tmp_path):
     path = tmp_path / "f.parquet"
-    require_same(path, built, built.data_sha256, OPTIONS)
+    require_same_features(path, built, built.data_sha256, OPTIONS)
     with pytest.raises(UserError, match="made with data-sha256"):
-        require_same(path, built, "0" * 64, OPTIONS)
+        require_same_features(path, built, "0" * 64, OPTIONS)
     with pytest.raises(UserError, match="made with warm-up 20, but this run has warm-up 60"):
-        require_same(path, built, built.data_sha256, replace(OPTIONS, warm_up=60))
+        require_same_features(path, built, built.data_sha256, replace(OPTIONS, warm_up=60))
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -136,9 +136,9 @@ def test_every_option_that_changes_the_answer_is_compared(built, tmp_path, name)
     other = replace(OPTIONS, **{name: OTHERS[name]})
     wanted = f"made with {name.replace('_', '-')} {getattr(OPTIONS, name)}, but this run has .* {OTHERS[name]};"
     with pytest.raises(UserError, match=wanted):
-        require_same(tmp_path / "f.parquet", built, built.data_sha256, other)
+        require_same_features(tmp_path / "f.parquet", built, built.data_sha256, other)
 
 
 def test_how_many_sessions_are_computed_at_a_time_is_not_compared(built, tmp_path):
-    require_same(tmp_path / "f.parquet", built, built.data_sha256, replace(OPTIONS, chunk_size=3))
+    require_same_features(tmp_path / "f.parquet", built, built.data_sha256, replace(OPTIONS, chunk_size=3))
     assert {field.name for field in fields(OPTIONS)} == {*OTHERS, "chunk_size"}

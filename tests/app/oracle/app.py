@@ -13,7 +13,7 @@ from oracle.profile import Bar
 
 from vpoc.data.load import load_bars
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 
 
 def built(known, rows, as_of="close", **options):

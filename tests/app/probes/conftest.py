@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from vpoc.probes.rung import Rung
-from vpoc.probes.trial import try_rung
+from vpoc.probes.check import Check
+from vpoc.probes.run_one import run_one
 
 HERE = Path(__file__).parent
 
@@ -15,7 +15,7 @@ def faulty(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
 
     def make(check, *arguments, limit=30.0, essential=False, name=None):
-        return Rung(
+        return Check(
             name or check,
             "for a test",
             limit,
@@ -32,6 +32,6 @@ def tried(faulty):
     """Tries a rung of one of the checks in `faulty_checks`."""
 
     def run(check, *arguments, **chosen):
-        return try_rung(faulty(check, *arguments, **chosen), "cpu", 1.0, lambda: False)
+        return run_one(faulty(check, *arguments, **chosen), "cpu", 1.0, lambda: False)
 
     return run

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from vpoc.probes.all_checks import ALL_CHECKS
 from vpoc.probes.checks import memory, networks, products, several, stack
-from vpoc.probes.ladder import LADDER
 from vpoc.probes.numbers import require_close, require_equal
 from vpoc.probes.room import host_room
 from vpoc.probes.site import Answer, Site, Skipped, WrongResultError
@@ -37,10 +37,10 @@ def _one_thread():
 
 def test_every_rung_has_its_check():
     modules = {module.__name__: module for module in (memory, networks, products, several, stack)}
-    for rung in LADDER:
+    for rung in ALL_CHECKS:
         module, _, function = rung.check.partition(":")
         assert callable(getattr(modules[module], function))
-    assert len({rung.name for rung in LADDER}) == len(LADDER)
+    assert len({rung.name for rung in ALL_CHECKS}) == len(ALL_CHECKS)
 
 
 def test_stack(site):

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from vpoc.cli import run
-from vpoc.commands.probe import run_ladder
-from vpoc.probes.ladder import LADDER
-from vpoc.probes.rung import OUTCOMES, Trial
+from vpoc.commands.probe import run_probe
+from vpoc.probes.all_checks import ALL_CHECKS
+from vpoc.probes.check import OUTCOMES, CheckResult
 
 HERE = Path(__file__).parent
 DOCUMENTS = HERE.parents[2] / "docs" / "probes.md"
@@ -24,7 +24,7 @@ LADDER_OF_FAULTS = """
 import sys
 from vpoc import cli
 from vpoc.commands import probe
-from vpoc.probes.rung import Rung
+from vpoc.probes.check import Rung
 names = sys.argv[1].split(",")
 probe.LADDER = tuple(Rung(name, "for a test", 60, "faulty_checks:" + name) for name in names)
 sys.exit(cli.run(["probe", *sys.argv[2:]]))
@@ -48,7 +48,7 @@ def processes_of_rungs():
             line = (entry / "cmdline").read_text()
         except OSError:
             continue
-        if "vpoc.probes.child" in line:
+        if "vpoc.probes.check_process" in line:
             found.append((int(entry.name), line))
     return found
 
@@ -99,7 +99,7 @@ def test_the_whole_ladder_on_a_gpu(capfd):
 
 def test_what_a_person_reads(faulty, capfd):
     rungs = [faulty("passes"), faulty("exits_with_1"), faulty("sleeps", limit=3.0)]
-    assert run_ladder(rungs, "cpu", 1.0, as_json=False) == 1
+    assert run_probe(rungs, "cpu", 1.0, as_json=False) == 1
     out, err = capfd.readouterr()
     lines = out.splitlines()
     assert err == ""
@@ -126,10 +126,10 @@ def test_a_person_who_watches_sees_what_is_tried(tmp_path):
 def test_lists(capsys):
     assert run(["probe", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [rung.name for rung in LADDER]
+    assert [line.split()[0] for line in lines] == [rung.name for rung in ALL_CHECKS]
     assert run(["probe", "--list", "--json", "--rung", "import", "--limit-scale", "2"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document == {"schema": 1, "rungs": [{"rung": "import", "shows": LADDER[0].shows, "limit_s": 600.0}]}
+    assert document == {"schema": 1, "rungs": [{"rung": "import", "shows": ALL_CHECKS[0].shows, "limit_s": 600.0}]}
 
 
 @pytest.mark.parametrize("option", [["--rung", "lunch"], ["--limit-scale", "0"], ["--device", "tpu"]])
@@ -173,16 +173,16 @@ def test_a_rung_does_not_outlive_a_probe_that_is_killed(tmp_path):
 
 
 def test_json_is_documented(faulty, capfd):
-    run_ladder([faulty("raises")], "cpu", 1.0, as_json=True)
+    run_probe([faulty("raises")], "cpu", 1.0, as_json=True)
     document = json.loads(capfd.readouterr().out)
     text = DOCUMENTS.read_text()
     keys = [*document, *document["rungs"][0]]
     assert [key for key in [*keys, *OUTCOMES] if f"`{key}`" not in text] == []
-    assert set(document["rungs"][0]) == {field.name for field in fields(Trial)}
+    assert set(document["rungs"][0]) == {field.name for field in fields(CheckResult)}
 
 
 def test_every_rung_is_documented():
     text = DOCUMENTS.read_text()
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
     documented = [(row[1].strip(" `"), row[2].strip()) for row in rows]
-    assert documented[: len(LADDER)] == [(rung.name, f"{rung.limit_s:g}") for rung in LADDER]
+    assert documented[: len(ALL_CHECKS)] == [(rung.name, f"{rung.limit_s:g}") for rung in ALL_CHECKS]

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vpoc.training.options import TrainOptions
 from vpoc.training.samples import Samples
+from vpoc.training.train_options import TrainOptions
 
 
 def made(inputs, labels, weights=None, window=1):

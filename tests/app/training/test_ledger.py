@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vpoc.training.ledger import KINDS, Ledger
+from vpoc.training.ledger import TIME_KINDS, Ledger
 
 
 class Clock:
@@ -36,7 +36,7 @@ def test_a_span_ends_where_the_next_begins():
     clock.now += 4
     ledger.to("loader")
     clock.now += 8
-    expected = dict.fromkeys(KINDS, 0.0) | {"bookkeeping": 1.0, "loader": 10.0, "device": 4.0}
+    expected = dict.fromkeys(TIME_KINDS, 0.0) | {"bookkeeping": 1.0, "loader": 10.0, "device": 4.0}
     assert ledger.seconds() == expected
     clock.now += 16
     assert ledger.seconds() == expected | {"loader": 26.0}, "what runs goes on"
@@ -51,10 +51,10 @@ def test_to_tell_changes_nothing():
     assert ledger.seconds()["device"] == 3
 
 
-@given(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.integers(0, 1000)), max_size=30))
+@given(st.lists(st.tuples(st.sampled_from(sorted(TIME_KINDS)), st.integers(0, 1000)), max_size=30))
 def test_no_time_is_lost_or_counted_twice(spans):
     seconds = spent(*spans).seconds()
-    assert list(seconds) == list(KINDS)
+    assert list(seconds) == list(TIME_KINDS)
     assert sum(seconds.values()) == sum(length for _, length in spans)
 
 

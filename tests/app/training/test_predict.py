@@ -7,7 +7,7 @@ import torch
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.progress import Progress
 from vpoc.training import predict as predicting
 from vpoc.training.artefact import load_model

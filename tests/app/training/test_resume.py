@@ -101,7 +101,7 @@ def checkpoints(folder):
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(options, tmp_path):
     chosen = options(checkpoint_every=0.0, epochs=1)
     whole, _ = trained(chosen, tmp_path)
-    assert len(checkpoints(tmp_path)) == checkpoint.KEPT
+    assert len(checkpoints(tmp_path)) == checkpoint.CHECKPOINTS_KEPT
     last, before = checkpoints(tmp_path)[:0:-1]
     content = bytearray(last.read_bytes())
     content[len(content) // 2] ^= 1

@@ -9,9 +9,9 @@ import torch
 
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
-from vpoc.features import command
+from vpoc.features import compute as command
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.store import write_features
 from vpoc.features.table import NAMES
 from vpoc.files import sha256_file

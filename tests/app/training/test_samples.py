@@ -8,7 +8,7 @@ import pytest
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features.build import FeatureSet, build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import FEATURES, NAMES
 from vpoc.training.samples import scaled_inputs, split
 

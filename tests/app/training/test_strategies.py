@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from vpoc.cli import run
-from vpoc.models.build import fresh_network
+from vpoc.models.by_name import fresh_network
 from vpoc.training.strategies.model_parallel import stages
 
 NEWER = tuple(int(part) for part in torch.__version__.split(".")[:2])

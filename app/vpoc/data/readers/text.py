@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import polars as pl
 
-from vpoc.data.bars import Floats, Ints
+from vpoc.arrays import Floats, Ints
 from vpoc.data.columns import PRICES
-from vpoc.data.table import MAX_VOLUME, Table, numbers, volumes
+from vpoc.data.text_table import MAX_VOLUME, Table, numbers, volumes
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import line_parts
 

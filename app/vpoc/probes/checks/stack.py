@@ -29,7 +29,7 @@ def device(site: Site) -> str:
     """Name every device."""
     import torch  # noqa: PLC0415 - not before the rung `import`
 
-    from vpoc.training.device import describe  # noqa: PLC0415
+    from vpoc.device import describe  # noqa: PLC0415
 
     built_for = [
         arch for arch in (torch.cuda.get_arch_list() if site.device == "cuda" else []) if arch.startswith("gfx")

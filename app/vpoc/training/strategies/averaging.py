@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vpoc.models.build import Network, parameter_count
+from vpoc.models.by_name import Network, parameter_count
 from vpoc.ranks.exchange import MOST_NUMBERS, SharedGradients
 from vpoc.training.strategies.single import Single
 

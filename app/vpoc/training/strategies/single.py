@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from vpoc.models.build import Network
+from vpoc.models.by_name import Network
 
 LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)
 

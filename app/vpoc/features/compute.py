@@ -1,0 +1,113 @@
+"""A merged CSV -> features: from the cache where it holds, in blocks where the file is large."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from vpoc.data.bars import Bars
+from vpoc.data.cache import load_cached
+from vpoc.data.content import LARGE_BYTES, Content
+from vpoc.data.load import load_bars, stream_bars
+from vpoc.data.sessions import split_sessions
+from vpoc.errors import UserError, from_os_error
+from vpoc.features.build import (
+    FeatureSet,
+    all_session_facts,
+    build_features,
+    features_of,
+    no_regular_hours,
+    stream_features,
+)
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.session_facts_cache import cached_session_facts, write_session_facts
+from vpoc.profile.device import device_levels
+from vpoc.profile.facts import concatenated
+from vpoc.profile.session_profiles import session_levels
+from vpoc.progress import Progress
+
+
+def compute_features(
+    data: Path,
+    options: FeatureOptions,
+    progress: Progress,
+    *,
+    cache: Path | None = None,
+    digest: Future[str] | None = None,
+    content: Future[Content] | None = None,
+    vpoc_path: str = "cpu",
+    device: str = "cpu",
+) -> FeatureSet:
+    """Features of the merged CSV `data`; its bars are kept in the file `cache`, where one is given.
+
+    The facts of the sessions, which session rows are made of, are kept beside it. `digest`: SHA-256 of `data`, if it is
+    being found out already; `content`: the same of what it holds. With another `vpoc_path` than cpu, the levels of all
+    sessions are also computed on `device` along that path. Session rows of a large file are computed in blocks, which
+    need little memory and no cache.
+    UserError as `load_bars`, and with exit code 1 when the device's levels are not the CPU's.
+    """
+    progress.phase("data")
+    try:
+        large = data.stat().st_size > LARGE_BYTES
+    except OSError as error:
+        raise from_os_error(error, data) from error
+    if large and options.rows == "session" and vpoc_path == "cpu":
+        return stream_features(stream_bars(data), options, progress=progress)
+    if cache is None:
+        bars = load_bars(data, content)
+        if vpoc_path != "cpu":
+            check_device(bars, options, vpoc_path, device, progress)
+        return build_features(bars, options, progress=progress)
+    with ThreadPoolExecutor(1) as pool:
+        written: list[Future[None]] = []
+
+        def aside(work: Callable[[], None]) -> None:
+            written.append(pool.submit(work))
+
+        place = cache.with_suffix("").with_suffix(".days.parquet")
+        known = options.rows == "session" and vpoc_path == "cpu"
+        found = cached_session_facts(place, data, digest, options) if known else None
+        if found is None:
+            bars = load_cached(data, cache, digest, aside, content)
+            if vpoc_path != "cpu":
+                check_device(bars, options, vpoc_path, device, progress)
+            days = all_session_facts(bars, options, progress)
+            if known:
+                aside(partial(write_session_facts, place, bars, days, options))
+        else:
+            bars, days = found
+        features = features_of(bars, days, options, progress=progress)
+        for each in written:
+            each.result()
+        return features
+
+
+def check_device(bars: Bars, options: FeatureOptions, path: str, device: str, progress: Progress) -> None:
+    """Compute the levels of all sessions on `device`; UserError, exit code 1, where the CPU's are others."""
+    from vpoc.device import require_device  # noqa: PLC0415 - imports torch
+
+    require_device(device)
+    sessions = split_sessions(bars, options.close_minute)
+    sessions = sessions.take(sessions.stop > sessions.start)
+    if not len(sessions):
+        raise no_regular_hours(bars.path)
+    kind = {"value_area": options.value_area, "placement": options.placement}
+    progress.phase("features", -(-len(sessions) // options.chunk_size))
+    found = []
+    for part in device_levels(bars, sessions, path, device, options.chunk_size, **kind):
+        found.append(part)
+        progress.step(len(found), 0.0)
+    wanted = session_levels(bars, sessions, options.chunk_size, options.placement, options.value_area)
+    got = concatenated(found)
+    for name, values in vars(wanted).items():
+        wrong = np.flatnonzero(getattr(got, name) != values)
+        if len(wrong):
+            date = np.datetime64(int(sessions.date[wrong[0]]), "D")
+            raise UserError(
+                f"{bars.path}: {device} along the path {path} computes another {name} than the CPU in {len(wrong)} of "
+                f"{len(sessions)} sessions, first {date}: {getattr(got, name)[wrong[0]]}, not {values[wrong[0]]}; "
+                "do not trust this device",
+                exit_code=1,
+            )
