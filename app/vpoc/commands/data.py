@@ -85,7 +85,7 @@ def merge_command(
     if as_json:
         click.echo(json.dumps({"schema": 1, "output": str(output), **merged.facts()}, indent=2))
     else:
-        click.echo(f"{output}: {merged.told()}")
+        click.echo(f"{output}: {merged.summary()}")
 
 
 def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
@@ -100,7 +100,7 @@ def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
 @click.command("check")
 @click.argument("file", type=IN_FILE)
 @click.option(
-    "--warm-up",
+    "--lookback",
     type=click.IntRange(min=20),
     default=20,
     help="Complete sessions that training will use up before its first row.",
@@ -117,7 +117,7 @@ def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
 @JSON_OPTION
 def check_command(
     file: Path,
-    warm_up: int,
+    lookback: int,
     rows: str,
     output: Path | None,
     changes: Path | None,
@@ -133,7 +133,7 @@ def check_command(
     Exit status 1 when something in it would stop training; with --fix, when something in the cleaned copy still would.
     """
     from vpoc.data.fix import fix, reading_of_copy  # noqa: PLC0415
-    from vpoc.data.load import require_merged  # noqa: PLC0415
+    from vpoc.data.merged_csv import require_merged  # noqa: PLC0415
     from vpoc.data.quality import inspect  # noqa: PLC0415
 
     if changes is not None and output is None:
@@ -141,14 +141,14 @@ def check_command(
     if merged:
         require_merged(file)
     reading = {"zone": zone, "stamp_side": stamps, "columns": _own_names(columns) or None, "symbol": symbol}
-    quality = inspect(file, warm_up, rows, **reading)
+    quality = inspect(file, lookback, rows, **reading)
     document = {"schema": 1, "file": str(file), **quality.facts, "errors": quality.errors, "warnings": quality.warnings}
     told = _table(quality.facts, quality.warnings)
     errors = quality.errors
     if output is not None:
         listed = changes or output.with_name(f"{output.stem}.changes.csv")
         fixed = fix(file, quality, output, listed, **reading)
-        errors = inspect(output, warm_up, rows, **reading_of_copy(quality, reading)).errors
+        errors = inspect(output, lookback, rows, **reading_of_copy(quality, reading)).errors
         done = {"output": str(output), "changes": str(listed), **asdict(fixed), "errors": errors}
         document["fix"] = done
         told += [f"error: {error}" for error in quality.errors]

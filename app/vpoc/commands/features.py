@@ -40,11 +40,8 @@ def features_command(
         remove(run_dir / "result.json")
     progress.phase("import")
 
-    from vpoc.data.content import content_ahead  # noqa: PLC0415 - imports numpy
-
-    # What the file holds is found out while the rest is imported.
-    kept = cache is not None and cache.exists()
-    digest, content = (hash_ahead(data), None) if kept else (None, content_ahead(data))
+    # Whether the cache holds for the file is computed while the rest is imported.
+    digest = hash_ahead(data) if cache is not None and cache.exists() else None
 
     from vpoc.features.compute import compute_features  # noqa: PLC0415
     from vpoc.features.store import write_features  # noqa: PLC0415
@@ -56,10 +53,9 @@ def features_command(
             progress,
             cache=cache,
             digest=digest,
-            content=content,
             vpoc_path=vpoc_path,
             device=device,
         )
         progress.phase("checkpoint")
         write_features(output, built)
-    click.echo(f"{output}: {built.frame.height} rows per {options.rows} of {built.told()}")
+    click.echo(f"{output}: {built.frame.height} rows per {options.rows} of {built.summary()}")

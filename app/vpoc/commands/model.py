@@ -51,12 +51,12 @@ def check_model_command(model: Path, as_json: bool) -> None:
     "--output", type=IN_FILE, required=True, help="CSV file to write: trade_date, ts (bar rows), probability."
 )
 @click.option(
-    "--warm-up",
+    "--lookback",
     type=click.IntRange(min=20),
     help="Complete sessions at the start that only feed the averages.  [default: as in training]",
 )
 @CHUNK_SIZE_OPTION
-def predict_command(model: Path, data: Path, output: Path, warm_up: int | None, chunk_size: int) -> None:
+def predict_command(model: Path, data: Path, output: Path, lookback: int | None, chunk_size: int) -> None:
     """Apply a model to new data.
 
     Writes the probability of the model's target for every row.
@@ -76,12 +76,12 @@ def predict_command(model: Path, data: Path, output: Path, warm_up: int | None, 
     bars = load_bars(data)
     require_match(loaded, bars.bar_seconds)
     asked = loaded.feature_options
-    if warm_up and min(NAKED_SESSIONS, warm_up) != min(NAKED_SESSIONS, asked.warm_up):
+    if lookback and min(NAKED_SESSIONS, lookback) != min(NAKED_SESSIONS, asked.lookback):
         raise UserError(
-            f"--warm-up {warm_up}: naked levels are looked for over as many sessions, {NAKED_SESSIONS} at most, and "
-            f"the model knows them over {min(NAKED_SESSIONS, asked.warm_up)}; leave --warm-up out"
+            f"--lookback {lookback}: naked levels are looked for over as many sessions, {NAKED_SESSIONS} at most, and "
+            f"the model knows them over {min(NAKED_SESSIONS, asked.lookback)}; leave --lookback out"
         )
-    options = replace(asked, warm_up=warm_up or asked.warm_up, chunk_size=chunk_size, data_fraction=1.0)
+    options = replace(asked, lookback=lookback or asked.lookback, chunk_size=chunk_size, data_fraction=1.0)
     features = build_features(bars, options, fewest=1)
     frame = probabilities(loaded, features)
     buffer = io.BytesIO()

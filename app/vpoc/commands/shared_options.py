@@ -35,7 +35,7 @@ DATA_OPTION = click.option(
     "--data", type=IN_FILE, required=True, help="Merged CSV, as `vpoc merge` or `vpoc synth` write it."
 )
 LOOKBACK_OPTION = click.option(
-    "--warm-up",
+    "--lookback",
     type=click.IntRange(min=20),
     default=60,
     help="Complete sessions at the start of the file that only feed what looks back; naked levels look back over as "
@@ -51,7 +51,7 @@ DATA_FRACTION_OPTION = click.option(
     "--data-fraction",
     type=FiniteRange(0, 1, min_open=True),
     default=1.0,
-    help="Most recent share of the sessions after the warm-up to use.",
+    help="Most recent share of the sessions after the lookback to use.",
 )
 AS_OF_OPTION = click.option(
     "--as-of",

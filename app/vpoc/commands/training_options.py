@@ -37,8 +37,8 @@ def micro_batch(_ctx: click.Context, _param: click.Parameter, value: str | None)
 
 
 def injected_fault(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
-    """A drill, or None; click's usage error when `value` is anything else."""
-    from vpoc.training.faults.injector import InjectedFault  # noqa: PLC0415
+    """Return the fault to inject, or None; click's usage error when `value` is anything else."""
+    from vpoc.training.faults.kinds import InjectedFault  # noqa: PLC0415
 
     try:
         return None if value is None else InjectedFault.parse(value)
@@ -156,7 +156,7 @@ KEEPING_OPTIONS = [
     click.option(
         "--resume",
         is_flag=True,
-        help="Go on from the last intact checkpoint in the output folder; from the beginning when there is none.",
+        help="Continue from the last intact checkpoint in the output folder; from the beginning when there is none.",
     ),
     click.option(
         "--checkpoint-every",
@@ -165,10 +165,10 @@ KEEPING_OPTIONS = [
         help="Seconds between checkpoints; 0: after every step. There is always one after an epoch.",
     ),
     click.option(
-        "--drill",
+        "--inject-fault",
         callback=injected_fault,
-        metavar="NAME@STEP[/RANK]",
-        help="Inject a fault, to see that it is found; an unknown NAME lists those there are.",
+        metavar="KIND@STEP[/RANK]",
+        help="Inject a fault, to see that it is found; an unknown KIND lists those there are.",
     ),
 ]
 TRAINING_OPTIONS = together(

@@ -13,7 +13,6 @@ from vpoc import __version__
 from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
 from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.columns import PRICES
-from vpoc.data.content import Content
 from vpoc.data.load import load_bars
 from vpoc.files import hash_ahead
 
@@ -32,13 +31,11 @@ def load_cached(
     cache: Path,
     digest: Future[str] | None = None,
     aside: Callable[[Callable[[], None]], None] = at_once,
-    content: Future[Content] | None = None,
 ) -> Bars:
     """The bars of the merged CSV `path`, as `load_bars`: from `cache` when they were read from this very content.
 
     Otherwise `cache` is written, which `aside` may do while the bars are worked with. A cache that is torn, changed, of
-    other data or of another version is not used. `digest`: SHA-256 of `path`, if it is being found out already;
-    `content`: the same of what it holds.
+    other data or of another version is not used. `digest`: SHA-256 of `path`, if it is being computed already.
     """
     if cache.exists():
         # What the file holds now is found out while the cache is read.
@@ -46,7 +43,7 @@ def load_cached(
         kept = _read(cache, path)
         if kept is not None and kept.sha256 == digest.result():
             return kept
-    bars = load_bars(path, content)
+    bars = load_bars(path)
     aside(partial(_keep, bars, cache))
     return bars
 

@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Ints
-from vpoc.data.cells import UNENDED, Head
+from vpoc.data.merged_csv import UNENDED, Head
+from vpoc.data.rules import CHANGED, DROPPED, MOVED
 from vpoc.errors import from_os_error
 from vpoc.files import line_parts
 
-DROPPED, CHANGED, MOVED = "dropped", "changed", "moved"
 COPY_BYTES = 1 << 24
 CHANGES_HEADER = ("line", "action", "reason", "was", "now")
 ACTIONS = {"line": pl.Int64, "action": pl.String, "reason": pl.String}

@@ -38,7 +38,7 @@ def chain(sessions: Sessions, rolls: Ints) -> Ints:
 
 
 def select_sessions(
-    sessions: Sessions, rolls: Ints, vix_close: Floats, *, rows: str, warm_up: int, next_open: bool = False
+    sessions: Sessions, rolls: Ints, vix_close: Floats, *, rows: str, lookback: int, next_open: bool = False
 ) -> Selection:
     """Which of `sessions`, all with RTH bars, give rows; `next_open`: session rows as of the next open.
 
@@ -56,7 +56,7 @@ def select_sessions(
     unrolled = chain(sessions, np.zeros_like(rolls))
     reasons = {
         "incomplete": ~giving,
-        "warm_up": before < warm_up,
+        "lookback": before < lookback,
         "after_gap": unrolled < LOOK_BACK,
         "after_roll": links < LOOK_BACK,
         "short_history": np.cumsum(full) - full < HISTORY,
@@ -72,23 +72,23 @@ def select_sessions(
     return Selection(np.flatnonzero(left), left_out)
 
 
-def require_enough(path: Path, sessions: Sessions, found: Selection, warm_up: int, fewest: int) -> None:
+def require_enough(path: Path, sessions: Sessions, found: Selection, lookback: int, fewest: int) -> None:
     """UserError when fewer than `fewest` sessions give rows."""
     if len(found.sessions) >= fewest:
         return
     complete = int(sessions.complete.sum())
-    if complete < warm_up + fewest:
+    if complete < lookback + fewest:
         raise UserError(
-            f"{path}: {warm_up + fewest} complete sessions are needed ({warm_up} to warm up, {fewest} to use), "
-            f"the file has {complete}; give more data or a smaller --warm-up (at least {SHORTEST_LOOKBACK})"
+            f"{path}: {lookback + fewest} complete sessions are needed ({lookback} for lookback, {fewest} to use), "
+            f"the file has {complete}; give more data or a smaller --lookback (at least {SHORTEST_LOOKBACK})"
         )
     shown = ", ".join(
         f"{count} {reason.replace('_', ' ')}"
         for reason, count in found.left_out.items()
-        if count and reason not in {"incomplete", "warm_up"}
+        if count and reason not in {"incomplete", "lookback"}
     )
     raise UserError(
-        f"{path}: of the sessions after the warm-up, {len(found.sessions)} give rows and {fewest} must; left out are "
+        f"{path}: of the sessions after the lookback, {len(found.sessions)} give rows and {fewest} must; left out are "
         f"{shown}; give data without gaps, or more of it"
     )
 

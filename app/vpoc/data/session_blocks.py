@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ import polars as pl
 
 from vpoc.arrays import Ints
 from vpoc.data.bars import COLUMNS, MAX_TICKS, Bars, made_bars
-from vpoc.data.cells import EARLIEST, LATEST, Head, Readable, readable_rows, text_parts
 from vpoc.data.columns import PRICES, TICK
+from vpoc.data.merged_csv import EARLIEST, LATEST, Head, read_parts
 from vpoc.data.readers.contracts import one_contract
 from vpoc.data.sessions import session_dates
 from vpoc.data.vendor import VendorBars
@@ -41,9 +40,8 @@ def merged_blocks(head: Head) -> Iterator[Block]:
     symbols: dict[str, int] = {}
     left: Block | None = None
     above = EARLIEST
-    for content, first_line in text_parts(head):
-        found = readable_rows(content, first_line, head)
-        bars = _merged_bars(head.path, found, symbols)
+    for found in read_parts(head):
+        bars = found.bars(head.path, symbols)
         if left is not None:
             bars = replace(bars, bar_seconds=left.bars.bar_seconds)
         previous = np.concatenate([[above], bars.ts])
@@ -132,15 +130,6 @@ def _borders(ts: Ints) -> list[int]:
         cut = int(np.searchsorted(date, day))
         borders.append(cut if cut > borders[-1] else int(np.searchsorted(date, day, side="right")))
     return borders if borders[-1] == len(ts) > 0 else [*borders, len(ts)]
-
-
-def _merged_bars(path: Path, found: Readable, symbols: dict[str, int]) -> Bars:
-    contract = np.zeros(len(found.line), dtype=np.int64)
-    if found.symbol is not None and len(contract):
-        for symbol in found.symbol.unique(maintain_order=True).to_list():
-            symbols.setdefault(symbol, len(symbols))
-        contract = found.symbol.replace_strict(symbols, return_dtype=pl.Int64).to_numpy()
-    return made_bars(path, found.ts, found.prices, found.volume, found.vix, contract, tuple(symbols))
 
 
 def _vendor_bars(vendor: VendorBars, part: pl.DataFrame) -> Bars:

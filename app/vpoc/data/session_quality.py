@@ -38,8 +38,8 @@ class SessionQuality:
     too_few: str
 
 
-def inspect_sessions(path: Path, found: Findings, rows: str, warm_up: int) -> SessionQuality:
-    """The sessions of the file at `path`, to be trained on with these `rows` after `warm_up` sessions."""
+def inspect_sessions(path: Path, found: Findings, rows: str, lookback: int) -> SessionQuality:
+    """The sessions of the file at `path`, to be trained on with these `rows` after `lookback` sessions."""
     if found.halt or not found.sessions:
         return SessionQuality({**dict.fromkeys(SESSION_COUNTS), **{name: [] for name in SESSION_TABLES}}, [], "")
     sessions = Sessions.concatenate(found.sessions)
@@ -48,10 +48,10 @@ def inspect_sessions(path: Path, found: Findings, rows: str, warm_up: int) -> Se
     # A vendor's file has no VIX; it comes with the merge.
     vix = np.concatenate(found.vix_closes)[traded]
     vix = np.zeros_like(vix) if found.tally("null_vix").rows == found.bars else vix
-    giving = select_sessions(counted, roll_numbers(counted, found.symbols, AUTO), vix, rows=rows, warm_up=warm_up)
+    giving = select_sessions(counted, roll_numbers(counted, found.symbols, AUTO), vix, rows=rows, lookback=lookback)
     too_few = ""
     try:
-        require_enough(path, counted, giving, warm_up, FEWEST[rows])
+        require_enough(path, counted, giving, lookback, FEWEST[rows])
     except UserError as error:
         too_few = str(error)
     missing = np.maximum(sessions.expected - sessions.found, 0)

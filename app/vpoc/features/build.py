@@ -49,7 +49,7 @@ class FeatureSet:
     sessions_used: int
     left_out: dict[str, int]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """How many sessions were used and why others were not, as part of a sentence."""
         reasons = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.left_out.items() if count]
         return f"{self.sessions_used} of {self.sessions_total} sessions" + (
@@ -159,10 +159,10 @@ def select_rows(
         rolls,
         days.vix_close,
         rows=options.rows,
-        warm_up=options.warm_up,
+        lookback=options.lookback,
         next_open=options.as_of == "open",
     )
-    require_enough(bars.path, days.sessions, found, options.warm_up, needed)
+    require_enough(bars.path, days.sessions, found, options.lookback, needed)
     return rolls, found, most_recent(bars.path, found.sessions, options.data_fraction, needed)
 
 

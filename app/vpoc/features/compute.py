@@ -9,8 +9,7 @@ import numpy as np
 
 from vpoc.data.bars import Bars
 from vpoc.data.cache import load_cached
-from vpoc.data.content import LARGE_BYTES, Content
-from vpoc.data.load import load_bars, stream_bars
+from vpoc.data.load import LARGE_BYTES, load_bars, stream_bars
 from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError, from_os_error
 from vpoc.features.build import (
@@ -36,14 +35,13 @@ def compute_features(
     *,
     cache: Path | None = None,
     digest: Future[str] | None = None,
-    content: Future[Content] | None = None,
     vpoc_path: str = "cpu",
     device: str = "cpu",
 ) -> FeatureSet:
     """Features of the merged CSV `data`; its bars are kept in the file `cache`, where one is given.
 
     The facts of the sessions, which session rows are made of, are kept beside it. `digest`: SHA-256 of `data`, if it is
-    being found out already; `content`: the same of what it holds. With another `vpoc_path` than cpu, the levels of all
+    being computed already. With another `vpoc_path` than cpu, the levels of all
     sessions are also computed on `device` along that path. Session rows of a large file are computed in blocks, which
     need little memory and no cache.
     UserError as `load_bars`, and with exit code 1 when the device's levels are not the CPU's.
@@ -56,7 +54,7 @@ def compute_features(
     if large and options.rows == "session" and vpoc_path == "cpu":
         return stream_features(stream_bars(data), options, progress=progress)
     if cache is None:
-        bars = load_bars(data, content)
+        bars = load_bars(data)
         if vpoc_path != "cpu":
             check_device(bars, options, vpoc_path, device, progress)
         return build_features(bars, options, progress=progress)
@@ -70,7 +68,7 @@ def compute_features(
         known = options.rows == "session" and vpoc_path == "cpu"
         found = cached_session_facts(place, data, digest, options) if known else None
         if found is None:
-            bars = load_cached(data, cache, digest, aside, content)
+            bars = load_cached(data, cache, digest, aside)
             if vpoc_path != "cpu":
                 check_device(bars, options, vpoc_path, device, progress)
             days = all_session_facts(bars, options, progress)

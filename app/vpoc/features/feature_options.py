@@ -12,7 +12,7 @@ class FeatureOptions:
 
     rows: str = "bar"
     as_of: str = "close"
-    warm_up: int = 60
+    lookback: int = 60
     data_fraction: float = 1.0
     placement: str = "uniform"
     value_area: str = "two_row"

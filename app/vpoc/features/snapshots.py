@@ -27,7 +27,7 @@ def session_snapshot(days: SessionFacts, rolls: Ints, t: Ints, options: FeatureO
     """Snapshots of whole sessions, those with the indices `t` [rows], as of their close or of the next open."""
     done, place = _complete(days, t)
     before, levels = done[place - 1], days.profile.levels
-    reach = min(NAKED_SESSIONS, options.warm_up)
+    reach = min(NAKED_SESSIONS, options.lookback)
     level, age, alive = naked_levels(days, rolls, t, reach, after=True)
     at_open = options.as_of == "open"
     price = days.open[t + 1] if at_open else days.close[t]
@@ -117,7 +117,7 @@ def bar_snapshots(bars: Bars, days: SessionFacts, rolls: Ints, t: Ints, options:
         entry_vah=repeated["vah_1"],
         entry_val=repeated["val_1"],
         entry_close=repeated["close_1"],
-        naked=_naked_so_far(days, rolls, t, rth, profile, bars.close[rth.rows], min(NAKED_SESSIONS, options.warm_up)),
+        naked=_naked_so_far(days, rolls, t, rth, profile, bars.close[rth.rows], min(NAKED_SESSIONS, options.lookback)),
         vix=bars.vix[rth.rows],
         **repeated,
     )

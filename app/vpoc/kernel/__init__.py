@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-SOURCES = ("csv.c", "naked.c", "profiles.c")
+SOURCES = ("naked.c", "profiles.c")
 _T = TypeVar("_T")
 
 
@@ -35,6 +35,15 @@ def library() -> ctypes.CDLL | None:
         return ctypes.CDLL(str(Path(__file__).with_name(file_name())))
     except OSError:
         return None
+
+
+def profile_kernel() -> str:
+    """Return what computes profiles here, in words."""
+    if library() is not None:
+        return "compiled profile kernel"
+    if os.environ.get("VPOC_KERNEL") == "off":
+        return "numpy profiles: VPOC_KERNEL=off"
+    return "numpy profiles: no compiled kernel for this platform"
 
 
 def cores() -> int:

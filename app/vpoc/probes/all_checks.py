@@ -1,4 +1,4 @@
-"""The rungs, from the import to several devices at work together. Limits are loose where caches are filled first."""
+"""The checks, from the import to several devices at work together. Limits are loose where caches are filled first."""
 
 from vpoc.probes.check import Check
 

@@ -1,4 +1,4 @@
-"""What a rung is, and what is known of it after it was tried."""
+"""What a check is, and what is known of it after it was tried."""
 
 from dataclasses import dataclass
 
@@ -10,35 +10,35 @@ WRONG_RESULT = "wrong-result"
 SKIPPED = "skipped"
 OUTCOMES = (PASSED, FAILED, HUNG, CRASHED, WRONG_RESULT, SKIPPED)
 NO_DEVICE = 3
-"""Exit status of a rung, and of the command, when the device that was asked for is not there."""
+"""Exit status of a check, and of the command, when the device that was asked for is not there."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One step of the ladder.
+    """One check.
 
-    `check` is `module:function`, called with a `vpoc.probes.site.Site` and `arguments` in a process of its own that may
-    take `limit_s` seconds, import of torch included. When an `essential` rung breaks, no later one can work.
+    `function` is `module:function`, called with a `vpoc.probes.site.Site` and `arguments` in a process of its own that may
+    take `limit_s` seconds, import of torch included. When an `essential` check breaks, no later one can work.
     """
 
     name: str
     shows: str
     limit_s: float
-    check: str
+    function: str
     arguments: tuple[str, ...] = ()
     essential: bool = False
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What came of a rung.
+    """What came of a check.
 
     `outcome` is one of `OUTCOMES`; `detail` one line; `stderr` the last lines that its processes wrote there, with the
-    stacks of a rung that hung. `exit_code` or `signal` (its name) say how the process ended; both are None when it was
+    stacks of a check that hung. `exit_code` or `signal` (its name) say how the process ended; both are None when it was
     not started or could not be ended. `killable`: whether all its processes are gone.
     """
 
-    rung: str
+    check: str
     outcome: str
     seconds: float
     limit_s: float
@@ -50,5 +50,5 @@ class CheckResult:
 
     @property
     def broken(self) -> bool:
-        """Whether the stack does not do what this rung asks."""
+        """Whether the stack does not do what this check asks."""
         return self.outcome not in (PASSED, SKIPPED)

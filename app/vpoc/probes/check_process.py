@@ -15,11 +15,11 @@ from vpoc.ranks.child import die_with
 LONGEST_MESSAGE = 400
 
 
-def run_check() -> int:
+def _main() -> int:
     """Do what the command line says, leave the answer in its folder, and return the exit status."""
     call = Call.from_json(sys.argv[1])
     die_with(call.parent)
-    # A rung that crashes must not leave gigabytes of core file behind.
+    # A check that crashes must not leave gigabytes of core file behind.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     site = call.site()
     faulthandler.enable()
@@ -52,4 +52,4 @@ def _placed(message: str, site: Site) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run_check())
+    sys.exit(_main())

@@ -1,4 +1,4 @@
-"""One rung in a process of its own, under its limit."""
+"""One check in a process of its own, under its limit."""
 
 import os
 import signal
@@ -23,19 +23,19 @@ LINES = 40
 LINES_HUNG = 400
 LARGEST_TAIL = 1 << 16
 OWN_CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-"""Kept in the rung's own folder, so that what is compiled is really compiled."""
+"""Kept in the check's own folder, so that what is compiled is really compiled."""
 
 
-def run_one(rung: Check, device: str, limit_scale: float, interrupted: Callable[[], bool]) -> CheckResult | None:
-    """Run `rung` on `device`, give it `limit_scale` times its limit, and end all its processes.
+def run_check(check: Check, device: str, limit_scale: float, interrupted: Callable[[], bool]) -> CheckResult | None:
+    """Run `check` on `device`, give it `limit_scale` times its limit, and end all its processes.
 
     None when it was ended because `interrupted` became true. UserError when no process or temporary folder can be made.
     """
-    limit = rung.limit_s * limit_scale
+    limit = check.limit_s * limit_scale
     with _folder() as folder:
         start = time.monotonic()
         stacks_at = start + limit - min(STACKS_BEFORE_S, limit / 4)
-        call = Call(rung.check, rung.arguments, device, str(folder), stacks_at, os.getpid())
+        call = Call(check.function, check.arguments, device, str(folder), stacks_at, os.getpid())
         process = _start(call, folder)
         while process.poll() is None and time.monotonic() < start + limit and not interrupted():
             time.sleep(POLL_S)
@@ -51,7 +51,7 @@ def run_one(rung: Check, device: str, limit_scale: float, interrupted: Callable[
             detail += f"; cannot be killed: process {states}"
         status = process.returncode
         return CheckResult(
-            rung=rung.name,
+            check=check.name,
             outcome=outcome,
             seconds=round(seconds, 3),
             limit_s=limit,

@@ -1,4 +1,4 @@
-"""Where a check runs, and how it says what it does, so that a rung that hangs or dies has said so before."""
+"""Where a check runs, and how it says what it does, so that a check that hangs or dies has said so before."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -37,7 +37,7 @@ class Site:
     @cached_property
     def devices(self) -> "tuple[torch.device, ...]":
         """The CPU, or every GPU that is visible; UserError with exit code 3 when there is none."""
-        import torch  # noqa: PLC0415 - the rung `import` comes first
+        import torch  # noqa: PLC0415 - the check `import` comes first
 
         from vpoc.device import require_device  # noqa: PLC0415
 

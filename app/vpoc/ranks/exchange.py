@@ -150,7 +150,7 @@ class SharedGradients:
         self._wait()
 
     def flip_next(self) -> None:
-        """A drill: the next time, flip a bit of what this rank has put after its checksum was taken."""
+        """Flip a bit of what this rank puts next, after its checksum was taken (an injected fault)."""
         self._flip_next = True
 
     def _slot(self, rank: int) -> Any:

@@ -42,7 +42,7 @@ class History:
     seconds: dict[str, float] = field(default_factory=dict)
     curves: dict[str, Any] = field(default_factory=dict)
     resumed_at: list[int] = field(default_factory=list)
-    drill: str | None = None
+    injected_fault: str | None = None
 
 
 @dataclass(frozen=True)

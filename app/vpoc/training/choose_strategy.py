@@ -9,7 +9,7 @@ from vpoc.device import require_device
 from vpoc.errors import UserError
 from vpoc.models.by_name import Network
 from vpoc.ranks.launch import Ranks
-from vpoc.training.faults.injector import BETWEEN_RANKS, IN_RUN_FOLDER
+from vpoc.training.faults.kinds import BETWEEN_RANKS, IN_RUN_FOLDER
 from vpoc.training.precision import forward_dtype
 from vpoc.training.strategies.averaging import Averaging
 from vpoc.training.strategies.data_parallel import DataParallel
@@ -45,13 +45,13 @@ def devices_of(options: TrainOptions, ranks: Ranks) -> list[torch.device]:
 
 def require_strategy(options: TrainOptions, ranks: Ranks) -> None:
     """UserError for what cannot go together, before anything is computed."""
-    drill = options.drill
-    if drill and (drill.rank >= ranks.world or (drill.kind in BETWEEN_RANKS and ranks.world == 1)):
-        raise UserError(f"--drill {drill}: there is no such rank, or no other one, among {ranks.world}")
-    if drill and drill.kind in IN_RUN_FOLDER and options.run_dir is None:
-        raise UserError(f"--drill {drill}: progress is written with --run-dir only; give one")
-    if drill and drill.kind == "hang-loader" and options.loop != "plain":
-        raise UserError(f"--drill {drill}: --loop {options.loop} has no loader; choose --loop plain")
+    fault = options.injected_fault
+    if fault and (fault.rank >= ranks.world or (fault.kind in BETWEEN_RANKS and ranks.world == 1)):
+        raise UserError(f"--inject-fault {fault}: there is no such rank, or no other one, among {ranks.world}")
+    if fault and fault.kind in IN_RUN_FOLDER and options.run_dir is None:
+        raise UserError(f"--inject-fault {fault}: progress is written with --run-dir only; give one")
+    if fault and fault.kind == "hang-loader" and options.loop != "plain":
+        raise UserError(f"--inject-fault {fault}: --loop {options.loop} has no loader; choose --loop plain")
     if ranks.world > 1 and options.strategy not in RANKED:
         raise UserError(
             f"--strategy {options.strategy} is one process, the environment says RANK={ranks.rank} of "

@@ -18,7 +18,7 @@ from vpoc.training.train_options import TrainOptions
 
 def suits(options: TrainOptions, kind: str, micro_batch_size: int) -> bool:
     """Whether a training is one that FlatTrainer can do: an mlp in float32 on one device, whole batches at a time."""
-    special = options.use_mixed_precision or options.activation_checkpointing or options.drill
+    special = options.use_mixed_precision or options.activation_checkpointing or options.injected_fault
     whole = micro_batch_size >= options.batch_size
     return options.loop == "resident" and kind == "mlp" and options.strategy == "single" and whole and not special
 
@@ -30,8 +30,8 @@ class FlatTrainer(Trainer):
     finite, the steps after it have been made, too.
     """
 
-    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, position: StepStage) -> None:
-        super().__init__(strategy, options, ledger, position)
+    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
+        super().__init__(strategy, options, ledger, stage)
         self.flat = FlatMlp(strategy.model, options.learning_rate, options.batch_size)
 
     def make_optimizer(self) -> None:
@@ -75,7 +75,7 @@ class FlatTrainer(Trainer):
         started = time.perf_counter()
         for inputs, labels, weights in blocks(chunk.tensors, order, self.options.batch_size, chunk.ends):
             self.ledger.to("device")
-            self.position.at(self.steps_done + 1, FORWARD)
+            self.stage.at(self.steps_done + 1, FORWARD)
             part = sums[done : done + steps].tolist()
             losses = self.flat.steps(inputs, labels, weights, part, norm=True).tolist()
             norm = self.flat.gradient_norm.item()
@@ -87,7 +87,7 @@ class FlatTrainer(Trainer):
             self.steps_done += len(losses)
             done += len(losses)
             self.ledger.to("bookkeeping")
-            self.position.at(self.steps_done, OUTSIDE)
+            self.stage.at(self.steps_done, OUTSIDE)
             now = time.perf_counter()
             longest = (now - started) / len(losses)
             yield Step(self.steps_done, losses, part, norm, longest, len(labels), wishes())

@@ -42,7 +42,7 @@ class Ledger:
         self.to(self._kind)
         return dict(self._seconds)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """One line such as `device 30 % busy: 55 % waiting for the loader, 10 % checkpoints`.
 
         Shares are of the whole time, the largest first; what took less than 1 % is left out.

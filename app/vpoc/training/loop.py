@@ -12,7 +12,6 @@ from torch.nn import functional
 from vpoc.errors import UserError
 from vpoc.progress import Progress
 from vpoc.step_stage import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepStage
-from vpoc.training.faults import injector as drills
 from vpoc.training.feeds import Batch, Feed, InOrder, Micro, loaded
 from vpoc.training.ledger import Ledger
 from vpoc.training.precision import autocast, forward_dtype
@@ -68,14 +67,14 @@ class ValidationScore:
 class Trainer:
     """A model on its devices, with what adjusts it. `dtype` names the type of the forward pass.
 
-    Tells `position` where it is in a step.
+    Tells `stage` where it is in a step.
     """
 
-    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, position: StepStage) -> None:
+    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
         self.strategy = strategy
         self.options = options
         self.ledger = ledger
-        self.position = position
+        self.stage = stage
         self.device = strategy.devices[0]
         self.make_optimizer()
         self.dtype = str(forward_dtype(options, self.device)).removeprefix("torch.")
@@ -86,7 +85,7 @@ class Trainer:
         self.scaler = newer(self.device.type, **arguments) if newer else torch.cuda.amp.GradScaler(**arguments)
         self.steps_done = 0
         # Not that of another model that was trained before.
-        position.at(0, OUTSIDE)
+        stage.at(0, OUTSIDE)
         self.steps_skipped = 0
         self.skipped_in_a_row = 0
 
@@ -122,8 +121,7 @@ class Trainer:
         batches = feed.epoch(epoch, first)
         while True:
             number = self.steps_done + 1
-            drills.before_step(self.options.drill, number, self.strategy.rank)
-            self.position.at(number, WAITING)
+            self.stage.at(number, WAITING)
             batch = next(batches, None)
             if batch is None:
                 break
@@ -131,39 +129,30 @@ class Trainer:
             loss, gradient_norm, wished = self._step(batch, number, wishes)
             self.steps_done = number
             self.ledger.to("bookkeeping")
-            self.position.at(number, OUTSIDE)
+            self.stage.at(number, OUTSIDE)
             now = time.perf_counter()
             yield Step(number, [loss], [batch.weight_sum], gradient_norm, now - started, batch.samples, wished)
             started = now
-        self.position.at(self.steps_done, OUTSIDE)
+        self.stage.at(self.steps_done, OUTSIDE)
 
     def _step(self, batch: Batch, number: int, wishes: Wishes) -> tuple[float, float, tuple[float, ...]]:
-        drill, strategy, at = self.options.drill, self.strategy, self.position.at
+        strategy, at = self.strategy, self.stage.at
         self.optimizer.zero_grad(set_to_none=True)
         losses = []
         for part in range(batch.parts):
             at(number, WAITING)
             micro = next(batch.micros)
             at(number, FORWARD)
-            if part == 0:
-                drills.before_forward(drill, number, strategy.rank, strategy.model)
-            inputs = drills.spoil_inputs(drill, number, strategy.rank, micro.inputs)
             with strategy.exchange(last=part == batch.parts - 1):
-                loss = self._loss(self.logits(inputs), micro) / batch.weight_sum
-                loss = drills.spoil_backward(drill, number, strategy.rank, loss)
+                loss = self._loss(self.logits(micro.inputs), micro) / batch.weight_sum
                 at(number, BACKWARD)
                 self.scaler.scale(loss * strategy.loss_factor).backward()
             losses.append(loss.detach())
         # In double, so that parts add up to the same on one device and on several ranks.
         mine = float(torch.stack(losses).double().sum())
-        drills.spoil_gradient(drill, "flip-gradient", number, strategy.rank, strategy.model)
-        spoilt = drills.is_now(drill, "flip-peer-buffer", number, strategy.rank) and strategy.spoil_exchange()
         at(number, EXCHANGE)
-        drills.before_exchange(drill, number, strategy.rank)
         value, *wished = strategy.synchronise([mine, *wishes()])
         at(number, UPDATE)
-        if not spoilt:
-            drills.spoil_gradient(drill, "flip-peer-buffer", number, strategy.rank, strategy.model)
         if not math.isfinite(value):
             raise self.diverged(f"the loss is {value}")
         self.scaler.unscale_(self.optimizer)

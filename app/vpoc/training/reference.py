@@ -26,7 +26,7 @@ def reference(options: TrainOptions, steps: int, progress: Progress) -> dict[str
         use_mixed_precision=False,
         mixed_precision_dtype=None,
         sdpa="auto",
-        drill=None,
+        injected_fault=None,
         strategy="single",
         backend=None,
         devices=None,

@@ -64,7 +64,7 @@ def about(trained: Trained) -> dict[str, Any]:
         "world_size": run.ranks.world,
         "threads": torch.get_num_threads(),
         "dtype": fit.trainer.dtype,
-        "drill": fit.history.drill,
+        "injected_fault": fit.history.injected_fault,
         "sessions": {
             "total": run.features.sessions_total,
             "used": run.features.sessions_used,

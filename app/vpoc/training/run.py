@@ -59,7 +59,7 @@ def train_one(
     done, micro = 0, options.micro_batch_size or options.batch_size
     try:
         fit = Fit(options, run, kind, checkpoints, progress, say)
-        say(fit.told())
+        say(fit.summary())
         if options.resume:
             fit.resume()
         elif run.ranks.rank == 0 and (kept := set_aside(checkpoints)):
@@ -106,6 +106,6 @@ def write_model(trained: Trained, output: Path, name: str, say: Callable[[str], 
     write_atomic(output / metadata_file, described)
     for ending, drawn in curves.items():
         write_atomic(output / f"{name}_curves.{ending}", drawn)
-    say(Ledger(fit.history.seconds).told())
+    say(Ledger(fit.history.seconds).summary())
     say(f"wrote {output / model_file}")
     return facts

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vpoc.features.feature_options import FeatureOptions
-from vpoc.training.faults.injector import InjectedFault
+from vpoc.training.faults.kinds import InjectedFault
 
 RANKED = ("ddp", "averaging", "fsdp")
 """Strategies with a process per device."""
@@ -22,7 +22,7 @@ class TrainOptions:
     rows: str
     as_of: str
     target: str
-    warm_up: int
+    lookback: int
     data_fraction: float
     placement: str
     value_area: str
@@ -55,7 +55,7 @@ class TrainOptions:
     skip_gpu_cleanup: bool
     run_dir: Path | None
     workload_hash: str | None
-    drill: InjectedFault | None
+    injected_fault: InjectedFault | None
 
     @property
     def of_features(self) -> FeatureOptions:
@@ -66,7 +66,7 @@ class TrainOptions:
         """Every option as a plain JSON value."""
         return {
             **{name: _plain(value) for name, value in asdict(self).items()},
-            "drill": self.drill and str(self.drill),
+            "injected_fault": self.injected_fault and str(self.injected_fault),
         }
 
 

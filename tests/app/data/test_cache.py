@@ -155,7 +155,7 @@ def test_a_cache_with_a_flipped_byte_is_not_used(data, tmp_path):
 
 def test_features_are_no_cache(data, merged, tmp_path, parsed):
     kept = tmp_path / "f.parquet"
-    options = FeatureOptions(rows="session", warm_up=20)
+    options = FeatureOptions(rows="session", lookback=20)
     write_features(kept, build_features(load_bars(merged), options))
     assert same(load_cached(data, kept), load_bars(data))
     with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):

@@ -53,7 +53,7 @@ def vpoc(capsys, *arguments):
     return code, captured.out, captured.err
 
 
-SESSIONS = ("--rows", "session", "--as-of", "open", "--warm-up", "20", "--target", "next_up", "--bootstrap", "200")
+SESSIONS = ("--rows", "session", "--as-of", "open", "--lookback", "20", "--target", "next_up", "--bootstrap", "200")
 
 
 def test_a_random_walk_has_no_edge(walk, tmp_path, capsys):
@@ -77,7 +77,19 @@ def test_a_random_walk_has_no_edge(walk, tmp_path, capsys):
 
     # Once more, with features made before: the same numbers, and JSON on the terminal.
     features = tmp_path / "features.parquet"
-    made = ["features", "--data", walk, "--output", features, "--rows", "session", "--as-of", "open", "--warm-up", "20"]
+    made = [
+        "features",
+        "--data",
+        walk,
+        "--output",
+        features,
+        "--rows",
+        "session",
+        "--as-of",
+        "open",
+        "--lookback",
+        "20",
+    ]
     assert run(list(map(str, made))) == 0
     capsys.readouterr()
     again = tmp_path / "b"
@@ -95,7 +107,7 @@ def test_a_random_walk_has_no_edge(walk, tmp_path, capsys):
 
 
 def test_bar_rows(walk, tmp_path, capsys):
-    options = ("--target", "prior_vpoc_touched", "--warm-up", "20", "--bootstrap", "100", "--data-fraction", "0.4")
+    options = ("--target", "prior_vpoc_touched", "--lookback", "20", "--bootstrap", "100", "--data-fraction", "0.4")
     code, out, _ = vpoc(capsys, "--data", walk, *options, "--json", "--output", tmp_path)
     assert code == 0
     found = json.loads(out)
@@ -125,7 +137,7 @@ def test_answers_that_leak_are_exit_status_5(walk, tmp_path, capsys, monkeypatch
         ),
         (("--rows", "bar", "--as-of", "open"), 2, "--as-of open is for --rows session"),
         (("--first-sessions", "10", *SESSIONS), 2, "4 train, where 8 must; give more data"),
-        (("--rows", "bar", "--warm-up", "20"), 2, "--target up_30 looks 30 bars ahead"),
+        (("--rows", "bar", "--lookback", "20"), 2, "--target up_30 looks 30 bars ahead"),
     ],
 )
 def test_what_a_person_can_put_right_is_one_line(walk, tmp_path, capsys, options, code, message):

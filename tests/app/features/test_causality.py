@@ -16,14 +16,14 @@ from vpoc.features.table import NAMES
 from vpoc.features.targets import SIZE_TARGETS, TARGETS
 from vpoc.profile.rth import session_rth_facts
 
-WARM_UP = 20
+LOOKBACK = 20
 BAR_SESSIONS = (21, 25)
 """Those whose bars are all looked at; the first is the half day of `summer`, the last ends the file."""
 KINDS = [("bar", "close"), ("session", "close"), ("session", "open")]
 
 
 def options_of(rows, as_of):
-    return FeatureOptions(rows=rows, as_of=as_of, warm_up=WARM_UP)
+    return FeatureOptions(rows=rows, as_of=as_of, lookback=LOOKBACK)
 
 
 def ends(path: Path, rows: str, as_of: str) -> list[int]:
@@ -33,9 +33,9 @@ def ends(path: Path, rows: str, as_of: str) -> list[int]:
     if rows == "bar":
         return [row + 1 for t in BAR_SESSIONS for row in range(sessions.start[t], sessions.stop[t])]
     if as_of == "open":
-        return [int(start) + 1 for start in sessions.start[WARM_UP + 1 :]]
+        return [int(start) + 1 for start in sessions.start[LOOKBACK + 1 :]]
     date, minute = new_york(bars.ts)
-    found = [int(np.flatnonzero(date == day)[-1]) + 1 for day in sessions.date[WARM_UP:]]
+    found = [int(np.flatnonzero(date == day)[-1]) + 1 for day in sessions.date[LOOKBACK:]]
     assert all(minute[end - 1] == 16 * 60 + 50 for end in found)
     return found
 

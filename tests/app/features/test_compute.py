@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from vpoc.data import cache, load
+from vpoc.data import cache, load, merged_csv
 from vpoc.errors import UserError
 from vpoc.features import compute as command
 from vpoc.features.build import build_features
@@ -17,7 +17,7 @@ KINDS = (("bar", "close"), ("session", "close"), ("session", "open"))
 
 
 def options_of(rows, as_of="close", **chosen):
-    return FeatureOptions(rows=rows, as_of=as_of, warm_up=20, **chosen)
+    return FeatureOptions(rows=rows, as_of=as_of, lookback=20, **chosen)
 
 
 def computed(data, options, **how):
@@ -50,7 +50,7 @@ def test_session_rows_of_a_large_file_come_in_blocks(request, tmp_path, monkeypa
     path, options = request.getfixturevalue(data), options_of("session", as_of)
     wanted = computed(path, options)
     monkeypatch.setattr(command, "LARGE_BYTES", path.stat().st_size - 1)
-    monkeypatch.setattr(load, "BLOCK_BYTES", 20_000)
+    monkeypatch.setattr(merged_csv, "BLOCK_BYTES", 20_000)
     monkeypatch.setattr(command, "load_bars", refuse)
     monkeypatch.setattr(command, "load_cached", refuse)
     kept = tmp_path / "c.parquet"
@@ -74,7 +74,7 @@ def test_a_file_that_is_just_not_large_is_read_as_a_whole(merged, monkeypatch):
 
 def test_a_large_file_is_refused_with_its_line(merged, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "LARGE_BYTES", 0)
-    monkeypatch.setattr(load, "BLOCK_BYTES", 20_000)
+    monkeypatch.setattr(merged_csv, "BLOCK_BYTES", 20_000)
     lines = merged.read_text().splitlines(keepends=True)
     lines[3000] = lines[3000].replace("T", " ")
     path = tmp_path / "m.csv"

@@ -12,7 +12,7 @@ from vpoc.features.row_source import block_rows, stored_rows
 from vpoc.features.store import write_features
 from vpoc.progress import Progress
 
-OPTIONS = FeatureOptions(rows="bar", warm_up=20, chunk_size=4)
+OPTIONS = FeatureOptions(rows="bar", lookback=20, chunk_size=4)
 QUIET = Progress(None)
 
 

@@ -16,7 +16,7 @@ from vpoc.features.session_facts_cache import cached_session_facts, write_sessio
 from vpoc.features.store import read_features
 from vpoc.progress import Progress
 
-OPTIONS = FeatureOptions(rows="session", warm_up=20)
+OPTIONS = FeatureOptions(rows="session", lookback=20)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_session_rows_need_no_bars(merged, tmp_path, monkeypatch, as_of):
 
 
 def test_what_does_not_decide_about_sessions_does_not_matter(merged, place):
-    others = {"rolls": "none", "as_of": "open", "warm_up": 21, "data_fraction": 0.5, "chunk_size": 1}
+    others = {"rolls": "none", "as_of": "open", "lookback": 21, "data_fraction": 0.5, "chunk_size": 1}
     assert cached_session_facts(place, merged, None, replace(OPTIONS, **others)) is not None
 
 

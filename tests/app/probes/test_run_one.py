@@ -1,4 +1,4 @@
-"""One rung in its process: what comes of it, and that nothing of it stays behind."""
+"""One check in its process: what comes of it, and that nothing of it stays behind."""
 
 import os
 import signal
@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from vpoc.errors import UserError
-from vpoc.probes import processes
-from vpoc.probes import run_one as trial
-from vpoc.probes.run_one import run_one
+from vpoc.probes import processes, run_one
+from vpoc.probes.run_one import run_check
 
 
 def runs(pid):
@@ -29,7 +28,7 @@ def summary(found):
 def test_a_check_that_passes(tried):
     found = tried("passes", "with", "arguments")
     assert summary(found) == ("passed", 0, None)
-    assert (found.rung, found.detail, found.stderr, found.limit_s) == ("passes", "saw cpu with arguments", (), 30.0)
+    assert (found.check, found.detail, found.stderr, found.limit_s) == ("passes", "saw cpu with arguments", (), 30.0)
     assert 0 < found.seconds < 30
     assert not found.broken
 
@@ -102,19 +101,19 @@ def test_a_hang_leaves_its_stacks(tried):
 
 
 def test_the_limit_is_scaled(faulty):
-    found = run_one(faulty("sleeps", limit=300), "cpu", 0.005, lambda: False)
+    found = run_check(faulty("sleeps", limit=300), "cpu", 0.005, lambda: False)
     assert (found.outcome, found.limit_s) == ("hung", 1.5)
 
 
 def test_who_ignores_term_is_killed(tried, monkeypatch):
-    monkeypatch.setattr(trial, "TERM_S", 0.3)
+    monkeypatch.setattr(run_one, "TERM_S", 0.3)
     assert summary(tried("sleeps_and_ignores_term", limit=2.0)) == ("hung", None, "SIGKILL")
 
 
 @pytest.mark.parametrize("own_group", ["no", "yes"])
 @pytest.mark.parametrize("check", ["starts_before_it_sleeps", "leaves_a_child"])
 def test_grandchildren_are_ended_too(tried, tmp_path, monkeypatch, check, own_group):
-    monkeypatch.setattr(trial, "TERM_S", 0.3)
+    monkeypatch.setattr(run_one, "TERM_S", 0.3)
     pids = tmp_path / "pids"
     found = tried(check, pids, own_group, limit=3.0 if check == "starts_before_it_sleeps" else 30)
     assert found.outcome == ("hung" if check == "starts_before_it_sleeps" else "passed")
@@ -127,8 +126,8 @@ def test_a_process_that_cannot_be_killed_is_named(tried, monkeypatch):
     """Signals do not reach it here, which from outside is what a process that waits for a dead GPU looks like."""
     told = []
     monkeypatch.setattr(processes, "send", lambda pid, signum: told.append((pid, signum)))
-    monkeypatch.setattr(trial, "TERM_S", 0.1)
-    monkeypatch.setattr(trial, "KILL_S", 0.1)
+    monkeypatch.setattr(run_one, "TERM_S", 0.1)
+    monkeypatch.setattr(run_one, "KILL_S", 0.1)
     found = tried("sleeps", limit=4.0)
     pid = told[0][0]
     assert told == [(pid, signal.SIGTERM), (pid, signal.SIGKILL)]
@@ -141,13 +140,13 @@ def test_a_process_that_cannot_be_killed_is_named(tried, monkeypatch):
 
 def test_only_the_last_lines_are_kept(tried):
     found = tried("talks")
-    assert len(found.stderr) == trial.LINES
+    assert len(found.stderr) == run_one.LINES
     assert found.stderr[-1] == "RuntimeError: said enough"
 
 
-def test_an_interruption_ends_the_rung(faulty):
+def test_an_interruption_ends_the_check(faulty):
     start = time.monotonic()
-    assert run_one(faulty("sleeps"), "cpu", 1.0, lambda: time.monotonic() > start + 0.5) is None
+    assert run_check(faulty("sleeps"), "cpu", 1.0, lambda: time.monotonic() > start + 0.5) is None
     assert time.monotonic() < start + 10
 
 

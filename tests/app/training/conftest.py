@@ -38,7 +38,7 @@ def options(merged: Path):
             "rows": "bar",
             "as_of": "close",
             "target": "prior_vpoc_touched",
-            "warm_up": 20,
+            "lookback": 20,
             "data_fraction": 1.0,
             "placement": "uniform",
             "value_area": "two_row",
@@ -71,7 +71,7 @@ def options(merged: Path):
             "skip_gpu_cleanup": False,
             "run_dir": None,
             "workload_hash": None,
-            "drill": None,
+            "injected_fault": None,
         }
         return TrainOptions(**{**defaults, **chosen})
 

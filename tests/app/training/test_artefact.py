@@ -12,7 +12,7 @@ from vpoc.features.table import NAMES, SCALING
 from vpoc.models.by_name import fresh_network
 from vpoc.training.artefact import load_model, require_finite, serialise, weights_sha256
 
-OPTIONS = FeatureOptions(rows="session", as_of="open", warm_up=20, rolls="none")
+OPTIONS = FeatureOptions(rows="session", as_of="open", lookback=20, rolls="none")
 FACTS = {"model": "mlp", "hidden_layers": [4], "target": "up_30", "feature_options": asdict(OPTIONS), "bar_seconds": 60}
 
 

@@ -44,9 +44,9 @@ def test_a_span_ends_where_the_next_begins():
 
 def test_to_tell_changes_nothing():
     ledger = spent(("device", 3), ("loader", 1))
-    taken, line = ledger.seconds(), ledger.told()
+    taken, line = ledger.seconds(), ledger.summary()
     ledger.to("checkpoint")
-    assert (ledger.seconds(), ledger.told()) == (taken, line)
+    assert (ledger.seconds(), ledger.summary()) == (taken, line)
     taken["device"] += 1
     assert ledger.seconds()["device"] == 3
 
@@ -90,7 +90,7 @@ def test_it_goes_on_from_a_checkpoint():
     ],
 )
 def test_the_line_says_what_kept_the_device_idle(spans, line):
-    assert spent(*spans).told() == line
+    assert spent(*spans).summary() == line
 
 
 def test_to_takes_no_more_than_some_microseconds():

@@ -18,7 +18,7 @@ from vpoc.training.samples import scaled_inputs
 
 @pytest.fixture(scope="module")
 def features(merged):
-    return build_features(load_bars(merged), FeatureOptions(rows="bar", warm_up=20))
+    return build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20))
 
 
 @pytest.mark.parametrize(("kind", "window"), [("mlp", 1), ("attention-small", 32)])

@@ -141,7 +141,7 @@ def test_more_epochs_go_on_from_the_end(options, tmp_path):
         ("seed", 8, "seed 7, this run has 8"),
         ("batch_size", 9, "batch-size 8, this run has 9"),
         ("hidden_layers", (4,), r"hidden-layers \[8, 4\], this run has \[4\]"),
-        ("warm_up", 21, "warm-up 20, this run has 21"),
+        ("lookback", 21, "lookback 20, this run has 21"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(options, tmp_path, name, value, said):

@@ -29,7 +29,7 @@ from vpoc.training.run import train
 from vpoc.training.sample_file import SampleFile
 from vpoc.training.samples import split
 
-OPTIONS = FeatureOptions(rows="bar", warm_up=20, chunk_size=4)
+OPTIONS = FeatureOptions(rows="bar", lookback=20, chunk_size=4)
 QUIET = Progress(None)
 TARGET = "prior_vpoc_touched"
 ARRAYS = ("inputs", "ends", "labels", "weights", "dates")

@@ -44,7 +44,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
     if frame.height == 0:
         raise UserError(f"{path}: the file has columns but no rows; give a file with bars")
     frame = frame.rename({header[place]: name for name, place in places.items()})
-    table = _Rows(path, digest, frame, newline_at_end=True)
+    table = _Rows(path, digest, frame)
     return RawBars(
         path=path,
         sha256=digest,

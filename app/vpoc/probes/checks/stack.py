@@ -27,7 +27,7 @@ def imports(_site: Site) -> str:
 
 def device(site: Site) -> str:
     """Name every device."""
-    import torch  # noqa: PLC0415 - not before the rung `import`
+    import torch  # noqa: PLC0415 - not before the check `import`
 
     from vpoc.device import describe  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Takes memory until the kernel ends this process: part of a drill. `python -m vpoc.training.faults.eat_memory PID`.
+"""Takes memory until the kernel ends this process: an injected fault. `python -m vpoc.training.faults.eat_memory PID`.
 
 PID is that of the parent, which the process does not outlive. Standard library only.
 """

@@ -1,4 +1,4 @@
-"""What drills do: each fault as it happens to people, in the process that calls it."""
+"""The effects of injected faults: each as it happens to people, in the process that calls it."""
 
 import ctypes
 import errno
@@ -35,7 +35,7 @@ _accelerator_error: type[RuntimeError] = getattr(torch, "AcceleratorError", Runt
 
 RAISED_ERRORS: Mapping[str, Exception] = {
     # torch.OutOfMemoryError is the newer name.
-    "oom": torch.cuda.OutOfMemoryError("HIP out of memory. Tried to allocate 1024.00 GiB (drill)"),
+    "oom": torch.cuda.OutOfMemoryError("HIP out of memory. Tried to allocate 1024.00 GiB (injected fault)"),
     "blas-alloc-failed": RuntimeError("CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`"),
     "blas-not-initialized": RuntimeError(
         "CUDA error: HIPBLAS_STATUS_NOT_INITIALIZED when calling `hipblasCreate(handle)`"
@@ -103,7 +103,7 @@ def child_eats_memory() -> NoReturn:
 def flood_log() -> None:
     """Prints more than a reader that keeps all of it, or waits for each line, can bear."""
     for number in range(1, FLOOD_LINES + 1):
-        print(f"drill: line {number} of {FLOOD_LINES} that say nothing")
+        print(f"injected fault: line {number} of {FLOOD_LINES} that say nothing")
 
 
 def tear(progress_file: Path) -> None:

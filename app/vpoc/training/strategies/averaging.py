@@ -35,8 +35,8 @@ class Averaging(Single):
         sums: list[float] = self._shared.sum_numbers(np.asarray(numbers, dtype=np.float64)).tolist()
         return sums
 
-    def spoil_exchange(self) -> bool:
-        """As Single.spoil_exchange."""
+    def flip_next_exchange(self) -> bool:
+        """As Single.flip_next_exchange."""
         self._shared.flip_next()
         return True
 

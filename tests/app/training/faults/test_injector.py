@@ -1,4 +1,4 @@
-"""Every drill, in a real process: the fault is there, and nothing else is."""
+"""Every fault, injected into a real process: it is there, and nothing else is."""
 
 import contextlib
 import json
@@ -19,10 +19,10 @@ import pytest
 from ranks.processes import until
 
 from vpoc.step_stage import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, WAITING
-from vpoc.training.faults import injector as drills
-from vpoc.training.faults.injector import FAULT_KINDS, InjectedFault
+from vpoc.training.faults import injector
+from vpoc.training.faults.kinds import FAULT_KINDS, InjectedFault
 
-DOCS = Path(__file__).parents[3] / "docs" / "training.md"
+DOCS = Path(__file__).parents[4] / "docs" / "training.md"
 STEP = 3
 CRASHES = {
     "kill": (-signal.SIGKILL, ""),
@@ -33,7 +33,7 @@ CRASHES = {
 }
 BLAS = "^RuntimeError: CUDA error: HIPBLAS_STATUS_"
 ERRORS = {
-    "oom": r"vpoc: step 3: HIP out of memory\. Tried to allocate 1024\.00 GiB \(drill\); give --micro-batch-size",
+    "oom": r"vpoc: step 3: HIP out of memory\. Tried to allocate 1024\.00 GiB \(injected fault\); give --micro-batch-size",
     "nan": r"vpoc: step 3: the loss is nan",
     "blas-alloc-failed": rf"{BLAS}ALLOC_FAILED when calling `hipblasCreate\(handle\)`$",
     "blas-not-initialized": rf"{BLAS}NOT_INITIALIZED when calling `hipblasCreate\(handle\)`$",
@@ -45,8 +45,8 @@ ERRORS = {
 }
 STATUS = {"nan": 4}
 HANGS = {
-    "sleep": ((STEP - 1, OUTSIDE), "in before_step"),
-    "hang-forward": ((STEP, FORWARD), "in logits"),
+    "sleep": ((STEP - 1, OUTSIDE), "in _between_steps"),
+    "hang-forward": ((STEP, FORWARD), "in _before_forward"),
     "hang-backward": ((STEP, BACKWARD), "in backward"),
     "hold-gil": ((STEP, FORWARD), "in hold_gil"),
 }
@@ -60,9 +60,9 @@ IN_TESTS_OF_THEIR_OWN = {
 
 @pytest.fixture(scope="session")
 def features(merged, tmp_path_factory):
-    """Features of the small file, so that a drill only has to train."""
-    folder = tmp_path_factory.mktemp("drills")
-    words = ["features", "--data", merged, "--output", folder / "f.parquet", "--warm-up", 20]
+    """Features of the small file, so that a test only has to train."""
+    folder = tmp_path_factory.mktemp("faults")
+    words = ["features", "--data", merged, "--output", folder / "f.parquet", "--lookback", 20]
     process = forked.start(words, folder / "log")
     process.join(120)
     assert process.exitcode == 0, (folder / "log").read_text()
@@ -71,12 +71,12 @@ def features(merged, tmp_path_factory):
 
 @pytest.fixture
 def words(merged, features, tmp_path):
-    """The command line of a training of 11 steps with a drill; options are added."""
+    """The command line of a training of 11 steps with a fault; options are added."""
 
-    def make(drill, *more):
-        small = ["--warm-up", 20, "--loader-workers", 0, "--hidden-layers", "8,4", "--batch-size", 8, "--epochs", 1]
+    def make(fault, *more):
+        small = ["--lookback", 20, "--loader-workers", 0, "--hidden-layers", "8,4", "--batch-size", 8, "--epochs", 1]
         place = ["--output", tmp_path / "out", "--name", "m", "--run-dir", tmp_path / "run"]
-        target = ["--target", "prior_vpoc_touched", "--drill", drill]
+        target = ["--target", "prior_vpoc_touched", "--inject-fault", fault]
         return ["train", "--data", merged, "--features", features, *small, *place, *target, *more]
 
     return make
@@ -87,8 +87,8 @@ def begin(words, tmp_path):
     """Start such a training; it is killed at the end of the test if it still runs."""
     started = []
 
-    def start(drill, *more, **how):
-        started.append(forked.start(words(drill, *more), tmp_path / "log", **how))
+    def start(fault, *more, **how):
+        started.append(forked.start(words(fault, *more), tmp_path / "log", **how))
         return started[-1]
 
     yield start
@@ -153,19 +153,19 @@ def test_every_kind_is_tried():
 
 
 def test_the_docs_list_every_kind():
-    table = DOCS.read_text().partition("| drill | what happens |")[2].partition("\n\n")[0]
+    table = DOCS.read_text().partition("| fault | what happens |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `([a-z0-9-]+)` \| (.+?) \|", table, re.MULTILINE) == list(FAULT_KINDS.items())
 
 
 @pytest.mark.parametrize("kind", FAULT_KINDS)
-def test_a_drill_is_what_its_name_says(kind):
-    drill = InjectedFault(kind, 12, 3)
-    assert InjectedFault.parse(str(drill)) == drill
+def test_a_fault_is_what_its_name_says(kind):
+    fault = InjectedFault(kind, 12, 3)
+    assert InjectedFault.parse(str(fault)) == fault
     assert InjectedFault.parse(f"{kind}@12") == InjectedFault(kind, 12, 0)
 
 
 @pytest.mark.parametrize("text", ["lunch@3", "kill", "kill@0", "kill@3/", "kill@3/x", "kill @3", "KILL@3", ""])
-def test_what_is_no_drill_lists_those_there_are(text):
+def test_what_is_no_fault_lists_those_there_are(text):
     with pytest.raises(ValueError, match="hang-loader"):
         InjectedFault.parse(text)
 
@@ -313,17 +313,17 @@ def test_a_flipped_bit_of_the_gradient_changes_the_numbers(begin, tmp_path):
 
 
 def _quick():
-    drills.SLOW_CHECKPOINT_S = 4
+    injector.SLOW_CHECKPOINT_S = 4
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
 def test_healthy(begin, tmp_path, kind):
     """`slow` in the last two of 11 steps; `slow-checkpoint` shortened."""
-    drill = InjectedFault(kind, 10)
-    process = begin(drill, prepare=_quick)
+    fault = InjectedFault(kind, 10)
+    process = begin(fault, prepare=_quick)
     log = finished(process, tmp_path)
     assert process.exitcode == 0, log
-    assert result(tmp_path)["drill"] == str(drill)
+    assert result(tmp_path)["injected_fault"] == str(fault)
     assert result(tmp_path)["steps_done"] == 11
     effect = globals()[f"was_{kind.replace('-', '_')}"]
     effect(tmp_path, log)
@@ -361,23 +361,23 @@ def was_flood_log(_tmp_path, log):
 
 
 @pytest.mark.parametrize(
-    ("drill", "more", "said"),
+    ("fault", "more", "said"),
     [
         ("hang-collective@3", [], "there is no such rank, or no other one, among 1"),
         ("hang-loader@3", ["--loop", "resident"], "--loop resident has no loader; choose --loop plain"),
         ("slow@12", [], "there are only 11 steps"),
     ],
 )
-def test_a_drill_that_could_never_come_is_refused(begin, tmp_path, drill, more, said):
-    process = begin(drill, *more)
+def test_a_fault_that_could_never_come_is_refused(begin, tmp_path, fault, more, said):
+    process = begin(fault, *more)
     log = finished(process, tmp_path)
     assert process.exitcode == 2
     assert said in log
-    assert log.splitlines()[-1].startswith("vpoc: --drill ")
+    assert log.splitlines()[-1].startswith("vpoc: --inject-fault ")
 
 
 @pytest.mark.parametrize("kind", ["torn-progress", "clock-back"])
-def test_drills_of_the_run_folder_need_one(words, tmp_path, kind):
+def test_faults_of_the_run_folder_need_one(words, tmp_path, kind):
     chosen = words(f"{kind}@3")
     place = chosen.index("--run-dir")
     process = forked.start(chosen[:place] + chosen[place + 2 :], tmp_path / "log")
