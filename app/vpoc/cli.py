@@ -68,8 +68,21 @@ CONTEXT: dict[str, Any] = {
 }
 
 
+def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"vpoc {__version__} ({profile_kernel()})")
+        ctx.exit()
+
+
 @click.group(cls=Commands, context_settings=CONTEXT)
-@click.version_option(message=f"vpoc {__version__} ({profile_kernel()})")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version, and whether profiles are computed by the compiled kernel.",
+)
 def cli() -> None:
     """Volume-profile (VPOC) features of E-mini S&P 500 bars, and a network trained on them.
 

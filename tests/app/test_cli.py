@@ -328,7 +328,7 @@ def test_a_run_folder_used_again(capsys, merged, tmp_path):
     assert code == 2
     assert not (run / "result.json").exists()
     assert vpoc(capsys, "train", *arguments, "--features", features)[0] == 0
-    assert json.loads((run / "result.json").read_text())["schema"] == 1
+    assert json.loads((run / "result.json").read_text())["schema"] == 2
     assert (run / "progress-0.jsonl").read_text().startswith(before)
 
 

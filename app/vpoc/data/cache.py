@@ -17,7 +17,6 @@ from vpoc.data.load import load_bars
 from vpoc.files import hash_ahead
 
 BARS_KEY = "vpoc-bars"
-BARS_SCHEMA = 1
 BARS_FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
 
 
@@ -50,7 +49,7 @@ def load_cached(
 
 def _keep(bars: Bars, cache: Path) -> None:
     frame = pl.DataFrame({name: _narrow(name, getattr(bars, name)) for name in COLUMNS})
-    facts = {"schema": BARS_SCHEMA, "app_version": __version__, **{name: getattr(bars, name) for name in BARS_FACTS}}
+    facts = {"fields": list(COLUMNS), "app_version": __version__, **{name: getattr(bars, name) for name in BARS_FACTS}}
     # A torn one is not used.
     write_checksummed(cache, frame, BARS_KEY, facts, compression="uncompressed", durable=False)
 
@@ -74,7 +73,7 @@ def _read(cache: Path, path: Path) -> Bars | None:
         frame, facts = read_checksummed(cache.read_bytes(), BARS_KEY)
     except (OSError, DamagedError):
         return None
-    if (facts.pop("schema", 0), facts.pop("app_version", "")) != (BARS_SCHEMA, __version__):
+    if (facts.pop("fields", None), facts.pop("app_version", "")) != (list(COLUMNS), __version__):
         return None
     kinds: dict[str, Any] = {"vix": np.float64, "off_grid": np.bool_}
     columns: dict[str, Any] = {

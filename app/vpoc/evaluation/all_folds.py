@@ -23,7 +23,7 @@ RETRAINED = ("constant", "logistic", NETWORK)
 class Part:
     """Sessions [start, stop) of the rows: how many rows they have, their weight, and the rate of 1 among the labels.
 
-    The majority answer is right in max(rate, 1 - rate).
+    The majority answer has an accuracy of max(rate, 1 - rate).
     """
 
     start: int

@@ -1,4 +1,4 @@
-"""The evaluation as plain JSON values: evaluation.json, schema 1."""
+"""The evaluation as plain JSON values: evaluation.json."""
 
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +12,7 @@ from vpoc.evaluation.walk_forward import Fold, Lengths
 
 Document = dict[str, Any]
 
-EVALUATION_SCHEMA = 1
+EVALUATION_SCHEMA = 2
 WEIGHTS = (
     "each label counts as 1 / the number of labels that look at the same bars, in training and in every score; "
     "labels of session rows count as 1"

@@ -13,12 +13,9 @@ from vpoc.evaluation.document import document
 from vpoc.evaluation.network import NetworkFit
 from vpoc.evaluation.rows import rows_of
 from vpoc.evaluation.walk_forward import Lengths
-from vpoc.features.build import FeatureSet
-from vpoc.features.compute import compute_features
+from vpoc.features.compute import features_for
 from vpoc.features.feature_options import FeatureOptions
-from vpoc.features.store import read_features, require_same_features
 from vpoc.features.targets import DEFAULT_TARGET, TARGETS
-from vpoc.files import sha256_file
 from vpoc.progress import Progress
 
 NETWORK_OPTIONS = ("model", "epochs", "batch_size", "learning_rate", "hidden_layers")
@@ -32,7 +29,9 @@ def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Pro
         raise UserError(f"--target {target} is not known for --rows {options.rows}; choose one of {known}")
     torch.set_num_threads(chosen["threads"])
     device = require_device(chosen["device"])
-    features = _features(options, chosen, progress)
+    features = features_for(
+        chosen["data"], chosen["features"], options, progress, vpoc_path=chosen["vpoc_path"], device=chosen["device"]
+    )
     network = NetworkFit(**{name: chosen[name] for name in NETWORK_OPTIONS}, device=device)
     lengths = Lengths(first=chosen["first_sessions"], block=chosen["block_sessions"], embargo=chosen["embargo"])
     found = evaluate(rows_of(features, target), network, lengths, replicates=chosen["bootstrap"], seed=chosen["seed"])
@@ -53,17 +52,6 @@ def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Pro
         },
     }
     return document(found, lengths, chosen["bootstrap"], facts)
-
-
-def _features(options: FeatureOptions, chosen: dict[str, Any], progress: Progress) -> FeatureSet:
-    path: Path | None = chosen["features"]
-    if path is None:
-        return compute_features(
-            chosen["data"], options, progress, vpoc_path=chosen["vpoc_path"], device=chosen["device"]
-        )
-    features = read_features(path)
-    require_same_features(path, features, sha256_file(chosen["data"]), options)
-    return features
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ CALIBRATED = ("conditional", "logistic", NETWORK)
 
 
 def draw_evaluation(document: Document) -> "Figure":
-    """Left: how often 1 came against how sure each model was. Right: log-loss of each test block and held out."""
+    """Left: observed rate against predicted probability, by model. Right: log-loss of each test block and held out."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(12.2, 5.6), dpi=DOTS_PER_INCH, layout="constrained")
@@ -41,7 +41,7 @@ def _calibration(axes: "Axes", document: Document) -> None:
             ends += [*low, *high]
     room = max(0.02, 0.05 * (max(ends) - min(ends)))
     limits = max(0.0, min(ends) - room), min(1.0, max(ends) + room)
-    axes.set(xlim=limits, ylim=limits, xlabel="predicted probability", ylabel="share that came")
+    axes.set(xlim=limits, ylim=limits, xlabel="predicted probability", ylabel="observed rate")
     axes.set_title("Calibration, pooled test blocks", fontsize="medium")
     axes.legend(frameon=False)
 

@@ -24,7 +24,7 @@ LEAST_SPREAD = 0.05
 
 @dataclass(frozen=True)
 class Scores:
-    """Of one model. `slope`, `intercept`: of the labels on the logits; 1 and 0 are right, None: no spread."""
+    """Of one model. `slope`, `intercept`: of the labels on the logits; 1 and 0 are ideal, None: no spread."""
 
     log_loss: Interval
     brier: Interval
@@ -66,7 +66,7 @@ def plain_scores(rows: LabelledRows, span: slice, predicted: Floats) -> dict[str
     return {
         "log_loss": weighted_mean(log_losses(labels, predicted), weights),
         "brier": weighted_mean(brier_scores(labels, predicted), weights),
-        "accuracy": weighted_mean(_right(labels, predicted), weights),
+        "accuracy": weighted_mean(_correct(labels, predicted), weights),
     }
 
 
@@ -76,7 +76,7 @@ def scores(rows: LabelledRows, span: slice, predicted: Floats, bootstrap: Bootst
     columns = (
         log_losses(labels, predicted),
         brier_scores(labels, predicted),
-        _right(labels, predicted),
+        _correct(labels, predicted),
         np.ones(len(labels)),
     )
     sums = by_session(sessions, weights[:, None] * np.column_stack(columns))
@@ -95,9 +95,9 @@ def differences(
     return {name: bootstrap.ratio(sums[:, place], sums[:, 2]) for place, name in enumerate(("log_loss", "brier"))}
 
 
-def _right(labels: Floats, predicted: Floats) -> Floats:
-    right: npt.NDArray[np.bool_] = (predicted > 0.5) == (labels > 0)
-    return right.astype(np.float64)
+def _correct(labels: Floats, predicted: Floats) -> Floats:
+    correct: npt.NDArray[np.bool_] = (predicted > 0.5) == (labels > 0)
+    return correct.astype(np.float64)
 
 
 def _calibration(

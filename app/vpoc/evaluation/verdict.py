@@ -34,7 +34,7 @@ class Compared:
 class Verdict:
     """`outcome`: edge, no-edge or invalid. `best`: the baseline with the lowest log-loss in the pooled test blocks.
 
-    `sessions_needed`: out of sample, to tell 53 % of right answers from 50 %; `sessions_for_this_difference`: for one
+    `sessions_needed`: out of sample, to tell an accuracy of 53 % from 50 %; `sessions_for_this_difference`: for one
     of the size seen, None unless the network was better.
     """
 
@@ -56,7 +56,7 @@ def decide(pooled: Compared, held_out: Compared, placebo: Placebo) -> Verdict:
     end = f"in the {held_out.sessions} sessions held out the difference is {difference_text(later)}"
     needed = sessions_to_tell(0.53, 0.50)
     this = _sessions_for(seen, pooled.sessions)
-    to_tell = f"to tell 53 % of right answers from 50 % takes about {needed:,} sessions"
+    to_tell = f"to tell an accuracy of 53 % from 50 % takes about {needed:,} sessions"
     fewest = FEWEST_RUNS * pooled.run
     outcome = "no-edge"
     if placebo.alarms:
@@ -90,7 +90,7 @@ def difference_text(interval: Interval) -> str:
 
 
 def sessions_to_tell(rate: float, other: float) -> int:
-    """Independent sessions to tell two shares of right answers apart: 80 % power, 5 % two-sided, rounded to ten."""
+    """Independent sessions to tell two accuracies apart: 80 % power, 5 % two-sided, rounded to ten."""
     return round((_reach() / (rate - other)) ** 2 * other * (1 - other) / 10) * 10
 
 

@@ -21,7 +21,10 @@ from vpoc.features.build import (
     stream_features,
 )
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.row_source import RowSource, block_rows, stored_rows
 from vpoc.features.session_facts_cache import cached_session_facts, write_session_facts
+from vpoc.features.store import read_features, require_same_features
+from vpoc.files import sha256_file
 from vpoc.profile.device import device_levels
 from vpoc.profile.facts import concatenated
 from vpoc.profile.session_profiles import session_levels
@@ -80,6 +83,48 @@ def compute_features(
         for each in written:
             each.result()
         return features
+
+
+def features_for(
+    data: Path, stored: Path | None, options: FeatureOptions, progress: Progress, *, vpoc_path: str, device: str
+) -> FeatureSet:
+    """Return the features in the file `stored`, or, without one, compute them as `compute_features`.
+
+    UserError unless those stored were made from `data` with these `options`.
+    """
+    if stored is None:
+        return compute_features(data, options, progress, vpoc_path=vpoc_path, device=device)
+    digest = data_digest(data, progress)
+    features = read_features(stored)
+    require_same_features(stored, features, digest, options)
+    return features
+
+
+def rows_for(
+    data: Path, stored: Path | None, options: FeatureOptions, progress: Progress, *, vpoc_path: str
+) -> RowSource:
+    """Return the bar rows of `features_for`, of which few will be in memory at a time.
+
+    UserError also for another `vpoc_path` than cpu when nothing is stored: that needs all bars in memory.
+    """
+    if stored is None:
+        if vpoc_path != "cpu":
+            raise UserError(
+                f"--vpoc-path {vpoc_path} needs all bars in memory, which --chunk-rows avoids; leave out one of the two"
+            )
+        return block_rows(data, options, progress)
+    digest = data_digest(data, progress)
+    rows = stored_rows(stored)
+    require_same_features(stored, rows.features, digest, options)
+    return rows
+
+
+def data_digest(data: Path, progress: Progress) -> str:
+    """Return the SHA-256 of the data, in phase `data`; what follows is in phase `features`."""
+    progress.phase("data")
+    digest = sha256_file(data)
+    progress.phase("features")
+    return digest
 
 
 def check_device(bars: Bars, options: FeatureOptions, path: str, device: str, progress: Progress) -> None:

@@ -1,4 +1,7 @@
-"""Facts of sessions, kept as parquet, so that session rows of the same file need no bars."""
+"""The cache of session facts, a parquet file, so that session rows of the same data need no bars.
+
+It is of the fields that SessionFacts has: a file with others is not used, and nobody has to raise a number.
+"""
 
 from concurrent.futures import Future
 from dataclasses import asdict, fields, is_dataclass
@@ -15,8 +18,7 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.session_facts import SessionFacts
 from vpoc.files import hash_ahead
 
-SESSION_FACTS_KEY = "vpoc-days"
-SCHEMA = 1
+SESSION_FACTS_KEY = "vpoc-session-facts"
 FACTS_OF_BARS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
 DECIDING = ("placement", "value_area", "rth_close")
 """Options that facts of sessions depend on."""
@@ -48,10 +50,10 @@ def write_session_facts(path: Path, bars: Bars, days: SessionFacts, options: Fea
 def cached_session_facts(
     path: Path, data: Path, digest: Future[str] | None, options: FeatureOptions
 ) -> tuple[Bars, SessionFacts] | None:
-    """What `keep_days` was given for the content of `data` and these options, but without the rows of the bars.
+    """Return what `write_session_facts` was given for the content of `data` and these options, without rows of bars.
 
-    None when `path` is not there, or torn, changed, of other data, options or another version. `digest`: SHA-256 of
-    `data`, if it is being found out already.
+    None when `path` is not there, or torn, changed, of other data, options, fields or another version. `digest`:
+    SHA-256 of `data`, if it is being computed already.
     """
     if not path.exists():
         return None
@@ -77,7 +79,20 @@ def _wide(array: Any) -> Any:
 
 def _deciding(options: FeatureOptions) -> dict[str, Any]:
     chosen = asdict(options)
-    return {"schema": SCHEMA, "app_version": __version__, **{name: chosen[name] for name in DECIDING}}
+    return {
+        "fields": _field_names(SessionFacts),
+        "app_version": __version__,
+        **{name: chosen[name] for name in DECIDING},
+    }
+
+
+def _field_names(kind: Any, prefix: str = "") -> list[str]:
+    """Return the fields of a dataclass and of the dataclasses in it, by the path of their names."""
+    names = []
+    for field in fields(kind):
+        inner = is_dataclass(field.type)
+        names += _field_names(field.type, f"{prefix}{field.name}.") if inner else [prefix + field.name]
+    return names
 
 
 def _arrays(part: Any, prefix: str = "") -> list[tuple[str, Any]]:

@@ -15,7 +15,7 @@ from vpoc.features.table import NAMES
 from vpoc.files import read_bytes
 
 FEATURES_KEY = "vpoc"
-FEATURES_SCHEMA = 2
+FEATURES_SCHEMA = 3
 
 
 def write_features(path: Path, features: FeatureSet) -> None:

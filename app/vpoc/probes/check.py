@@ -17,8 +17,8 @@ NO_DEVICE = 3
 class Check:
     """One check.
 
-    `function` is `module:function`, called with a `vpoc.probes.site.Site` and `arguments` in a process of its own that may
-    take `limit_s` seconds, import of torch included. When an `essential` check breaks, no later one can work.
+    `function` is `module:function`, called with a `vpoc.probes.site.Site` and `arguments` in a process of its own that
+    may take `limit_s` seconds, import of torch included. When an `essential` check breaks, no later one can work.
     """
 
     name: str

@@ -16,7 +16,9 @@ import torch
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import remove, sha256, write_atomic
 from vpoc.training.loop import Trainer
+from vpoc.training.schema1 import as_schema2
 
+CHECKPOINT_SCHEMA = 2
 CHECKPOINTS_KEPT = 3
 """The last one can be damaged, and the one before it, too, when the disk was full."""
 CHECKPOINT_NAME = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
@@ -88,7 +90,7 @@ def write_checkpoint(
     manner: dict[str, Any],
 ) -> Path:
     """Write a checkpoint in `folder`, whole or not at all, and remove all but the last three; its path."""
-    document = {"schema": 1, "identity": identity, "manner": manner, "position": asdict(position)}
+    document = {"schema": CHECKPOINT_SCHEMA, "identity": identity, "manner": manner, "position": asdict(position)}
     document |= {"history": asdict(history), "state": state}
     buffer = io.BytesIO()
     torch.save(document, buffer)
@@ -117,8 +119,8 @@ def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
         if match is None or sha256(content) != match[2]:
             warn(f"{path}: damaged, its SHA-256 is not the one in its name; the checkpoint before it is used")
             continue
-        document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        if document["schema"] != 1:
+        document = as_schema2(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+        if document["schema"] != CHECKPOINT_SCHEMA:
             raise UserError(f"{path}: a checkpoint of another version of vpoc; train without --resume")
         return Checkpoint(
             path,

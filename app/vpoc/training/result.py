@@ -48,7 +48,7 @@ def about(trained: Trained) -> dict[str, Any]:
     fit, options = trained.fit, trained.fit.options
     run = fit.run
     return {
-        "schema": 1,
+        "schema": 2,
         "app_version": __version__,
         "command": "train",
         "workload_hash": options.workload_hash,

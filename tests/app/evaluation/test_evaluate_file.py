@@ -61,7 +61,7 @@ def test_a_random_walk_has_no_edge(walk, tmp_path, capsys):
     assert (code, err) == (0, "")
     assert {path.name for path in (tmp_path / "a").iterdir()} == FILES
     found = json.loads((tmp_path / "a" / "evaluation.json").read_text())
-    assert (found["schema"], found["verdict"]["outcome"]) == (1, "no-edge")
+    assert (found["schema"], found["verdict"]["outcome"]) == (2, "no-edge")
     assert found["verdict"]["sentence"] in out
     assert found["plan"]["lowered"].startswith(f"{found['sample']['sessions']} sessions have a label, and 500")
     for part in ("pooled", "held_out"):

@@ -1,5 +1,6 @@
 """Facts of sessions that are kept: used for the very same content and options and nothing else."""
 
+import dataclasses
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +13,10 @@ from vpoc.features import session_facts_cache as kept
 from vpoc.features.build import all_session_facts, build_features
 from vpoc.features.compute import compute_features
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.session_facts import SessionFacts
 from vpoc.features.session_facts_cache import cached_session_facts, write_session_facts
 from vpoc.features.store import read_features
+from vpoc.profile.flow import Flow
 from vpoc.progress import Progress
 
 OPTIONS = FeatureOptions(rows="session", lookback=20)
@@ -98,11 +101,24 @@ def test_other_content_is_computed(merged, tmp_path, place):
         cached_session_facts(place, path, None, OPTIONS)
 
 
-@pytest.mark.parametrize("name", ["SCHEMA", "__version__"])
-def test_those_of_another_version_are_not_used(merged, place, monkeypatch, name):
+def test_those_of_another_version_are_not_used(merged, place, monkeypatch):
     assert cached_session_facts(place, merged, None, OPTIONS) is not None
-    monkeypatch.setattr(kept, name, "0")
+    monkeypatch.setattr(kept, "__version__", "0")
     assert cached_session_facts(place, merged, None, OPTIONS) is None
+
+
+@pytest.mark.parametrize("where", ["session facts", "the flow in them"])
+def test_a_new_field_makes_older_files_useless_by_itself(merged, tmp_path, monkeypatch, where):
+    """Nobody has to raise a number: a file without the field is computed anew, not a KeyError."""
+    cache = tmp_path / "c.bars.parquet"
+    wanted = computed(merged, OPTIONS, cache)
+    grown_flow = dataclasses.make_dataclass("Flow", [("more", np.ndarray, None)], bases=(Flow,), frozen=True)
+    added = ("more", np.ndarray, None) if where == "session facts" else ("flow", grown_flow, None)
+    grown = dataclasses.make_dataclass("SessionFacts", [added], bases=(SessionFacts,), frozen=True)
+    monkeypatch.setattr(kept, "SessionFacts", grown)
+    assert cached_session_facts(tmp_path / "c.days.parquet", merged, None, OPTIONS) is None
+    again = compute_features(merged, OPTIONS, Progress(None), cache=cache)
+    assert again.frame.equals(wanted.frame)
 
 
 def test_damaged_ones_are_not_used(merged, place):

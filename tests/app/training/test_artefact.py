@@ -17,7 +17,7 @@ FACTS = {"model": "mlp", "hidden_layers": [4], "target": "up_30", "feature_optio
 
 
 def weights(seed, kind="mlp"):
-    return fresh_network(kind, 54, [4], seed).state_dict()
+    return fresh_network(kind, len(NAMES), [4], seed).state_dict()
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def content():
 
 def test_a_model_file_holds_plain_values_only(content):
     document = torch.load(io.BytesIO(content), weights_only=True)
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["hidden_layers"] == [4]
     assert document["features"] == list(NAMES)
     assert document["scaling"] == SCALING
@@ -60,6 +60,14 @@ def test_a_file_of_before_there_were_models_to_choose_is_an_mlp(content, tmp_pat
     del document["model"]
     torch.save(document, tmp_path / "m.pt")
     assert load_model(tmp_path / "m.pt").kind == "mlp"
+
+
+def test_a_model_of_before_the_keys_were_renamed_is_read(content, tmp_path):
+    document = torch.load(io.BytesIO(content), weights_only=True)
+    document["schema"] = 1
+    document["feature_options"]["warm_up"] = document["feature_options"].pop("lookback")
+    torch.save(document, tmp_path / "m.pt")
+    assert load_model(tmp_path / "m.pt").feature_options == OPTIONS
 
 
 def test_forgotten_facts_are_our_own_bug():

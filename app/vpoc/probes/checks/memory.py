@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from vpoc.probes.numbers import require_equal
-from vpoc.probes.room import host_room
+from vpoc.probes.host_memory import free_host_memory
 from vpoc.probes.site import Site, Skipped
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -94,7 +94,7 @@ def _ways(pattern: torch.Tensor, device: torch.device) -> Iterator[tuple[str, to
 
 
 def _lacking(size: int, device: torch.device) -> str:
-    need, room = COPIES_AT_A_TIME * size, host_room()
+    need, room = COPIES_AT_A_TIME * size, free_host_memory()
     if room < need:
         return f"{_named(room)} of host memory free, {_named(need)} needed"
     if device.type == "cuda" and _room(device) < 3 * size:
@@ -104,7 +104,7 @@ def _lacking(size: int, device: torch.device) -> str:
 
 def _room(device: torch.device) -> int:
     if device.type == "cpu":
-        return host_room()
+        return free_host_memory()
     torch.cuda.empty_cache()
     return int(torch.cuda.mem_get_info(device)[0])
 

@@ -33,7 +33,7 @@ CRASHES = {
 }
 BLAS = "^RuntimeError: CUDA error: HIPBLAS_STATUS_"
 ERRORS = {
-    "oom": r"vpoc: step 3: HIP out of memory\. Tried to allocate 1024\.00 GiB \(injected fault\); give --micro-batch-size",
+    "oom": r"vpoc: step 3: HIP out of memory\. Tried to allocate 1024\.00 GiB \(injected fault\); give --micro-",
     "nan": r"vpoc: step 3: the loss is nan",
     "blas-alloc-failed": rf"{BLAS}ALLOC_FAILED when calling `hipblasCreate\(handle\)`$",
     "blas-not-initialized": rf"{BLAS}NOT_INITIALIZED when calling `hipblasCreate\(handle\)`$",

@@ -5,7 +5,7 @@ from pathlib import Path
 ROOT = Path("/")
 
 
-def host_room(root: Path = ROOT) -> int:
+def free_host_memory(root: Path = ROOT) -> int:
     """Bytes of host memory that can be had: what the kernel says is available, within the limits of control groups.
 
     `root` is the folder that holds `proc` and `sys`.
