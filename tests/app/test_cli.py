@@ -11,12 +11,14 @@ from dataclasses import asdict
 import pytest
 import torch
 
+from vpoc import __version__, kernel
 from vpoc.cli import COMMANDS, run
 from vpoc.data.load import load_bars
 from vpoc.data.synth import BARS
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.store import read_features
+from vpoc.features.table import NAMES
 from vpoc.models.by_name import fresh_network
 from vpoc.training.artefact import serialise
 
@@ -47,7 +49,37 @@ def test_help_imports_neither_torch_nor_polars():
 
 def test_python_dash_m():
     done = subprocess.run([sys.executable, "-m", "vpoc", "--version"], check=True, capture_output=True, text=True)
-    assert done.stdout.startswith("vpoc, version")
+    assert done.stdout.startswith(f"vpoc {__version__} (")
+
+
+@pytest.mark.parametrize(
+    ("library", "off", "said"),
+    [
+        (object(), "", "compiled profile kernel"),
+        (None, "", "numpy profiles: no compiled kernel for this platform"),
+        (None, "off", "numpy profiles: VPOC_KERNEL=off"),
+    ],
+)
+def test_the_version_says_what_computes_profiles(capsys, monkeypatch, library, off, said):
+    monkeypatch.setattr(kernel, "library", lambda: library)
+    monkeypatch.setenv("VPOC_KERNEL", off)
+    assert vpoc(capsys, "--version") == (0, f"vpoc {__version__} ({said})\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "old", "new"),
+    [
+        (["check", "none.csv"], "--warm-up", "--lookback"),
+        (["check", "none.csv"], "--warm_up", "--lookback"),
+        (["train", "--data", "none.csv", "--output", "x"], "--drill", "--inject-fault"),
+        (["probe"], "--rung", "--check"),
+    ],
+)
+def test_options_that_were_renamed_keep_their_old_names_unshown(capsys, arguments, old, new):
+    """The old name is the new option: what is wrong with its value is said of the new one."""
+    code, _, err = vpoc(capsys, *arguments, old, "1")
+    assert (code, new in err, f"No such option: {old}" in err) == (2, True, False)
+    assert old not in vpoc(capsys, arguments[0], "--help")[1]
 
 
 def test_usage_errors(capsys, merged, tmp_path, monkeypatch):
@@ -212,7 +244,7 @@ def test_a_model_predicts_by_the_options_it_was_trained_with(capsys, merged, oth
     assert (list(rows[0]), len(rows)) == (["trade_date", "probability"], 5)
     _, out, _ = vpoc(capsys, "check-model", tmp_path / "m.pt", "--json")
     facts = json.loads(out)
-    assert (facts["rows"], facts["target"], len(facts["features"])) == ("session", "next_up", 54)
+    assert (facts["rows"], facts["target"], len(facts["features"])) == ("session", "next_up", len(NAMES))
 
 
 def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
@@ -332,11 +364,11 @@ def test_a_run_folder_used_again(capsys, merged, tmp_path):
     assert (run / "progress-0.jsonl").read_text().startswith(before)
 
 
-def test_a_sick_model_predicts_nothing(capsys, merged, tmp_path):
+def test_an_unhealthy_model_predicts_nothing(capsys, merged, tmp_path):
     options = asdict(FeatureOptions(rows="bar", lookback=20))
     facts = {"model": "mlp", "hidden_layers": [4], "target": "up_30", "feature_options": options, "bar_seconds": 600}
     for weight, said in ((math.nan, "weights that are not finite"), (3e38, "answer is not finite for some rows")):
-        network = fresh_network("mlp", 54, [4], 7)
+        network = fresh_network("mlp", len(NAMES), [4], 7)
         with torch.no_grad():
             network[0].weight[:] = weight
         (tmp_path / "m.pt").write_bytes(serialise(network.state_dict(), facts))

@@ -9,6 +9,8 @@ from oracle import profile as vp
 from oracle.market import calendar, made_up, market
 from oracle.profile import Bar
 
+from vpoc.features.table import NAMES
+
 
 def bar(low, high, close, volume, open_=None, ts=0):
     return Bar(ts, close if open_ is None else open_, high, low, close, volume)
@@ -175,7 +177,7 @@ def test_naked_levels_are_those_not_traded_through_since():
 
 def test_every_feature_and_target_is_there():
     bars = made_up(3, 22, 30)
-    assert len(features.FEATURES) == len(set(features.FEATURES)) == 54
+    assert len(features.FEATURES) == len(set(features.FEATURES)) == len(NAMES)
     for rows, kind, stamps in (
         (features.session_rows(market(bars, 30)), "session", {"trade_date"}),
         (features.session_rows(market(bars, 30), "open"), "session", {"trade_date"}),

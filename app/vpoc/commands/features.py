@@ -18,7 +18,7 @@ from vpoc.progress import Progress
 def features_command(
     data: Path, output: Path, run_dir: Path | None, vpoc_path: str, device: str, **chosen: Any
 ) -> None:
-    """Compute the 54 features and the targets of a merged CSV.
+    """Compute the features and the targets of a merged CSV.
 
     Each row holds what was known at its as-of time and nothing later. Prices are in ticks of 0.25; docs/features.md
     has every formula. The file says which data and options it belongs to, and `vpoc train --features` refuses it for

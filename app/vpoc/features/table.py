@@ -1,4 +1,4 @@
-"""The 54 features: one table of name, formula, unit and source, which the code computes from.
+"""The features: one table of name, formula, unit and source, which the code computes from.
 
 A division by zero gives 0.5 for a position in a range and 0 for any other ratio. C, O, H, L are of regular trading
 hours up to the as-of time, in ticks; P is the price that distances are taken from: C, or the open of the next session
@@ -7,13 +7,17 @@ for session rows as of that open. t-1 is the session before.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vpoc.arrays import Floats, Ints
-from vpoc.features.look_back import Naked
-from vpoc.profile.facts import ProfileFacts
-from vpoc.profile.flow import Flow
+
+if TYPE_CHECKING:
+    # So that whoever needs the names alone imports neither polars nor the profiles.
+    from vpoc.features.look_back import Naked
+    from vpoc.profile.facts import ProfileFacts
+    from vpoc.profile.flow import Flow
 
 TICKS, RATIO, CODE, COUNT, MINUTES, SESSIONS, POINTS = (
     "ticks",
@@ -45,7 +49,7 @@ class Snapshot:
     low: Ints
     close: Ints
     price: Ints
-    profile: ProfileFacts
+    profile: "ProfileFacts"
     vwap: Floats
     std: Floats
     skew: Floats
@@ -58,7 +62,7 @@ class Snapshot:
     on_volume: Ints
     on_range: Ints
     day_volume: Ints
-    flow: Flow
+    flow: "Flow"
     vpoc_1: Ints
     vah_1: Ints
     val_1: Ints
@@ -70,7 +74,7 @@ class Snapshot:
     entry_close: Ints
     comp5: Ints
     comp20: Ints
-    naked: Naked
+    naked: "Naked"
     vix: Floats
     vix_1: Floats
     vix_mean: Floats

@@ -51,7 +51,7 @@ class SharedGradients:
     """Sums over `world` ranks of `numel` float32 and of up to 1024 float64, bitwise identical on every rank.
 
     All ranks make the same calls in the same order. `folder` is private to this run and on this host, best in /dev/shm;
-    what is made in it has no name any more once all ranks have come, so that nothing is left however they end.
+    its file is unlinked once all ranks have opened it, so that nothing is left however they end.
     A rank that does not come within `timeout_s` is lost, one that has ended is so at once.
 
     Every rank has two slots and uses them in turn: one that is ahead writes into the slot that nobody reads, and cannot

@@ -1,4 +1,4 @@
-"""How batches get to the device: through a loader as most people have it, or from rows that are there already."""
+"""Feeds bring batches to the device: through a DataLoader, or from rows that are resident there."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

@@ -181,13 +181,13 @@ class Trainer:
             raise self.diverged(f"the gradient was not finite {self.skipped_in_a_row} times in a row")
 
     def require_sound(self) -> None:
-        """UserError with exit code 4 unless the last update was made and all weights are finite."""
+        """Raise UserError with exit code 4 unless the last update was made and all weights are finite."""
         if self.skipped_in_a_row:
             raise self.diverged("the gradient is not finite, and it was the last step", self.steps_done)
         self.require_finite()
 
     def require_finite(self) -> None:
-        """UserError with exit code 4 unless all weights are finite; all ranks must ask."""
+        """Raise UserError with exit code 4 unless all weights are finite; all ranks must call it."""
         if not all(torch.isfinite(tensor).all() for tensor in self.strategy.weights().values()):
             raise self.diverged("there are weights that are not finite", self.steps_done)
 

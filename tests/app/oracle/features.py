@@ -1,4 +1,4 @@
-"""The 54 features and the targets by brute force, one row at a time, from the definitions.
+"""The features and the targets by brute force, one row at a time, from the definitions.
 
 Every row is a dict by the names of the columns. A row for which something is missing is left out.
 """

@@ -72,7 +72,7 @@ def test_the_result_says_what_was_done(options, tmp_path):
     model = tmp_path / "out" / result["model"]["file"]
     assert sha256_file(model) == result["model"]["sha256"] == metadata["model"]["sha256"]
     assert model.stat().st_size == result["model"]["bytes"]
-    assert result["model"]["parameters"] == 54 * 8 + 8 + 8 * 4 + 4 + 4 + 1
+    assert result["model"]["parameters"] == len(NAMES) * 8 + 8 + 8 * 4 + 4 + 4 + 1
     assert metadata["features"] == list(NAMES)
     assert metadata["metrics"]["validation"]["loss"] == result["epoch_losses"][-1]["validation"]
     assert metadata["metrics"]["constant_rate_loss"] > 0

@@ -13,12 +13,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from vpoc.features.table import NAMES
 from vpoc.models.attention import WINDOW
 from vpoc.models.by_name import fresh_network
 from vpoc.probes.numbers import require_close
 from vpoc.probes.site import Site, Skipped
 
-FEATURE_COUNT = 54
+FEATURE_COUNT = len(NAMES)
 BATCHES = (8, 32)
 PASSES = 10
 """Of each batch, on a GPU; a CPU does the same every time."""

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from vpoc.features.table import NAMES
 from vpoc.models.by_name import fresh_network
 from vpoc.probes.check import WRONG_RESULT
 from vpoc.probes.numbers import require_close, require_equal
@@ -46,10 +47,10 @@ def data_parallel(site: Site) -> str:
     """Answers of the attention model split over all GPUs by nn.DataParallel."""
     devices = _several(site)
     site.at(f"forward over {len(devices)} GPUs")
-    rows = torch.randn(32, 32, 54, generator=torch.Generator().manual_seed(0))
-    model = fresh_network("attention", 54, (), 7)
+    rows = torch.randn(32, 32, len(NAMES), generator=torch.Generator().manual_seed(0))
+    model = fresh_network("attention", len(NAMES), (), 7)
     with torch.no_grad():
-        wanted = fresh_network("attention", 54, (), 7).double()(rows.double())
+        wanted = fresh_network("attention", len(NAMES), (), 7).double()(rows.double())
         found = nn.DataParallel(model.to(devices[0]))(rows.to(devices[0]))
     error = require_close(found, wanted, 1e-4, "answers over several GPUs")
     return f"{len(devices)} GPUs, within {error:.1g} of the CPU's float64"

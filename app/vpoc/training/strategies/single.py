@@ -34,7 +34,7 @@ class Single:
         return model
 
     def settle(self, inputs: torch.Tensor) -> None:
-        """Bring what learns from the first pass to where it stays, with `inputs` that teach nothing."""
+        """Make one pass with `inputs` and discard its gradients, for wrappers that adapt to their first pass."""
 
     @property
     def loss_factor(self) -> float:
@@ -42,11 +42,11 @@ class Single:
         return 1.0
 
     def exchange(self, *, last: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who exchange
-        """Around forward and backward of a micro-batch: with the `last` of a batch, or after it, ranks add theirs."""
+        """Return the context of forward and backward of a micro-batch; gradients are exchanged with the `last`, or after."""
         return nullcontext()
 
     def synchronise(self, numbers: Sequence[float]) -> list[float]:
-        """After the last micro-batch: gradients are sums over all ranks, and so are the returned `numbers`."""
+        """Sum gradients over all ranks, after the last micro-batch, and return `numbers` summed likewise."""
         return list(numbers)
 
     def gradient_norm(self) -> float:
@@ -66,11 +66,11 @@ class Single:
         return False
 
     def smallest(self, number: int) -> int:
-        """The smallest `number` of all ranks."""
+        """Return the smallest `number` of all ranks."""
         return number
 
     def gathered(self, value: str) -> list[str]:
-        """`value` of every rank."""
+        """Return the `value` of every rank."""
         return [value]
 
     def holding(self) -> list[torch.device]:
