@@ -42,7 +42,7 @@ class Single:
         return 1.0
 
     def exchange(self, *, last: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who exchange
-        """Return the context of forward and backward of a micro-batch; gradients are exchanged with the `last`, or after."""
+        """Return the context of a forward and backward pass; gradients are exchanged with the `last`, or after it."""
         return nullcontext()
 
     def synchronise(self, numbers: Sequence[float]) -> list[float]:
