@@ -111,7 +111,7 @@ class Findings:
         self._tally("vix_gaps").add(block.line[gaps])
         self._tally("stale_vix").add(block.line[stale])
         self.after_break.append(_after_break(bars.ts, date, minute))
-        self._split(bars.take(~exact_duplicates(bars)), goes_on=not block.last)
+        self._split(bars.take(~exact_duplicates(bars)), continues=not block.last)
 
     def tally(self, name: str) -> Tally:
         """The tally of `name`, an empty one when nothing was counted."""
@@ -120,11 +120,11 @@ class Findings:
     def _tally(self, name: str) -> Tally:
         return self.tallies.setdefault(name, Tally())
 
-    def _split(self, bars: Bars, *, goes_on: bool) -> None:
+    def _split(self, bars: Bars, *, continues: bool) -> None:
         if self.halt:
             return
         try:
-            sessions = split_sessions(bars, goes_on=goes_on)
+            sessions = split_sessions(bars, continues=continues)
         except UserError as error:
             self.halt = str(error)
             return

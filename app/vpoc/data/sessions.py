@@ -68,11 +68,11 @@ class Sessions:
         return Sessions(**arrays, in_progress=parts[-1].in_progress)
 
 
-def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, goes_on: bool = False) -> Sessions:
+def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, continues: bool = False) -> Sessions:
     """Sessions of `bars`, which are sorted by time: trade date = date(New York time + 6 h), RTH = [09:30, `close`).
 
     A half day ends at 13:00, by the calendar. Bars of trade dates without RTH count as overnight of the next session.
-    `goes_on`: more sessions follow in the file. UserError when the bar interval does not divide RTH and 30 minutes, or
+    `continues`: the file has more sessions. UserError when the bar interval does not divide RTH and 30 minutes, or
     a bar of RTH does not start a whole number of intervals after 09:30, because the open or the close would cut bars.
     """
     step = bars.bar_seconds or 60
@@ -99,7 +99,7 @@ def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, goes_on: bool = False)
     expected = (closes - RTH_OPEN) * 60 // step
     complete = (found >= COMPLETE_SHARE * expected) & (found <= expected)
     last_end = int(bars.ts[-1]) + step
-    in_progress = not goes_on and bool(stop[-1] == len(bars) and stop[-1] > start[-1] and last_end < ends[-1])
+    in_progress = not continues and bool(stop[-1] == len(bars) and stop[-1] > start[-1] and last_end < ends[-1])
     complete[-1] &= not in_progress
     return Sessions(
         date=date,

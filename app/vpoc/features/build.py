@@ -71,7 +71,7 @@ def build_features(
 
 def all_session_facts(bars: Bars, options: FeatureOptions, progress: Progress) -> SessionFacts:
     """Facts of the sessions of `bars`; UserError without regular hours."""
-    return joined_session_facts(bars, [traded_session_facts(bars, options, progress, goes_on=False)])
+    return joined_session_facts(bars, [traded_session_facts(bars, options, progress, continues=False)])
 
 
 def features_of(
@@ -94,9 +94,9 @@ def stream_features(
     block = next(blocks)
     parts: list[SessionFacts | None] = []
     for following in blocks:
-        parts.append(traded_session_facts(block, options, progress, goes_on=True))
+        parts.append(traded_session_facts(block, options, progress, continues=True))
         block = following
-    parts.append(traded_session_facts(block, options, progress, goes_on=False))
+    parts.append(traded_session_facts(block, options, progress, continues=False))
     days = joined_session_facts(block, parts)
     rolls, found, kept = select_rows(block, days, options, fewest)
     return _feature_set(_session_frame(days, rolls, kept, options), block, days, found, options)
@@ -116,10 +116,10 @@ def joined_session_facts(bars: Bars, parts: list[SessionFacts | None]) -> Sessio
 
 
 def traded_session_facts(
-    bars: Bars, options: FeatureOptions, progress: Progress, *, goes_on: bool
+    bars: Bars, options: FeatureOptions, progress: Progress, *, continues: bool
 ) -> SessionFacts | None:
     """Facts of the sessions of `bars` that have regular hours; None without any."""
-    sessions = split_sessions(bars, options.close_minute, goes_on=goes_on)
+    sessions = split_sessions(bars, options.close_minute, continues=continues)
     traded = sessions.take(sessions.stop > sessions.start)
     if not len(traded):
         return None

@@ -99,8 +99,8 @@ def block_rows(data: Path, options: FeatureOptions, progress: Progress, *, fewes
     counts: list[tuple[int, int]] = []
     known: list[Ints] = []
 
-    def look(bars: Bars, *, goes_on: bool) -> None:
-        part = traded_session_facts(bars, options, progress, goes_on=goes_on)
+    def look(bars: Bars, *, continues: bool) -> None:
+        part = traded_session_facts(bars, options, progress, continues=continues)
         parts.append(part)
         counts.append((len(bars), 0 if part is None else len(part)))
         if part is not None:
@@ -108,9 +108,9 @@ def block_rows(data: Path, options: FeatureOptions, progress: Progress, *, fewes
             known.append(seen[part.sessions.stop] - seen[part.sessions.start])
 
     for following in blocks:
-        look(bars, goes_on=True)
+        look(bars, continues=True)
         bars = following
-    look(bars, goes_on=False)
+    look(bars, continues=False)
     days = joined_session_facts(bars, parts)
     parts.clear()
     rolls, found, kept = select_rows(bars, days, options, fewest)

@@ -187,7 +187,7 @@ def test_a_file_that_ends_within_a_session(merged, tmp_path, size, monkeypatch):
 
 
 def test_a_session_without_its_last_bar_is_complete_in_blocks_too(merged, tmp_path, monkeypatch):
-    """38 of 39 bars and nothing after them: only at the end of the file that is a session that goes on."""
+    """38 of 39 bars and nothing after them: only at the end of the file that is a session that continues."""
     path = tmp_path / "m.csv"
     header, *lines = merged.read_text().splitlines(keepends=True)
     path.write_text(header + "".join(line for place, line in enumerate(lines) if place % 138 < 131))

@@ -47,7 +47,7 @@ def facts_of(path, *names, **options):
 
 
 def warnings_of(path):
-    """Without the one about the halt at 16:15, in which made-up bars trade."""
+    """Without the one about the halt at 16:15, in which synthetic bars trade."""
     return [warning for warning in inspect(path).warnings if "not known to be open" not in warning]
 
 
@@ -105,7 +105,7 @@ def test_missing_sessions_are_told(changed):
     assert warnings_of(path) == ["2 session(s) of the calendar are not there; the first is 2018-01-08"]
 
 
-def test_a_session_that_goes_on_misses_nothing(changed):
+def test_a_session_that_continues_misses_nothing(changed):
     for clock in ("11:30", "03:00"):
         path = changed(dict.fromkeys(range(at(25, clock), 26 * BARS), ""))
         assert facts_of(path, "missing_rth_bars", "missing_rth_by_session") == [0, []]

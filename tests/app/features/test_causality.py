@@ -185,8 +185,8 @@ def test_a_target_known_too_early_is_found(merged, tmp_path, rows, as_of, monkey
     """A session counts as over before it is."""
     honest = build.split_sessions
 
-    def hasty(bars, close, *, goes_on):
-        found = honest(bars, close, goes_on=goes_on)
+    def hasty(bars, close, *, continues):
+        found = honest(bars, close, continues=continues)
         found.complete[-1] |= found.in_progress
         return replace(found, in_progress=False)
 

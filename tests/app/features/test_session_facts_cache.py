@@ -109,7 +109,7 @@ def test_those_of_another_version_are_not_used(merged, place, monkeypatch):
 
 @pytest.mark.parametrize("where", ["session facts", "the flow in them"])
 def test_a_new_field_makes_older_files_useless_by_itself(merged, tmp_path, monkeypatch, where):
-    """Nobody has to raise a number: a file without the field is computed anew, not a KeyError."""
+    """Nobody has to raise a number: a file without the field is computed again, not a KeyError."""
     cache = tmp_path / "c.bars.parquet"
     wanted = computed(merged, OPTIONS, cache)
     grown_flow = dataclasses.make_dataclass("Flow", [("more", np.ndarray, None)], bases=(Flow,), frozen=True)

@@ -15,7 +15,7 @@ def outcomes(results):
     return [(result.check, result.outcome) for result in results]
 
 
-def test_it_goes_on_after_a_broken_check(faulty):
+def test_it_continues_after_a_broken_check(faulty):
     checks = [faulty("passes"), faulty("gives_a_wrong_number"), faulty("skips"), faulty("segfaults")]
     results, announced = run_all_checks(checks)
     assert outcomes(results) == [

@@ -78,7 +78,7 @@ def made(sessions):
     names = ("open", "high", "low", "close", "volume")
     columns = {name: np.ascontiguousarray(rows[:, place]) for place, name in enumerate(names, 1)}
     no = np.zeros(len(rows), dtype=np.int64)
-    facts = {"path": "made-up", "sha256": "", "symbols": (), "bar_seconds": 60, "rows_in_file": len(rows)}
+    facts = {"path": "synthetic", "sha256": "", "symbols": (), "bar_seconds": 60, "rows_in_file": len(rows)}
     bars = Bars(ts=ts, vix=no * np.nan, off_grid=no > 0, contract=no, **columns, **facts)
     place = np.arange(len(sessions))
     return bars, Sessions(

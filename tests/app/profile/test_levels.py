@@ -58,7 +58,7 @@ def as_bars(sessions):
     sizes = np.array([len(session) for session in sessions])
     stop = np.cumsum(sizes)
     bars = Bars(
-        path=Path("made-up"),
+        path=Path("synthetic"),
         sha256="",
         ts=np.arange(len(rows)) * 60,
         open=close,

@@ -115,11 +115,11 @@ def test_other_files_are_refused(tmp_path, what):
 
 
 def test_weights_that_are_not_finite_are_found(tmp_path):
-    sick = weights(7)
+    unhealthy = weights(7)
     # The ReLU makes a 0 of it, so that the answer does not show it.
-    sick["0.bias"][0] = float("-inf")
+    unhealthy["0.bias"][0] = float("-inf")
     path = tmp_path / "m.pt"
-    path.write_bytes(serialise(sick, FACTS))
+    path.write_bytes(serialise(unhealthy, FACTS))
     with pytest.raises(UserError, match="not finite") as caught:
         require_finite(load_model(path))
     assert caught.value.exit_code == 1

@@ -53,7 +53,7 @@ def test_first_steps_are_those_of_the_cpu(options, tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["plain", "resident", "float16"])
-def test_the_same_seed_and_a_resume_give_the_same_bits(options, tmp_path, kind):
+def test_the_same_seed_and_a_resume_give_bitwise_identical_weights(options, tmp_path, kind):
     chosen = options(device="cuda", **KINDS[kind])
     whole = result(chosen, tmp_path / "whole")
     result(replace(chosen, epochs=1), tmp_path / "cut")

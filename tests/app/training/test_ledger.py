@@ -39,7 +39,7 @@ def test_a_span_ends_where_the_next_begins():
     expected = dict.fromkeys(TIME_KINDS, 0.0) | {"bookkeeping": 1.0, "loader": 10.0, "device": 4.0}
     assert ledger.seconds() == expected
     clock.now += 16
-    assert ledger.seconds() == expected | {"loader": 26.0}, "what runs goes on"
+    assert ledger.seconds() == expected | {"loader": 26.0}, "what runs continues"
 
 
 def test_to_tell_changes_nothing():
@@ -65,7 +65,7 @@ def test_an_unknown_kind_is_our_own_bug_and_found_at_once():
     assert ledger.seconds()["device"] == 3
 
 
-def test_it_goes_on_from_a_checkpoint():
+def test_it_continues_from_a_checkpoint():
     before = spent(("device", 3), ("checkpoint", 1)).seconds()
     clock = Clock()
     ledger = Ledger(before, clock)

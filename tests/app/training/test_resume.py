@@ -1,4 +1,4 @@
-"""Training that is interrupted and taken up again ends with the same bits."""
+"""Training that is interrupted and resumed ends with bitwise identical weights."""
 
 import hashlib
 import io
@@ -164,7 +164,7 @@ def test_fewer_epochs_than_are_done_are_refused(options, tmp_path):
         trained(options(epochs=1, resume=True), tmp_path)
 
 
-def test_more_epochs_go_on_from_the_end(options, tmp_path):
+def test_more_epochs_continue_from_the_end(options, tmp_path):
     longer, _ = trained(options(epochs=2), tmp_path / "longer")
     trained(options(epochs=1), tmp_path / "more")
     result, _ = trained(options(epochs=2, resume=True), tmp_path / "more")
@@ -186,7 +186,7 @@ def test_a_checkpoint_of_another_training_is_refused(options, tmp_path, name, va
         trained(options(epochs=1, resume=True, **{name: value}), tmp_path)
 
 
-def test_another_manner_goes_on_and_says_that_bits_differ(options, tmp_path):
+def test_another_manner_resumes_and_says_that_bits_differ(options, tmp_path):
     trained(options(epochs=1), tmp_path)
     _, said = trained(options(epochs=2, resume=True, micro_batch_size=3), tmp_path)
     assert [line for line in said if "with micro_batch_size 3 (was 8) the last digits may differ" in line], said

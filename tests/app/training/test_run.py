@@ -194,11 +194,11 @@ def test_a_loss_that_is_not_finite_stops_at_once(options, tmp_path, monkeypatch,
     honest = loop.Trainer._loss
     calls = []
 
-    def sick(self, logits, labels):
+    def unhealthy(self, logits, labels):
         calls.append(1)
         return honest(self, logits, labels) * (value if len(calls) == 5 else 1)
 
-    monkeypatch.setattr(loop.Trainer, "_loss", sick)
+    monkeypatch.setattr(loop.Trainer, "_loss", unhealthy)
     with pytest.raises(UserError, match=rf"step 5: the loss is {value}; training stopped and no model") as caught:
         trained(options(), tmp_path)
     assert caught.value.exit_code == 4

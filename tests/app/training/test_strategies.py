@@ -99,7 +99,7 @@ def weights(tmp_path, name):
 @pytest.mark.parametrize("strategy", RANKED)
 @pytest.mark.parametrize("model", ["mlp", "attention-small"])
 def test_two_ranks_are_one_device_with_two_micro_batches(train, tmp_path, strategy, model):
-    """Bit for bit: the sum of two gradients has one order. The last batch is short; attention's has unequal shares."""
+    """Bitwise: the sum of two gradients has one order. The last batch is short; attention's has unequal shares."""
     more = ["--model", model, "--batch-size", 18]
     as_ranks(1, *train("alone", *more, "--micro-batch-size", 9))
     as_ranks(2, *train("ranks", *more, "--strategy", strategy))
@@ -124,7 +124,7 @@ def test_ranks_with_unequal_shares_work_in_equally_many_parts(train, tmp_path):
         torch.testing.assert_close(tensor, alone[name], rtol=0, atol=1e-4 * float(tensor.abs().max()))
 
 
-def test_four_ranks_of_ddp_go_on_to_the_same_bits(train, tmp_path):
+def test_four_ranks_of_ddp_resume_to_bitwise_identical_weights(train, tmp_path):
     """DDP sums in another order after its first pass than in it; with two ranks there is one order only."""
     more = ["--model", "attention-small", "--strategy", "ddp"]
     as_ranks(4, *train("whole", *more, "--epochs", 2))
@@ -180,7 +180,7 @@ def test_layers_are_spread_by_their_parameters():
         pytest.param("fsdp", signal.SIGINT, 130, marks=needs_fsdp),
     ],
 )
-def test_ranks_that_are_interrupted_go_on_to_the_same_bits(train, tmp_path, strategy, signum, status):
+def test_ranks_that_are_interrupted_resume_to_bitwise_identical_weights(train, tmp_path, strategy, signum, status):
     """The signal goes to the launcher; with one that can be caught all ranks end after the same step."""
     more = ["--strategy", strategy, "--epochs", 3, "--micro-batch-size", 3]
     words = train("cut", *more, "--devices", 2, "--checkpoint-every", 0)
