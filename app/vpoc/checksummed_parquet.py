@@ -59,7 +59,7 @@ class _Sink(io.RawIOBase):
         return True
 
     def write(self, content: Any) -> int:
-        """Write all of `content`; what goes wrong is kept, since polars tells it in other words."""
+        """Write all of `content`; an error is remembered, since polars reports it in other words."""
         self.digest.update(content)
         try:
             self._stream.write(content)

@@ -1,4 +1,4 @@
-"""Parsed bars, kept as parquet, so that the same file is not parsed twice."""
+"""The cache of parsed bars, a parquet file, so that the same file is not parsed twice."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -39,15 +39,15 @@ def load_cached(
     if cache.exists():
         # The file is hashed while the cache is read.
         digest = digest or hash_ahead(path)
-        kept = _read(cache, path)
-        if kept is not None and kept.sha256 == digest.result():
-            return kept
+        cached = _read(cache, path)
+        if cached is not None and cached.sha256 == digest.result():
+            return cached
     bars = load_bars(path)
-    aside(partial(_keep, bars, cache))
+    aside(partial(_write, bars, cache))
     return bars
 
 
-def _keep(bars: Bars, cache: Path) -> None:
+def _write(bars: Bars, cache: Path) -> None:
     frame = pl.DataFrame({name: _narrow(name, getattr(bars, name)) for name in COLUMNS})
     facts = {"fields": list(COLUMNS), "app_version": __version__, **{name: getattr(bars, name) for name in BARS_FACTS}}
     # A torn one is not used.

@@ -41,12 +41,12 @@ def compute_features(
     vpoc_path: str = "cpu",
     device: str = "cpu",
 ) -> FeatureSet:
-    """Features of the merged CSV `data`; its bars are kept in the file `cache`, where one is given.
+    """Features of the merged CSV `data`; its bars are cached in the file `cache`, where one is given.
 
-    The facts of the sessions, which session rows are made of, are kept beside it. `digest`: SHA-256 of `data`, if it is
-    being computed already. With another `vpoc_path` than cpu, the levels of all
-    sessions are also computed on `device` along that path. Session rows of a large file are computed in blocks, which
-    need little memory and no cache.
+    The facts of the sessions, which session rows are made of, are cached beside it. `digest`: SHA-256 of `data`, if it
+    is being computed already. With another `vpoc_path` than cpu, the levels of all sessions are also computed on
+    `device` along that path. Session rows of a large file are computed in blocks, which need little memory and no
+    cache.
     UserError as `load_bars`, and with exit code 1 when the device's levels are not the CPU's.
     """
     progress.phase("data")
@@ -67,7 +67,7 @@ def compute_features(
         def aside(work: Callable[[], None]) -> None:
             written.append(pool.submit(work))
 
-        place = cache.with_suffix("").with_suffix(".days.parquet")
+        place = cache.with_suffix("").with_suffix(".session-facts.parquet")
         known = options.rows == "session" and vpoc_path == "cpu"
         found = cached_session_facts(place, data, digest, options) if known else None
         if found is None:

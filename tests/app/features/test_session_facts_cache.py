@@ -26,7 +26,7 @@ OPTIONS = FeatureOptions(rows="session", lookback=20)
 def place(merged, tmp_path):
     """Where the facts of `merged` are kept."""
     bars = load_bars(merged)
-    path = tmp_path / "c.days.parquet"
+    path = tmp_path / "c.session-facts.parquet"
     write_session_facts(path, bars, all_session_facts(bars, OPTIONS, Progress(None)), OPTIONS)
     return path
 
@@ -52,7 +52,7 @@ def flat(part, name=""):
 
 @pytest.mark.parametrize("data", ["merged", "summer"])
 def test_all_is_kept(request, tmp_path, data):
-    path, place = request.getfixturevalue(data), tmp_path / "c.days.parquet"
+    path, place = request.getfixturevalue(data), tmp_path / "c.session-facts.parquet"
     bars = load_bars(path)
     days = all_session_facts(bars, OPTIONS, Progress(None))
     write_session_facts(place, bars, days, OPTIONS)
@@ -67,7 +67,7 @@ def test_session_rows_need_no_bars(merged, tmp_path, monkeypatch, as_of):
     options, cache = replace(OPTIONS, as_of=as_of), tmp_path / "c.bars.parquet"
     wanted = build_features(load_bars(merged), options)
     first = computed(merged, options, cache)
-    assert (tmp_path / "c.days.parquet").exists()
+    assert (tmp_path / "c.session-facts.parquet").exists()
     monkeypatch.setattr(command, "load_cached", refuse)
     again = computed(merged, options, cache)
     for found in (first, again):
@@ -116,7 +116,7 @@ def test_a_new_field_makes_older_files_useless_by_itself(merged, tmp_path, monke
     added = ("more", np.ndarray, None) if where == "session facts" else ("flow", grown_flow, None)
     grown = dataclasses.make_dataclass("SessionFacts", [added], bases=(SessionFacts,), frozen=True)
     monkeypatch.setattr(kept, "SessionFacts", grown)
-    assert cached_session_facts(tmp_path / "c.days.parquet", merged, None, OPTIONS) is None
+    assert cached_session_facts(tmp_path / "c.session-facts.parquet", merged, None, OPTIONS) is None
     again = compute_features(merged, OPTIONS, Progress(None), cache=cache)
     assert again.frame.equals(wanted.frame)
 
@@ -138,12 +138,12 @@ def test_they_are_no_features_and_bars_no_days(merged, tmp_path, place):
     with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):
         read_features(place)
     computed(merged, replace(OPTIONS, rows="bar"), tmp_path / "b.bars.parquet")
-    assert not (tmp_path / "b.days.parquet").exists()
+    assert not (tmp_path / "b.session-facts.parquet").exists()
     (tmp_path / "b.bars.parquet").rename(place)
     assert cached_session_facts(place, merged, None, OPTIONS) is None
 
 
 def test_a_place_that_cannot_be_written_is_one_line(merged, tmp_path):
-    (tmp_path / "c.days.parquet").mkdir()
-    with pytest.raises(UserError, match=r"c\.days\.parquet"):
+    (tmp_path / "c.session-facts.parquet").mkdir()
+    with pytest.raises(UserError, match=r"c\.session-facts\.parquet"):
         computed(merged, OPTIONS, tmp_path / "c.bars.parquet")
