@@ -91,7 +91,7 @@ class Progress:
         self._last_line = time.monotonic()
         allocated, reserved = self.device_memory() if self.device_memory else (None, None)
         line = {
-            "schema": 1,
+            "schema": 2,
             "wall": self.wall(),
             "monotonic": self._last_line,
             "rank": self._rank,

@@ -83,7 +83,7 @@ def merge_command(
     merged = join(bars, vix, zone, stamp_side=stamps, columns=_own_names(columns), symbol=symbol)
     write_atomic(output, merged.csv)
     if as_json:
-        click.echo(json.dumps({"schema": 1, "output": str(output), **merged.facts()}, indent=2))
+        click.echo(json.dumps({"schema": 2, "output": str(output), **merged.facts()}, indent=2))
     else:
         click.echo(f"{output}: {merged.summary()}")
 
@@ -142,7 +142,7 @@ def check_command(
         require_merged(file)
     reading = {"zone": zone, "stamp_side": stamps, "columns": _own_names(columns) or None, "symbol": symbol}
     quality = inspect(file, lookback, rows, **reading)
-    document = {"schema": 1, "file": str(file), **quality.facts, "errors": quality.errors, "warnings": quality.warnings}
+    document = {"schema": 2, "file": str(file), **quality.facts, "errors": quality.errors, "warnings": quality.warnings}
     told = _table(quality.facts, quality.warnings)
     errors = quality.errors
     if output is not None:

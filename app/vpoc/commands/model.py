@@ -25,7 +25,7 @@ def check_model_command(model: Path, as_json: bool) -> None:
     loaded = load_model(model)
     require_finite(loaded)
     facts = {
-        "schema": 1,
+        "schema": 2,
         "file": str(model),
         "sha256": loaded.sha256,
         "bytes": loaded.bytes,

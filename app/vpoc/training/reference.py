@@ -52,7 +52,7 @@ def reference(options: TrainOptions, steps: int, progress: Progress) -> dict[str
             )
     *earlier, main = trainings
     return {
-        "schema": 1,
+        "schema": 2,
         "workload_hash": options.workload_hash,
         "data_sha256": run.features.data_sha256,
         "seed": options.seed,
