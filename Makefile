@@ -15,7 +15,7 @@ TEST_READY = .cache/envs/cpu-test/.ready
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup matrix-test build base train test check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills bench-policy bench-supervisor bench-minimise bench-records soak clean
+.PHONY: help setup matrix-test build base train test check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills bench-policy bench-supervisor bench-minimise bench-records bench-commands soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -80,6 +80,9 @@ bench-kills: setup ## kill -9 the harness KILLS=1000 times, into docs/crash-safe
 
 bench-records: setup ## measure what 10,000 records cost, into docs/records-figures.md (ARGS=1000: fewer)
 	.venv/bin/python -m benchmarks.records $(ARGS)
+
+bench-commands: setup ## measure what the commands cost that people wait for, into docs/evidence/commands.md (ARGS=1000: fewer records)
+	.venv/bin/python -m benchmarks.commands $(ARGS)
 
 bench-minimise: setup ## how often minimising names planted variables, on synthetic histories, into docs/minimise-figures.md (ARGS=)
 	.venv/bin/python -m benchmarks.minimise $(ARGS)

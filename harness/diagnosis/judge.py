@@ -4,12 +4,13 @@ import re
 import signal
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from harness.diagnosis.lines import Line
 from harness.diagnosis.rules import Signature, load_signatures
 from harness.diagnosis.scan import Found, Hit, matcher_of
 from harness.environments.executors.job import Exit
-from harness.evidence.outcome import SHELL_SIGNALS, Outcome
+from harness.evidence.outcome import SHELL_SIGNALS, OfResult, Outcome
 from harness.evidence.run_files import EvidenceLine, Explanation
 
 UNKNOWN = "unknown"
@@ -19,11 +20,7 @@ LONGEST_EVIDENCE = 400
 _UNHEALTHY_GPU = frozenset({"gpu-reset", "gpu-hang", "hardware"})
 # What a process that the kernel killed leaves of it in a log.
 _OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvous"})
-# Decided from the result file or from measurements: the outcome's detail is the cause.
-_DECIDED = frozenset(
-    {"no-result", "incomplete-result", "wrong-data", "wrong-workload", "wrong-device", "wrong-stack", "model-damaged"}
-    | {"model-does-not-load", "no-reference", "memory-grows", "memory-limit", "injected-fault"}
-)
+_DECIDED = frozenset(get_args(OfResult))
 _STAMP = re.compile(r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?")
 
 

@@ -63,7 +63,7 @@ OVER_A_BACKEND = frozenset[Strategy]({"ddp", "fsdp"})
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Stack(_Strict):

@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from harness.base.kept_yaml import keep, kept
+from harness.base.yaml_lines import read_yaml
 
 INDEX = "https://download.pytorch.org/whl"
 
@@ -32,14 +32,7 @@ class Size:
 
 @cache
 def _table() -> Any:
-    text = Path(__file__).with_name("wheels.yaml").read_text(encoding="utf-8")
-    if table := kept(text):
-        return table
-    from ruamel.yaml import YAML  # noqa: PLC0415
-
-    table = YAML(typ="safe").load(text)
-    keep(text, table)
-    return table
+    return read_yaml(Path(__file__).with_name("wheels.yaml")).data
 
 
 @cache

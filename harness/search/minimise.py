@@ -8,8 +8,6 @@ from math import log
 from random import Random
 from typing import Literal
 
-from scipy.stats import fisher_exact
-
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
 from harness.search.designs import plackett_burman
 from harness.search.sequential import Count, PairedTest, log_ratio
@@ -209,6 +207,8 @@ class _Search:
 
     def _effect_of(self, name: str) -> float:
         """The p-value of a variable's own effect in the screening runs, one-sided."""
+        from scipy.stats import fisher_exact  # noqa: PLC0415
+
         table = {is_set: Count() for is_set in (True, False)}
         for variables, passed in self._design:
             table[name in variables] = table[name in variables].add(passed=passed)
