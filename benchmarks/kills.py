@@ -2,7 +2,7 @@
 
 `matrix run` on a stand-in for the app and a made-up GPU, killed at random moments and at every named point, each time
 started again in the same results folder, so that what recovers is killed too. With `--containers N` also N times with
-the real app in containers. Writes docs/crash-safety-figures.md and .json.
+the real app in containers. Writes docs/evidence/crash-safety-figures.md and .json.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from harness.engine import find_engine
 from harness.failpoints import POINTS
 from harness.paths import CHECKOUT
 
-FIGURES = CHECKOUT / "docs" / "crash-safety-figures"
+FIGURES = CHECKOUT / "docs" / "evidence" / "crash-safety-figures"
 # So many kills in one results folder; then the campaign is carried to its end, and a new folder begins.
 BATCH = 40
 ONLY_IN_CONTAINERS = {"container-created"}

@@ -1,4 +1,4 @@
-"""Draws docs/live.svg: the live view of a campaign that is made up."""
+"""Draws docs/pictures/live.svg: the live view of a campaign that is made up."""
 
 import io
 
@@ -10,7 +10,7 @@ from harness.live import Current, LiveView, Scene, Square
 from harness.paths import CHECKOUT
 from harness.verdicts import Tier
 
-FILE = CHECKOUT / "docs" / "live.svg"
+FILE = CHECKOUT / "docs" / "pictures" / "live.svg"
 NOW = 1e9
 STACKS = ("rocm6.2-torch2.5.1", "rocm6.3-torch2.7.1", "rocm6.3-torch2.9.1", "rocm7.0-torch2.10.0")
 PRESETS = ("plain", "no-hipblaslt", "no-sdma", "notes-stable")

@@ -1,4 +1,4 @@
-"""How often a search names the variables that were planted, into docs/minimise-figures.md. Runs are made up."""
+"""How often a search names the variables that were planted, into docs/evidence/minimise-figures.md. Runs are made up."""
 
 import argparse
 import time
@@ -14,7 +14,7 @@ from statistics import median
 from harness.comparison.minimise import Variables, minimise
 from harness.paths import CHECKOUT
 
-PAGE = CHECKOUT / "docs" / "minimise-figures.md"
+PAGE = CHECKOUT / "docs" / "evidence" / "minimise-figures.md"
 PLANTED = {0: "none", 1: "one", 2: "a pair"}
 RATES = (0.1, 0.5, 0.9)
 VARIABLES = (6, 8, 11)

@@ -1,4 +1,4 @@
-"""Simulates what decides which run comes next, on cells of known pass rates; writes docs/policy-figures.md.
+"""Simulates what decides which run comes next, on cells of known pass rates; writes docs/evidence/policy-figures.md.
 
 Everything that decides is the real code (`harness.scheduling.schedule`, `harness.rates`); only the runs are made up.
 """
@@ -24,7 +24,7 @@ from harness.paths import CHECKOUT
 from harness.scheduling.goal import Goal
 from harness.scheduling.schedule import Candidate, End, Ended, Standing, Tally, decide, standing
 
-PAGE = CHECKOUT / "docs" / "policy-figures.md"
+PAGE = CHECKOUT / "docs" / "evidence" / "policy-figures.md"
 STACKS, PRESETS = 8, 5
 CELLS = STACKS * PRESETS
 RATES = (0.5, 0.8, 0.9, 0.95, 0.99)

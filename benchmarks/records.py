@@ -1,7 +1,7 @@
 """What ten thousand records cost: `matrix status`, the index, the report and its page, export and import.
 
 Made-up runs of the default selection, with what was seen of their GPUs, in a temporary folder. Commands are timed
-whole, from typing to prompt. Writes docs/records-figures.md.
+whole, from typing to prompt. Writes docs/evidence/records-figures.md.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from harness.paths import CHECKOUT
 from harness.records import IMPORTED, Results
 from tests.harness.report.made_up import Kind, write_runs
 
-FIGURES = CHECKOUT / "docs" / "records-figures.md"
+FIGURES = CHECKOUT / "docs" / "evidence" / "records-figures.md"
 MATRIX = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--matrix", str(CHECKOUT / "matrix.yaml"), "--results"]
 RATES = (1.0, 0.97, 0.9, 0.5, 0.1)
 REPEATS = 5

@@ -2,7 +2,7 @@
 
 A fault of a random kind in a random step. Every training must end with a model that loads, and with the weights of one
 that nothing happened to unless a rung changed the arithmetic. Also: eight made-up hours of a campaign with three GPUs
-that stop answering (wedges.py). Writes docs/supervisor-figures.md and .json.
+that stop answering (wedges.py). Writes docs/evidence/supervisor-figures.md and .json.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from harness.training.training_options import own_workload
 from harness.training.trainings import open_notebook
 from harness.workloads import synthetic_file
 
-FIGURES = CHECKOUT / "docs" / "supervisor-figures"
+FIGURES = CHECKOUT / "docs" / "evidence" / "supervisor-figures"
 KINDS = {
     "crash": ("segv", "abort", "bus-error", "illegal-access", "blas-internal-error"),
     "hang": ("hang-forward", "hang-backward", "sleep"),

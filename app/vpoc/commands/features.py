@@ -18,10 +18,11 @@ from vpoc.progress import Progress
 def features(data: Path, output: Path, run_dir: Path | None, vpoc_path: str, device: str, **chosen: Any) -> None:
     """Compute the 54 features and the targets of a merged CSV.
 
-    Each row holds what was known at its as-of time and nothing later. Prices are in ticks of 0.25; docs/features.md
-    has every formula. The file says which data and options it belongs to, and `vpoc train --features` refuses it for
-    others. Without --run-dir, the parsed bars are kept beside it, as NAME.bars.parquet, and for session rows what is
-    known of each session, as NAME.days.parquet; they are used again while the data stays the same.
+    Each row holds what was known at its as-of time and nothing later. Prices are in ticks of 0.25;
+    docs/reference/features.md has every formula. The file says which data and options it belongs to, and `vpoc train
+    --features` refuses it for others. Without --run-dir, the parsed bars are kept beside it, as NAME.bars.parquet, and
+    for session rows what is known of each session, as NAME.days.parquet; they are used again while the data stays the
+    same.
 
     \b
     vpoc features --data merged.csv --output features.parquet

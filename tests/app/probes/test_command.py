@@ -19,7 +19,7 @@ from vpoc.probes.ladder import LADDER
 from vpoc.probes.rung import OUTCOMES, Trial
 
 HERE = Path(__file__).parent
-DOCUMENTS = HERE.parents[2] / "docs" / "probes.md"
+DOCUMENTS = HERE.parents[2] / "docs" / "reference" / "probes.md"
 LADDER_OF_FAULTS = """
 import sys
 from vpoc import cli
