@@ -119,8 +119,8 @@ docs: $(TEST_READY) ## write docs/reference from the tables of the code (with `m
 	.venv/bin/python -m tests.harness.reference_pages
 
 schemas: setup ## write the JSON Schemas, docs/reference/files.md and signatures.md from the code
-	.venv/bin/python -m harness.contract_files
-	.venv/bin/python -m harness.diagnosis.table
+	.venv/bin/python -m harness.cli.schemas
+	.venv/bin/python -m harness.diagnosis.reference
 
 clean: ## remove environments and caches (never results/)
 	rm -rf .venv .cache .mypy_cache .ruff_cache .hypothesis

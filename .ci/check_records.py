@@ -8,7 +8,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from harness.records import Results
+from harness.evidence.records import Results
 
 CELLS = 4
 

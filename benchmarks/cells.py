@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 from statistics import median
 
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.presets import lint
-from harness.render import render
-from harness.wheels import releases
+from harness.base.paths import CHECKOUT
+from harness.environments.dockerfile import render
+from harness.matrix.lint import lint
+from harness.matrix.load import load_matrix
+from harness.matrix.wheels import releases
 
 CELLS = 1000
 ROUNDS = 5

@@ -21,9 +21,9 @@ from typing import Any
 
 import click
 
-from harness.locks import uv
-from harness.paths import CACHE, CHECKOUT, ENVIRONMENTS
-from harness.storage import file_hash
+from harness.base.paths import CACHE, CHECKOUT, ENVIRONMENTS
+from harness.base.storage import file_hash
+from harness.environments.pins import uv
 
 SESSIONS = 1014
 LARGER = 10

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.paths import CHECKOUT
+from harness.base.paths import CHECKOUT
 
 PAIRS = 5
 # Chosen so that the bare command takes about 30 s on one core of the development machine.

@@ -19,15 +19,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness import build, environments, paths
-from harness.build import ensure_cell_image, ensure_stack_image
-from harness.engine import Engine, find_engine
-from harness.images import Image, find
-from harness.locks import lock_file
-from harness.matrix import Cell, Matrix, Preset
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.wheelhouse import fetch
+from harness.base import paths
+from harness.base.paths import CHECKOUT
+from harness.environments import build, environment
+from harness.environments.build import ensure_cell_image, ensure_stack_image
+from harness.environments.images import Image, find
+from harness.environments.pins import lock_file
+from harness.environments.wheelhouse import fetch
+from harness.host.engine import Engine, find_engine
+from harness.matrix.cells import Cell, Matrix, Preset
+from harness.matrix.load import load_matrix
 
 PAIRS = 5
 BASE = os.environ.get("MATRIX_BASE", "vpoc-base:bookworm")
@@ -68,7 +69,7 @@ def edited_app(engine: Engine, matrix: Matrix) -> None:
     with tempfile.TemporaryDirectory() as place:
         source = Path(place) / "app"
         shutil.copytree(paths.APP, source, ignore=shutil.ignore_patterns("__pycache__", "*_cache"))
-        for module in (environments, build):
+        for module in (environment, build):
             setattr(module, "APP", source)  # noqa: B010
         for number in range(3):
             with (source / "vpoc" / "cli.py").open("a", encoding="utf-8") as stream:
@@ -78,7 +79,7 @@ def edited_app(engine: Engine, matrix: Matrix) -> None:
             spans.append(time.perf_counter() - began)
             assert image.layers[:-1] == layers[:-1]
             engine.client.images.remove(image.id, force=True)
-        for module in (environments, build):
+        for module in (environment, build):
             setattr(module, "APP", paths.APP)  # noqa: B010
     print(f"rebuild after an edit of the app: {median(spans):.1f} s, median of 3; torch layer untouched (goal 10 s)")
 

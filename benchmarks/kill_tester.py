@@ -17,19 +17,19 @@ from pathlib import Path
 
 import psutil
 
-from harness.contracts import Intent
-from harness.engine import Engine
-from harness.environments import install_app
-from harness.errors import UserError
-from harness.executors.docker import LABEL
-from harness.failpoints import VARIABLE
+from harness.base.errors import UserError
+from harness.base.failpoints import VARIABLE
+from harness.base.paths import CHECKOUT
+from harness.campaign.gpu_locks import lock_file
+from harness.environments.environment import install_app
+from harness.environments.executors.docker import LABEL
+from harness.evidence.index import FILE as INDEX
+from harness.evidence.index import Index, Row
+from harness.evidence.records import RECORD, Results
+from harness.evidence.run_files import Intent
+from harness.host.engine import Engine
 from harness.host.fingerprint import read_host
-from harness.host.gpu_locks import lock_file
-from harness.index import FILE as INDEX
-from harness.index import Index, Row
-from harness.paths import CHECKOUT
-from harness.processes import RUN_MARK, boot_id, environment_of
-from harness.records import RECORD, Results
+from harness.host.processes import RUN_MARK, boot_id, environment_of
 
 HERE = Path(__file__).resolve().parent
 POLL_SECONDS = 0.01

@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, kill_often
-from harness.engine import find_engine
-from harness.failpoints import POINTS
-from harness.paths import CHECKOUT
+from harness.base.failpoints import POINTS
+from harness.base.paths import CHECKOUT
+from harness.host.engine import find_engine
 
 FIGURES = CHECKOUT / "docs" / "evidence" / "crash-safety-figures"
 # So many kills in one results folder; then the campaign is carried to its end, and a new folder begins.

@@ -5,10 +5,10 @@ import io
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from harness.contracts import Progress
-from harness.live import Current, LiveView, Scene, Square
-from harness.paths import CHECKOUT
-from harness.verdicts import Tier
+from harness.base.paths import CHECKOUT
+from harness.evidence.app_files import Progress
+from harness.evidence.verdicts.verdict import Tier
+from harness.screen.live import Current, LiveView, Scene, Square
 
 FILE = CHECKOUT / "docs" / "pictures" / "live.svg"
 NOW = 1e9

@@ -4,12 +4,13 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from harness import cli, commands
-from harness.bench import Bench
+from harness.campaign import commands
+from harness.campaign.bench import Bench
+from harness.cli import main
 from harness.host.fingerprint import read_host
 
 if __name__ == "__main__":
     root = Path(sys.argv[1])
     for name, function in (("read_host", partial(read_host, root)), ("Bench", partial(Bench, root=root))):
         setattr(commands, name, function)
-    cli.main(sys.argv[2:])
+    main.main(sys.argv[2:])

@@ -11,8 +11,8 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from harness.comparison.minimise import Variables, minimise
-from harness.paths import CHECKOUT
+from harness.base.paths import CHECKOUT
+from harness.search.minimise import Variables, minimise
 
 PAGE = CHECKOUT / "docs" / "evidence" / "minimise-figures.md"
 PLANTED = {0: "none", 1: "one", 2: "a pair"}

@@ -1,6 +1,6 @@
 """Simulates what decides which run comes next, on cells of known pass rates; writes docs/evidence/policy-figures.md.
 
-Everything that decides is the real code (`harness.scheduling.schedule`, `harness.rates`); only the runs are made up.
+Everything that decides is the real code (`harness.search`, `harness.evidence.verdicts`); only the runs are made up.
 """
 
 import argparse
@@ -19,10 +19,10 @@ from statistics import median, quantiles
 
 from scipy.stats import binomtest
 
-from harness.matrix import Verdicts
-from harness.paths import CHECKOUT
-from harness.scheduling.goal import Goal
-from harness.scheduling.schedule import Candidate, End, Ended, Standing, Tally, decide, standing
+from harness.base.paths import CHECKOUT
+from harness.matrix.cells import Verdicts
+from harness.search.goal import Goal
+from harness.search.schedule import Candidate, End, Ended, Standing, Tally, decide, standing
 
 PAGE = CHECKOUT / "docs" / "evidence" / "policy-figures.md"
 STACKS, PRESETS = 8, 5

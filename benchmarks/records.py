@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 from playwright.sync_api import sync_playwright
 
-from harness.contracts import HealthStep, Record
-from harness.host.health_log import health_file
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.records import IMPORTED, Results
+from harness.base.paths import CHECKOUT
+from harness.evidence.health_log import health_file
+from harness.evidence.records import IMPORTED, Results
+from harness.evidence.run_files import HealthStep, Record
+from harness.matrix.load import load_matrix
 from tests.harness.report.made_up import Kind, write_runs
 
 FIGURES = CHECKOUT / "docs" / "evidence" / "records-figures.md"

@@ -22,22 +22,22 @@ from statistics import median
 from typing import get_args
 
 from benchmarks.wedges import HOURS, WEDGES, Remedy, Silent, share_settled
-from harness.contracts import GpuFacts, HostFacts
-from harness.engine import find_engine
-from harness.environments import ensure_environment
-from harness.errors import UserError
-from harness.executors.process import ProcessExecutor
+from harness.base.errors import UserError
+from harness.base.paths import CHECKOUT
+from harness.environments.environment import ensure_environment
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.records import Results
+from harness.host.engine import find_engine
+from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import read_host
-from harness.job_environment import base_variables, view_of
-from harness.matrix import Matrix, SyntheticData
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.records import Results
+from harness.matrix.cells import Matrix, SyntheticData
+from harness.matrix.load import load_matrix
+from harness.run.process_environment import base_variables, view_of
+from harness.run.workload_data import synthetic_file
+from harness.training.choose_cell import BEST, Wish
+from harness.training.options import own_workload
 from harness.training.own_training import Asked, prepare
-from harness.training.train_cell import BEST, Wish
-from harness.training.training_options import own_workload
 from harness.training.trainings import open_notebook
-from harness.workloads import synthetic_file
 
 FIGURES = CHECKOUT / "docs" / "evidence" / "supervisor-figures"
 KINDS = {

@@ -21,10 +21,10 @@ from typing import Any
 import click
 
 from benchmarks.features import APP_PYTHON, BENCH, Row, command, listed, markdown, short, synthetic
-from harness.locks import lock_file, try_sources, uv
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.storage import file_hash
+from harness.base.paths import CHECKOUT
+from harness.base.storage import file_hash
+from harness.environments.pins import lock_file, try_sources, uv
+from harness.matrix.load import load_matrix
 
 SESSIONS = 1014
 SIZES = (8, 256, 8192)

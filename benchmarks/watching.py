@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.watching_figures import TITLES, Part, page
-from harness.contracts import ExecutorName  # noqa: TC001
-from harness.drills.carry_out import carry_out, make_drill
-from harness.drills.judge import Drilled
-from harness.drills.kinds import KINDS, WORKLOAD, Drill
-from harness.drills.place import Place, make_place
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.records import Results
-from harness.storage import write_durably, write_json
+from harness.base.paths import CHECKOUT
+from harness.base.storage import write_durably, write_json
+from harness.evidence.records import Results
+from harness.faults.carry_out import carry_out, make_drill
+from harness.faults.judge import Drilled
+from harness.faults.kinds import KINDS, WORKLOAD, Drill
+from harness.faults.place import Place, make_place
+from harness.matrix.cells import ExecutorName  # noqa: TC001
+from harness.matrix.load import load_matrix
 
 PAGE = CHECKOUT / "docs" / "evidence" / "watching-figures.md"
 FIGURES = PAGE.with_suffix(".json")

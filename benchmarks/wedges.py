@@ -12,22 +12,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.bench import Bench, Display
-from harness.campaign import Campaign, carry_out
-from harness.contracts import GpuFacts, HealthStep, HostFacts, InputFile, Progress, Record
-from harness.environments import Environment
-from harness.executors.process import ProcessExecutor
-from harness.host.gpu_probe import LIMIT_SCALE, Probed
+from harness.campaign.bench import Bench, Display
+from harness.campaign.campaign import Campaign, carry_out
+from harness.campaign.plan import Plan, PlannedRun
+from harness.campaign.reboot import MOST_REBOOTS
+from harness.environments.environment import Environment
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_files import InputFile, Progress
+from harness.evidence.health_log import append_steps, sick_gpus
+from harness.evidence.records import Results
+from harness.evidence.run_files import HealthStep, Record
+from harness.host.facts import GpuFacts, HostFacts
 from harness.host.gpu_reset import TOOL_SECONDS, Reset
-from harness.host.health_log import append_steps, sick_gpus
-from harness.host.ladder import Actions, Step, climb
-from harness.host.reboot import MOST_REBOOTS
-from harness.matrix import Cell, Matrix
-from harness.plan import Plan, PlannedRun
-from harness.records import Results
-from harness.run import Run
-from harness.watch import GRACE_SECONDS
-from harness.watchdog import limits_of
+from harness.matrix.cells import Cell, Matrix
+from harness.run.gpu_probe import LIMIT_SCALE, Probed
+from harness.run.gpu_recovery import Actions, Step, climb
+from harness.run.spec import Run
+from harness.run.watch.limits import limits_of
+from harness.run.watch.watch import GRACE_SECONDS
 
 Remedy = Literal["reset", "reboot", "none"]
 """What helps a GPU that stopped answering: the driver resets it, or only a reboot does, or nothing is allowed."""

@@ -12,7 +12,7 @@ def main() -> None:
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    from harness.cli import main as run  # noqa: PLC0415
+    from harness.cli.main import main as run  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, before)
     run()

@@ -11,16 +11,15 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from harness.environments import find_python
-from harness.errors import UserError
-from harness.kernel import place_kernel
-from harness.locks import lock_file, try_sources, uv, wheel_folders
-from harness.matrix import Stack
-from harness.matrix_file import load_matrix
-from harness.paths import APP, CACHE, CHECKOUT, ENVIRONMENTS
-from harness.plan import missing_python
-from harness.storage import json_hash
-from harness.wheels import missing_wheel
+from harness.base.errors import UserError
+from harness.base.paths import APP, CACHE, CHECKOUT, ENVIRONMENTS
+from harness.base.storage import json_hash
+from harness.environments.compiled_kernel import place_kernel
+from harness.environments.environment import find_python, missing_python
+from harness.environments.pins import lock_file, try_sources, uv, wheel_folders
+from harness.matrix.cells import Stack
+from harness.matrix.load import load_matrix
+from harness.matrix.wheels import missing_wheel
 
 TESTS = Path(__file__).parent / "app"
 TOOLS = TESTS / "requirements.in"

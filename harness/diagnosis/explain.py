@@ -8,16 +8,18 @@ from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
-from harness.contracts import EvidenceLine, Explanation, HostFacts, Intent, Phase, Progress
 from harness.diagnosis.judge import Facts, cut, judge
 from harness.diagnosis.lines import Line, WithEnd, as_lines, read_lines
 from harness.diagnosis.scan import Found, OfRun, anybodys, scan, worth_reading
-from harness.diagnosis.stacks import stuck_at
-from harness.executors import Exit
+from harness.diagnosis.stalled_at import stuck_at
+from harness.environments.executors.job import Exit
+from harness.evidence.app_files import Phase, Progress
+from harness.evidence.outcome import SHELL_SIGNALS, Outcome
+from harness.evidence.records import INTENT, RECORD
+from harness.evidence.run_files import EvidenceLine, Explanation, Intent
+from harness.host.facts import HostFacts
 from harness.host.fingerprint import WHEEL_TARGETS
-from harness.matrix import Preset
-from harness.outcome import SHELL_SIGNALS, Outcome
-from harness.records import INTENT, RECORD
+from harness.matrix.cells import Preset
 
 LOG = "log.txt"
 KERNEL_LOG = "failure/kernel-log.txt"

@@ -5,12 +5,12 @@ import signal
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from harness.contracts import EvidenceLine, Explanation
 from harness.diagnosis.lines import Line
 from harness.diagnosis.rules import Signature, load_signatures
 from harness.diagnosis.scan import Found, Hit, matcher_of
-from harness.executors import Exit
-from harness.outcome import SHELL_SIGNALS, Outcome
+from harness.environments.executors.job import Exit
+from harness.evidence.outcome import SHELL_SIGNALS, Outcome
+from harness.evidence.run_files import EvidenceLine, Explanation
 
 UNKNOWN = "unknown"
 LONGEST_EVIDENCE = 400

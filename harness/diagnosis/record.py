@@ -5,11 +5,11 @@ import signal
 from collections.abc import Collection
 from pathlib import Path
 
-from harness.contracts import Explanation, Record
 from harness.diagnosis.explain import explain_run
-from harness.executors import Exit
-from harness.matrix import Preset
-from harness.outcome import Outcome
+from harness.environments.executors.job import Exit
+from harness.evidence.outcome import Outcome
+from harness.evidence.run_files import Explanation, Record
+from harness.matrix.cells import Preset
 
 _EXIT = re.compile(r"(?:exit (?P<code>\d+)|signal (?P<number>\d+)|(?P<name>SIG\w+))(?P<memory>, out of memory)?")
 

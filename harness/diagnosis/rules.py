@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
+from harness.base.errors import UserError
+from harness.base.versions import Specifier
 from harness.diagnosis.patterns import needed_text, without_digits
-from harness.errors import UserError
-from harness.versions import Specifier
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED = 4

@@ -5,8 +5,8 @@ import re
 import stat
 from pathlib import Path
 
+from harness.base.sysfs import read_text
 from harness.doctor.machine import Caller, Node
-from harness.host.files import read_text
 
 READ_WRITE = 0o6
 # Who is in one of these reads the kernel's messages from the journal.

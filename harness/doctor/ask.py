@@ -8,14 +8,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from harness.base.errors import UserError
+from harness.base.time_limits import Look
 from harness.doctor.machine import BaseImage, Docker, Machine, Room
-from harness.engine import ENGINE_ERRORS, Engine, explain, reach_engine
-from harness.errors import UserError
-from harness.failure.timed import Look
-from harness.host.capabilities import capabilities_of
-from harness.images import base_reference, find
-from harness.matrix import Cell, Matrix, Stack
-from harness.plan import Capabilities, make_plan
+from harness.environments.capabilities import GB, Capabilities, capabilities_of, room_needed, why_not
+from harness.environments.images import base_reference, find
+from harness.host.engine import ENGINE_ERRORS, Engine, explain, reach_engine
+from harness.matrix.cells import Cell, Matrix, Stack
 
 EXECUTOR = "MATRIX_EXECUTOR"
 # Who answers later than that makes every build fail now and then.
@@ -32,7 +31,7 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
     if engine:
         needed = (cell.stack for cell in cells if cell.stack.name not in capabilities.made and not cell.excluded)
         docker = replace(docker, bases=ask_bases(engine, needed))
-    return replace(machine, docker=docker, room=measure_room(cells, matrix, capabilities))
+    return replace(machine, docker=docker, room=measure_room(cells, capabilities))
 
 
 def ask_docker() -> tuple[Docker, Engine | None]:
@@ -89,18 +88,19 @@ def docker_of(engine: Engine) -> Docker:
     )
 
 
-def measure_room(cells: Sequence[Cell], matrix: Matrix, capabilities: Capabilities) -> Room:
-    """The plan of the default selection, and how fast the disk is where this user may write to it."""
-    workload = matrix.workloads[matrix.selections["default"].workload]
-    plan = make_plan(cells, workload, 1, capabilities, {})
+def measure_room(cells: Sequence[Cell], capabilities: Capabilities) -> Room:
+    """Return which of these cells can run here, the disk they need, and how fast it is where this user may write."""
+    reasons = {cell.id: why_not(cell, capabilities) for cell in cells}
+    able = [cell for cell in cells if reasons[cell.id] is None]
+    _, needed_gb = room_needed((cell.stack for cell in able), capabilities)
     return Room(
         sentence=capabilities.sentence,
-        runs=len(plan.runs),
-        left_out=tuple(sorted({skipped.reason for skipped in plan.skipped})),
-        place=plan.place,
-        needed_gb=plan.disk_gb,
-        free_gb=plan.free_gb,
-        write_speed=measure_write_speed(Path(plan.place)),
+        cells=len(able),
+        left_out=tuple(sorted({reason for reason in reasons.values() if reason})),
+        place=capabilities.place,
+        needed_gb=needed_gb,
+        free_gb=None if capabilities.free_bytes is None else capabilities.free_bytes / GB,
+        write_speed=measure_write_speed(Path(capabilities.place)),
     )
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from harness.host.files import entries, read_number, read_text
+from harness.base.sysfs import entries, read_number, read_text
 
 # CRAT_IOLINK_FLAGS_NO_ATOMICS_32_BIT and _64_BIT of the kernel's amdkfd/kfd_crat.h.
 NO_ATOMICS = 1 << 2 | 1 << 3

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.base.sysfs import entries, read_number, read_text
 from harness.doctor.machine import AMD, Card, Link
-from harness.host.files import entries, read_number, read_text
 
 ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 DISPLAY_CLASS = 0x03

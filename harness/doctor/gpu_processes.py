@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.doctor.machine import Gpu, GpuProcess
-from harness.failure.memory_owners import memory_owners
+from harness.host.memory_owners import memory_owners
 
 
 def read_gpu_processes(root: Path, gpus: Sequence[Gpu]) -> tuple[GpuProcess, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from harness.contracts import GpuFacts, HostFacts
+from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import WHEEL_TARGETS
 
 AMD, NVIDIA = 0x1002, 0x10DE
@@ -147,10 +147,10 @@ class Docker:
 
 @dataclass(frozen=True)
 class Room:
-    """The plan of the default selection against this host. `write_speed` in MB/s, with fsync; `place` holds stacks."""
+    """The default selection against this host. `write_speed` in MB/s, with fsync; `place` holds stacks."""
 
     sentence: str
-    runs: int
+    cells: int
     left_out: tuple[str, ...]
     place: str
     needed_gb: float

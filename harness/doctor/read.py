@@ -4,14 +4,14 @@ import math
 import re
 from pathlib import Path
 
+from harness.base.sysfs import entries, read_number, read_text
 from harness.doctor.access import JOURNAL_GROUPS, read_caller, read_group_names, read_node
 from harness.doctor.atomics import read_atomics
 from harness.doctor.cards import read_cards
 from harness.doctor.gpu_processes import read_gpu_processes
 from harness.doctor.machine import Gpu, Machine, WantedRocm, Wsl
-from harness.host.files import entries, read_number, read_text
 from harness.host.fingerprint import read_host
-from harness.matrix import Matrix
+from harness.matrix.cells import Matrix
 
 GLIBC_PLACES = ("lib/x86_64-linux-gnu", "lib64", "usr/lib64", "usr/lib")
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

@@ -4,9 +4,9 @@ import re
 from functools import partial
 from pathlib import Path
 
-from harness.contracts import GpuFacts
-from harness.failure.timed import ANSWER_SECONDS, Look
-from harness.host.files import read_text
+from harness.base.sysfs import read_text
+from harness.base.time_limits import ANSWER_SECONDS, Look
+from harness.host.facts import GpuFacts
 
 
 def device_folder(gpu: GpuFacts, root: Path = Path("/")) -> Path | None:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.contracts import GpuFacts
 from harness.host.amdgpu import device_folder
+from harness.host.facts import GpuFacts
 
 CONNECTED = "connected"
 

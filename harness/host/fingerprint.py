@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.contracts import GpuFacts, HostFacts
-from harness.host.files import read_text
-from harness.storage import json_hash
+from harness.base.storage import json_hash
+from harness.base.sysfs import read_text
+from harness.host.facts import GpuFacts, HostFacts
 
 # Targets that PyTorch's ROCm wheels contain kernels for; an integrated GPU (gfx1036, gfx1103) is not among them.
 WHEEL_TARGETS = frozenset(

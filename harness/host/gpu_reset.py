@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from harness.contracts import GpuFacts
-from harness.failure.memory_owners import memory_owners
-from harness.failure.timed import ANSWER_SECONDS, Look
+from harness.base.time_limits import ANSWER_SECONDS, Look
 from harness.host.amdgpu import device_folder, pci_address
 from harness.host.displays import connected_displays
+from harness.host.facts import GpuFacts
+from harness.host.memory_owners import memory_owners
 
 TOOL_SECONDS = 60
 KILLED_SECONDS = 2

@@ -5,13 +5,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
 from harness import __version__
-from harness.contracts import Explanation, Record
-from harness.errors import UserError
-from harness.index import Row
-from harness.matrix import Matrix
-from harness.presets import beyond_cpu, lint
-from harness.records import Results
-from harness.render import render
+from harness.base.errors import UserError
+from harness.environments.dockerfile import render
+from harness.evidence.index import Row
+from harness.evidence.records import Results
+from harness.evidence.run_files import Explanation, Record
+from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.matrix.cells import Matrix
+from harness.matrix.lint import beyond_cpu, lint
+from harness.registry.tags.promotions import KnownGood
 from harness.report.cautions import cautions
 from harness.report.choice import best_by_scope, which_cell
 from harness.report.criteria import Read, which_criteria_are_met
@@ -22,8 +24,6 @@ from harness.report.model import Answers, ExcludedCells, FindingLine, Report, Ru
 from harness.report.next_steps import what_next
 from harness.report.notes import what_the_notes_changed
 from harness.report.words import many
-from harness.tags.promotions import KnownGood
-from harness.verdicts import Verdict, judge
 
 # Of each cell of each grid the newest, and the newest that did not complete, are shown in full.
 NEWEST, NEWEST_FAILED = 3, 2

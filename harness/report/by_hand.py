@@ -5,12 +5,12 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from harness.containers import WORK, Container, container_told
-from harness.contracts import Intent
-from harness.evidence import OUTPUT
-from harness.job_environment import SCRATCH, SCRATCH_PLACES, temporary_folder
-from harness.variants import VARIANT
-from harness.workloads import OWN_DATA
+from harness.environments.executors.container import WORK, Container, container_told
+from harness.evidence.leftovers import OUTPUT
+from harness.evidence.run_files import Intent
+from harness.matrix.variants import VARIANT
+from harness.matrix.workload_options import OWN_DATA
+from harness.run.process_environment import SCRATCH, SCRATCH_PLACES, temporary_folder
 
 # Not the run folder: what a run left there is evidence.
 FOLDER = "/tmp/by-hand"  # noqa: S108

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Sequence
 
-from harness.index import Row
-from harness.matrix import Matrix
+from harness.evidence.index import Row
+from harness.evidence.verdicts.verdict import Verdict
+from harness.matrix.cells import Matrix
 from harness.report.words import many
-from harness.verdicts import Verdict
 
 
 def cautions(

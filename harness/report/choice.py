@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
-from harness.matrix import Verdicts
-from harness.rates import lower_bound
+from harness.evidence.verdicts.rates import lower_bound
+from harness.evidence.verdicts.verdict import Tier, Verdict
+from harness.matrix.cells import Verdicts
 from harness.report.words import at_least, many, names, share
-from harness.verdicts import Tier, Verdict
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
 NOT_TO_BE_USED: tuple[Tier, ...] = ("failing", "flaky")

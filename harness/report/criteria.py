@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from harness.contracts import Record
-from harness.index import Row
-from harness.matrix import Matrix, Workload
+from harness.base.durations import span
+from harness.evidence.index import Row
+from harness.evidence.run_files import Record
+from harness.matrix.cells import Matrix, Workload
+from harness.matrix.workload_options import workload_hash
 from harness.report.words import many
-from harness.time_spans import span
-from harness.workloads import workload_hash
 
 CRITERIA = ("immediate", "full", "production")
 Read = Callable[[str], Record | None]

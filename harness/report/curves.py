@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from harness.app_files import Training
-from harness.contracts import Progress
+from harness.evidence.app_files import Progress, Training
 from harness.report.model import LossCurve, MemoryCurve, PhaseSpan
 
 POINTS = 150

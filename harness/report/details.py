@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.app_files import MemoryPeaks, TimeKind, Training
-from harness.contracts import Record, Result
+from harness.evidence.app_files import MemoryPeaks, Result, TimeKind, Training
+from harness.evidence.run_files import Record
 from harness.report.by_hand import again, by_hand
 from harness.report.curves import loss_curves, read_progress
 from harness.report.model import RunDetail, TrainingLine

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.contracts import Explanation
-from harness.index import Row
+from harness.evidence.index import Row
+from harness.evidence.run_files import Explanation
+from harness.evidence.verdicts.verdict import Verdict
 from harness.report.words import many, names
-from harness.verdicts import Verdict
 
 SHOWN = 5
 

@@ -4,11 +4,11 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.contracts import HostFacts
-from harness.index import Row
-from harness.matrix import Matrix
+from harness.evidence.index import Row
+from harness.evidence.verdicts.verdict import COUNTED, Verdict
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
 from harness.report.model import Count, Group, Place, RunLine, VerdictLine
-from harness.verdicts import COUNTED, Verdict
 
 Key = tuple[str, str, str, str]
 NOTHING = Count(tier="untested", passes=0, runs=0)

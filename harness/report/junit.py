@@ -3,8 +3,8 @@
 import re
 from xml.etree import ElementTree as Xml
 
+from harness.evidence.verdicts.verdict import Tier
 from harness.report.model import Group, Place, Report, RunLine, VerdictLine
-from harness.verdicts import Tier
 
 FAILED: tuple[Tier, ...] = ("failing", "flaky")
 SKIPPED: tuple[Tier, ...] = ("untested", "excluded")

@@ -2,10 +2,11 @@
 
 from pydantic import Field
 
-from harness.app_files import File, Versioned
-from harness.contracts import Explanation, HostFacts, OutcomeName
-from harness.presets import Kind
-from harness.verdicts import Tier
+from harness.base.json_files import File, Versioned
+from harness.evidence.run_files import Explanation, OutcomeName
+from harness.evidence.verdicts.verdict import Tier
+from harness.host.facts import HostFacts
+from harness.matrix.lint import Kind
 
 
 class Command(File):

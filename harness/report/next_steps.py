@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from harness.contracts import Explanation
+from harness.evidence.run_files import Explanation
+from harness.evidence.verdicts.verdict import Verdict
 from harness.report.choice import Tags
 from harness.report.failures import Failure
 from harness.report.model import Command
-from harness.verdicts import Verdict
 
 FIRST = Command(command="make matrix-test", why="runs the matrix on this host")
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from scipy.stats import false_discovery_control, fisher_exact
 
+from harness.evidence.verdicts.verdict import Verdict
 from harness.report.words import many, names
-from harness.verdicts import Verdict
 
 NOTES, CONTROL = "notes-", "plain"
 # Share of differences shown that may be none.

@@ -4,19 +4,19 @@ import time
 from collections.abc import Set
 from pathlib import Path
 
-from harness.current import current_hashes
-from harness.errors import UserError
+from harness.base.errors import UserError
+from harness.base.storage import write_durably
+from harness.environments.environment_hashes import current_hashes
+from harness.evidence.index import Index
+from harness.evidence.records import Results
+from harness.evidence.unhealthy_gpu_runs import tainted_runs
 from harness.host.fingerprint import read_host
-from harness.index import Index
-from harness.matrix import Matrix
-from harness.records import Results
+from harness.matrix.cells import Matrix
+from harness.registry.tags.promotions import read_moves, standing
 from harness.report.build import build_report
 from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
 from harness.report.page import to_html
-from harness.storage import write_durably
-from harness.tags.promotions import read_moves, standing
-from harness.taint import tainted_runs
 
 
 def write_reports(results: Results, matrix: Matrix) -> tuple[list[Path], list[str]]:

@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from harness.contracts import Record
-from harness.errors import UserError
-from harness.evidence import OUTPUT
-from harness.records import Results
-from harness.storage import make_folder_durably, write_durably
-from harness.training.checkpoints import newest_checkpoints, steps_done
+from harness.base.errors import UserError
+from harness.base.storage import make_folder_durably, write_durably
+from harness.evidence.leftovers import OUTPUT
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.run.checkpoints import newest_checkpoints, steps_done
 from harness.training.supervise import Attempt
 from harness.training.trainings import FOLDER, Training
 

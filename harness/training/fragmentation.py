@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from harness.contracts import Progress
+from harness.evidence.app_files import Progress
 
 WINDOW_SECONDS = 600.0
 # In a row, each with more of it than the one before.

@@ -4,26 +4,27 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness import commands
-from harness.bench import Bench, Display
-from harness.contracts import ExecutorName, HostFacts
-from harness.environments import image_environment
-from harness.executors.docker import DockerExecutor
-from harness.executors.process import ProcessExecutor
-from harness.host.capabilities import capabilities_of, choose_engine
+from harness.base.storage import json_hash
+from harness.campaign import commands
+from harness.campaign.bench import Bench, Display
+from harness.campaign.plain_cells import plain_cpu_cell
+from harness.campaign.plan import Plan, make_plan
+from harness.environments.capabilities import capabilities_of, choose_engine
+from harness.environments.environment import image_environment
+from harness.environments.executors.docker import DockerExecutor
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.records import Results
 from harness.host.displays import headless_first
+from harness.host.facts import HostFacts
 from harness.host.fingerprint import training_gpus
-from harness.matrix import Cell, Matrix, Workload
-from harness.plain_cells import plain_cpu_cell
-from harness.plan import Plan, make_plan
-from harness.records import Results
-from harness.registry import pull_known_good
-from harness.storage import json_hash
-from harness.tags.known_good import KnownGood, lock_of, why_not
+from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
+from harness.matrix.workload_options import options_of
+from harness.registry.push_pull import pull_known_good
+from harness.registry.tags.known_good import KnownGood, lock_of, why_not
+from harness.run.workload_data import read_data
+from harness.training.choose_cell import Choice, Wish, choose
 from harness.training.train import Ended, Job, train
-from harness.training.train_cell import Choice, Wish, choose
 from harness.training.trainings import Notebook, Training, new_training
-from harness.workloads import options_of, read_data
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Literal
 
 from packaging.version import Version
 
-from harness.contracts import OutcomeName
-from harness.matrix import RANK_PER_DEVICE, Preset, Strategy
-from harness.variants import VARIANT
+from harness.evidence.run_files import OutcomeName
+from harness.matrix.cells import RANK_PER_DEVICE, Preset, Strategy
+from harness.matrix.variants import VARIANT
 
 Rung = Literal["same-again", "fresh-allocator", "smaller-micro-batch", "no-hipblaslt", "no-p2p", "one-device", "cpu"]
 Begin = Literal["first", "going-on", "planned-restart", "by-hand"] | Rung

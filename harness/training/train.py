@@ -6,25 +6,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.bench import Bench, Display
-from harness.campaign import Turn, recheck_sick
-from harness.contracts import Progress, Record
-from harness.errors import UserError
-from harness.evidence import OUTPUT, last_line
-from harness.host.health_log import sick_gpus
-from harness.job_environment import remove_scratch
-from harness.matrix import Cell, Workload
-from harness.plan import PlannedRun
-from harness.run import Run
-from harness.run_cell import LOG
+from harness.base.errors import UserError
+from harness.campaign.bench import Bench, Display
+from harness.campaign.campaign import Turn, recheck_sick
+from harness.campaign.plan import PlannedRun
+from harness.evidence.app_files import Progress
+from harness.evidence.health_log import sick_gpus
+from harness.evidence.leftovers import OUTPUT, last_line
+from harness.evidence.run_files import Record
+from harness.matrix.cells import Cell, Workload
+from harness.matrix.workload_options import device_count
+from harness.run.checkpoints import newest_checkpoints
+from harness.run.process_environment import remove_scratch
+from harness.run.run_cell import LOG
+from harness.run.spec import Run
+from harness.run.watch.watch import Observer
 from harness.training.attempts import WORDS, attempts_of, records_of, told_of, write_attempts
-from harness.training.checkpoints import newest_checkpoints
 from harness.training.fragmentation import FragmentationWatch
 from harness.training.publish import publish
 from harness.training.supervise import Attempt, Begin, GiveUp, Settings, after, climbed, preset_of
 from harness.training.trainings import Notebook, Training
-from harness.watch import Observer
-from harness.workloads import device_count
 
 
 class PlannedRestart(KeyboardInterrupt):

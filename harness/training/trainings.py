@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from harness.app_files import Versioned
-from harness.contracts import HostFacts
-from harness.errors import UserError
-from harness.records import TRAINING, Results, new_run_id
-from harness.storage import json_hash, make_folder_durably, sync_folder, write_durably
-from harness.tags.known_good import KnownGood
+from harness.base.errors import UserError
+from harness.base.json_files import Versioned
+from harness.base.storage import json_hash, make_folder_durably, sync_folder, write_durably
+from harness.evidence.records import TRAINING, Results, new_run_id
+from harness.host.facts import HostFacts
+from harness.registry.tags.known_good import KnownGood
 from harness.training.supervise import Begin
 
 FOLDER = "trainings"

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.skipif(not FOR_US, reason="there is no compiled part fo
 
 
 def test_it_is_there():
-    assert kernel.library() is not None, "the sources were changed: .venv/bin/python -m harness.kernel"
+    assert kernel.library() is not None, (
+        "the sources were changed: .venv/bin/python -m harness.environments.compiled_kernel"
+    )
 
 
 def test_a_library_of_other_sources_is_not_used(tmp_path, monkeypatch):

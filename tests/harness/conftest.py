@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import HealthStep, HostFacts, Intent, Record, Result
-from harness.matrix import Matrix
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.tags.promotions import KnownGood
-from tests.harness.gpu_tree import a_gpu
+from harness.base.paths import CHECKOUT
+from harness.evidence.app_files import Result
+from harness.evidence.run_files import HealthStep, Intent, Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.matrix.load import load_matrix
+from harness.registry.tags.promotions import KnownGood
+from tests.harness.gpu_tree import Tree, a_gpu
 
 DATA, WORKLOAD, WEIGHTS, MODEL = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
 OPTIONS = {
@@ -244,5 +246,30 @@ def make_step(host: HostFacts) -> Callable[..., HealthStep]:
             "seconds": 9.0,
         }
         return HealthStep.model_validate({**values, **changes})
+
+    return make
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path / "root")
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """Puts a shell script on PATH, where besides it there are only the usual tools; it writes its arguments down."""
+    places = tmp_path / "bin"
+    places.mkdir()
+    for tool in ("sh", "cat", "sleep"):
+        (places / tool).symlink_to(f"/bin/{tool}")
+    monkeypatch.setenv("PATH", str(places))
+
+    def make(name: str, script: str) -> Path:
+        """The file that holds a line of arguments for each call."""
+        said = tmp_path / f"{name}.calls"
+        file = places / name
+        file.write_text(f'#!/bin/sh\necho "$@" >> {said}\n{script}\n', encoding="utf-8")
+        file.chmod(0o755)
+        return said
 
     return make

@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from harness.tags.oci import IMAGE_INDEX, IMAGE_MANIFEST, digest_of
+from harness.registry.oci import IMAGE_INDEX, IMAGE_MANIFEST, digest_of
 
 BASIC = "Basic " + b64encode(b"somebody:secret").decode()
 

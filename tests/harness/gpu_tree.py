@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.contracts import GpuFacts
+from harness.host.facts import GpuFacts
 
 ADDRESSES = ("0000:03:00.0", "0000:0a:00.0")
 KFD_IDS = (51001, 60002)

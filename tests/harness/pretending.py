@@ -4,16 +4,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from harness.bench import Bench
-from harness.contracts import HostFacts
-from harness.executors.process import ProcessExecutor
-from harness.matrix import Cell, Workload
-from harness.plan import PlannedRun
-from harness.records import Results
+from harness.campaign.bench import Bench
+from harness.campaign.plan import PlannedRun
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.records import Results
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Cell, Workload
 from tests.harness.gpu_tree import a_gpu
 
 if TYPE_CHECKING:
-    from harness.environments import Environment
+    from harness.environments.environment import Environment
 
 
 class Pretending(Bench):

@@ -1,9 +1,9 @@
 """Write the pages of docs/reference that come from the harness's tables: `make docs`. A test compares them with the code."""
 
+from harness.base.paths import CHECKOUT
 from harness.doctor import CHECKS, about, check_id
-from harness.drills.kinds import KINDS, Drill
-from harness.drills.table import made_by
-from harness.paths import CHECKOUT
+from harness.faults.kinds import KINDS, Drill
+from harness.faults.table import made_by
 
 FOLDER = CHECKOUT / "docs" / "reference"
 

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
-from harness.bench import Bench
-from harness.contracts import Record
-from harness.index import Index
-from harness.matrix import Cell
-from harness.plan import PlannedRun
+from harness.campaign.bench import Bench
+from harness.campaign.plan import PlannedRun
+from harness.evidence.index import Index
+from harness.evidence.run_files import Record
+from harness.matrix.cells import Cell
 
 
 class Scripted(Bench):

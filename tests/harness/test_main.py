@@ -9,8 +9,8 @@ import click
 import pytest
 
 from harness import __main__ as entry
-from harness import cli
-from harness.paths import CHECKOUT
+from harness.base.paths import CHECKOUT
+from harness.cli import main
 
 # Presses Ctrl-C when a module is about to be imported.
 PRESSED_AT = """\
@@ -31,7 +31,9 @@ def matrix(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, timeout=60)
 
 
-@pytest.mark.parametrize("module", ["harness.cli", "click", "pydantic", "docker", "rich.live", "harness.cli_drill"])
+@pytest.mark.parametrize(
+    "module", ["harness.cli.main", "click", "pydantic", "docker", "rich.live", "harness.cli.inject"]
+)
 def test_ctrl_c_while_it_loads_is_no_traceback(module: str) -> None:
     command = [sys.executable, "-c", PRESSED_AT, module, "drill", "--list"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, timeout=60)
@@ -44,15 +46,15 @@ def test_ctrl_c_where_nothing_is_running_yet_is_no_traceback(monkeypatch: pytest
     def interrupted(**_: object) -> None:
         raise click.Abort from KeyboardInterrupt()
 
-    monkeypatch.setattr(cli, "cli", interrupted)
+    monkeypatch.setattr(main, "cli", interrupted)
     with pytest.raises(SystemExit) as ended:
-        cli.main([])
+        main.main([])
     assert ended.value.code == 130
 
 
 def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(cli, "main", lambda: seen.append(signal.getsignal(signal.SIGINT)))
+    monkeypatch.setattr(main, "main", lambda: seen.append(signal.getsignal(signal.SIGINT)))
     before = signal.getsignal(signal.SIGINT)
     entry.main()
     assert seen == [before]

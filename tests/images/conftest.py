@@ -13,19 +13,19 @@ from typing import Any, NoReturn
 
 import pytest
 
-from harness.build import ensure_cell_image
-from harness.containers import Container, container_of
-from harness.drills.own_engine import OwnEngine, own_engine, why_no_own_engine
-from harness.engine import Engine, find_engine
-from harness.errors import UserError
-from harness.executors import Exit, Handle, Job
-from harness.executors.docker import LABEL, DockerExecutor
-from harness.images import Image, find
-from harness.job_environment import base_variables, make_scratch, view_of
-from harness.matrix import Matrix
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.processes import run_mark
+from harness.base.errors import UserError
+from harness.base.paths import CHECKOUT
+from harness.environments.build import ensure_cell_image
+from harness.environments.executors.container import Container, container_of
+from harness.environments.executors.docker import LABEL, DockerExecutor
+from harness.environments.executors.job import Exit, Handle, Job
+from harness.environments.images import Image, find
+from harness.faults.own_engine import OwnEngine, own_engine, why_no_own_engine
+from harness.host.engine import Engine, find_engine
+from harness.host.processes import run_mark
+from harness.matrix.cells import Matrix
+from harness.matrix.load import load_matrix
+from harness.run.process_environment import base_variables, make_scratch, view_of
 
 BASE = "vpoc-base:bookworm"
 TRIXIE = "vpoc-base:trixie-python3-torch"

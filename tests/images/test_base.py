@@ -5,9 +5,9 @@ import os
 import subprocess
 from pathlib import Path
 
-from harness.engine import Engine
-from harness.images import find
-from harness.paths import CHECKOUT
+from harness.base.paths import CHECKOUT
+from harness.environments.images import find
+from harness.host.engine import Engine
 
 
 def make(tar: Path) -> str:

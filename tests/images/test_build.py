@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from harness import build, environments, images, locks
-from harness.build import ensure_cell_image, ensure_stack_image
-from harness.engine import Engine
-from harness.errors import UserError
-from harness.images import Image, cell_tag, find, find_by_labels, stack_tag
-from harness.matrix import Cell, Matrix
-from harness.paths import APP, BUILDS, CHECKOUT
+from harness.base.errors import UserError
+from harness.base.paths import APP, BUILDS, CHECKOUT
+from harness.environments import build, environment, images, pins
+from harness.environments.build import ensure_cell_image, ensure_stack_image
+from harness.environments.images import Image, cell_tag, find, find_by_labels, stack_tag
+from harness.host.engine import Engine
+from harness.matrix.cells import Cell, Matrix
 
 MATRIX = [str(CHECKOUT / ".venv" / "bin" / "matrix")]
 CANARY = "canary5d41402abc4b2a76"
@@ -63,7 +63,7 @@ def test_an_edit_of_the_app_leaves_every_other_layer(
     shutil.copytree(APP, source, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
     with (source / "vpoc" / "cli.py").open("a") as stream:
         stream.write("# edited\n")
-    monkeypatch.setattr(environments, "APP", source)
+    monkeypatch.setattr(environment, "APP", source)
     monkeypatch.setattr(build, "APP", source)
     edited = ensure_cell_image(engine, matrix.cells["cpu-plain"])
     before = images["cpu-plain"].layers
@@ -178,7 +178,7 @@ def test_a_wheel_with_another_hash_is_not_built_in(
     engine: Engine, matrix: Matrix, other_base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = based_on(matrix.cells["cpu-plain"], other_base)
-    text = locks.lock_file(cell.stack).read_text(encoding="utf-8")
+    text = pins.lock_file(cell.stack).read_text(encoding="utf-8")
     at = text.index("sha256:", text.index("\ntorch==")) + len("sha256:")
     tampered = tmp_path / "cpu.txt"
     tampered.write_text(text[:at] + "0" * 64 + text[at + 64 :], encoding="utf-8")

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from harness.images import Image
-from harness.paths import CHECKOUT
+from harness.base.paths import CHECKOUT
+from harness.environments.images import Image
 
 
 def matrix_command(*words: str, expected: int = 0, answer: str = "") -> subprocess.CompletedProcess[str]:

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from harness.containers import Container, Device, gpu_devices
-from harness.contracts import GpuFacts
-from harness.engine import Engine
-from harness.errors import UserError
-from harness.executors import Exit, Handle, JobLost
-from harness.executors.docker import ContainerHandle
+from harness.base.errors import UserError
+from harness.environments.executors.container import Container, Device, gpu_devices
+from harness.environments.executors.docker import ContainerHandle
+from harness.environments.executors.job import Exit, Handle, JobLost
+from harness.host.engine import Engine
+from harness.host.facts import GpuFacts
 
 RunCode = Callable[..., tuple[Exit, str]]
 Start = Callable[..., Handle]

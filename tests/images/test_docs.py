@@ -5,8 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from harness.images import Image
-from harness.paths import CHECKOUT
+from harness.base.paths import CHECKOUT
+from harness.environments.images import Image
 
 DOCUMENT = CHECKOUT / "docs" / "images.md"
 LINKED = (".venv", ".cache", "matrix.yaml", "Makefile", "requirements.txt", "pyproject.toml", "images", "harness")

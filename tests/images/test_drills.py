@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from harness.drills.carry_out import make_drill, make_healthy, why_skipped
-from harness.drills.kinds import KINDS, Drill
-from harness.drills.place import Place, make_place
-from harness.executors.docker import LABEL
-from harness.matrix import Matrix
-from harness.records import Results
+from harness.environments.executors.docker import LABEL
+from harness.evidence.records import Results
+from harness.faults.carry_out import make_drill, make_healthy, why_skipped
+from harness.faults.kinds import KINDS, Drill
+from harness.faults.place import Place, make_place
+from harness.matrix.cells import Matrix
 
 # Those that only containers have, and of the others one for each way that a run can end.
 ALSO = ("hang-forward", "hold-gil", "segv", "fill-disk", "import-failure", "clock-back")

@@ -8,11 +8,11 @@ import pytest
 import testinfra
 from testinfra.host import Host
 
-from harness.engine import Engine
-from harness.images import Image
-from harness.locks import lock_file
-from harness.matrix import Matrix, Stack
-from harness.wheelhouse import read_lock
+from harness.environments.images import Image
+from harness.environments.pins import lock_file
+from harness.environments.wheelhouse import read_lock
+from harness.host.engine import Engine
+from harness.matrix.cells import Matrix, Stack
 
 PYTHON = "/opt/venv/bin/python"
 FACTS = """

@@ -1,8 +1,8 @@
 """`kill -9` of `matrix run` where its runs are containers of the real app: nothing is lost, no container is left."""
 
 from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, kill_often
-from harness.engine import Engine
-from harness.images import Image
+from harness.environments.images import Image
+from harness.host.engine import Engine
 
 POINTS = ("container-created", "job-started", "job-noted", "record-begins", "orphan-ended")
 

@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-from harness.engine import Engine
-from harness.errors import UserError
+from harness.base.errors import UserError
+from harness.base.paths import CHECKOUT
+from harness.environments.images import Image, find
+from harness.evidence.records import Results
+from harness.host.engine import Engine
 from harness.host.fingerprint import read_host
-from harness.images import Image, find
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.records import Results
-from harness.tags.known_good import NotForThisHostError, NothingPromotedError, resolve
-from harness.tags.known_good_tags import look_at, move_tag
-from harness.tags.local_tags import LocalTags
-from harness.tags.oci import Repository
-from harness.tags.promote import VALID_SECONDS
-from harness.tags.promotions import FILE, TagMove, read_moves
-from harness.tags.registry_tags import HISTORY_TAG, RegistryTags
-from harness.tags.tag_commands import promote
+from harness.matrix.load import load_matrix
+from harness.registry.oci import Repository
+from harness.registry.tags.known_good import NotForThisHostError, NothingPromotedError, resolve
+from harness.registry.tags.known_good_tags import look_at, move_tag
+from harness.registry.tags.local_tags import LocalTags
+from harness.registry.tags.promote import VALID_SECONDS
+from harness.registry.tags.promotions import FILE, TagMove, read_moves
+from harness.registry.tags.registry_tags import HISTORY_TAG, RegistryTags
+from harness.registry.tags.tag_commands import promote
 from tests.images.conftest import BASE, serve_registry
 
 # Thresholds that two passes reach, so that seconds are enough.

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from harness.engine import Engine
-from harness.images import Image, cell_tag, find
-from harness.matrix import Matrix
-from harness.paths import CHECKOUT, LOCKS
+from harness.base.paths import CHECKOUT, LOCKS
+from harness.environments.images import Image, cell_tag, find
+from harness.host.engine import Engine
+from harness.matrix.cells import Matrix
 
 MATRIX = str(CHECKOUT / ".venv" / "bin" / "matrix")
 Said = Callable[..., subprocess.CompletedProcess[str]]

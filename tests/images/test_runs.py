@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.engine import Engine
-from harness.executors.docker import LABEL
-from harness.images import Image, cell_tag, find_stack_image, inputs_of
-from harness.matrix import Matrix
-from harness.paths import CHECKOUT
+from harness.base.paths import CHECKOUT
+from harness.environments.executors.docker import LABEL
+from harness.environments.images import Image, cell_tag, find_stack_image, inputs_of
+from harness.host.engine import Engine
+from harness.matrix.cells import Matrix
 
 # A workload of seconds and one that does not end by itself.
 MATRIX = """\

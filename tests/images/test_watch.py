@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.containers import Container
-from harness.engine import Engine
-from harness.executors.docker import DockerExecutor
-from harness.job_environment import base_variables, view_of
-from harness.watch import Watch
-from harness.watchdog import LIMITS, Limits
+from harness.environments.executors.container import Container
+from harness.environments.executors.docker import DockerExecutor
+from harness.host.engine import Engine
+from harness.run.process_environment import base_variables, view_of
+from harness.run.watch.limits import LIMITS, Limits
+from harness.run.watch.watch import Watch
 
 RANK = """
 import faulthandler, json, os, signal, time
@@ -27,7 +27,7 @@ stuck()
 def test_a_hang_in_a_container_is_found_and_its_evidence_is_kept(
     engine: Engine, folder: Path, container: Container, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.watch.GRACE_SECONDS", 2.0)
+    monkeypatch.setattr("harness.run.watch.watch.GRACE_SECONDS", 2.0)
     watch = Watch(folder, DockerExecutor(engine, folder.parent), lambda _: None, None)
     variables = {**base_variables(view_of(folder, Path(container.data[0]), contained=True), 1), "PATH": "/opt/venv/bin"}
     limits = Limits.fixed({**LIMITS, "first-step": 2.0})

@@ -11,20 +11,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.contracts import HostFacts, InputFile, Phase, Record
-from harness.environments import Environment, ensure_environment
-from harness.executors import Executor
-from harness.executors.process import ProcessExecutor
+from harness.base.paths import CHECKOUT
+from harness.environments.environment import Environment, ensure_environment
+from harness.environments.executors.job import Executor
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_files import InputFile, Phase
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
-from harness.matrix import Cell, Matrix, Preset, SyntheticData, Workload
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.processes import RUN_MARK, environment_of, run_mark
-from harness.records import Results
-from harness.run import Run
-from harness.run_cell import run_cell
-from harness.watchdog import LIMITS
-from harness.workloads import read_data, synthetic_file
+from harness.host.processes import RUN_MARK, environment_of, run_mark
+from harness.matrix.cells import Cell, Matrix, Preset, SyntheticData, Workload
+from harness.matrix.load import load_matrix
+from harness.run.run_cell import run_cell
+from harness.run.spec import Run
+from harness.run.watch.limits import LIMITS
+from harness.run.workload_data import read_data, synthetic_file
 
 MATRIX = """\
 schema: 1

@@ -4,12 +4,12 @@ import json
 import sys
 from pathlib import Path
 
-from harness.drills.carry_out import make_drill
-from harness.drills.kinds import KINDS
-from harness.drills.place import make_place
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.records import Results
+from harness.base.paths import CHECKOUT
+from harness.evidence.records import Results
+from harness.faults.carry_out import make_drill
+from harness.faults.kinds import KINDS
+from harness.faults.place import make_place
+from harness.matrix.load import load_matrix
 
 
 def main() -> None:

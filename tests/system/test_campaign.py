@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.paths import CHECKOUT
-from harness.storage import json_hash
+from harness.base.paths import CHECKOUT
+from harness.base.storage import json_hash
 
 Command = Callable[..., list[str]]
 Wait = Callable[..., None]

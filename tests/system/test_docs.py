@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.contracts import InputFile
-from harness.paths import CHECKOUT
+from harness.base.paths import CHECKOUT
+from harness.evidence.app_files import InputFile
 
 # Their examples need a Docker engine: tests/images runs them.
 WITH_ENGINE = (CHECKOUT / "docs" / "images.md", CHECKOUT / "docs" / "known-good.md")

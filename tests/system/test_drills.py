@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from harness.drills.carry_out import make_healthy, why_skipped
-from harness.drills.kinds import KINDS
-from harness.drills.place import make_place
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
-from harness.records import Results
+from harness.base.paths import CHECKOUT
+from harness.evidence.records import Results
+from harness.faults.carry_out import make_healthy, why_skipped
+from harness.faults.kinds import KINDS
+from harness.faults.place import make_place
+from harness.matrix.load import load_matrix
 
 # Those that wait longest begin first. Each is a harness of its own, all on one results folder.
 BY_LENGTH = sorted(

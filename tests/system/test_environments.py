@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from harness import environments, locks
-from harness.environments import STAMP, ensure_environment, find_python, identify
-from harness.errors import UserError
-from harness.locks import lock_file
-from harness.matrix import Matrix
-from harness.paths import APP
+from harness.base.errors import UserError
+from harness.base.paths import APP
+from harness.environments import environment, pins
+from harness.environments.environment import STAMP, ensure_environment, find_python, identify
+from harness.environments.pins import lock_file
+from harness.matrix.cells import Matrix
 
 
 def test_an_environment_is_as_locked(tmp_path: Path, small_matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr(environment, "ENVIRONMENTS", tmp_path)
     stack = small_matrix.stacks["cpu"]
     made = ensure_environment(stack)
     show = "import importlib.metadata as m, json, torch; print(json.dumps([d.name for d in m.distributions()]))"
@@ -29,12 +29,12 @@ def test_an_environment_is_as_locked(tmp_path: Path, small_matrix: Matrix, monke
     # Its identity needs no search for an interpreter, unless another version is asked for.
     wanted = {**json.loads((tmp_path / "cpu" / STAMP).read_text()), "app": made.identity["app"]}
     searched: list[str] = []
-    monkeypatch.setattr(environments, "find_python", searched.append)
+    monkeypatch.setattr(environment, "find_python", searched.append)
     assert identify(stack) == wanted
     assert identify(stack.model_copy(update={"python": "3.12"})) is None
     assert searched == ["3.12"]
     monkeypatch.undo()
-    monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr(environment, "ENVIRONMENTS", tmp_path)
 
     # What was interrupted while it was made has no stamp, and is made again.
     (tmp_path / "cpu" / STAMP).unlink()
@@ -48,8 +48,8 @@ def test_a_run_keeps_the_app_it_was_started_with(
 ) -> None:
     source = tmp_path / "app"
     shutil.copytree(APP, source, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
-    monkeypatch.setattr(environments, "APP", source)
-    monkeypatch.setattr(environments, "APPS", tmp_path / "apps")
+    monkeypatch.setattr(environment, "APP", source)
+    monkeypatch.setattr(environment, "APPS", tmp_path / "apps")
     stack = small_matrix.stacks["cpu"]
     before = ensure_environment(stack)
     package = source / "vpoc" / "__init__.py"
@@ -57,13 +57,13 @@ def test_a_run_keeps_the_app_it_was_started_with(
     after = ensure_environment(stack)
     assert before.hash(small_matrix.presets["plain"]) != after.hash(small_matrix.presets["plain"])
     assert before.python == after.python
-    for environment, version in ((before, "0.1.0"), (after, "9.9.9")):
+    for made, version in ((before, "0.1.0"), (after, "9.9.9")):
         told = subprocess.run(
-            [environment.python, "-m", "vpoc", "--version"],
+            [made.python, "-m", "vpoc", "--version"],
             capture_output=True,
             text=True,
             check=True,
-            env=environment.variables,
+            env=made.variables,
         )
         assert version in told.stdout
 
@@ -78,15 +78,15 @@ def test_a_missing_python_is_one_line(small_matrix: Matrix, monkeypatch: pytest.
 def test_a_wheel_with_another_hash_is_refused(
     tmp_path: Path, small_matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path / "envs")
-    lock = locks.lock_file(small_matrix.stacks["cpu"])
+    monkeypatch.setattr(environment, "ENVIRONMENTS", tmp_path / "envs")
+    lock = pins.lock_file(small_matrix.stacks["cpu"])
     tampered = tmp_path / "cpu.txt"
     lines = lock.read_text(encoding="utf-8").splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("torch=="))
     digest = lines[at + 1].split("sha256:")[1].split()[0]
     lines[at + 1] = lines[at + 1].replace(digest, "0" * 64)
     tampered.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    monkeypatch.setattr(locks, "ensure_lock", lambda _stack: tampered)
+    monkeypatch.setattr(pins, "ensure_lock", lambda _stack: tampered)
     monkeypatch.setenv("UV_HTTP_RETRIES", "2")
     with pytest.raises(UserError, match=r"uv .* failed: .*(hash|Hash)"):
         ensure_environment(small_matrix.stacks["cpu"])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from benchmarks.kill_tester import Place
-from harness.paths import CHECKOUT
-from harness.scheduling.schedule import runs_to_show
+from harness.base.paths import CHECKOUT
+from harness.search.schedule import runs_to_show
 
 Wait = Callable[..., None]
 CELLS = ("cpu-one", "cpu-plain")

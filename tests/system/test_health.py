@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.contracts import GpuFacts, HostFacts, InputFile
-from harness.environments import Environment
-from harness.executors.process import ProcessExecutor
-from harness.host.gpu_probe import probe_gpu
-from harness.job_environment import make_scratch, remove_scratch
-from harness.matrix import Cell, Matrix
-from harness.run import Run
+from harness.environments.environment import Environment
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_files import InputFile
+from harness.host.facts import GpuFacts, HostFacts
+from harness.matrix.cells import Cell, Matrix
+from harness.run.gpu_probe import probe_gpu
+from harness.run.process_environment import make_scratch, remove_scratch
+from harness.run.spec import Run
 
 # On a CPU the app does not ask which one it may see.
 GPU = GpuFacts(index=0, gfx="gfx1100", name="g", memory_bytes=None, render_node=None, kfd_id=None)

@@ -13,9 +13,9 @@ from benchmarks import kill_tester
 from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, Place, kill_often
 from benchmarks.kills import ONLY_IN_CONTAINERS
 from benchmarks.stand_in_app import SLOW
-from harness.contracts import Record
-from harness.failpoints import POINTS
-from harness.paths import CHECKOUT
+from harness.base.failpoints import POINTS
+from harness.base.paths import CHECKOUT
+from harness.evidence.run_files import Record
 
 RANDOM_KILLS = 8
 # A campaign with a run on each of two GPUs, twice, in a results folder that it may share.
@@ -26,14 +26,14 @@ from pathlib import Path
 from rich.console import Console
 from benchmarks import kill_tester
 from benchmarks.kill_tester import Place
-from harness.bench import Bench
-from harness.campaign import begin_or_continue, carry_out
-from harness.contracts import GpuFacts
-from harness.display import CampaignDisplay
-from harness.executors.process import ProcessExecutor
+from harness.campaign.bench import Bench
+from harness.campaign.campaign import begin_or_continue, carry_out
+from harness.host.facts import GpuFacts
+from harness.screen.display import CampaignDisplay
+from harness.environments.executors.process import ProcessExecutor
 from harness.host.fingerprint import read_host
-from harness.matrix_file import load_matrix
-from harness.plan import Plan, PlannedRun
+from harness.matrix.load import load_matrix
+from harness.campaign.plan import Plan, PlannedRun
 
 place = Place(Path(sys.argv[1]))
 matrix = load_matrix(place.folder / "matrix.yaml")

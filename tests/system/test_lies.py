@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import Record
-from harness.environments import Environment
-from harness.executors import Exit, Job
-from harness.executors.process import ProcessExecutor, ProcessHandle
-from harness.processes import processes_of_run
-from harness.records import Results
-from harness.watchdog import LIMITS
+from harness.environments.environment import Environment
+from harness.environments.executors.job import Exit, Job
+from harness.environments.executors.process import ProcessExecutor, ProcessHandle
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.host.processes import processes_of_run
+from harness.run.watch.limits import LIMITS
 
 RunTiny = Callable[..., Record]
 Tamper = Callable[[Path], object]

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.paths import CHECKOUT
+from harness.base.paths import CHECKOUT
 
 Left = Callable[[Path], list[psutil.Process]]
 

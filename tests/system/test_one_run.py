@@ -6,11 +6,11 @@ from pathlib import Path
 
 from jsonschema import Draft202012Validator
 
-from harness.contract_files import SCHEMAS
-from harness.contracts import Record
-from harness.job_environment import SCRATCH, temporary_folder
-from harness.matrix import Matrix
-from harness.records import Results
+from harness.cli.schemas import SCHEMAS
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.matrix.cells import Matrix
+from harness.run.process_environment import SCRATCH, temporary_folder
 
 
 def schema(name: str) -> Draft202012Validator:

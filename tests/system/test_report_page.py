@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
-from harness.index import Row
-from harness.matrix_file import load_matrix
-from harness.paths import CHECKOUT
+from harness.base.paths import CHECKOUT
+from harness.evidence.index import Row
+from harness.matrix.load import load_matrix
 from harness.report.build import build_report
 from harness.report.model import Report
 from harness.report.page import to_html

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.job_environment import temporary_folder
-from harness.paths import CHECKOUT
-from harness.records import Results
+from harness.base.paths import CHECKOUT
+from harness.evidence.records import Results
+from harness.run.process_environment import temporary_folder
 
 Command = Callable[..., list[str]]
 

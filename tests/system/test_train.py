@@ -14,10 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.contracts import InputFile, Record
-from harness.index import Index
-from harness.paths import CHECKOUT
-from harness.records import Results
+from harness.base.paths import CHECKOUT
+from harness.evidence.app_files import InputFile
+from harness.evidence.index import Index
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
 from harness.training.attempts import ATTEMPTS
 
 # Two epochs of 29 steps.

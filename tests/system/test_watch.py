@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.contracts import InputFile
-from harness.environments import Environment
-from harness.executors.process import ProcessExecutor
-from harness.interrupts import interruptible
-from harness.job_environment import base_variables, make_scratch, remove_scratch, view_of
-from harness.positions import read_position
-from harness.processes import processes_of_run
-from harness.watch import Watch
-from harness.watchdog import LIMITS, Limits
+from harness.base.interrupts import interruptible
+from harness.environments.environment import Environment
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_files import InputFile
+from harness.evidence.step_position import read_position
+from harness.host.processes import processes_of_run
+from harness.run.process_environment import base_variables, make_scratch, remove_scratch, view_of
+from harness.run.watch.limits import LIMITS, Limits
+from harness.run.watch.watch import Watch
 
 TIGHT = Limits.fixed({**LIMITS, "step": 4.0})
 Train = Callable[..., Watch]
@@ -29,7 +29,7 @@ def train(
     tmp_path: Path, environment: Environment, data: InputFile, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Train]:
     """Trains with further options until it ends, or is ended."""
-    monkeypatch.setattr("harness.watch.GRACE_SECONDS", 2.0)
+    monkeypatch.setattr("harness.run.watch.watch.GRACE_SECONDS", 2.0)
     folder = tmp_path / "runs" / "mine"
     make_scratch(folder)
 
@@ -65,7 +65,7 @@ def test_a_worker_that_makes_no_batch_leaves_its_rank_waiting_for_it(train: Trai
 def test_ctrl_c_on_a_training_that_hangs_keeps_where_it_stands(
     train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("harness.watch.STUCK_SECONDS", 1.5)
+    monkeypatch.setattr("harness.run.watch.watch.STUCK_SECONDS", 1.5)
     folder = tmp_path / "runs" / "mine"
 
     def press_when_it_hangs() -> None:

@@ -14,10 +14,10 @@ def what_runs(machine: Machine) -> Iterator[Finding]:
     room = machine.room
     if room is None:
         return
-    if room.runs:
+    if room.cells:
         yield note(
             room.sentence,
-            f"`matrix run` would make {room.runs} runs of the default selection; `matrix plan` lists them",
+            f"{room.cells} cells of the default selection can run here; `matrix plan` lists their runs",
         )
     else:
         reasons = "; ".join(room.left_out)

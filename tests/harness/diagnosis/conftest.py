@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from harness.contracts import Explanation
 from harness.diagnosis import explain_log
+from harness.evidence.run_files import Explanation
 
 # What healthy programs print; N is a number, H an address, W a word.
 NOISE = """\

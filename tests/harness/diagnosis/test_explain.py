@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import Explanation, HostFacts, Intent
 from harness.diagnosis import explain_log, explain_run
-from harness.executors import Exit
-from harness.matrix import Matrix, Preset
-from harness.outcome import Outcome
+from harness.environments.executors.job import Exit
+from harness.evidence.outcome import Outcome
+from harness.evidence.run_files import Explanation, Intent
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix, Preset
 
 ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
 RESET = "[ 5000.0] amdgpu 0000:03:00.0: amdgpu: GPU reset begin!"

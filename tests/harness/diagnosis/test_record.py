@@ -3,7 +3,7 @@
 import pytest
 
 from harness.diagnosis.record import exit_of
-from harness.executors import Exit
+from harness.environments.executors.job import Exit
 
 
 @pytest.mark.parametrize("exit_", [Exit(0), Exit(137), Exit(-9), Exit(-9, True), Exit(1, True), Exit(-99), Exit(-11)])

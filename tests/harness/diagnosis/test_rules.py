@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.errors import UserError
 from harness.diagnosis.rules import load_signatures
-from harness.errors import UserError
 
 GOOD = """\
 schema: 1

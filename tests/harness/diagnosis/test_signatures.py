@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.diagnosis import explain_log
 from harness.diagnosis.rules import load_signatures
-from harness.matrix import Matrix
+from harness.matrix.cells import Matrix
 
 Noise = Callable[[int, int], list[str]]
 # Row 49 of the table, a rendezvous that never returns, leaves no line: stacks tell of it.

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from harness.doctor import Machine, read_machine
-from harness.matrix import Matrix
+from harness.matrix.cells import Matrix
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from docker.errors import APIError, ImageNotFound
 
+from harness.base.errors import UserError
 from harness.doctor import Machine, examine
 from harness.doctor import ask as asking
 from harness.doctor.ask import ask, ask_docker, docker_of, measure_write_speed
 from harness.doctor.machine import BaseImage, Docker
-from harness.engine import Engine
-from harness.errors import UserError
-from harness.matrix import Matrix
+from harness.host.engine import Engine
+from harness.matrix.cells import Matrix
 from tests.harness.doctor import trees
 
 Read = Callable[[Path], Machine]
@@ -147,8 +147,8 @@ def test_the_plan_and_the_disk_of_this_host(
     assert room.free_gb is not None
     assert room.free_gb > 0
     # Without an interpreter of the stacks' version nothing is planned, and that is said instead.
-    assert (room.runs > 0) == (room.needed_gb > 0)
-    assert room.runs or "3.11" in "".join(room.left_out)
+    assert (room.cells > 0) == (room.needed_gb > 0)
+    assert room.cells or "3.11" in "".join(room.left_out)
     found = {finding.check for finding in examine(ask(read(tmp_path), matrix))}
     assert {"what-runs", "disk-space"} <= found
 

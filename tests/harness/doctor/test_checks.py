@@ -269,7 +269,7 @@ CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
     ),
     "a slow disk": (lambda m: replace(m, room=replace(ROOM, write_speed=12.0)), {("disk-speed", "warning")}, "12 MB/s"),
     "nothing that can run": (
-        lambda m: replace(m, room=replace(ROOM, runs=0, left_out=("install it: `uv python install 3.11`",))),
+        lambda m: replace(m, room=replace(ROOM, cells=0, left_out=("install it: `uv python install 3.11`",))),
         {("what-runs", "problem")},
         "install it",
     ),

@@ -10,10 +10,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from harness.cli_doctor import doctor
-from harness.cli_shared import Settings
+from harness.base.paths import CHECKOUT
+from harness.cli.doctor import doctor
+from harness.cli.shared import Settings
 from harness.doctor import CHECKS, check_id
-from harness.paths import CHECKOUT
 from tests.harness.doctor import trees
 
 

@@ -6,7 +6,7 @@ from ruamel.yaml import YAML
 from harness.doctor import compatibility
 from harness.doctor.compatibility import bad_kernel, has_kernels, window_of
 from harness.host.fingerprint import WHEEL_TARGETS
-from harness.matrix import Matrix
+from harness.matrix.cells import Matrix
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import Record
-from harness.index import Row
-from harness.matrix import Matrix
-from harness.records import INTENT, RECORD, Results
+from harness.evidence.index import Row
+from harness.evidence.records import INTENT, RECORD, Results
+from harness.evidence.run_files import Record
+from harness.matrix.cells import Matrix
 from harness.report.build import build_report
 from harness.report.model import Report
 from tests.harness.report.made_up import write_runs

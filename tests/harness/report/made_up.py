@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.contracts import HostFacts, Intent, Record
-from harness.matrix import Matrix
-from harness.records import IMPORTED, INTENT, RECORD, Results
-from harness.workloads import train_options, workload_hash
+from harness.evidence.records import IMPORTED, INTENT, RECORD, Results
+from harness.evidence.run_files import Intent, Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.matrix.workload_options import train_options, workload_hash
 from tests.harness.gpu_tree import a_gpu
 
 DATA = "a" * 64

@@ -7,19 +7,20 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from harness.app_files import MemoryPeaks, Training
-from harness.contract_files import SCHEMAS
-from harness.contracts import HostFacts, Record
-from harness.index import Row
-from harness.matrix import Matrix
-from harness.records import RECORD, Results
+from harness.cli.schemas import SCHEMAS
+from harness.evidence.app_files import MemoryPeaks, Training
+from harness.evidence.index import Row
+from harness.evidence.records import RECORD, Results
+from harness.evidence.run_files import Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.registry.tags.promotions import KnownGood
 from harness.report import build
 from harness.report.build import NEWEST, NEWEST_FAILED, build_report
 from harness.report.grid import key_of
 from harness.report.markdown import to_markdown
 from harness.report.model import Place, Report
 from harness.report.page import to_html
-from harness.tags.promotions import KnownGood
 from tests.harness.report.made_up import KINDS, made_up_records
 
 UNTIL = ".venv/bin/matrix run --until known-good"

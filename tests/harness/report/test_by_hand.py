@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.containers import Container, Device
-from harness.contracts import Intent
+from harness.environments.executors.container import Container, Device
+from harness.evidence.run_files import Intent
 from harness.report import by_hand as module
 from harness.report.by_hand import again, by_hand
 

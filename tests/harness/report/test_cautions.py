@@ -2,8 +2,8 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from harness.index import Row
-from harness.matrix import Matrix
+from harness.evidence.index import Row
+from harness.matrix.cells import Matrix
 from harness.report.cautions import cautions
 
 MakeRows = Callable[..., list[Row]]

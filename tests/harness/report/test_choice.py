@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from harness.index import Row
-from harness.matrix import Verdicts
+from harness.evidence.index import Row
+from harness.evidence.verdicts.verdict import judge
+from harness.matrix.cells import Verdicts
 from harness.report.choice import best_by_scope, runs_to_go, which_cell
-from harness.verdicts import judge
 
 THRESHOLDS = Verdicts()
 MakeRows = Callable[..., list[Row]]

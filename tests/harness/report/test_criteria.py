@@ -1,11 +1,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from harness.contracts import Record
-from harness.index import Row
-from harness.matrix import Matrix
+from harness.evidence.index import Row
+from harness.evidence.run_files import Record
+from harness.matrix.cells import Matrix
+from harness.matrix.workload_options import options_of, workload_hash
 from harness.report.criteria import which_criteria_are_met
-from harness.workloads import options_of, workload_hash
 from tests.harness.conftest import DATA
 
 Make = Callable[..., Record]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.app_files import Training
-from harness.contracts import Result
+from harness.evidence.app_files import Result, Training
 from harness.report.curves import POINTS, loss_curves, read_progress
 
 MEMORY = {"rss_bytes": 10**9, "device_allocated_bytes": None, "device_reserved_bytes": 2 * 10**9}

@@ -2,13 +2,13 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.contracts import EvidenceLine, Explanation
-from harness.index import Row
-from harness.matrix import Verdicts
+from harness.evidence.index import Row
+from harness.evidence.run_files import EvidenceLine, Explanation
+from harness.evidence.verdicts.verdict import judge
+from harness.matrix.cells import Verdicts
 from harness.report.choice import Tags, best_by_scope, which_cell
 from harness.report.failures import failures, what_fails
 from harness.report.next_steps import what_next
-from harness.verdicts import judge
 
 MakeRows = Callable[..., list[Row]]
 EXPLANATION = Explanation(

@@ -1,10 +1,10 @@
 from collections.abc import Callable
 from itertools import chain
 
-from harness.index import Row
-from harness.matrix import Verdicts
+from harness.evidence.index import Row
+from harness.evidence.verdicts.verdict import judge
+from harness.matrix.cells import Verdicts
 from harness.report.notes import SHOWN, compare_notes, what_the_notes_changed
-from harness.verdicts import judge
 
 MakeRows = Callable[..., list[Row]]
 

@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from harness.matrix import Matrix
-from harness.records import RECORD, Results
+from harness.evidence.records import RECORD, Results
+from harness.matrix.cells import Matrix
+from harness.registry.tags.promotions import FILE
 from harness.report.write import write_reports
-from harness.tags.promotions import FILE
 from tests.harness.report.made_up import write_runs
 
 NAMES = ["report.html", "report.md", "report.json", "report.xml"]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.contracts import HostFacts
-from harness.errors import UserError
-from harness.matrix import Matrix
-from harness.records import Results
-from harness.tags.promotions import KnownGood, TagMove, append_move
+from harness.base.errors import UserError
+from harness.evidence.records import Results
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.registry.tags.promotions import KnownGood, TagMove, append_move
+from harness.training.choose_cell import Wish
+from harness.training.options import own_workload
 from harness.training.own_training import Asked, Ready, prepare
-from harness.training.train_cell import Wish
-from harness.training.training_options import own_workload
 from harness.training.trainings import Notebook, open_notebook
 from tests.harness.gpu_tree import a_gpu
 

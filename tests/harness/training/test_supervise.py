@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.matrix import Preset, Strategy
+from harness.matrix.cells import Preset, Strategy
 from harness.training.supervise import (
     AT_MOST,
     FIRST,

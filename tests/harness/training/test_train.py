@@ -11,22 +11,24 @@ from typing import Any
 
 import pytest
 
-from harness.bench import Bench, Display
-from harness.contracts import Explanation, HealthStep, HostFacts, InputFile, Progress, Record, Result
-from harness.environments import Environment
-from harness.errors import UserError
-from harness.evidence import OUTPUT
-from harness.executors.process import ProcessExecutor
-from harness.host.health_log import append_steps
-from harness.matrix import Cell, Matrix
-from harness.plain_cells import plain_cpu_cell
-from harness.records import Results
-from harness.run import Run
-from harness.run_cell import LOG
+from harness.base.errors import UserError
+from harness.campaign.bench import Bench, Display
+from harness.campaign.plain_cells import plain_cpu_cell
+from harness.environments.environment import Environment
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_files import InputFile, Progress, Result
+from harness.evidence.health_log import append_steps
+from harness.evidence.leftovers import OUTPUT
+from harness.evidence.records import Results
+from harness.evidence.run_files import Explanation, HealthStep, Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Cell, Matrix
+from harness.run.checkpoints import hand_over, steps_done
+from harness.run.run_cell import LOG
+from harness.run.spec import Run
 from harness.training.attempts import ATTEMPTS
-from harness.training.checkpoints import hand_over, steps_done
+from harness.training.options import own_workload
 from harness.training.train import Ended, Job, train
-from harness.training.training_options import own_workload
 from harness.training.trainings import Notebook, Training, new_training, open_notebook
 
 GPU_CELL = "rocm6.3-torch2.9.1-plain"
@@ -163,7 +165,7 @@ Probes = list[tuple[int, ...]]
 def probed_again(monkeypatch: pytest.MonkeyPatch) -> Probes:
     """The GPUs of each new probe of sick ones; it tells nothing new."""
     probes: Probes = []
-    monkeypatch.setattr("harness.campaign.recheck", lambda run, *_: probes.append(run.gpus))
+    monkeypatch.setattr("harness.campaign.campaign.recheck", lambda run, *_: probes.append(run.gpus))
     return probes
 
 
@@ -396,7 +398,7 @@ def test_sick_gpus_are_probed_again_each_time_a_training_is_called_for(
     def reset(run: Run, results: Results, *_: object) -> None:
         append_steps(results, [make_step(gpu=gpu, when="recheck") for gpu in run.gpus if gpu == 1])
 
-    monkeypatch.setattr("harness.campaign.recheck", reset)
+    monkeypatch.setattr("harness.campaign.campaign.recheck", reset)
     assert place.train(DONE).model
     assert [run.gpus for run in place.bench.made] == [(1,)]
 

@@ -1,0 +1,132 @@
+"""Durable files, locks and content hashes."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.base.failpoints import reached
+
+UNFINISHED = ".*.tmp*"
+# What is older was left by a crash: no file here takes a minute to write.
+ABANDONED_SECONDS = 3600
+
+_held: set[int] = set()
+
+
+def write_durably(file: Path, content: bytes) -> None:
+    """Write a file so that after a crash it is there whole or not at all.
+
+    Raises:
+        UserError: when the folder cannot be written to or the disk is full; nothing is left behind.
+    """
+    temporary = unfinished(file)
+    try:
+        make_folder_durably(file.parent)
+        with temporary.open("wb") as stream:
+            reached("file-opened")
+            stream.write(content)
+            stream.flush()
+            reached("file-written")
+            os.fsync(stream.fileno())
+        reached("file-synced")
+        temporary.replace(file)
+        reached("file-renamed")
+        sync_folder(file.parent)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or choose another folder") from None
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def unfinished(place: Path) -> Path:
+    """The name of a file or folder that is still being made."""
+    return place.with_name(f".{place.name}.{os.getpid()}.tmp")
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what crashed processes left half made in a folder."""
+    for place in folder.glob(UNFINISHED):
+        with contextlib.suppress(OSError):
+            if time.time() - place.lstat().st_mtime > ABANDONED_SECONDS:
+                if place.is_dir():
+                    shutil.rmtree(place)
+                else:
+                    place.unlink()
+
+
+def make_folder_durably(folder: Path) -> None:
+    """Make a folder and those above it so that they are still there after a crash; raises OSError."""
+    if not folder.is_dir():
+        make_folder_durably(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk; raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(file: Path, value: Any) -> None:
+    """Write strict JSON durably."""
+    write_durably(file, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+@contextlib.contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Be the only process in here: the others wait at the lock file, which stays."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        with held(stream.fileno()):
+            yield
+
+
+@contextlib.contextmanager
+def held(descriptor: int) -> Iterator[None]:
+    """Count a descriptor among the locks of this process. Closing it frees the lock, once no child has it either."""
+    _held.add(descriptor)
+    try:
+        yield
+    finally:
+        _held.discard(descriptor)
+
+
+def held_locks() -> tuple[int, ...]:
+    """Descriptors of the locks this process holds.
+
+    A child that is given them keeps what it works on locked, also when this process dies before it.
+    """
+    return tuple(sorted(_held))
+
+
+def json_hash(value: Any) -> str:
+    """SHA-256 of a JSON value, whatever the order of its keys."""
+    return hashlib.sha256(
+        json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    ).hexdigest()
+
+
+def file_hash(file: Path) -> str:
+    """SHA-256 of a file's content."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def tree_hash(folder: Path, patterns: Iterable[str]) -> str:
+    """SHA-256 over the names and contents of the files that match, in the order of their names."""
+    files = sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
+    return json_hash([[file.relative_to(folder).as_posix(), file_hash(file)] for file in files])

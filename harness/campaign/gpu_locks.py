@@ -1,0 +1,220 @@
+"""One run per GPU of this host, whoever starts it: a lock file per GPU, held by the processes of the run.
+
+The kernel frees such a lock when the last process that has it open is gone, so none outlives them. What a container
+does the lock cannot tell: for that the file names the run, and a new taker looks whether something of it still runs.
+"""
+
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from harness.base.errors import UserError
+from harness.base.failpoints import reached
+from harness.base.json_files import File
+from harness.base.storage import held
+from harness.base.time_limits import ANSWER_SECONDS, Look
+from harness.host.facts import GpuFacts
+from harness.host.gpu_memory import ByProcess, memory_by_process
+from harness.host.processes import ProcessId, boot_id
+
+# The first that every user may write to; all users have to find the same one.
+PLACES = ("run/lock", "tmp")
+POLL_SECONDS = 0.5
+MOST_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run, by its folder, and the GPUs that it wants for itself."""
+
+    folder: Path
+    gpus: tuple[GpuFacts, ...]
+
+
+class Holder(File):
+    """Who holds a GPU, as the lock file tells it: a run folder, and the process of the harness."""
+
+    folder: str
+    user: str
+    pid: int
+    started: int
+    boot: str
+
+    @classmethod
+    def of(cls, claim: Claim) -> "Holder":
+        """The holder that is this process, for a run."""
+        me = ProcessId.mine()
+        user = psutil.Process().username()
+        return cls(folder=str(claim.folder.absolute()), user=user, pid=me.pid, started=me.started, boot=me.boot)
+
+    def __str__(self) -> str:
+        """For a person who waits for it."""
+        alive = ProcessId(self.pid, self.started, self.boot).alive()
+        return f"run {self.folder} of {self.user}, process {self.pid}{'' if alive else ', which is gone'}"
+
+
+ContainerRuns = Callable[[Path], bool]
+
+
+@contextmanager
+def lock_gpus(
+    claims: Sequence[Claim],
+    notify: Callable[[str], None] = lambda _: None,
+    container_runs: ContainerRuns = lambda _: False,
+    root: Path = Path("/"),
+) -> Iterator[int]:
+    """Hold the GPUs of the first claim that can have all of its own, waiting for one that can; yields which.
+
+    `notify` is told whom it waits for; what it raises ends the waiting. `container_runs` tells whether a container of
+    the run in a folder still runs. `root` can be a fake tree.
+
+    Raises:
+        UserError: when there is no place for lock files.
+    """
+    with ExitStack() as stack:
+        chosen, locks = _wait(claims, stack, notify, container_runs, root)
+        reached("gpus-locked")
+        for descriptor in locks:
+            _note(descriptor, Holder.of(claims[chosen]).model_dump_json())
+        reached("gpus-noted")
+        try:
+            yield chosen
+        finally:
+            for descriptor in locks:
+                _note(descriptor, "")
+            reached("gpus-released")
+
+
+def lock_file(gpu: GpuFacts, root: Path = Path("/")) -> Path:
+    """The lock file of a GPU.
+
+    Raises:
+        UserError: when no folder is there that every user may write to.
+    """
+    name = gpu.kfd_id or Path(gpu.render_node or f"number{gpu.index}").name
+    for place in PLACES:
+        folder = root / place
+        if folder.is_dir() and folder.stat().st_mode & stat.S_IWOTH:
+            return folder / f"vpoc-gpu-{name}.lock"
+    raise UserError(f"no folder for the locks of GPUs: make {root / PLACES[-1]} one that every user may write to")
+
+
+class _InUse(Exception):  # noqa: N818
+    """A GPU cannot be had now, and why."""
+
+
+def _wait(
+    claims: Sequence[Claim],
+    stack: ExitStack,
+    notify: Callable[[str], None],
+    container_runs: ContainerRuns,
+    root: Path,
+) -> tuple[int, list[int]]:
+    told = ""
+    while True:
+        obstacles: list[str] = []
+        for place, claim in enumerate(claims):
+            with ExitStack() as taken:
+                # In one order everywhere, so that of two who want the same GPUs one gets them.
+                gpus = sorted(claim.gpus, key=lambda gpu: str(lock_file(gpu, root)))
+                try:
+                    locks = [_take(gpu, taken, container_runs, root) for gpu in gpus]
+                except _InUse as reason:
+                    obstacles.append(str(reason))
+                    continue
+                stack.push(taken.pop_all())
+                return place, locks
+        text = f"waiting: {'; '.join(dict.fromkeys(obstacles))}"
+        if text != told:
+            notify(text)
+            told = text
+        time.sleep(POLL_SECONDS)
+
+
+def _take(gpu: GpuFacts, stack: ExitStack, container_runs: ContainerRuns, root: Path) -> int:
+    """Lock a GPU; raises _InUse, saying who has it."""
+    descriptor = _open(lock_file(gpu, root))
+    stack.callback(os.close, descriptor)
+    in_use = f"GPU {gpu.index} is in use by"
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _InUse(f"{in_use} {_holder(descriptor) or 'a run that does not say whose it is'}") from None
+    before = _holder(descriptor)
+    if before and before.boot == boot_id() and (left := _left(before, gpu, container_runs, root)):
+        raise _InUse(f"{in_use} {before}; {left}")
+    stack.enter_context(held(descriptor))
+    return descriptor
+
+
+def _open(file: Path) -> int:
+    """Open a lock file that perhaps another user made.
+
+    Without O_CREAT where it is there: in a folder for everybody the kernel may refuse that for another's file.
+    """
+    try:
+        try:
+            return os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            with suppress(FileExistsError):
+                return _make(file)
+            return os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise UserError(f"{file}: the lock of a GPU cannot be opened: {error.strerror}; remove that file") from None
+
+
+def _make(file: Path) -> int:
+    """Make a lock file that everybody may open, from its first moment on and whatever the umask."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        os.fchmod(descriptor, 0o666)
+        os.link(name, file)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return descriptor
+
+
+def _note(descriptor: int, text: str) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, text.encode(), 0)
+
+
+def _holder(descriptor: int) -> Holder | None:
+    """Who is named in a lock file; None where nobody is, or it is being written."""
+    try:
+        return Holder.model_validate_json(os.pread(descriptor, MOST_BYTES, 0))
+    except (OSError, ValueError):
+        return None
+
+
+def _left(holder: Holder, gpu: GpuFacts, container_runs: ContainerRuns, root: Path) -> str | None:
+    """What still uses a GPU of a holder that did not give it back; None when it is free."""
+    if container_runs(Path(holder.folder)):
+        return "its container still runs"
+    memory_of: ByProcess = {}
+    # Where the driver does not answer, nobody would ever have the GPU again: its probe says whether it is well.
+    with suppress(TimeoutError):
+        memory_of = Look(partial(memory_by_process, root)).result(ANSWER_SECONDS)
+    users = [pid for pid, memory in memory_of.items() if memory.get(str(gpu.kfd_id))]
+    # Only what is younger than that harness: a desktop or a notebook may have been there before.
+    left = [str(pid) for pid in users if (process := _process(pid)) and process.started >= holder.started]
+    return f"process {', '.join(left)} still holds memory on it" if left else None
+
+
+def _process(pid: int) -> ProcessId | None:
+    try:
+        return ProcessId.of(pid)
+    except ProcessLookupError:
+        return None

@@ -1,0 +1,115 @@
+"""What to run on this host, and what it will take. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from harness.environments.capabilities import GB, Capabilities, Skipped, room_needed, why_not
+from harness.matrix.cells import Cell, Workload
+from harness.search.goal import Goal
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run to be done; `repeat` counts from 1. `placement` tells it from the same on other GPUs."""
+
+    cell: Cell
+    repeat: int
+    gpus: tuple[int, ...] = ()
+    placement: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Runs in order, cells left out with reasons, and what it all takes.
+
+    With a goal, which run comes next is decided when the one before is known: `runs` are then what can be chosen from,
+    and the seconds are those of a single run.
+    """
+
+    workload: Workload
+    runs: tuple[PlannedRun, ...]
+    skipped: tuple[Skipped, ...]
+    download_gb: float
+    disk_gb: float
+    free_gb: float | None
+    place: str
+    seconds_at_most: float
+    seconds_expected: float | None
+    goal: Goal | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the disk has room for it, as far as that is known."""
+        return self.free_gb is None or self.disk_gb <= self.free_gb
+
+
+def make_plan(
+    cells: Iterable[Cell],
+    workload: Workload,
+    repeats: int,
+    host: Capabilities,
+    past_seconds: Mapping[str, list[float]],
+    *,
+    named: bool = False,
+    goal: Goal | None = None,
+) -> Plan:
+    """Plan a campaign. `named`: the user named these very cells, so only what cannot run is left out.
+
+    `past_seconds` holds the durations of earlier completed runs of the same workload on this kind of host, by cell;
+    the time is expected only where there are such runs, everything else would be a guess.
+    """
+    cells = list(cells)
+    skipped = [
+        Skipped(cell, reason)
+        for cell in cells
+        if (reason := why_not(cell, host, named=named) or too_few_gpus(cell, workload, host.gpus))
+    ]
+    left_out = {s.cell.id for s in skipped}
+    kept = [cell for cell in cells if cell.id not in left_out]
+    rounds = (
+        run
+        for repeat in range(1, repeats + 1)
+        for step in range(max(1, len(host.gpus)))
+        for cell in kept
+        for run in placements(cell, workload, repeat, host.gpus)[step : step + 1]
+    )
+    # What uses several GPUs at once hangs hosts most often: by then the rest has its records.
+    runs = tuple(sorted(rounds, key=lambda run: len(run.gpus) > 1))
+    download, disk = room_needed((cell.stack for cell in kept), host)
+    counted = 1 if goal else len(runs)
+    known = [median(past_seconds[cell.id]) for cell in kept if past_seconds.get(cell.id)]
+    return Plan(
+        workload=workload,
+        runs=runs,
+        skipped=tuple(skipped),
+        download_gb=download,
+        disk_gb=disk,
+        free_gb=None if host.free_bytes is None else host.free_bytes / GB,
+        place=host.place,
+        seconds_at_most=float(counted * workload.time_limit),
+        seconds_expected=median(known) * counted if known else None,
+        goal=goal,
+    )
+
+
+def placements(cell: Cell, workload: Workload, repeat: int, gpus: tuple[int, ...]) -> list[PlannedRun]:
+    """The runs of a cell on the GPUs of a host: `single` on each GPU alone, a strategy of several on all of them.
+
+    A preset that names its devices keeps them.
+    """
+    if cell.stack.accelerator != "rocm":
+        return [PlannedRun(cell, repeat, gpus[:1])]
+    if cell.preset.devices:
+        return [PlannedRun(cell, repeat, cell.preset.devices)]
+    if workload.strategy != "single":
+        return [PlannedRun(cell, repeat, tuple(sorted(gpus)))]
+    return [PlannedRun(cell, repeat, (gpu,), f"-gpu{gpu}" if len(gpus) > 1 else "") for gpu in gpus]
+
+
+def too_few_gpus(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
+    """Why the strategy of a workload cannot use several GPUs in a cell; None where it can, or needs none."""
+    if workload.strategy == "single" or cell.stack.accelerator != "rocm" or len(cell.preset.devices or gpus) > 1:
+        return None
+    given = "its preset gives it one" if cell.preset.devices else "this host has one"
+    return f"strategy {workload.strategy} needs two GPUs; {given}"

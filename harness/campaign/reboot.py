@@ -1,0 +1,148 @@
+"""Reboots a host whose GPU is sick and has a command go on after the boot, where its user asked for that.
+
+By a unit of the user's own systemd that runs once, so that it needs no rights but the one to reboot.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.storage import json_hash, write_durably, write_json
+from harness.evidence.health_log import FOLDER
+from harness.evidence.records import Results
+from harness.matrix.cells import ExecutorName
+
+OPTION = "--reboot-when-sick"
+MOST_REBOOTS = 3
+NIGHT_SECONDS = 12 * 3600
+TOOLS = ("systemctl", "loginctl", "busctl")
+ANSWER_SECONDS = 30
+CAN_REBOOT = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "CanReboot")
+# What the command sees of the caller's environment besides the variables of its own.
+PASSED_ON = ("PATH", "DOCKER_HOST")
+OWN_PREFIX = "MATRIX_"
+# Status 2 is a mistake of the user or something that is not there yet, such as an engine that is still starting.
+UNIT = """\
+[Unit]
+Description=matrix goes on after a reboot
+StartLimitIntervalSec=1h
+StartLimitBurst=10
+
+[Service]
+Type=exec
+WorkingDirectory={folder}
+{variables}
+ExecStartPre=systemctl --user disable {name}
+ExecStart={command}
+RestartForceExitStatus=2
+RestartSec=60
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def this_command() -> tuple[str, ...]:
+    """The command line of this process, to be run again; what it asked for was agreed to."""
+    words = (str(Path(sys.argv[0]).absolute()), *sys.argv[1:])
+    return words if "--yes" in words else (*words, "--yes")
+
+
+def check_reboot(root: Path = Path("/")) -> None:
+    """Refuse what could not be done when a GPU is sick. `root` can be a fake tree.
+
+    Raises:
+        UserError: without systemd, without lingering, or without the right to reboot.
+    """
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing or not (root / "run/systemd/system").is_dir():
+        raise UserError(f"{OPTION}: this host was not booted by systemd; leave the option out")
+    if _ask("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value") != "yes":
+        raise UserError(f"{OPTION}: units of this user start only at login; run `loginctl enable-linger` first")
+    told = _ask("busctl", "call", *CAN_REBOOT)
+    if told != 's "yes"':
+        raise UserError(f"{OPTION}: this user may not reboot the host ({told}); allow it in polkit, or leave it out")
+
+
+def reboot_and_resume(
+    command: Sequence[str], folder: Path, results: Results, machine: str, executor: ExecutorName
+) -> None:
+    """Have `command` run in `folder` after the next boot, once, and reboot.
+
+    `executor` is the one it is to use again: an engine that starts late must not turn containers into processes.
+
+    Raises:
+        UserError: after three reboots in twelve hours, or when systemd refuses.
+    """
+    _count(results, machine)
+    name = f"matrix-resume-{json_hash([str(results.folder), machine])[:8]}.service"
+    own = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith(OWN_PREFIX)}
+    text = unit(name, command, folder, {**own, "MATRIX_EXECUTOR": executor})
+    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    file = Path(config) / "systemd/user" / name
+    write_durably(file, text.encode())
+    try:
+        _must("systemctl", "--user", "daemon-reload")
+        _must("systemctl", "--user", "enable", name)
+        _must("systemctl", "--no-ask-password", "reboot")
+    except UserError:
+        _ask("systemctl", "--user", "disable", name)
+        file.unlink(missing_ok=True)
+        raise
+
+
+def unit(name: str, command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> str:
+    """The text of the unit, which disables itself before it starts the command."""
+    lines = [f"Environment={_quoted(f'{key}={value}')}" for key, value in sorted(variables.items())]
+    words = " ".join(_quoted(word).replace("$", "$$") for word in command)
+    place = str(folder.absolute()).replace("%", "%%")
+    return UNIT.format(folder=place, variables="\n".join(lines), name=name, command=words)
+
+
+def _quoted(word: str) -> str:
+    """A word of a unit file: quotes, backslashes and percent signs mean something there."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def _count(results: Results, machine: str) -> None:
+    """Write down one more reboot of this machine, before it happens."""
+    file = results.folder / FOLDER / f"{machine}-reboots.json"
+    try:
+        times = [float(at) for at in json.loads(file.read_text(encoding="utf-8"))["reboots"]]
+    except FileNotFoundError:
+        times = []
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{file}: is damaged; reboot by hand and remove it") from None
+    recent = [at for at in times if time.time() - at < NIGHT_SECONDS]
+    if len(recent) >= MOST_REBOOTS:
+        raise UserError(
+            f"{OPTION}: this host was rebooted {MOST_REBOOTS} times in {NIGHT_SECONDS // 3600} hours and a GPU is sick "
+            f"again; look at it, then remove {file}"
+        )
+    write_json(file, {"schema": 1, "reboots": [*times, time.time()]})
+
+
+def _must(*command: str) -> None:
+    ended = _run(command)
+    if ended.returncode:
+        said = (ended.stderr or ended.stdout).strip().splitlines()
+        raise UserError(f"{OPTION}: `{' '.join(command)}` failed: {said[-1] if said else 'no reason given'}")
+
+
+def _ask(*command: str) -> str:
+    ended = _run(command)
+    return (ended.stdout or ended.stderr).strip()
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))

@@ -1,0 +1,97 @@
+"""What a harness that is gone left behind: its runs are ended and recorded as interrupted."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from harness.base.errors import UserError
+from harness.base.failpoints import reached
+from harness.base.paths import APPS, DATA
+from harness.base.storage import locked, remove_unfinished
+from harness.environments.executors.job import Executor
+from harness.evidence.records import TRAINING, Results, owner_alive
+from harness.evidence.run_files import Intent, Record
+from harness.host.facts import HostFacts
+from harness.host.processes import end_processes_of_run
+from harness.run.process_environment import remove_scratch, temporary_folder
+
+# An orphan is no evidence, so it gets time to end its own children, not to save its work.
+GRACE_SECONDS = 1.0
+LOCK = ".recovery.lock"
+
+
+def recover(
+    results: Results, host: HostFacts, executor_of: Callable[[Intent], Executor | None], damaged: list[str]
+) -> list[Record]:
+    """Close the runs of this host that lost their harness. Doing it twice, or two at once, changes nothing.
+
+    `executor_of` gives what started a run; None where it cannot be asked. Intents that cannot be read are told in
+    `damaged` and left as they are.
+    """
+    if not results.runs.is_dir():
+        return []
+    with locked(results.folder / LOCK):
+        reached("recovery-begins")
+        records = list(_close(results, host, executor_of, damaged))
+        _tidy(results)
+        reached("recovery-done")
+    return records
+
+
+def _close(
+    results: Results, host: HostFacts, executor_of: Callable[[Intent], Executor | None], damaged: list[str]
+) -> Iterator[Record]:
+    for intent in results.unfinished(damaged):
+        if intent.host.machine != host.machine or owner_alive(intent):
+            continue
+        # Looked at again: its harness may have written it and ended in between. Now nobody else can.
+        if not results.has_record(intent.run_id):
+            record = _record(intent, ended=_end(intent, results, executor_of(intent)))
+            reached("orphan-ended")
+            remove_scratch(results.run_folder(intent.run_id), all_of_it=False)
+            results.finish(record)
+            reached("orphan-recorded")
+            yield record
+
+
+def _end(intent: Intent, results: Results, executor: Executor | None) -> bool:
+    """End whatever still runs of a run; False when something cannot be killed."""
+    if executor and (handle := executor.find(intent.run_id)):
+        # An engine that does not answer is no process that cannot be killed: what counts is what is left.
+        handle.stop(GRACE_SECONDS)
+    return end_processes_of_run(results.run_folder(intent.run_id), GRACE_SECONDS)
+
+
+def _record(intent: Intent, *, ended: bool) -> Record:
+    gone = "its harness was gone before there was a record"
+    return Record(
+        intent=intent,
+        outcome="interrupted" if ended else "host-fault",
+        diagnosis=None if ended else "unkillable",
+        detail=gone if ended else f"{gone}, and a process of it cannot be killed",
+        exit={},
+        ran_on="unknown",
+        finished=time.time(),
+        seconds=0.0,
+        last_phase=None,
+        result=None,
+    )
+
+
+def _tidy(results: Results) -> None:
+    """Remove what is of no use to anybody: half-made files, and temporary folders of runs that are over."""
+    for folder in (results.folder, *results.folder.glob("*/"), DATA, APPS):
+        remove_unfinished(folder)
+    for run_id in results.finished():
+        folder = results.run_folder(run_id)
+        if temporary_folder(folder).exists():
+            # A record that is damaged keeps nothing else from going on.
+            with contextlib.suppress(UserError):
+                record = results.record(run_id)
+                over = record is not None and record.outcome == "completed" and not _is_attempt(record)
+                remove_scratch(folder, all_of_it=over)
+
+
+def _is_attempt(record: Record) -> bool:
+    """Whether it is one of a training, which has not taken its checkpoints yet."""
+    return (record.intent.campaign or "").endswith(f"-{TRAINING}")

@@ -1,0 +1,1 @@
+"""The command `matrix`: parses and prints, one file a command."""

@@ -1,0 +1,45 @@
+"""Cells, plans and campaigns as plain values, for `--json`."""
+
+from dataclasses import asdict
+from typing import Any
+
+from harness.campaign.commands import Ended
+from harness.campaign.plan import Plan
+from harness.environments.capabilities import Capabilities
+from harness.evidence.verdicts import of_results
+from harness.matrix.cells import Cell, Workload
+
+
+def describe(cell: Cell) -> dict[str, Any]:
+    """A cell as plain values."""
+    preset = cell.preset.model_dump(exclude={"name"})
+    return {"id": cell.id, "stack": cell.stack.model_dump(), "preset": {"name": cell.preset.name, **preset}} | {
+        "excluded": cell.excluded
+    }
+
+
+def describe_workload(workload: Workload) -> dict[str, Any]:
+    """A workload as plain values."""
+    return {**workload.model_dump(), "earns_tags": workload.earns_tags}
+
+
+def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
+    """A plan as plain values."""
+    return {
+        "host": capabilities.sentence,
+        "workload": plan.workload.model_dump(),
+        "runs": [{"cell": planned.cell.id, "repeat": planned.repeat, "gpus": planned.gpus} for planned in plan.runs],
+        "left_out": [{"cell": skipped.cell.id, "reason": skipped.reason} for skipped in plan.skipped],
+        "download_gb": plan.download_gb,
+        "disk_gb": plan.disk_gb,
+        "place": plan.place,
+        "free_gb": plan.free_gb,
+        "seconds_at_most": plan.seconds_at_most,
+        "seconds_expected": plan.seconds_expected,
+        "goal": asdict(plan.goal) if plan.goal else None,
+    }
+
+
+def describe_campaign(ended: Ended) -> dict[str, Any]:
+    """How a campaign stands, as plain values."""
+    return {**asdict(ended), "verdicts": [of_results.describe_verdict(one) for one in ended.verdicts]}

@@ -1,0 +1,205 @@
+"""The command that says why a run failed."""
+
+import io
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+from packaging.version import InvalidVersion, Version
+from pydantic import ValidationError
+from rich.progress import wrap_file
+
+from harness.base.errors import UserError
+from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
+from harness.diagnosis import explain_files, explain_record
+from harness.evidence.records import RECORD, Results
+from harness.evidence.run_files import Explanation, Record
+from harness.matrix.cells import Matrix, Preset
+
+LATEST = "latest"
+STANDARD_INPUT = ("-", "<stdin>")
+STACKS = ("stacks-*.txt", "failure/stacks-*.txt", "failure/py-spy.txt")
+# By their first bytes: what logs are kept in, and what reads it.
+PACKED = {
+    b"\x1f\x8b": ("gzip", "zcat"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "zstdcat"),
+    b"\xfd7zXZ": ("xz", "xzcat"),
+    b"BZh": ("bzip2", "bzcat"),
+    b"PK\x03\x04": ("zip", "unzip -p"),
+}
+BINARY = (b"\x7fELF", b"\x80\x02", b"\x80\x04", b"\x89PNG", b"SQLite format")
+# Reading less takes no time worth a progress bar.
+LARGE_BYTES = 50_000_000
+
+
+def _version(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    try:
+        return value if value is None else str(Version(value)) and value
+    except InvalidVersion:
+        raise UserError(f"--{option.name}: {value!r} is no version; give one such as 6.3 or 2.9.1") from None
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--log", type=click.File("rb"), help="Explain this log instead of a run; - is standard input.")
+@click.option("--kernel-log", type=click.File("rb"), help="The kernel's log of that time (`journalctl -k`, `dmesg`).")
+@click.option(
+    "--rocm",
+    metavar="VERSION",
+    callback=_version,
+    help="ROCm the log is of, such as 6.3; what a wording means can depend on it.",
+)
+@click.option("--torch", metavar="VERSION", callback=_version, help="torch the log is of, such as 2.9.1.")
+@as_json
+@pass_settings
+def explain(
+    settings: Settings,
+    run: str | None,
+    log: BinaryIO | None,
+    kernel_log: BinaryIO | None,
+    rocm: str | None,
+    torch: str | None,
+    as_json: bool,
+) -> None:
+    """Say why a run failed: class, cause, the lines that show it, and what helps.
+
+    RUN is the id of a run, the beginning of one, the path of a run folder, or `latest`: the newest not completed.
+    With --log it is any log you have, of this tool or not: `matrix explain --log train.log`.
+
+    Exit status: 0 when it is explained (or the run completed), 1 when the cause is unknown.
+    """
+    found: Explanation | None
+    if log or kernel_log:
+        if run:
+            raise UserError("give either RUN or --log and --kernel-log")
+        with ExitStack() as open_files:
+            found = explain_files(_named(log, open_files), _named(kernel_log, open_files), rocm, torch)
+        told = {"explanation": found.model_dump(mode="json", by_alias=True)}
+        lines = explanation_lines(found, _variables(settings, found), "")
+    elif run and not (rocm or torch):
+        folder = _run_folder(settings.results, run)
+        record = _record(folder)
+        found, told, lines = _explained(settings.matrix, folder, record)
+    else:
+        raise UserError("say what to explain: RUN (an id, `latest`, a folder), or --log FILE with --rocm and --torch")
+    if as_json:
+        print_json(told)
+    else:
+        print_lines(lines)
+    sys.exit(1 if found and found.class_ == "unknown" else 0)
+
+
+def explanation_lines(found: Explanation, tries: list[str], folder: str) -> list[str]:
+    """An explanation as it is printed. `tries`: what may help, as it is to be typed."""
+    lines = [
+        f"class     {found.class_}{f' (rule {found.rule})' if found.rule else ''}",
+        f"cause     {found.cause}",
+        *(f"evidence  {os.path.join(folder, one.file)}:{one.line}: {one.text}" for one in found.lines),  # noqa: PTH118
+        f"remedy    {found.remedy}",
+        *(f"try       {one}" for one in tries),
+    ]
+    return [*lines, f"see       {found.link}"] if found.link else lines
+
+
+def _explained(matrix: Matrix, folder: Path, record: Record) -> tuple[Explanation | None, dict[str, Any], list[str]]:
+    """What is known of a run: the explanation (none of one that completed), for programs, and for people."""
+    ended = f"{record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}"
+    run = f"run       {record.intent.run_id}"
+    told: dict[str, Any] = {"run": record.intent.run_id, "outcome": record.outcome}
+    told |= {"diagnosis": record.diagnosis, "detail": record.detail}
+    if record.outcome == "completed":
+        lines = [run, f"outcome   {ended}: {record.detail}", "There is nothing to explain."]
+        return None, told | {"explanation": None}, lines
+    stack = record.intent.stack
+    found = explain_record(folder, record, _presets(matrix, stack))
+    stacks = sorted({str(path) for pattern in STACKS for path in folder.glob(pattern)})
+    told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
+    told["try"] = [f"{stack}-{preset}" for preset in found.presets]
+    tries = [f"matrix run-cell {cell}" for cell in told["try"]]
+    detail = "" if record.detail in found.cause else f": {record.detail}"
+    lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder))]
+    return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
+
+
+def _variables(settings: Settings, found: Explanation) -> list[str]:
+    """What the presets set: the owner of a log of another program has no cells to run."""
+    presets = [settings.matrix.presets[name] for name in found.presets if name in settings.matrix.presets]
+    sets = [(one.name, {**one.variables, **one.features, **one.train}) for one in presets]
+    return [
+        f"{' '.join(f'{key}={value}' for key, value in each.items())} (preset {name})" for name, each in sets if each
+    ]
+
+
+def _presets(matrix: Matrix, stack: str) -> list[Preset]:
+    """Those that can be run with a stack."""
+    cells = (matrix.cells.get(f"{stack}-{preset}") for preset in matrix.presets)
+    return [cell.preset for cell in cells if cell and cell.excluded is None]
+
+
+def _named(stream: BinaryIO | None, open_files: ExitStack) -> tuple[BinaryIO, str] | None:
+    """A stream with its name, and with a progress bar where it is long and a person is watching."""
+    if stream is None:
+        return None
+    name = getattr(stream, "name", "-")
+    if isinstance(stream, io.BufferedReader):
+        _refuse_what_is_no_text(stream.peek(8), str(name))
+    try:
+        size = os.fstat(stream.fileno()).st_size
+    except OSError:
+        size = 0
+    if size > LARGE_BYTES and err.is_terminal:
+        watched = wrap_file(stream, size, description=f"Reading {name}", console=err, transient=True)
+        return open_files.enter_context(watched), str(name)
+    return stream, "standard input" if name in STANDARD_INPUT else str(name)
+
+
+def _refuse_what_is_no_text(head: bytes, name: str) -> None:
+    for begins, (what, reader) in PACKED.items():
+        if head.startswith(begins):
+            file = "FILE" if name in STANDARD_INPUT else name
+            raise UserError(f"{name} is not text: {what}; `{reader} {file} | matrix explain --log -` reads it")
+    if head.startswith(BINARY):
+        raise UserError(f"{name} is not text but a program or a file of data; give the log that was printed")
+
+
+def _run_folder(results: Results, run: str) -> Path:
+    """The folder of the run that is meant.
+
+    Raises:
+        UserError: when there is none, or more than one begins so.
+    """
+    if (Path(run) / RECORD).is_file():
+        return Path(run)
+    finished = results.finished()
+    if run == LATEST:
+        if not finished:
+            raise UserError(f"{results.runs}: no run has a record yet; `matrix run` makes some")
+        made_here = [name for name in finished if not results.imported(name)]
+        return _latest([results.run_folder(name) for name in made_here or finished])
+    matching = [name for name in finished if name == run] or [name for name in finished if name.startswith(run)]
+    if len(matching) == 1:
+        return results.run_folder(matching[0])
+    if matching:
+        raise UserError(f"{len(matching)} runs begin with {run!r}, the first {matching[0]}; give more of its id")
+    if Path(run).is_file():
+        raise UserError(f"{run} is a file: did you mean `matrix explain --log {run}`?")
+    if (results.run_folder(run) / "log.txt").is_file():
+        log = results.run_folder(run) / "log.txt"
+        raise UserError(f"{run} has no record yet; `matrix explain --log {log}` reads its log")
+    raise UserError(f"{results.runs}: no run {run!r} with a record; `matrix status CELL` lists the runs of a cell")
+
+
+def _latest(folders: list[Path]) -> Path:
+    """The newest that did not complete, else the newest: there is nothing to explain of the others."""
+    newest_first = sorted(folders, key=lambda folder: (folder / RECORD).stat().st_mtime_ns, reverse=True)
+    return next((folder for folder in newest_first if _record(folder).outcome != "completed"), newest_first[0])
+
+
+def _record(folder: Path) -> Record:
+    try:
+        return Record.model_validate_json((folder / RECORD).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{folder / RECORD}: is damaged: {str(error).splitlines()[0]}; move its folder away") from None

@@ -1,0 +1,83 @@
+"""The options of `matrix run` and `matrix plan` that leave it open how many runs are made."""
+
+import re
+from typing import Any
+
+import click
+
+from harness.base.errors import UserError
+from harness.cli.shared import Settings, err
+from harness.matrix.cells import Workload
+from harness.search.goal import Goal
+
+# What tags are earned with.
+STANDARD = "standard"
+UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+
+
+class Duration(click.ParamType[float]):
+    """A time such as `8h`, `90m` or `1h30m`, in seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The seconds, from 1 on."""
+        if isinstance(value, float):
+            return value
+        parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", value)
+        seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
+        if "".join(number + unit for number, unit in parts) != value or seconds < 1:
+            self.fail(f"{value!r} is no time; write 8h, 90m or 1h30m", param, ctx)
+        return seconds
+
+
+def goal_options(command: Any) -> Any:
+    """The options that say what the runs are for."""
+    for option in (
+        click.option(
+            "--until", type=click.Choice(["known-good"]), help="Look for one known-good cell, the most promising first."
+        ),
+        click.option("--all", "every", is_flag=True, help="Run until every cell is shown to be known-good, or not."),
+        click.option(
+            "--confidence",
+            type=click.FloatRange(0, 1, min_open=True, max_open=True),
+            help="With --all: of each claim (default: the matrix file's).",
+        ),
+        click.option(
+            "--budget", type=Duration(), help="With --until or --all: begin no run that does not fit, e.g. 8h."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def goal_of(
+    settings: Settings, until: str | None, *, every: bool, confidence: float | None, budget: float | None
+) -> Goal | None:
+    """The goal these options name; None where none of them is given.
+
+    Raises:
+        UserError: when they contradict each other.
+    """
+    if until and every:
+        raise UserError("--until looks for one cell and --all settles every one; give one of them")
+    if confidence is not None and not every:
+        raise UserError("--confidence goes with --all; what --until claims is set in the matrix file (`verdicts:`)")
+    if not until and not every:
+        if budget is not None:
+            raise UserError("--budget goes with --until known-good or --all; say what the time is for")
+        return None
+    verdicts = settings.matrix.verdicts
+    return Goal(verdicts.known_good, confidence or verdicts.confidence, every, budget=budget)
+
+
+def workload_for_tags(settings: Settings, workload: Workload, *, named: bool) -> Workload:
+    """The workload to reach a goal with: `standard` where the selection's earns no tag. Says so."""
+    if workload.earns_tags:
+        return workload
+    standard = settings.matrix.workloads.get(STANDARD)
+    if named or standard is None or not standard.earns_tags:
+        err.print(f"Workload {workload.name} earns no tag: what it shows is not enough for one.", soft_wrap=True)
+        return workload
+    err.print(f"Workload {workload.name} earns no tag; {STANDARD} is run instead (or give --workload).", soft_wrap=True)
+    return standard.model_copy(update={"warm_up": workload.warm_up})

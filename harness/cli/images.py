@@ -1,0 +1,158 @@
+"""The commands on images."""
+
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+
+import click
+
+from harness.base.errors import UserError
+from harness.base.interrupts import interruptible
+from harness.cli.shared import (
+    INTERRUPTED,
+    Settings,
+    as_json,
+    confirm,
+    err,
+    known,
+    pass_settings,
+    print_json,
+    print_lines,
+)
+from harness.environments.capabilities import choose_engine
+from harness.environments.dockerfile import cell_part, stack_part
+from harness.environments.dockerfile import render as render_cell
+from harness.environments.images import base_reference, cell_tag
+from harness.host.engine import find_engine
+from harness.matrix.cells import Cell
+from harness.registry import image_commands
+from harness.registry.push_pull import push as push_image
+from harness.screen import tables
+from harness.screen.display import Steps
+
+registry_option = click.option(
+    "--registry", required=True, envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="Registry, e.g. ghcr.io/me."
+)
+
+
+@click.command()
+@click.argument("cell")
+@pass_settings
+def render(settings: Settings, cell: str) -> None:
+    """Print the Dockerfile of a cell."""
+    click.echo(render_cell(_with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])), nl=False)
+
+
+@click.command()
+@click.argument("cells", nargs=-1)
+@click.option("--rocm", help="Every stack of one ROCm version, or `cpu`, with the presets of the selection.")
+@click.option("--selection", default="default", show_default=True, help="Selection of the matrix file.")
+@click.option("--dry-run", is_flag=True, envvar="DRY_RUN", help="Print the plan and the Dockerfiles; build nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before a large download.")
+@as_json
+@pass_settings
+def build(
+    settings: Settings,
+    cells: tuple[str, ...],
+    rocm: str | None,
+    selection: str,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Build the images of cells (default: a selection). What is there already is not built again."""
+    matrix = settings.matrix
+    if cells and rocm:
+        raise UserError("give either cells or --rocm")
+    chosen = [matrix.cells[known(cell, matrix.cells, "cell")] for cell in cells]
+    known(selection, matrix.selections, "selection")
+    if not chosen:
+        chosen = image_commands.cells_of_rocm(matrix, rocm, selection) if rocm else matrix.select(selection)
+    engine = choose_engine(chosen, None) if dry_run else image_commands.the_engine()
+    plan = image_commands.plan_build(engine, chosen)
+    if as_json and dry_run:
+        print_json(plan.plain)
+        return
+    for line in tables.build_lines(plan):
+        err.print(line, soft_wrap=True, markup=False)
+    if not (plan.build or plan.there):
+        raise UserError("there is no image to build; the reasons are above")
+    if dry_run:
+        _print_dockerfiles((*plan.there, *plan.build))
+        return
+    if engine is None:
+        raise UserError("no Docker engine answers")
+    confirm(plan.download_gb, yes=yes)
+    with interruptible(), Steps(err) as steps:
+        try:
+            images, problems = image_commands.build(engine, plan, steps.step)
+        except KeyboardInterrupt:
+            err.print("Interrupted: what was finished is kept; the same command goes on.")
+            sys.exit(INTERRUPTED)
+    if as_json:
+        print_json([{"cell": cell, "image": image.id, "tags": image.tags} for cell, image in images.items()])
+    else:
+        print_lines([cell_tag(settings.matrix.cells[cell]) for cell in images])
+    if problems:
+        raise UserError("\nmatrix: ".join(problems))
+
+
+def _print_dockerfiles(cells: Sequence[Cell]) -> None:
+    """Each stack once, and what its cells add to it."""
+    for stack, of_stack in groupby(sorted(cells, key=lambda c: c.stack.name), key=lambda cell: cell.stack):
+        click.echo(stack_part(stack, base_reference(stack)), nl=False)
+        for cell in of_stack:
+            click.echo(cell_part(cell))
+
+
+def _with_image(cell: Cell) -> Cell:
+    if "docker" not in cell.stack.executors or cell.stack.framework != "torch":
+        raise UserError(f"cell {cell.id} has no image: {cell.excluded or 'its stack only runs as a process'}")
+    return cell
+
+
+@click.command()
+@click.argument("stack")
+@as_json
+@pass_settings
+def lock(settings: Settings, stack: str, as_json: bool) -> None:
+    """Resolve what a stack consists of: wheel hashes and the digest of its base image, into images/locks."""
+    chosen = settings.matrix.stacks[known(stack, settings.matrix.stacks, "stack")]
+    with interruptible(), Steps(err) as steps:
+        noted = image_commands.lock(find_engine(), chosen, steps.step)
+    if as_json:
+        print_json(noted)
+    else:
+        click.echo(f"{noted['file']}: base {noted['base']}, digest {noted['base_digest'] or 'open'}")
+
+
+@click.command()
+@click.argument("cell")
+@registry_option
+@as_json
+@pass_settings
+def push(settings: Settings, cell: str, registry: str, as_json: bool) -> None:
+    """Push a cell's image to a registry, with the credentials of `docker login`."""
+    chosen = _with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])
+    with interruptible(), Steps(err) as steps:
+        reference = push_image(image_commands.the_engine(), chosen, registry, steps.step)
+    print_json({"cell": cell, "reference": reference}) if as_json else click.echo(reference)
+
+
+@click.command()
+@click.argument("cell")
+@registry_option
+@click.option("--digest", help="sha256:... of the very image (default: the one tagged with the cell's name).")
+@as_json
+@pass_settings
+def pull(settings: Settings, cell: str, registry: str, digest: str | None, as_json: bool) -> None:
+    """Pull a cell's image from a registry, so that `matrix run` uses it instead of building one."""
+    chosen = _with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])
+    with interruptible(), Steps(err) as steps:
+        told = image_commands.pull_cell(image_commands.the_engine(), chosen, registry, digest, steps.step)
+    if as_json:
+        print_json(told)
+    else:
+        other = "this checkout would build another: its app, lock or preset differ"
+        use = "`matrix run` uses it" if told["current"] else other
+        click.echo(f"{told['tag']} is {told['image']}; {use}")

@@ -1,0 +1,154 @@
+"""The commands that say which variables, and which cells, make a difference."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from harness.base.errors import UserError
+from harness.base.interrupts import interruptible
+from harness.campaign import commands
+from harness.campaign.compare_cells import add_runs
+from harness.campaign.minimise_cell import describe_minimum, minimise_cell
+from harness.cli.run import chosen_workload, workload_options
+from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
+from harness.evidence.verdicts import of_results
+from harness.matrix.cells import Cell, Workload
+from harness.matrix.variants import control_of, variable_names
+from harness.screen.display import CampaignDisplay
+from harness.search.compare import Comparison, compare
+from harness.search.minimise import Minimum
+
+MAX_RUNS = 300
+
+
+@click.command()
+@click.argument("cell")
+@workload_options
+@click.option(
+    "--max-runs", type=click.IntRange(min=1), default=MAX_RUNS, show_default=True, help="Runs that may be spent."
+)
+@as_json
+@pass_settings
+def minimise(settings: Settings, /, cell: str, max_runs: int, as_json: bool, **options: Any) -> None:
+    """Find out which variables of CELL's preset make runs pass, or fail.
+
+    First runs with the whole preset and with nothing set show whether there is any effect. Then the variables are
+    screened, the set is shrunk until nothing more can be left out, and what is left is confirmed by fresh runs.
+    Runs need not always pass or always fail. A smaller effect takes more runs: one of a half takes about a hundred,
+    one of a tenth several hundred.
+
+    The same command goes on where it was broken off; with a larger --max-runs it goes on with that.
+
+    Exit status: 0 when the answer was found, also where it is that no difference shows; 1 when the runs did not
+    suffice, 130 after Ctrl-C.
+    """
+    chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
+    control = control_of(chosen, settings.matrix)
+    workload = _workload(settings, options)
+    bench, placed = commands.place(settings.results, [chosen], workload, **options)
+    try:
+        with interruptible(), CampaignDisplay(err) as display:
+            found = minimise_cell(bench, placed[cell], workload, control, max_runs, display)
+    except KeyboardInterrupt:
+        err.print("Interrupted; the same command goes on where it stopped.")
+        sys.exit(INTERRUPTED)
+    if as_json:
+        print_json(describe_minimum(chosen, control, found))
+    else:
+        print_lines(list(minimum_lines(chosen, control, found)))
+    sys.exit(1 if found.conclusion == "not-enough-runs" else 0)
+
+
+@click.command("compare")
+@click.argument("cells", nargs=-1, required=True, metavar="CELL CELL...")
+@workload_options
+@click.option("--runs", type=click.IntRange(min=1), help="First make runs until each cell has so many that count.")
+@as_json
+@pass_settings
+def compare_command(
+    settings: Settings, /, cells: tuple[str, ...], runs: int | None, as_json: bool, **options: Any
+) -> None:
+    """Test whether the first CELL differs from each of the others in how often its runs pass.
+
+    Runs are held against each other that have the same workload, kind of host, executor and devices. Fisher's exact
+    test, with Holm's correction where several comparisons are made. The test is right for numbers of runs that were
+    chosen before: choose --runs once, not until it says what you like.
+
+    Exit status: 0 when the answer could be given, whatever it is, 130 after Ctrl-C.
+    """
+    if len(set(cells)) < max(2, len(cells)):
+        raise UserError("compare: name two different cells or more")
+    chosen = [settings.matrix.cells[known(cell, settings.matrix.cells, "cell")] for cell in cells]
+    of_workload = None
+    if runs is not None:
+        workload = _workload(settings, options)
+        bench, placed = commands.place(settings.results, chosen, workload, **options)
+        try:
+            with interruptible(), CampaignDisplay(err) as display:
+                of_workload = add_runs(bench, placed, workload, runs, display)
+        except KeyboardInterrupt:
+            err.print("Interrupted; the same command goes on where it stopped.")
+            sys.exit(INTERRUPTED)
+    verdicts = of_results.verdicts(settings.results, settings.matrix)
+    counted = [one for one in verdicts if of_workload in (None, one.workload_hash)]
+    compared = compare(counted, cells[0], cells[1:])
+    if not compared:
+        raise UserError(f"no runs of {cells[0]} and another that can be held against each other; --runs 20 makes some")
+    if as_json:
+        print_json([{**asdict(one), "differ": one.differ} for one in compared])
+    else:
+        print_lines([comparison_line(one) for one in compared])
+
+
+def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
+    """What a search found, in words."""
+    total = len(variable_names(cell.preset))
+    pairs = f"{_passed(found.with_all)} with all {total} variables, {_passed(found.with_none)} with none"
+    names = ", ".join(sorted(found.variables))
+    if found.effect is None:
+        said = "no difference shown" if found.conclusion == "no-difference" else "not enough runs to show a difference"
+        yield f"{cell.id}: {said}: {pairs}; the pass rates differ by {found.largest_difference:.0%} at most."
+    else:
+        verb = "makes runs pass" if found.effect == "helps" else "makes runs fail"
+        yield f"{cell.id}: the preset {verb}: {pairs} ({control.id})."
+    if found.conclusion == "found":
+        yield f"What matters: {names}. Alone, in fresh runs: {_passed(found.confirmed)}."
+        for name, runs in found.without.items():
+            yield f"  without {name}: {_passed(runs)}"
+        if found.rest_too:
+            yield "The other variables do the same without these: leave these out of the preset and minimise again."
+        elif found.rest_too is None and len(found.variables) < total:
+            yield "Whether the other variables do the same without these was not seen."
+    elif found.effect:
+        yield f"Not enough runs: {found.runs} were spent, and the last stage begun is `{found.reached}`."
+        if len(found.variables) < total:
+            yield f"So far, but not confirmed: {names}."
+    if found.conclusion == "not-enough-runs":
+        yield "The same command with a larger --max-runs goes on from here."
+    yield f"{found.runs} runs."
+
+
+def comparison_line(one: Comparison) -> str:
+    """What a comparison shows, in words."""
+    counts = f"{one.cell} passed {one.one.passes} of {one.one.runs}, {one.other} {one.two.passes} of {one.two.runs}"
+    where = f"workload {one.workload} ({one.workload_hash[:8]}), {one.scope}, {one.executor}"
+    p_value = f"p = {one.adjusted:.2g}"
+    if one.differ:
+        return f"{counts} ({where}): they differ, {p_value}"
+    power = (
+        "so few runs could not have told any two pass rates apart"
+        if one.told_apart is None
+        else f"a pass rate of {one.told_apart:.0%} would have been told from that of the better with probability .8"
+    )
+    return f"{counts} ({where}): no difference shown, {p_value}; {power}"
+
+
+def _passed(runs: Any) -> str:
+    return f"{runs.passes} of {runs.runs} passed"
+
+
+def _workload(settings: Settings, options: dict[str, Any]) -> Workload:
+    return chosen_workload(settings, "default", options.pop("workload"), options.pop("warm_up"))

@@ -1,0 +1,145 @@
+"""The commands on known-good tags."""
+
+import time
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from harness.base.interrupts import interruptible
+from harness.cli.shared import Settings, as_json, err, known, out, pass_settings, print_json, print_lines
+from harness.registry.tags import tag_commands
+from harness.registry.tags.known_good_tags import ALIAS
+from harness.registry.tags.promotions import KnownGood, TagMove
+from harness.registry.tags.tag_commands import TagState
+from harness.screen.display import Steps
+
+DAY = 86400
+SHORT = 19
+registry_option = click.option(
+    "--registry",
+    envvar="MATRIX_REGISTRY",
+    show_envvar=True,
+    metavar="HOST[/PATH]",
+    help="Registry, e.g. ghcr.io/me (default: this host alone).",
+)
+replace_option = click.option(
+    "--replace", metavar="DIGEST", help="What the tag points to, where somebody else moved it and you take it back."
+)
+
+
+@click.command()
+@click.argument("cell", required=False)
+@registry_option
+@replace_option
+@click.option("--dry-run", is_flag=True, envvar="DRY_RUN", help="Say what would be promoted; change nothing.")
+@as_json
+@pass_settings
+def promote(
+    settings: Settings, cell: str | None, registry: str | None, replace: str | None, dry_run: bool, as_json: bool
+) -> None:
+    """Move the tags known-good-SCOPE to the images that earned them (of CELL alone, where it is given).
+
+    A tag is earned by a verdict `known-good` on runs of that very image in containers, with a workload that earns tags.
+    With --registry image and evidence are pushed there, with the credentials of `docker login`.
+    """
+    matrix = settings.matrix
+    if cell is not None:
+        known(cell, matrix.cells, "cell")
+    with interruptible(), Steps(err) as steps:
+        promoted = tag_commands.promote(
+            settings.results, matrix, cell, registry, time.time(), steps.step, replace=replace, dry_run=dry_run
+        )
+    if as_json:
+        print_json([evidence.model_dump(mode="json", by_alias=True) for evidence in promoted])
+    else:
+        print_lines([_promoted(evidence, "would be" if dry_run else "is") for evidence in promoted])
+
+
+@click.command()
+@click.argument("tag")
+@click.option("--reason", required=True, help="Why; it is kept in the tag's history.")
+@registry_option
+@replace_option
+@as_json
+@pass_settings
+def demote(settings: Settings, tag: str, reason: str, registry: str | None, replace: str | None, as_json: bool) -> None:
+    """Take a known-good TAG away, on this host and in the registry that is given."""
+    places = tag_commands.demote(settings.results, tag, reason, registry, time.time(), replace=replace)
+    if as_json:
+        print_json({"tag": tag, "reason": reason, "demoted_in": places})
+    else:
+        print_lines([f"{tag} is demoted in {place}" for place in places])
+
+
+@click.command()
+@click.argument("tag", required=False)
+@registry_option
+@as_json
+@pass_settings
+def tags(settings: Settings, tag: str | None, registry: str | None, as_json: bool) -> None:
+    """List the known-good tags that stand, and whether this host may use them.
+
+    With TAG, every move of that one; with a digest (sha256:...) the evidence beside that image in the registry.
+    """
+    if tag and tag.startswith("sha256:"):
+        found = tag_commands.evidence_beside(tag, registry)
+        if as_json:
+            print_json([evidence.model_dump(mode="json", by_alias=True) for evidence in found])
+        else:
+            print_lines([_promoted(evidence, "was") for evidence in found])
+        return
+    if tag is not None:
+        moves = tag_commands.tag_history(settings.results, tag, registry)
+        if as_json:
+            print_json([move.model_dump(mode="json", by_alias=True) for move in moves])
+        else:
+            print_lines([_moved(move) for move in moves])
+        return
+    states = tag_commands.tag_states(settings.results, settings.matrix, registry, time.time())
+    if as_json:
+        print_json([state.plain for state in states])
+    elif states:
+        out.print(_table(states))
+        for state in states:
+            if state.problem:
+                err.print(f"{state.evidence.tag}: {state.problem}", markup=False, soft_wrap=True)
+    else:
+        out.print("No tag stands; `matrix promote` makes one of what is known-good.")
+
+
+def _promoted(evidence: KnownGood, is_: str) -> str:
+    passed = f"{evidence.passes} of {evidence.runs} runs passed"
+    rate = f"pass rate above {evidence.low:.2f} at {evidence.confidence:.0%} confidence"
+    until = f"until {_day(evidence.expires_at)}"
+    return f"{evidence.tag} {is_} {evidence.cell}, {evidence.reference}: {passed}, {rate}; {until}"
+
+
+def _moved(move: TagMove) -> str:
+    evidence = move.evidence
+    why = move.reason or f"{evidence.passes} of {evidence.runs} runs passed"
+    return f"{_day(move.at)} {move.move} {evidence.cell} {evidence.target}: {why}"
+
+
+def _table(states: list[TagState]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("tag", "scope", "cell", "image", "passed", "rate above", "days old", "on this host"):
+        table.add_column(name)
+    for state in states:
+        evidence = state.evidence
+        row = (
+            evidence.tag + (f" ({ALIAS})" if state.is_alias else ""),
+            evidence.scope,
+            evidence.cell,
+            evidence.target[:SHORT],
+            f"{evidence.passes} of {evidence.runs}",
+            f"{evidence.low:.2f}",
+            f"{state.age_seconds / DAY:.0f}",
+            f"not valid: {state.not_here}" if state.not_here else "valid",
+        )
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(seconds))

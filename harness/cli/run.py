@@ -1,0 +1,196 @@
+"""The commands that run cells."""
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.base.errors import UserError
+from harness.base.interrupts import interruptible
+from harness.campaign import commands
+from harness.campaign.reboot import check_reboot, reboot_and_resume, this_command
+from harness.cli.describe import describe_campaign, describe_plan
+from harness.cli.goal import goal_of, goal_options, workload_for_tags
+from harness.cli.records import write_reports
+from harness.cli.shared import (
+    INTERRUPTED,
+    Settings,
+    as_json,
+    confirm,
+    err,
+    known,
+    out,
+    pass_settings,
+    print_json,
+    print_lines,
+)
+from harness.evidence.health_log import sick_gpus
+from harness.matrix.cells import Workload
+from harness.screen import tables
+from harness.screen.display import CampaignDisplay, Steps
+
+
+def workload_options(command: Any) -> Any:
+    """The options that say what is run."""
+    for option in (
+        click.option("--workload", help="Workload of the matrix file (default: the selection's)."),
+        click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on (default: synthetic)."),
+        click.option("--warm-up", type=click.IntRange(min=0), help="Sessions to drop before the first row."),
+        click.option("--python", type=click.Path(path_type=Path), help="Interpreter of the stack `host`."),
+        click.option(
+            "--executor",
+            type=click.Choice(["docker", "process"]),
+            envvar="MATRIX_EXECUTOR",
+            show_envvar=True,
+            help="Run cells in containers or as processes (default: containers where a Docker engine answers).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def campaign_options(command: Any) -> Any:
+    """The options that say which cells are run, and how often."""
+    for option in (
+        click.argument("cells", nargs=-1),
+        click.option("--selection", default="default", show_default=True, help="Selection of the matrix file."),
+        click.option("--repeats", type=click.IntRange(min=1), help="Runs of each cell (default: 1)."),
+    ):
+        command = option(command)
+    return workload_options(goal_options(command))
+
+
+@click.command()
+@campaign_options
+@as_json
+@pass_settings
+def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
+    """Print what `matrix run` would do here: cells, runs, disk, time."""
+    prepared = _prepare(settings, **options)
+    if as_json:
+        print_json(describe_plan(prepared.plan, prepared.capabilities))
+    else:
+        click.echo(prepared.capabilities.sentence)
+        print_lines(tables.plan_lines(prepared.plan))
+
+
+@click.command()
+@campaign_options
+@click.option("--yes", is_flag=True, help="Do not ask before a large download.")
+@click.option(
+    "--reboot-when-sick", is_flag=True, help="Reboot and go on when a GPU is sick, at most three times in 12 hours."
+)
+@as_json
+@pass_settings
+def run(settings: Settings, /, yes: bool, reboot_when_sick: bool, as_json: bool, **options: Any) -> None:
+    """Run cells (default: a selection) one after the other; go on where an interrupted campaign stopped.
+
+    Each cell once, or --repeats times. With `--until known-good` as few runs as it takes to find one cell that can be
+    relied on; with `--all` as many as it takes to know of every cell; both within a --budget, if one is given.
+
+    Exit status: 0 when every run completed (with --until or --all: when that was reached), 1 if not, 130 after Ctrl-C.
+    """
+    if reboot_when_sick:
+        check_reboot()
+    prepared = _prepare(settings, **options)
+    err.print(prepared.capabilities.sentence, soft_wrap=True)
+    for line in tables.plan_lines(prepared.plan):
+        err.print(line, soft_wrap=True, markup=False)
+    commands.check_feasible(prepared.plan)
+    confirm(prepared.plan.download_gb, yes=yes)
+    with interruptible():
+        cells = list({planned.cell.id: planned.cell for planned in prepared.plan.runs}.values())
+        with CampaignDisplay(err, cells, partial(commands.verdicts_here, prepared)) as display:
+            ended = commands.run_campaign(prepared, display)
+        files = write_reports(settings)
+        if as_json:
+            print_json(describe_campaign(ended))
+        else:
+            out.print(tables.verdicts_table(ended.verdicts))
+            click.echo(f"Records in {settings.results.runs}, report in {files[0]} and {files[1].name}")
+            if ended.conclusion:
+                print_lines([ended.conclusion.sentence, f"Next: {ended.conclusion.next_command}"])
+    if ended.interrupted:
+        done = f"{ended.done} runs" if ended.total is None else f"{ended.done} of {ended.total} runs"
+        err.print(f"Interrupted: {done} are done; the same command goes on where it stopped.")
+        sys.exit(INTERRUPTED)
+    host = prepared.bench.host
+    unfinished = ended.conclusion.why == "exhausted" if ended.conclusion else ended.done != ended.total
+    if reboot_when_sick and unfinished and sick_gpus(settings.results, host):
+        executor = prepared.capabilities.executor
+        reboot_and_resume(this_command(), Path.cwd(), settings.results, host.machine, executor)
+    sys.exit(0 if ended.succeeded else 1)
+
+
+@click.command("run-cell")
+@click.argument("cell")
+@workload_options
+@click.option("--run-id", help="Id of the run; a run of that id that has its record is not run again.")
+@click.option("--print-command", is_flag=True, help="Only make the image, and print the docker command that runs it.")
+@as_json
+@pass_settings
+def run_cell(
+    settings: Settings, /, cell: str, as_json: bool, run_id: str | None, print_command: bool, **options: Any
+) -> None:
+    """Run one cell once, watch it, and leave its record."""
+    chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
+    workload = chosen_workload(settings, "default", options.pop("workload"), options.pop("warm_up"))
+    if print_command:
+        with interruptible(), Steps(err) as steps:
+            printed = commands.print_command(settings.results, chosen, workload, steps.step, data=options["data"])
+        click.echo(printed)
+        return
+    with interruptible(), CampaignDisplay(err) as display:
+        try:
+            record = commands.run_one(settings.results, chosen, workload, run_id, display, **options)
+        except KeyboardInterrupt:
+            # What became of the run was shown when it was recorded.
+            sys.exit(INTERRUPTED)
+    if as_json:
+        click.echo(record.model_dump_json(indent=2, by_alias=True))
+    else:
+        click.echo(f"{record.intent.run_id}: {record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}")
+        click.echo(f"record in {settings.results.run_folder(record.intent.run_id)}")
+    sys.exit(0 if record.outcome == "completed" else 1)
+
+
+@click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("cell")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@pass_settings
+def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
+    """Run `vpoc ...` by hand in a cell's environment: `matrix exec cpu-plain vpoc train --data merged.csv`.
+
+    CELL `best` is the plain cell that this host would run first.
+    """
+    if cell != "best":
+        known(cell, settings.matrix.cells, "cell")
+    program, arguments, variables = commands.by_hand(settings.matrix, cell, command)
+    os.execve(program, arguments, variables)  # noqa: S606
+
+
+def _prepare(settings: Settings, **options: Any) -> commands.Prepared:
+    matrix, cells = settings.matrix, options["cells"]
+    for cell in cells:
+        known(cell, matrix.cells, "cell")
+    selection = known(options["selection"], matrix.selections, "selection")
+    workload = chosen_workload(settings, selection, options["workload"], options["warm_up"])
+    chosen = [matrix.cells[cell] for cell in cells] or matrix.select(selection)
+    place = {"data": options["data"], "interpreter": options["python"], "executor": options["executor"]}
+    goal = goal_of(settings, options["until"], **{name: options[name] for name in ("every", "confidence", "budget")})
+    if goal and options["repeats"]:
+        raise UserError("--repeats fixes the number of runs, which --until and --all leave open; give one of them")
+    if goal:
+        workload = workload_for_tags(settings, workload, named=bool(options["workload"]))
+    repeats, named = options["repeats"] or 1, bool(cells)
+    return commands.prepare(settings.results, matrix, chosen, workload, repeats, goal=goal, named=named, **place)
+
+
+def chosen_workload(settings: Settings, selection: str, name: str | None, warm_up: int | None) -> Workload:
+    """The workload of that name, or that of the selection."""
+    matrix = settings.matrix
+    workload = matrix.workloads[known(name or matrix.selections[selection].workload, matrix.workloads, "workload")]
+    return workload if warm_up is None else workload.model_copy(update={"warm_up": warm_up})

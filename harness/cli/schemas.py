@@ -1,0 +1,126 @@
+"""The JSON Schemas in docs/reference/schemas and docs/reference/files.md, made from the types: `make schemas`."""
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+
+from harness.base.paths import CHECKOUT
+from harness.evidence.app_files import Progress, Reference, Result
+from harness.evidence.run_files import HealthStep, Intent, Record
+from harness.matrix.cells import Matrix
+from harness.registry.share.imports import Origin
+from harness.registry.tags.promotions import TagMove
+from harness.report.model import Report
+
+SCHEMAS = CHECKOUT / "docs" / "reference" / "schemas"
+TABLE = CHECKOUT / "docs" / "reference" / "files.md"
+
+FILES: dict[str, type[BaseModel]] = {
+    "matrix": Matrix,
+    "progress": Progress,
+    "result": Result,
+    "reference": Reference,
+    "intent": Intent,
+    "record": Record,
+    "health": HealthStep,
+    "imported": Origin,
+    "promotion": TagMove,
+    "report": Report,
+}
+NAMES = {
+    "matrix": "matrix.yaml",
+    "progress": "progress-RANK.jsonl, a line each",
+    "result": "result.json",
+    "reference": "reference.json",
+    "intent": "intent.json",
+    "record": "record.json",
+    "health": "results/health/MACHINE.jsonl, a line each",
+    "imported": "imported.json, in the folder of a run that came with `matrix import`",
+    "promotion": "results/promotions.jsonl, a line each",
+    "report": "results/report.json",
+}
+INTRODUCTION = """\
+# The files of a run, key by key
+
+This page and the JSON Schemas in [schemas](schemas/) are made from the types by `make schemas`.
+
+A run folder, `results/runs/RUN-ID/`, holds
+
+| file | content |
+|---|---|
+| `intent.json` | what is to be run; written before anything starts |
+| `progress-RANK.jsonl`, `position-RANK.bin`, `stacks-RANK.txt` | where each rank is ([training](../training.md#when-nothing-moves)) |
+| `log.txt` | what the processes printed |
+| `result.json`, `output/` | written last by the app: what was really done; the model and its metadata |
+| `reference.json`, `reference.txt` | the first steps on the CPU in float32 |
+| `check-model.txt` | the model loaded in a fresh process |
+| `failure/` | of a run that did not complete ([what is in it](../watching.md#what-is-saved-of-a-failure)) |
+| `record.json` | the statement about the run; written last |
+
+`results/records.db` is an index of the records; `matrix index` rebuilds it.
+"""
+
+
+def json_schema(model: type[BaseModel]) -> str:
+    """The JSON Schema of a file."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(by_alias=True)}
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def markdown() -> str:
+    """The keys of every file, as Markdown tables."""
+    parts = [INTRODUCTION]
+    for name, model in FILES.items():
+        schema = model.model_json_schema(by_alias=True)
+        parts.append(f"\n## {NAMES[name]}\n\n{_text(schema)}\n\n| key | type | meaning |\n|---|---|---|\n")
+        parts += _rows(schema, schema.get("$defs", {}), "")
+    return "".join(parts)
+
+
+def _rows(schema: dict[str, Any], definitions: dict[str, Any], prefix: str) -> list[str]:
+    rows = []
+    for key, value in schema.get("properties", {}).items():
+        kind, inner = _kind(value, definitions)
+        meaning = value.get("description") or (_text(inner) if inner else "")
+        rows.append(f"| `{prefix}{key}` | {kind} | {meaning} |\n")
+        # The record holds the intent and the result, which have tables of their own.
+        if inner and inner.get("title") not in ("Intent", "Result"):
+            step = "[]." if kind.startswith("list") else ".NAME." if kind.startswith("mapping") else "."
+            rows += _rows(inner, definitions, f"{prefix}{key}{step}")
+    return rows
+
+
+def _kind(value: dict[str, Any], definitions: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+    """What a key holds in words, and the definition of the objects in it."""
+    if "$ref" in value:
+        return "object", definitions[value["$ref"].split("/")[-1]]
+    if "anyOf" in value:
+        kinds = [_kind(option, definitions) for option in value["anyOf"]]
+        return " or ".join(kind for kind, _ in kinds), next((inner for _, inner in kinds if inner), None)
+    if "enum" in value or "const" in value:
+        return ", ".join(f"`{option}`" for option in value.get("enum", [value.get("const")])), None
+    if value.get("type") == "array":
+        kind, inner = _kind(value.get("items", {}), definitions)
+        return f"list of {kind}", inner
+    if value.get("type") == "object":
+        of = next(iter(value.get("patternProperties", {}).values()), value.get("additionalProperties"))
+        kind, inner = _kind(of, definitions) if isinstance(of, dict) else ("anything", None)
+        return f"mapping to {kind}", inner
+    return str(value.get("type", "anything")), None
+
+
+def _text(schema: dict[str, Any]) -> str:
+    return " ".join(str(schema.get("description", "")).split())
+
+
+def main() -> None:
+    """Write the schemas and the table."""
+    SCHEMAS.mkdir(parents=True, exist_ok=True)
+    for name, model in FILES.items():
+        (SCHEMAS / f"{name}.schema.json").write_text(json_schema(model), encoding="utf-8")
+    TABLE.write_text(markdown(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""`matrix export` and `matrix import`: records of several hosts put together."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from rich.progress import track
+
+from harness.cli.shared import Settings, as_json, err, pass_settings, print_json
+from harness.host.fingerprint import read_host
+from harness.registry.share.exports import export_records
+from harness.registry.share.imports import import_records
+
+Item = TypeVar("Item")
+
+
+@click.command("export")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--hide", multiple=True, metavar="NAME", help="Take this name out, too, such as that of another host.")
+@as_json
+@pass_settings
+def export_(settings: Settings, file: Path, hide: tuple[str, ...], as_json: bool) -> None:
+    """Write the records into FILE (.tar.gz), for `matrix import` on another host.
+
+    Names of hosts and users, addresses, and paths are taken out. Models stay here; what explains a run goes along.
+    """
+    exported = export_records(settings.results, file, read_host(), hide, _shown("exporting"))
+    for told in exported.left_out:
+        click.echo(f"matrix: left out: {told}", err=True)
+    if as_json:
+        print_json({**asdict(exported), "file": str(exported.file)})
+    else:
+        click.echo(f"{exported.runs} runs in {exported.file}, SHA-256 {exported.sha256}")
+
+
+@click.command("import")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@as_json
+@pass_settings
+def import_(settings: Settings, files: tuple[Path, ...], as_json: bool) -> None:
+    """Add the records in FILES, which `matrix export` made on other hosts.
+
+    Nothing that is here is changed, and what is here already is passed over. Imported runs are shown as such.
+    """
+    host = read_host()
+    told = []
+    for file in files:
+        imported = import_records(settings.results, file, host, _shown("importing"))
+        for run_id in imported.differing:
+            click.echo(f"matrix: {run_id}: is here with another content, which stays", err=True)
+        told.append({**asdict(imported), "file": str(file)})
+        if not as_json:
+            click.echo(f"{file}: {len(imported.runs)} runs added, {imported.duplicates} were here already")
+    if as_json:
+        print_json(told)
+
+
+def _shown(what: str) -> Callable[[Sequence[Item]], Iterable[Item]]:
+    """Passes items on, with a bar where a person is watching."""
+    return partial(track, description=what, console=err, transient=True, disable=not err.is_terminal)

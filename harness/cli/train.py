@@ -1,0 +1,108 @@
+"""`matrix train`: parses and prints, nothing else."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.base.errors import UserError
+from harness.base.interrupts import interruptible
+from harness.campaign import commands
+from harness.cli.shared import INTERRUPTED, Settings, as_json, confirm, err, known, pass_settings, print_json
+from harness.host.fingerprint import read_host
+from harness.matrix.cells import ExecutorName
+from harness.screen.display import CampaignDisplay
+from harness.training.attempts import ATTEMPTS
+from harness.training.choose_cell import BEST, Wish
+from harness.training.options import own_workload, training_options
+from harness.training.own_training import Asked, prepare
+from harness.training.train import Ended
+from harness.training.trainings import open_notebook
+
+
+@click.command("train")
+@click.option("--data", type=click.Path(path_type=Path), required=True, help="Merged CSV to train on.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), required=True, help="Folder for the model and what belongs to it."
+)
+@click.option("--name", help="Name of the model file, without .pt.  [default: that of the data file]")
+@click.option("--cell", help="Cell to train in, or `best`: the plain one.  [default: the known-good one of this host]")
+@click.option(
+    "--registry", envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="Registry that known-good tags are in."
+)
+@click.option("--force", is_flag=True, help="Use the tag also where its evidence is of another host, or expired.")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoints in the output folder, with more --epochs.")
+@click.option("--drill", metavar="NAME@STEP", help="Inject a fault into the first attempt, to see that it is survived.")
+@click.option(
+    "--executor",
+    type=click.Choice(["docker", "process"]),
+    envvar="MATRIX_EXECUTOR",
+    show_envvar=True,
+    help="Train in a container or as a process (default: a container where a Docker engine answers).",
+)
+@click.option("--yes", is_flag=True, help="Do not ask before a large download.")
+@training_options
+@as_json
+@pass_settings
+def train(
+    settings: Settings,
+    /,
+    data: Path,
+    output: Path,
+    name: str | None,
+    cell: str | None,
+    registry: str | None,
+    force: bool,
+    resume: bool,
+    drill: str | None,
+    executor: ExecutorName | None,
+    yes: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train on your data, to the end: through crashes, hangs and want of memory.
+
+    Takes the known-good cell of this host, from --registry where one is given. After a failure a fresh process goes on
+    from the last checkpoint, with other settings where the same ones fail again. After Ctrl-C, a kill or a reboot the
+    same command goes on. OUTPUT gets the model, its metadata, curves, checkpoints, and attempts.jsonl.
+
+    \b
+    matrix train --data merged.csv --output TRAINING
+    matrix train --data merged.csv --output TRAINING --epochs 5 --batch-size 128
+    matrix train --data merged.csv --output TRAINING --cell rocm6.3-torch2.9.1-plain
+
+    Exit status: 0 there is a model, 1 given up, 2 something to put right, 130 interrupted.
+    """  # noqa: D301 - click needs the character itself
+    if cell and cell != BEST:
+        known(cell, settings.matrix.cells, "cell")
+    name = name or data.stem
+    if Path(name).name != name:
+        raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
+    workload = own_workload(options)
+    wish = Wish(cell, registry, force, workload.strategy)
+    asked = Asked(data, output, name, workload, wish, executor, resume, drill)
+    with open_notebook(settings.results, host := read_host(), output, name) as notebook:
+        ready = prepare(asked, settings.matrix, settings.results, host, notebook)
+        err.print(ready.told, soft_wrap=True, markup=False)
+        commands.check_feasible(ready.plan)
+        confirm(ready.plan.download_gb, yes=yes)
+        try:
+            with interruptible(), CampaignDisplay(err) as display:
+                ended = ready.carry_out(display)
+        except KeyboardInterrupt:
+            err.print("Interrupted; the same command goes on where it stopped.")
+            sys.exit(INTERRUPTED)
+    if as_json:
+        print_json({"model": str(ended.model) if ended.model else None, "attempts": ended.attempts})
+    else:
+        click.echo(_sentence(ended, output))
+    sys.exit(0 if ended.model else 1)
+
+
+def _sentence(ended: Ended, output: Path) -> str:
+    count = len(ended.attempts)
+    tries = "one attempt" if count == 1 else f"{count} attempts, told in {output / ATTEMPTS}"
+    if ended.model:
+        return f"wrote {ended.model} in {tries}"
+    return f"given up: {ended.given_up}; {output / ATTEMPTS} tells of each; the same command tries once more"

@@ -1,0 +1,69 @@
+"""The command that shows what another process runs."""
+
+import sys
+import time
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
+from harness.screen.display import LiveScene, StandstillLines, finished_lines
+from harness.screen.live import Scene
+from harness.screen.watched import Look, Watched, describe
+
+LOOK_SECONDS = 1.0
+# Between two runs nothing may be seen to go on for a moment.
+QUIET_SECONDS = 5.0
+
+
+@click.command()
+@as_json
+@pass_settings
+def watch(settings: Settings, as_json: bool) -> None:
+    """Show what runs with this results folder, started by whichever process of this host, until it ends.
+
+    That is a campaign (`matrix run`), a single run or a training under supervision. Ctrl-C ends the watching and
+    nothing else. No file of the results is written. --json prints what goes on now, once.
+    """
+    watched = Watched(settings.results, settings.matrix)
+    now = time.time()
+    look = watched.look()
+    scene = watched.scene(look, now)
+    if as_json:
+        print_json(describe(look, scene, now))
+        return
+    if not look.goes_on:
+        click.echo(f"Nothing runs with {settings.results.folder} on this host; `matrix run` starts a campaign.")
+        return
+    try:
+        _follow(watched, look, scene, err)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    click.echo("It has ended; `matrix status` sums up.")
+
+
+def _follow(watched: Watched, look: Look, scene: Scene, console: Console) -> None:
+    labels: dict[str, str] = {}
+    standstills: dict[str, StandstillLines] = {}
+    last_seen = time.monotonic()
+    with LiveScene(console, scene) as view:
+        # A look that took long is told as well.
+        while look.goes_on or look.finished or time.monotonic() - last_seen < QUIET_SECONDS:
+            view.scene = scene
+            for record in look.finished:
+                for line in finished_lines(record, labels.get(record.intent.run_id, record.intent.cell)):
+                    console.print(line, soft_wrap=True)
+            for intent, current in zip(look.running, scene.currents, strict=True):
+                if labels.setdefault(intent.run_id, current.label) and intent.run_id not in standstills:
+                    standstills[intent.run_id] = StandstillLines()
+                    if not view.shown:
+                        console.print(escape(f"{current.label}: goes on as {intent.run_id}"), soft_wrap=True)
+                if current.still and standstills[intent.run_id].worth(current.still.seconds) and not view.shown:
+                    console.print(escape(f"{current.label}: {current.still.words}"), soft_wrap=True)
+            went_on = look.goes_on
+            time.sleep(LOOK_SECONDS)
+            look = watched.look()
+            if went_on:
+                last_seen = time.monotonic()
+            scene = watched.scene(look, time.time())

@@ -1,0 +1,1 @@
+"""Pins -> hashes -> wheels -> a virtual environment or an image."""

@@ -1,0 +1,309 @@
+"""Dockerfile -> image: hermetic builds of stacks and cells."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+
+import pip
+from docker.utils import parse_repository_tag
+from flit_core.wheel import WheelBuilder
+
+from harness.base.errors import UserError
+from harness.base.paths import APP, BUILDS, IMAGES
+from harness.base.storage import file_hash, held_locks, json_hash, locked
+from harness.environments.compiled_kernel import PLATFORM, place_kernel
+from harness.environments.dockerfile import render, stack_part
+from harness.environments.environment import NOT_SOURCE
+from harness.environments.images import (
+    INPUTS,
+    PREFIX,
+    TOOLS,
+    Image,
+    base_reference,
+    cell_labels,
+    cell_tag,
+    find,
+    find_by_labels,
+    find_cell_image,
+    find_stack_image,
+    inputs_of,
+    open_labels,
+    stack_tag,
+)
+from harness.environments.pins import ensure_lock
+from harness.environments.wheelhouse import fetch, read_lock
+from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
+from harness.matrix.cells import Cell, Stack
+
+# Flit writes this time into the app's wheel, so that the same source gives the same bytes.
+SOURCE_DATE_EPOCH = "1700000000"
+OWN_BASE = "give --base IMAGE with one that is here (`make base` makes one from Debian's packages)"
+FULL_DISK = "no space left on device"
+FAILED = re.compile("executor failed running|did not complete successfully")
+WORDS = 400
+STOP_SECONDS = 30
+
+PRUNE_TRIES = 5
+SMALL_BYTES = 1_000_000
+
+
+def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: None) -> Image:
+    """The image of a cell: the one this engine holds, or a new one.
+
+    Raises:
+        UserError: when it cannot be built; nothing that looks finished is left.
+    """
+    with locked(_lock_file(cell.id)):
+        image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
+        if image is None:
+            stack_image = ensure_stack_image(engine, cell.stack, notify)
+            labels = cell_labels(cell, stack_image.labels)
+            image = find_by_labels(engine, labels) or _build_cell(engine, cell, stack_image, labels, notify)
+        _tag(engine, image, cell_tag(cell))
+        return image
+
+
+def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -> Image:
+    """The image of a stack: the one this engine holds, or a new one.
+
+    Raises:
+        UserError: when it cannot be built; nothing that looks finished is left.
+    """
+    with locked(_lock_file(stack.name)):
+        image = find_stack_image(engine, inputs_of(engine, stack))
+        if image is None:
+            image = _build_stack(engine, stack, notify)
+        elif _context(stack).exists():
+            # A harness was killed, and its builder went on to the end.
+            _clear(engine, stack)
+        _tag(engine, image, stack_tag(image.labels))
+        return image
+
+
+def _build_stack(engine: Engine, stack: Stack, notify: Notify) -> Image:
+    # Before anything is fetched for it.
+    _ = engine.builder
+    base = ensure_base(engine, stack, notify)
+    lock = ensure_lock(stack, _digest(base, stack))
+    inputs = inputs_of(engine, stack)
+    if image := find_stack_image(engine, inputs):
+        return image
+    labels = {**open_labels(stack), **inputs.labels, f"{PREFIX}.kind": "stack", INPUTS: json_hash(inputs.labels)}
+    tag = stack_tag(labels)
+    context = _context(stack)
+    try:
+        _fill(context, stack, lock, notify)
+        notify(f"building {stack.name}")
+        text = stack_part(stack, base_reference(stack))
+        _build(engine, stack.name, text, labels, ("--tag", tag, "--file", "-", str(context)))
+    finally:
+        _clear(engine, stack)
+    return _built(engine, tag)
+
+
+def _context(stack: Stack) -> Path:
+    """The folder that holds everything an image is made from, while it is made."""
+    return BUILDS / stack.name
+
+
+def _clear(engine: Engine, stack: Stack) -> None:
+    shutil.rmtree(_context(stack), ignore_errors=True)
+    _prune(engine)
+
+
+def _digest(base: Image, stack: Stack) -> str | None:
+    """The digest under which the base came from its registry; None for one that was made here."""
+    name, _ = parse_repository_tag(stack.base)
+    digests = [digest for known, _, digest in (d.partition("@") for d in base.digests) if known.endswith(name)]
+    return digests[0] if digests else None
+
+
+def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -> Image:
+    """The base image of a stack, pulled where the engine does not hold it.
+
+    Raises:
+        UserError: when it cannot be pulled.
+    """
+    reference = base_reference(stack)
+    if image := find(engine, reference):
+        return image
+    notify(f"pulling {reference}")
+    try:
+        with engine_errors(f"base image {reference} cannot be pulled"):
+            name, version = parse_repository_tag(reference)
+            events = engine.patient.api.pull(name, version or "latest", stream=True, decode=True)
+            follow_transfer(events, f"pulling {reference}", notify)
+    except UserError as error:
+        raise UserError(f"{error}; {OWN_BASE}") from None
+    return _built(engine, reference)
+
+
+def app_wheel(folder: Path) -> Path:
+    """The app as a wheel; the same bytes for the same source and compiler."""
+    before = os.environ.get("SOURCE_DATE_EPOCH")
+    os.environ["SOURCE_DATE_EPOCH"] = SOURCE_DATE_EPOCH
+    try:
+        with tempfile.TemporaryDirectory() as place:
+            app = Path(place) / "app"
+            shutil.copytree(APP, app, ignore=NOT_SOURCE)
+            builder = PlatformWheel if place_kernel(app) else WheelBuilder
+            made = Path(place) / "wheel"
+            with made.open("wb") as stream:
+                wheel = builder.from_ini_path(app / "pyproject.toml", stream)
+                wheel.build()
+            return Path(shutil.move(made, folder / wheel.wheel_filename))
+    finally:
+        if before is None:
+            del os.environ["SOURCE_DATE_EPOCH"]
+        else:
+            os.environ["SOURCE_DATE_EPOCH"] = before
+
+
+class PlatformWheel(WheelBuilder):  # type: ignore[misc]
+    """A wheel that holds a library, and says for which platform."""
+
+    @property
+    def wheel_filename(self) -> str:
+        """The name, with the platform."""
+        return str(super().wheel_filename).replace("-any.whl", f"-{PLATFORM}.whl")
+
+    @contextmanager
+    def _write_to_zip(self, rel_path: str, mode: int = 0o644) -> Iterator[StringIO]:
+        with super()._write_to_zip(rel_path, mode) as stream:
+            yield stream
+            if rel_path.endswith(".dist-info/WHEEL"):
+                text = stream.getvalue().replace("-any\n", f"-{PLATFORM}\n").replace("Purelib: true", "Purelib: false")
+                stream.seek(0)
+                stream.truncate()
+                stream.write(text)
+
+
+def _build_cell(engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, str], notify: Notify) -> Image:
+    notify(f"building {cell.id}")
+    told = {
+        **labels,
+        f"{PREFIX}.kind": "cell",
+        INPUTS: json_hash(labels),
+        "org.opencontainers.image.title": cell.id,
+        "org.opencontainers.image.description": cell.preset.description,
+    }
+    words = ("--target", "cell", "--build-arg", f"STACK={stack_tag(stack.labels)}", "--tag", cell_tag(cell), "-")
+    _build(engine, cell.id, render(cell), told, words)
+    return _built(engine, cell_tag(cell))
+
+
+def _fill(context: Path, stack: Stack, lock: Path, notify: Notify) -> None:
+    """Put everything an image is made from into a folder, hard-linked where that can be."""
+    shutil.rmtree(context, ignore_errors=True)
+    wheels = fetch(stack, lock, notify)
+    for folder in ("tools", "torch", "others", "vpoc"):
+        (context / folder).mkdir(parents=True)
+    for name in TOOLS:
+        shutil.copy(IMAGES / name, context / "tools" / name)
+    without = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(pip.__file__).parent, context / "tools" / "pip", ignore=without)
+    for entry in read_lock(lock):
+        place = context / ("torch" if entry.name == "torch" else "others")
+        _place(wheels[entry.name], place)
+        with (place / "lock.txt").open("a", encoding="utf-8") as stream:
+            stream.write(entry.text)
+    app = app_wheel(context / "vpoc")
+    name, version = app.name.split("-")[:2]
+    line = f"{name}=={version} --hash=sha256:{file_hash(app)}\n"
+    (context / "vpoc" / "lock.txt").write_text(line, encoding="utf-8")
+
+
+def _place(wheel: Path, folder: Path) -> None:
+    try:
+        os.link(wheel, folder / wheel.name)
+    except OSError:
+        shutil.copyfile(wheel, folder / wheel.name)
+
+
+def _build(engine: Engine, name: str, dockerfile: str, labels: Mapping[str, str], words: tuple[str, ...]) -> None:
+    """Run one build. An image gets its name when it is whole: what is interrupted has none.
+
+    Raises:
+        UserError: with the builder's own reason.
+    """
+    builder = engine.builder
+    command = [builder.program, *builder.build, "--network", "none", "--progress", "plain"]
+    command += [word for label, value in sorted(labels.items()) for word in ("--label", f"{label}={value}")]
+    BUILDS.mkdir(parents=True, exist_ok=True)
+    log = BUILDS / f"{name}.log"
+    with log.open("w+", encoding="utf-8") as stream, tempfile.TemporaryFile("w+", encoding="utf-8") as given:
+        # Not through a pipe: of a harness that is killed the builder would get a part, and make a sound image of it.
+        given.write(dockerfile)
+        given.seek(0)
+        process = subprocess.Popen(
+            [*command, *words],
+            stdin=given,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            env=builder.variables,
+            start_new_session=True,
+            pass_fds=held_locks(),
+        )
+        try:
+            process.wait()
+        except BaseException:
+            # The builder stops when its client goes.
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            raise
+        stream.seek(0)
+        text = stream.read()
+    if process.returncode:
+        raise UserError(f"image {name} could not be built: {_reason(text, engine)}; the builder's whole log is {log}")
+
+
+def _reason(text: str, engine: Engine) -> str:
+    """Why a build failed, in one line."""
+    if FULL_DISK in text.lower():
+        return f"no space left where the engine keeps images, {engine.folder or ''}; free some (docker system df)"
+    said = [re.sub(r"^#\d+ ([\d.]+ )?", "", line).strip() for line in text.splitlines()]
+    # That a step failed is known; what it said before tells why.
+    telling = [line for line in said if re.search(r"error|image: ", line, re.IGNORECASE) and not FAILED.search(line)]
+    return ([*telling, *reversed(list(filter(None, said))), "it said nothing"])[0][:WORDS]
+
+
+def _built(engine: Engine, reference: str) -> Image:
+    image = find(engine, reference)
+    if image is None:
+        raise UserError(f"image {reference} was built and is gone; somebody removed it")
+    return image
+
+
+def _tag(engine: Engine, image: Image, tag: str) -> None:
+    if tag not in image.tags:
+        with engine_errors(f"tagging {tag}"):
+            engine.client.api.tag(image.id, *tag.rsplit(":", 1))
+
+
+def _prune(engine: Engine) -> None:
+    """Drop the builder's copies of what was given to it: gigabytes of wheels for each stack. Layers stay."""
+    builder = engine.builder
+    command = [builder.program, *builder.prune, "--force", "--filter", "type=source.local"]
+    for _ in range(PRUNE_TRIES):
+        subprocess.run(command, env=builder.variables, capture_output=True, check=False)
+        kept = engine.client.api.df()["BuildCache"] or []
+        if not any(cache["Type"] == "source.local" and cache["Size"] > SMALL_BYTES for cache in kept):
+            break
+        # The builder holds the copy of a build that was interrupted for a moment longer.
+        time.sleep(1)
+
+
+def _lock_file(name: str) -> Path:
+    """One build of an image at a time from this checkout."""
+    return BUILDS / f"{name}.lock"

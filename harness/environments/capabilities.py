@@ -1,0 +1,153 @@
+"""What this host can do for some cells: the engine they run on, the interpreters, the room on the disk."""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.paths import ENVIRONMENTS
+from harness.environments.environment import (
+    STAMP,
+    find_python,
+    missing_python,
+)
+from harness.environments.images import find_cell_image, find_older_image, inputs_of
+from harness.host.displays import headless_first
+from harness.host.engine import Engine, find_engine
+from harness.host.facts import HostFacts
+from harness.host.fingerprint import training_gpus
+from harness.matrix.cells import Cell, ExecutorName, Stack
+from harness.matrix.wheels import size
+
+GB = 10**9
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What this host can do. `gpus` are those that wheels have kernels for, those without a screen first.
+
+    `free_bytes` is what the filesystem has that holds images (or environments), None where that is not known;
+    `wheels_beside` whether wheels are kept on the same one, `keeps_compressed` whether images are kept twice there.
+    `made` are the stacks that need nothing more.
+    """
+
+    gpus: tuple[int, ...]
+    executor: ExecutorName
+    pythons: frozenset[str]
+    free_bytes: int | None
+    place: str = ""
+    wheels_beside: bool = False
+    keeps_compressed: bool = False
+    made: frozenset[str] = frozenset()
+    interpreter: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What was found, and what is done about it."""
+        gpus = f"{len(self.gpus)} AMD GPU{'s' * (len(self.gpus) > 1)}" if self.gpus else "no AMD GPU"
+        stacks = "the ROCm stacks run" if self.gpus else "the cpu stack runs"
+        if self.executor == "docker":
+            return f"Found {gpus} and a Docker engine: {stacks}, in containers."
+        return f"Found {gpus}, no Docker engine is used: {stacks}, as processes in virtual environments."
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A cell that is not run here."""
+
+    cell: Cell
+    reason: str
+
+
+def choose_engine(cells: Sequence[Cell], executor: ExecutorName | None) -> Engine | None:
+    """The engine that cells are run on; None where they run as processes.
+
+    Without `executor` that is the engine that answers, unless no cell can run in a container.
+
+    Raises:
+        UserError: when a container was asked for and no engine answers, or this user may not use the one there is.
+    """
+    contained = any("docker" in cell.stack.executors for cell in cells)
+    if executor == "process" or (executor is None and not contained):
+        return None
+    engine = find_engine()
+    if engine is None and executor == "docker":
+        raise UserError("no Docker engine answers; start it (`sudo systemctl start docker`) or give --executor process")
+    return engine
+
+
+def capabilities_of(
+    host: HostFacts, engine: Engine | None, cells: Sequence[Cell], interpreter: Path | None
+) -> Capabilities:
+    """What this host can do for these cells, in containers where there is an engine."""
+    gpus = headless_first(training_gpus(host))
+    stacks = {cell.stack.name: cell.stack for cell in cells if cell.stack.accelerator != "any" and not cell.excluded}
+    cache = _existing(ENVIRONMENTS)
+    if engine:
+        made = frozenset(name for name, stack in stacks.items() if _has_images(engine, stack, cells))
+        return Capabilities(
+            gpus=gpus,
+            executor="docker",
+            pythons=frozenset(),
+            free_bytes=shutil.disk_usage(engine.folder).free if engine.folder else None,
+            place=str(engine.folder or "the engine's disk"),
+            keeps_compressed=engine.keeps_compressed,
+            wheels_beside=engine.folder is not None and engine.folder.stat().st_dev == cache.stat().st_dev,
+            made=made,
+        )
+    versions = {stack.python for stack in stacks.values()}
+    return Capabilities(
+        gpus=gpus,
+        executor="process",
+        pythons=frozenset(version for version in versions if find_python(version)),
+        free_bytes=shutil.disk_usage(cache).free,
+        place=str(cache),
+        made=frozenset(name for name in stacks if (ENVIRONMENTS / name / STAMP).is_file()),
+        interpreter=str(interpreter) if interpreter else None,
+    )
+
+
+def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | None:
+    """Why a cell cannot run here; None where it can."""
+    stack = cell.stack
+    if cell.excluded:
+        return cell.excluded
+    if host.executor not in stack.executors:
+        only = "in a container: it needs a Docker engine" if host.executor == "process" else "as a process"
+        return f"this stack only runs {only}{'; give --executor process' if host.executor == 'docker' else ''}"
+    if stack.accelerator == "any":
+        return None if host.interpreter else "needs --python INTERPRETER, an interpreter with torch"
+    if stack.accelerator == "rocm" and not host.gpus:
+        return "needs an AMD GPU that the wheels have kernels for; none found"
+    if stack.accelerator == "cpu" and host.gpus and not named:
+        return "this host has AMD GPUs; name the cell to run it all the same"
+    if host.executor == "process" and stack.python not in host.pythons:
+        return missing_python(stack.python)
+    if any(gpu not in host.gpus for gpu in cell.preset.devices or ()) and stack.accelerator == "rocm":
+        return f"its preset wants GPUs {', '.join(map(str, cell.preset.devices or ()))}, which are not all here"
+    return None
+
+
+def room_needed(stacks: Iterable[Stack], host: Capabilities) -> tuple[float, float]:
+    """What making the environments or images of these stacks takes: GB to download, and GB of disk at the peak."""
+    missing = {stack.name: size(stack.accelerator) for stack in stacks if stack.name not in host.made}.values()
+    download = sum(s.download for s in missing)
+    disk = sum(s.disk for s in missing)
+    if host.executor == "docker":
+        # While a stack is built the builder holds a copy of its wheels.
+        disk += max((s.download for s in missing), default=0)
+        disk += download * (host.wheels_beside + host.keeps_compressed)
+    return download, disk
+
+
+def _has_images(engine: Engine, stack: Stack, cells: Sequence[Cell]) -> bool:
+    """Whether the images of these cells cost no download: their stack is built, or they were pulled."""
+    inputs = inputs_of(engine, stack)
+    return find_older_image(engine, inputs) is not None or all(
+        find_cell_image(engine, cell, inputs) for cell in cells if cell.stack == stack
+    )
+
+
+def _existing(place: Path) -> Path:
+    return next(path for path in (place, *place.parents) if path.exists())

@@ -1,0 +1,49 @@
+"""Cell -> Dockerfile text. Pure but for reading the template once."""
+
+import re
+from functools import cache
+
+from jinja2 import Environment, StrictUndefined, Template
+
+from harness.base.paths import IMAGES
+from harness.matrix.cells import Cell, Preset, Stack
+
+# The second image begins here; everything before is the stack's.
+CELL = "# Cell "
+NO_PRESET = Preset(name="none", description="none")
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
+    environment.filters |= {"quoted": quoted, "one_line": lambda text: " ".join(text.split())}
+    return environment.from_string((IMAGES / "Dockerfile.j2").read_text(encoding="utf-8"))
+
+
+def quoted(value: str) -> str:
+    """A value as the Dockerfile's ENV takes it, with nothing in it expanded."""
+    return '"' + re.sub(r'(["\\$])', r"\\\1", value) + '"'
+
+
+def render(cell: Cell, base: str | None = None) -> str:
+    """The Dockerfile of a cell, with the image of its stack as first stage.
+
+    Variables of one phase only are not in it: they are given when that phase is run.
+    """
+    return _template().render(
+        cell=cell,
+        stack=cell.stack,
+        base=base or cell.stack.base,
+        variables=sorted(cell.preset.variables.items()),
+    )
+
+
+def stack_part(stack: Stack, base: str) -> str:
+    """The part that makes the image of the stack."""
+    return render(Cell(stack, NO_PRESET), base).partition(CELL)[0]
+
+
+def cell_part(cell: Cell) -> str:
+    """The part that makes the image of the cell from that of its stack."""
+    _, mark, text = render(cell).partition(CELL)
+    return mark + text

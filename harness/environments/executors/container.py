@@ -1,0 +1,160 @@
+"""What a container of a run may do and see: as little as training needs. Pure but for reading ids and device nodes."""
+
+import csv
+import io
+import os
+import shlex
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from docker.types import LogConfig, Mount, Ulimit
+
+from harness.base.errors import UserError
+from harness.host.facts import GpuFacts
+
+HOSTNAME = "matrix"
+LOOPBACK = "127.0.0.1"
+# Loader workers and collectives pass tensors through shared memory; the engine's default is 64 MB.
+SHARED_MEMORY = 8 << 30
+# A run that grows without end is to be killed before the host is.
+MEMORY_SHARE = 0.9
+UNLIMITED = -1
+KFD = "/dev/kfd"
+# Where the app finds things inside.
+WORK, DATA = Path("/work"), Path("/data")
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device node: where it is on the host, what it is called inside, and the group that may use it."""
+
+    host: str
+    inside: str
+    group: int
+
+
+@dataclass(frozen=True)
+class Container:
+    """Everything that limits the container of a run; the rest is the command and its environment.
+
+    `work` is the one folder that can be written to, `data` files and folders that can be read, each under its own name
+    in /data.
+    """
+
+    image: str
+    user: int
+    group: int
+    work: str
+    data: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
+    memory_bytes: int | None = None
+    shared_memory_bytes: int = SHARED_MEMORY
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Numeric groups of the device nodes: the host's names for them mean nothing inside."""
+        return tuple(sorted({device.group for device in self.devices} - {self.group}))
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As plain values, for the record."""
+        return {**asdict(self), "groups": self.groups}
+
+    def create_arguments(self) -> dict[str, Any]:
+        """What Docker's API is told, as arguments of the SDK's `containers.create`."""
+        mounts = [Mount(str(WORK), self.work, type="bind")]
+        mounts += [Mount(str(inside(Path(file))), file, type="bind", read_only=True) for file in self.data]
+        memory = {"mem_limit": self.memory_bytes, "memswap_limit": self.memory_bytes} if self.memory_bytes else {}
+        return {
+            "image": self.image,
+            "user": f"{self.user}:{self.group}",
+            "group_add": [str(group) for group in self.groups],
+            "working_dir": str(WORK),
+            "mounts": mounts,
+            "devices": [f"{device.host}:{device.inside}:rw" for device in self.devices],
+            "init": True,
+            "read_only": True,
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges"],
+            "network_mode": "none",
+            "hostname": HOSTNAME,
+            "extra_hosts": {HOSTNAME: LOOPBACK},
+            "shm_size": self.shared_memory_bytes,
+            "ulimits": [Ulimit(name="memlock", soft=UNLIMITED, hard=UNLIMITED)],
+            # The engine's configuration may keep no output at all, and without a limit it fills the disk of images.
+            "log_config": LogConfig(type="json-file", config={"max-size": "1g", "max-file": "2"}),
+            **memory,
+        }
+
+    def command_line(self, variables: dict[str, str], command: tuple[str, ...]) -> str:
+        """The `docker run` that does the same by hand."""
+        words = ["docker", "run", "--rm", "--init", "--read-only", "--user", f"{self.user}:{self.group}"]
+        words += [word for group in self.groups for word in ("--group-add", str(group))]
+        words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none"]
+        words += [
+            "--hostname",
+            HOSTNAME,
+            "--add-host",
+            f"{HOSTNAME}:{LOOPBACK}",
+            "--shm-size",
+            str(self.shared_memory_bytes),
+        ]
+        words += ["--ulimit", f"memlock={UNLIMITED}:{UNLIMITED}"]
+        if self.memory_bytes:
+            words += ["--memory", str(self.memory_bytes), "--memory-swap", str(self.memory_bytes)]
+        words += [word for device in self.devices for word in ("--device", f"{device.host}:{device.inside}")]
+        words += ["--mount", _mount("type=bind", f"source={self.work}", f"target={WORK}"), "--workdir", str(WORK)]
+        for file in self.data:
+            words += ["--mount", _mount("type=bind", f"source={file}", f"target={inside(Path(file))}", "readonly")]
+        words += [word for name, value in sorted(variables.items()) for word in ("--env", f"{name}={value}")]
+        return shlex.join([*words, self.image, *command])
+
+
+def _mount(*fields: str) -> str:
+    """The value of `--mount`, which is a line of CSV: a path may hold a comma."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(fields)
+    return line.getvalue()
+
+
+def inside(file: Path) -> Path:
+    """Where a file that may be read is found inside."""
+    return DATA / file.name
+
+
+def gpu_devices(gpus: tuple[GpuFacts, ...], root: Path = Path("/")) -> tuple[Device, ...]:
+    """/dev/kfd and the render nodes of these GPUs. `root` can be a fake tree.
+
+    Raises:
+        UserError: when a node is missing.
+    """
+    if not gpus:
+        return ()
+    names = [KFD, *(gpu.render_node for gpu in gpus if gpu.render_node)]
+    return tuple(_device(name, root) for name in names)
+
+
+def _device(name: str, root: Path) -> Device:
+    node = root / name.removeprefix("/")
+    try:
+        group = node.stat().st_gid
+    except OSError:
+        raise UserError(
+            f"{node}: no such device; load the driver (`sudo modprobe amdgpu`) or choose a cpu cell"
+        ) from None
+    return Device(str(node), name, group)
+
+
+def container_of(image: str, work: Path, data: tuple[Path, ...], memory_bytes: int) -> Container:
+    """The container of a command of the caller, without devices."""
+    limit = int(memory_bytes * MEMORY_SHARE) or None
+    files = tuple(str(file.absolute()) for file in data)
+    return Container(image, os.getuid(), os.getgid(), str(work.absolute()), files, memory_bytes=limit)
+
+
+def container_told(told: dict[str, Any]) -> Container:
+    """The container that an intent tells of, as `Container.plain` gives it."""
+    known = {field.name: told[field.name] for field in fields(Container) if field.name in told}
+    devices = tuple(Device(**device) for device in known.get("devices", ()))
+    return Container(**{**known, "devices": devices, "data": tuple(known.get("data", ()))})

@@ -1,0 +1,81 @@
+"""How a command of a run is started, found again and stopped on this host."""
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness.environments.executors.container import Container
+
+
+class JobLost(Exception):  # noqa: N818
+    """What ran the job is gone or does not answer: nobody can say how the job ended."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One process of the run whose folder is `folder`. `variables` is its whole environment: nothing else leaks in.
+
+    `container` says what limits it where it runs in one.
+    """
+
+    arguments: tuple[str, ...]
+    variables: Mapping[str, str]
+    folder: Path
+    log: Path
+    container: Container | None = None
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended: exit code, or the signal (negative) that ended it.
+
+    `out_of_memory`: the kernel killed it, or something it started, at the container's limit.
+    """
+
+    code: int
+    out_of_memory: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether the process itself says it succeeded."""
+        return self.code == 0
+
+    def __str__(self) -> str:
+        """`exit 3`, or the signal's name."""
+        memory = ", out of memory" if self.out_of_memory else ""
+        if self.code >= 0:
+            return f"exit {self.code}{memory}"
+        try:
+            return signal.Signals(-self.code).name + memory
+        except ValueError:
+            return f"signal {-self.code}{memory}"
+
+
+class Handle(Protocol):
+    """A job that was started."""
+
+    @property
+    def pid(self) -> int | None:
+        """The number this host gives its first process; None where that is not known."""
+
+    @property
+    def inspected(self) -> Mapping[str, Any] | None:
+        """What the engine said of its container when it was last asked; None where there is none."""
+
+    def poll(self) -> Exit | None:
+        """How the process ended, or None while it runs; raises `JobLost` when that cannot be known."""
+
+    def stop(self, grace: float) -> bool:
+        """TERM, wait `grace` seconds, KILL; False when something cannot be killed."""
+
+
+class Executor(Protocol):
+    """Starts jobs on this host."""
+
+    def start(self, job: Job) -> Handle:
+        """Start a job; raises OSError when it cannot be started, `JobLost` when nothing answers."""
+
+    def find(self, run_id: str) -> Handle | None:
+        """The job of a run if it still runs, started by whomever."""

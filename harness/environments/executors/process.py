@@ -1,0 +1,126 @@
+"""Cells as processes in virtual environments."""
+
+import contextlib
+import json
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+
+from harness.base.failpoints import reached
+from harness.base.storage import held_locks, write_json
+from harness.environments.executors.job import Exit, Handle, Job
+from harness.host.processes import RUN_MARK, ProcessId, end_processes_of_run, run_mark
+
+GRACE_SECONDS = 1.0
+
+IDENTITY = "process.json"
+# What a shell cannot tell: the status of a process that is not our child.
+UNKNOWN_EXIT = Exit(255)
+
+
+class ProcessHandle:
+    """A process we started."""
+
+    inspected = None
+
+    def __init__(self, process: subprocess.Popen[bytes], job: Job) -> None:
+        self._process = process
+        self._folder = job.folder
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def poll(self) -> Exit | None:
+        """How the process ended, or None while it runs."""
+        code = self._process.poll()
+        return None if code is None else Exit(code)
+
+    def stop(self, grace: float) -> bool:
+        """End the process and everything it started."""
+        # The app first: it ends its own loader workers when it is asked to stop.
+        self._process.terminate()
+        try:
+            self._process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace)
+        return end_processes_of_run(self._folder, grace)
+
+
+class FoundHandle:
+    """A process that an earlier harness started."""
+
+    inspected = None
+
+    def __init__(self, identity: ProcessId, folder: Path) -> None:
+        self._identity = identity
+        self._folder = folder
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._identity.pid
+
+    def poll(self) -> Exit | None:
+        """None while it runs; its exit status went to a parent that is gone."""
+        return None if self._identity.alive() else UNKNOWN_EXIT
+
+    def stop(self, grace: float) -> bool:
+        """End the process and everything it started."""
+        return end_processes_of_run(self._folder, grace)
+
+
+class ProcessExecutor:
+    """Starts a job as a process in a session of its own, so that Ctrl-C reaches only the harness.
+
+    `runs` is the folder that holds the run folders.
+    """
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
+
+    def start(self, job: Job) -> ProcessHandle:
+        """Start a job; its output is appended to the log by the kernel, not through us.
+
+        Raises:
+            OSError: when the program cannot be started.
+        """
+        process = None
+        try:
+            with job.log.open("ab") as log:
+                process = subprocess.Popen(
+                    job.arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**job.variables, RUN_MARK: run_mark(job.folder)},
+                    cwd=job.folder,
+                    start_new_session=True,
+                    # An orphan of a dead harness keeps its GPUs locked.
+                    pass_fds=held_locks(),
+                )
+            reached("job-started")
+            with contextlib.suppress(ProcessLookupError):
+                # A process that has ended already needs not be found again.
+                write_json(job.folder / IDENTITY, asdict(ProcessId.of(process.pid)))
+        except BaseException:
+            # Nobody else knows of it; an interruption may come before we do, too.
+            end_processes_of_run(job.folder, GRACE_SECONDS)
+            if process:
+                process.poll()
+            raise
+        reached("job-noted")
+        return ProcessHandle(process, job)
+
+    def find(self, run_id: str) -> Handle | None:
+        """The process of a run if it still runs."""
+        folder = self._runs / run_id
+        try:
+            told = json.loads((folder / IDENTITY).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        identity = ProcessId(**told)
+        return FoundHandle(identity, folder) if identity.alive() else None

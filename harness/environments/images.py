@@ -1,0 +1,198 @@
+"""What an image is made from, and how an engine is asked for it. Labels tell; tags are only for people."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from docker.errors import ImageNotFound
+from docker.utils import parse_repository_tag
+
+from harness import __version__
+from harness.base.errors import UserError
+from harness.base.paths import IMAGES
+from harness.base.storage import file_hash, json_hash
+from harness.environments.dockerfile import cell_part, stack_part
+from harness.environments.environment import app_hash
+from harness.environments.pins import base_digest, lock_file, pins_hash
+from harness.host.engine import Engine, engine_errors
+from harness.matrix.cells import Cell, Stack
+
+# Local repositories: cells are what people use, stacks are what cells are made from.
+CELLS, STACKS = "vpoc", "vpoc-stack"
+PREFIX = "vpoc.matrix"
+INPUTS = f"{PREFIX}.inputs"
+BASE_NAME = "org.opencontainers.image.base.name"
+SHORT = 12
+TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
+# What decides the behaviour of a stack, each as a label.
+IDENTITY = ("base", "lock", "app", "recipe")
+# What runs inside a build.
+TOOLS = ("install.py", "verify.py")
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that an engine holds."""
+
+    id: str
+    labels: Mapping[str, str]
+    layers: tuple[str, ...]
+    size: int
+    tags: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the behaviour of the stack in it, for the environment hash."""
+        return {part: self.labels.get(f"{PREFIX}.{part}") for part in IDENTITY}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the image of a stack is made from, each by its hash; None where this host does not know it (yet)."""
+
+    stack: Stack
+    base: str | None
+    pins: str
+    lock: str | None
+    app: str
+    recipe: str
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Those that are known, as labels."""
+        parts = {"stack": self.stack.name, "pins": self.pins, **self.identity}
+        return {f"{PREFIX}.{part}": value for part, value in parts.items() if value is not None}
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """What an image made from these inputs has as labels. A base that is not here is known by its name alone."""
+        return self.labels if self.base else {**self.labels, BASE_NAME: self.stack.base}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the behaviour of the stack, for the environment hash."""
+        return {part: getattr(self, part) for part in IDENTITY}
+
+
+def stack_tag(labels: Mapping[str, str]) -> str:
+    """The tag of a stack's image, by its labels. It names the inputs, so that it never has to move."""
+    return f"{STACKS}:{labels[f'{PREFIX}.stack']}-{labels[INPUTS][:SHORT]}"
+
+
+def cell_tag(cell: Cell) -> str:
+    """The tag of a cell's image. A cell made for a comparison can have a name that no tag may have."""
+    if re.fullmatch(TAG, cell.id):
+        return f"{CELLS}:{cell.id}"
+    return f"{CELLS}:{re.sub('[^A-Za-z0-9_.-]', '_', cell.id)[:100]}-{json_hash(cell.id)[:SHORT]}"
+
+
+def cell_labels(cell: Cell, stack_labels: Mapping[str, str]) -> dict[str, str]:
+    """What tells the image of a cell from every other: the stack's labels and the cell's own."""
+    mine = {"cell": cell.id, "preset": cell.preset.name, "cell-recipe": json_hash(cell_part(cell))}
+    stack = {name: value for name, value in stack_labels.items() if name.startswith(PREFIX) and name != INPUTS}
+    return {**stack, **{f"{PREFIX}.{part}": value for part, value in mine.items()}}
+
+
+def open_labels(stack: Stack) -> dict[str, str]:
+    """Labels that only inform: those of the OCI, and what the stack declares."""
+    declared = {"accelerator": stack.accelerator, "rocm": stack.rocm, "torch": stack.torch, "python": stack.python}
+    return {
+        "org.opencontainers.image.title": stack.name,
+        "org.opencontainers.image.description": "Volume-profile training app on one ROCm x PyTorch stack",
+        "org.opencontainers.image.version": __version__,
+        "org.opencontainers.image.licenses": "Apache-2.0",
+        BASE_NAME: stack.base,
+        **{f"{PREFIX}.{part}": value for part, value in declared.items() if value},
+    }
+
+
+def inputs_of(engine: Engine | None, stack: Stack) -> Inputs:
+    """What the image of a stack would be made from now. Fetches and resolves nothing.
+
+    Without an engine, a base without a digest that was resolved is not known.
+    """
+    base = base_digest(stack)
+    if base is None and engine and (image := find(engine, stack.base)):
+        base = json_hash(image.layers)
+    lock = lock_file(stack)
+    return Inputs(
+        stack=stack,
+        base=base,
+        pins=pins_hash(stack),
+        lock=file_hash(lock) if lock.is_file() else None,
+        app=app_hash(),
+        recipe=recipe(stack),
+    )
+
+
+def recipe(stack: Stack) -> str:
+    """Identity of how the image of a stack is made; of the base only what it is counts, not its name."""
+    return json_hash([stack_part(stack, base="base"), *(file_hash(IMAGES / name) for name in TOOLS)])
+
+
+def base_reference(stack: Stack) -> str:
+    """The base image of a stack, by digest where one was resolved."""
+    digest = base_digest(stack)
+    return f"{parse_repository_tag(stack.base)[0]}@{digest}" if digest else stack.base
+
+
+def find(engine: Engine, reference: str) -> Image | None:
+    """The image of that name or id, where the engine holds it."""
+    with engine_errors(f"looking for image {reference}"):
+        try:
+            return _image(engine.client.api.inspect_image(reference))
+        except ImageNotFound:
+            return None
+
+
+def find_by_labels(engine: Engine, labels: Mapping[str, str]) -> Image | None:
+    """The newest image that has all these labels."""
+    wanted = [f"{name}={value}" for name, value in labels.items()]
+    with engine_errors("looking for images"):
+        found = engine.client.api.images(filters={"label": wanted})
+        newest = max(found, key=lambda image: int(image["Created"]), default=None)
+        return _image(engine.client.api.inspect_image(newest["Id"])) if newest else None
+
+
+def find_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
+    """The image of a stack, made from these inputs."""
+    return find_by_labels(engine, {**inputs.wanted, f"{PREFIX}.kind": "stack"})
+
+
+def find_older_image(engine: Engine, inputs: Inputs) -> Image | None:
+    """An image of the stack that differs in the app alone: nothing is to be fetched for a new one."""
+    kept = {name: value for name, value in inputs.wanted.items() if name != f"{PREFIX}.app"}
+    return find_by_labels(engine, {**kept, f"{PREFIX}.kind": "stack"})
+
+
+def find_cell_image(engine: Engine, cell: Cell, inputs: Inputs) -> Image | None:
+    """The image of a cell, made from these inputs; built here or pulled."""
+    return find_by_labels(engine, {**inputs.wanted, **cell_labels(cell, inputs.labels), f"{PREFIX}.kind": "cell"})
+
+
+def check_is_of(image: Image, cell: Cell, reference: str) -> None:
+    """Refuse an image that is not the cell's.
+
+    Raises:
+        UserError: saying what it is instead.
+    """
+    found = image.labels.get(f"{PREFIX}.cell", "no cell of this matrix")
+    if found != cell.id:
+        accelerator = image.labels.get(f"{PREFIX}.accelerator", "unknown")
+        raise UserError(
+            f"{reference}: is an image of {found} (accelerator {accelerator}), not of {cell.id}; "
+            "somebody moved the tag, or it was pushed under another name"
+        )
+
+
+def _image(told: Mapping[str, Any]) -> Image:
+    return Image(
+        id=told["Id"],
+        labels=told["Config"].get("Labels") or {},
+        layers=tuple(told["RootFS"].get("Layers") or ()),
+        size=int(told["Size"]),
+        tags=tuple(told.get("RepoTags") or ()),
+        digests=tuple(told.get("RepoDigests") or ()),
+    )

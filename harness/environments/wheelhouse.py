@@ -1,0 +1,144 @@
+"""The wheels of a lock on this host, each checked by its hash and kept, so that a fetch goes on where it stopped."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from harness.base.errors import UserError
+from harness.base.paths import WHEELS
+from harness.base.storage import file_hash, locked
+from harness.environments.pins import wheel_folders
+from harness.matrix.cells import Stack
+
+# Every platform a wheel of a glibc 2.28 system may name.
+PLATFORMS = (
+    *(f"{name}_x86_64" for name in ("linux", "manylinux1", "manylinux2010", "manylinux2014")),
+    *(f"manylinux_2_{minor}_x86_64" for minor in range(5, 29)),
+)
+# A connection that breaks in the middle of gigabytes is taken up where it broke.
+RESUMES = 50
+WORDS = 300
+PARTIAL = ".fetch-"
+
+
+@dataclass(frozen=True)
+class Locked:
+    """One line of a lock: `name==version` and the hashes any wheel of it may have."""
+
+    name: str
+    version: str
+    hashes: frozenset[str]
+    text: str
+
+
+def read_lock(lock: Path) -> list[Locked]:
+    """The lines of a hash lock.
+
+    Raises:
+        UserError: at a line that is not `name==version` with hashes, which would silently be left out.
+    """
+    text = re.sub(r"^\s*#.*\n", "", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    entries = []
+    for line in text.replace("\\\n", " ").splitlines():
+        match = re.fullmatch(r"([\w.-]+)==([^\s;]+)((?: +--hash=sha256:\w{64})+) *", line)
+        if match:
+            hashes = frozenset(re.findall(r"sha256:(\w{64})", match[3]))
+            entries.append(Locked(canonicalize_name(match[1]), match[2], hashes, line.strip() + "\n"))
+        elif line.strip():
+            raise UserError(f"{lock}: {line.strip()[:60]!r} is not `name==version --hash=sha256:...`; resolve it anew")
+    return entries
+
+
+def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: None) -> dict[str, Path]:
+    """The wheels of a lock by name, from the wheelhouse, from the user's own folders, or from the index.
+
+    Raises:
+        UserError: when a wheel is nowhere to be had with a hash of the lock.
+    """
+    wheels = {}
+    with locked(WHEELS / ".lock"):
+        # What a fetch that was killed left half-done.
+        for left in WHEELS.glob(f"{PARTIAL}*"):
+            shutil.rmtree(left)
+        # A version has a wheel for every Python, and all their hashes stand in its lock.
+        tags = _tags(stack)
+        for entry in read_lock(lock):
+            wheel = _held(entry, tags)
+            if wheel is None:
+                notify(f"fetching {entry.name} {entry.version}")
+                _download(stack, entry)
+                wheel = _held(entry, tags)
+            if wheel is None:
+                raise UserError(f"stack {stack.name}: no wheel of {entry.name} {entry.version} has a hash of the lock")
+            wheels[entry.name] = wheel
+    return wheels
+
+
+def _tags(stack: Stack) -> frozenset[Tag]:
+    """What a wheel may name to be for the stack's Python."""
+    major, minor = (int(part) for part in stack.python.split("."))
+    interpreter = f"cp{major}{minor}"
+    python = (major, minor)
+    return frozenset(
+        [
+            *cpython_tags(python, abis=[interpreter], platforms=PLATFORMS),
+            *compatible_tags(python, interpreter, PLATFORMS),
+        ]
+    )
+
+
+def _held(entry: Locked, tags: frozenset[Tag]) -> Path | None:
+    """The wheel of an entry that is on this host already; None where there is none with these tags and a known hash."""
+    folders = [WHEELS, *(Path(place) for place in wheel_folders())]
+    wheels = (wheel for folder in folders for wheel in _wheels_of(entry, tags, folder))
+    return next((wheel for wheel in wheels if file_hash(wheel) in entry.hashes), None)
+
+
+def _wheels_of(entry: Locked, tags: frozenset[Tag], folder: Path) -> Iterator[Path]:
+    for wheel in sorted(folder.glob("*.whl")):
+        try:
+            name, version, _, named = parse_wheel_filename(wheel.name)
+        except InvalidWheelFilename:
+            continue
+        if (name, str(version)) == (entry.name, entry.version) and named & tags:
+            yield wheel
+
+
+def _download(stack: Stack, entry: Locked) -> None:
+    """Fetch one wheel with pip: from where the user's pip looks, then from the stack's index as well.
+
+    Raises:
+        UserError: what pip said last.
+    """
+    python = stack.python.replace(".", "")
+    target = ["--python-version", stack.python, "--implementation", "cp"]
+    target += [word for abi in (f"cp{python}", "abi3", "none") for word in ("--abi", abi)]
+    target += [word for platform in PLATFORMS for word in ("--platform", platform)]
+    said: list[str] = []
+    with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=WHEELS) as place:
+        lock = Path(place) / "lock.txt"
+        lock.write_text(entry.text, encoding="utf-8")
+        # pip downloads there first, and /tmp may be small.
+        variables = {**os.environ, "TMPDIR": place}
+        common = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir", "--dest", place]
+        # A version such as 2.9.1+rocm6.3 is only on the stack's own index.
+        own = ["--index-url", stack.index]
+        for index in [own] if "+" in entry.version else [[], own]:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+            command += [*common, *target, "--resume-retries", str(RESUMES), *index, "-r", str(lock)]
+            run = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+            if run.returncode == 0:
+                for wheel in Path(place).glob("*.whl"):
+                    wheel.replace(WHEELS / wheel.name)
+                return
+            said.append(" ".join(line for line in run.stderr.splitlines() if "WARNING" not in line)[:WORDS])
+    raise UserError(f"stack {stack.name}: {entry.name} {entry.version} cannot be fetched: {'; then: '.join(said)}")

@@ -1,0 +1,237 @@
+"""The files the app writes, as types: progress, result, reference, and what it prints of a model."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from harness.base.json_files import File, Versioned
+from harness.matrix.cells import ModelKind
+
+Phase = Literal["import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown"]
+TimeKind = Literal["device", "loader", "copy", "validate", "checkpoint", "bookkeeping"]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Memory(File):
+    """Bytes in use by one process."""
+
+    rss_bytes: int
+    device_allocated_bytes: int | None
+    device_reserved_bytes: int | None
+
+
+class Progress(Versioned):
+    """One line of `progress-<rank>.jsonl`, written only by the thread that does the work."""
+
+    wall: float = Field(description="seconds since 1970")
+    monotonic: float = Field(description="seconds, never set back")
+    rank: int
+    pid: int
+    phase: Phase
+    done: int
+    total: int | None
+    max_step_s: float | None = Field(description="longest step since the last line, seconds")
+    loss: float | None
+    gradient_norm: float | None
+    memory: Memory
+
+
+class InputFile(File):
+    """The data a run is given."""
+
+    path: str
+    sha256: Sha256
+
+
+class DataFile(InputFile):
+    """The data that was read."""
+
+    rows: int
+
+
+class TorchVersion(File):
+    """What torch says of itself; `hip` decides which ROCm really ran."""
+
+    version: str
+    hip: str | None
+    cuda: str | None
+
+
+class Device(File):
+    """A device that a rank really used."""
+
+    rank: int
+    device: str
+    name: str
+    gfx: str | None
+    memory_bytes: int | None
+
+
+class Sessions(File):
+    """Trading sessions: in the file, after warm-up and fraction, and in each split."""
+
+    total: int
+    used: int
+    train: int
+    validation: int
+
+
+class Samples(File):
+    """Rows in each split."""
+
+    train: int
+    validation: int
+
+
+class StepNumbers(File):
+    """Loss and gradient norm of one optimizer step, counted from 1."""
+
+    step: int
+    loss: float
+    gradient_norm: float | None = Field(description="null where it was not finite and a loss scaler skipped the step")
+
+
+class EpochLosses(File):
+    """Mean losses of one epoch."""
+
+    epoch: int
+    train: float
+    validation: float | None
+
+
+class Throughput(File):
+    """Training speed."""
+
+    samples_per_second: float
+    train_seconds: float
+
+
+class ModelFile(File):
+    """The model that was saved; `file` is relative to the output folder."""
+
+    file: str
+    sha256: Sha256
+    bytes: int
+    parameters: int
+
+
+class MemoryOwner(File):
+    """A process that held memory on a device, as the system told it."""
+
+    pid: int
+    name: str | None
+    bytes: int
+    source: str
+    card: str | None = Field(None, description="PCI address")
+
+
+class MemoryPeaks(File):
+    """The most that the first rank held; null where it could not be told."""
+
+    peak_allocated_bytes: int | None = Field(description="in tensors on its devices")
+    peak_reserved_bytes: int | None = Field(description="taken from the driver for its devices")
+    peak_driver_bytes: int | None = Field(description="in use on its fullest device, by whomever")
+    peak_rss_bytes: int | None
+    fragmentation: float | None = Field(description="1 - allocated / reserved")
+    owners: tuple[MemoryOwner, ...] | None
+
+    @property
+    def peak_on_device(self) -> int | None:
+        """Bytes in use on a device: as its driver told, else what torch had reserved there."""
+        return self.peak_reserved_bytes if self.peak_driver_bytes is None else self.peak_driver_bytes
+
+
+class Training(File):
+    """One model trained from its first step to its file. Files of older apps lack the keys with a default."""
+
+    model_kind: ModelKind = "mlp"
+    batch_size: int | None = Field(None, description="samples of an optimizer step, over all ranks")
+    micro_batch_size: int | None = Field(None, description="samples of one forward and backward pass on one device")
+    epochs_requested: int
+    epochs_done: int
+    steps_per_epoch: int
+    steps_done: int
+    steps_skipped: int = Field(description="updates left out because a gradient was not finite")
+    resumed_at: tuple[int, ...] = Field((), description="steps at which it was taken up again")
+    samples: Samples
+    first_steps: tuple[StepNumbers, ...]
+    epoch_losses: tuple[EpochLosses, ...]
+    throughput: Throughput
+    time: dict[TimeKind, float] | None = Field(None, description="where the seconds went")
+    rank_weights_sha256: tuple[Sha256, ...]
+    model: ModelFile
+    metadata_file: str
+
+
+class Result(Training, Versioned):
+    """`result.json`: what the app says it did. Written last. Its own training is that of the last, main model.
+
+    `earlier` are those before it in the same process, in order.
+    """
+
+    app_version: str
+    command: Literal["train"]
+    workload_hash: str | None
+    options: dict[str, Any]
+    data: DataFile
+    python: str
+    torch: TorchVersion
+    numpy: str
+    polars: str
+    device: Literal["cpu", "cuda"]
+    devices: tuple[Device, ...]
+    strategy: str
+    world_size: int
+    threads: int
+    dtype: Literal["float32", "bfloat16", "float16"]
+    sessions: Sessions
+    earlier: tuple[Training, ...] = ()
+    drill: str | None = Field(None, description="the fault that was injected on purpose; such a run is no evidence")
+    memory: MemoryPeaks | None = None
+
+    @property
+    def trainings(self) -> tuple[Training, ...]:
+        """Every model that was trained, in order: the main one last."""
+        return (*self.earlier, self)
+
+
+class EarlierReference(File):
+    """The first steps of a model that comes before the main one."""
+
+    model_kind: ModelKind
+    samples: Samples
+    steps: tuple[StepNumbers, ...]
+
+
+class Reference(Versioned):
+    """`reference.json`: the first steps of the same workload on the CPU in float32."""
+
+    workload_hash: str | None
+    data_sha256: Sha256
+    samples: Samples
+    seed: int
+    dtype: Literal["float32"]
+    model_kind: ModelKind = "mlp"
+    steps: tuple[StepNumbers, ...]
+    earlier: tuple[EarlierReference, ...] = ()
+    torch: str
+
+    @property
+    def trainings(self) -> tuple[EarlierReference, ...]:
+        """Every model it has steps of, in order: the main one last."""
+        main = EarlierReference(model_kind=self.model_kind, samples=self.samples, steps=self.steps)
+        return (*self.earlier, main)
+
+
+class ModelCheck(Versioned):
+    """What `vpoc check-model --json` prints of a model that loads and computes."""
+
+    file: str
+    sha256: Sha256
+    bytes: int
+    model: ModelKind = "mlp"
+    parameters: int
+    weights_sha256: Sha256
+    target: str
+    rows: Literal["bar", "session"]
+    features: tuple[str, ...]

@@ -1,0 +1,86 @@
+"""What was seen of the health of this machine's GPUs: `results/health/MACHINE.jsonl`, a line for each step."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from harness.base.errors import UserError
+from harness.base.storage import locked
+from harness.evidence.records import Results
+from harness.evidence.run_files import HealthStep
+from harness.host.facts import HostFacts
+
+FOLDER = "health"
+BAD = re.compile(rb'"good": *false')
+
+
+def health_file(results: Results, machine: str) -> Path:
+    """Where what was seen of the GPUs of a machine is kept."""
+    return results.folder / FOLDER / f"{machine}.jsonl"
+
+
+def append_steps(results: Results, steps: Iterable[HealthStep]) -> None:
+    """Add lines, durably; several harnesses may do so at once, and one may have died in the middle of a line.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    for step in steps:
+        file = health_file(results, step.machine)
+        line = step.model_dump_json(by_alias=True).encode() + b"\n"
+        try:
+            with locked(file.with_suffix(".lock")), file.open("a+b") as stream:
+                if stream.tell() and not _ends_whole(stream.fileno(), stream.tell()):
+                    line = b"\n" + line
+                stream.write(line)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise UserError(f"{file}: cannot be written: {error.strerror}; free space or mend its rights") from None
+
+
+def read_steps(results: Results, machine: str | None = None) -> Iterator[HealthStep]:
+    """Every step of a machine, or of all, in the order they were written; lines that are damaged are passed over."""
+    for file in sorted((results.folder / FOLDER).glob(f"{machine or '*'}.jsonl")):
+        with contextlib.suppress(OSError), file.open("rb") as stream:
+            for line in stream:
+                with contextlib.suppress(ValidationError):
+                    yield HealthStep.model_validate_json(line)
+
+
+def machines_with_bad_signs(results: Results) -> frozenset[str]:
+    """Those of whose GPUs something bad was seen. A look at the text is much quicker than to read all steps."""
+    found = set()
+    for file in (results.folder / FOLDER).glob("*.jsonl"):
+        with contextlib.suppress(OSError):
+            if BAD.search(file.read_bytes()):
+                found.add(file.stem)
+    return frozenset(found)
+
+
+def sick_gpus(results: Results, host: HostFacts) -> dict[int, str]:
+    """The GPUs of this machine that should take no more runs, by index, and why.
+
+    A GPU is sick when the last probe of it since the boot that allows a conclusion was bad.
+    """
+    last = {step.gpu: step for step in _probes(results, host) if step.good is not None}
+    return {gpu: step.detail for gpu, step in last.items() if gpu is not None and not step.good}
+
+
+def proven_gpus(results: Results, host: HostFacts, environment: str) -> frozenset[int]:
+    """The GPUs on which this environment passed a probe since the boot: what it fails at later is not its own fault."""
+    passed = [step for step in _probes(results, host) if step.environment == environment and step.good]
+    return frozenset(step.gpu for step in passed if step.gpu is not None)
+
+
+def _probes(results: Results, host: HostFacts) -> list[HealthStep]:
+    steps = read_steps(results, host.machine)
+    return [step for step in steps if step.check == "probe" and step.boot_id == host.boot_id]
+
+
+def _ends_whole(descriptor: int, size: int) -> bool:
+    return os.pread(descriptor, 1, size - 1) == b"\n"

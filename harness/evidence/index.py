@@ -1,0 +1,220 @@
+"""`records.db`: an index of the run folders. Losing it loses nothing."""
+
+import fcntl
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, astuple, dataclass, fields
+from typing import Any, TypeVar
+
+from harness.base.errors import UserError
+from harness.base.failpoints import reached
+from harness.base.storage import unfinished
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.evidence.verdicts.scope import scope_of
+from harness.matrix.cells import earns_tags
+
+FILE = "records.db"
+
+Used = TypeVar("Used")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the index keeps of a record. `gpus` is a JSON list; times are in seconds since 1970."""
+
+    run_id: str
+    campaign: str | None
+    repeat: int
+    cell: str
+    stack: str
+    preset: str
+    executor: str
+    host_kind: str
+    host_fingerprint: str
+    environment_hash: str
+    workload: str
+    workload_hash: str
+    outcome: str
+    diagnosis: str | None
+    detail: str
+    ran_on: str
+    started: float
+    seconds: float
+    samples_per_second: float | None
+    drill: str | None
+    scope: str
+    earns_tags: bool
+    device: str
+    image: str | None
+    machine: str
+    boot_id: str
+    gpus: str
+    finished: float
+    imported: bool
+
+    @classmethod
+    def of(cls, record: Record, *, imported: bool = False) -> "Row":
+        """The row of a record."""
+        intent, host = record.intent, record.intent.host
+        values: dict[str, Any] = {
+            f.name: getattr(record if hasattr(record, f.name) else intent, f.name, None) for f in fields(cls)
+        }
+        values |= {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
+        values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
+        values |= {"scope": scope_of(intent), "earns_tags": earns_tags(intent.options), "imported": imported}
+        values |= {"samples_per_second": record.result.throughput.samples_per_second if record.result else None}
+        return cls(**values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values by name."""
+        return asdict(self)
+
+
+NAMES = [f.name for f in fields(Row)]
+COLUMNS = ", ".join(NAMES)
+BOOLEANS = [f.name for f in fields(Row) if f.type is bool]
+INSERT = f"INSERT OR REPLACE INTO runs ({COLUMNS}) VALUES ({', '.join('?' * len(NAMES))})"  # noqa: S608
+
+
+class Index:
+    """The index of one results folder."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._file = results.folder / FILE
+
+    def add(self, record: Record) -> None:
+        """Enter one record.
+
+        Raises:
+            UserError: when the index cannot be written; the record itself is in its run folder.
+        """
+        reached("index-begins")
+        self._use(lambda database: self._enter(database, [record]))
+        reached("index-written")
+
+    def rebuild(self) -> list[str]:
+        """Make the index anew from the run folders; returns what could not be read of them.
+
+        Raises:
+            UserError: when the index cannot be written.
+        """
+        with self._alone():
+            return self._rebuild()
+
+    def _rebuild(self) -> list[str]:
+        damaged: list[str] = []
+        rows = [astuple(self._row(record)) for record in self._results.records(damaged)]
+        temporary = unfinished(self._file)
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            temporary.unlink(missing_ok=True)
+            with closing(sqlite3.connect(temporary)) as database, database:
+                database.execute("PRAGMA synchronous = FULL")
+                database.execute(f"CREATE TABLE runs ({COLUMNS}, PRIMARY KEY (run_id))")
+                database.executemany(INSERT, rows)
+            reached("index-rebuilt")
+            # What a process that died in a transaction left beside the old index would be played back into the new one.
+            for old in (self._file, self._file.with_name(f"{FILE}-journal")):
+                old.unlink(missing_ok=True)
+            temporary.replace(self._file)
+        except (OSError, sqlite3.Error) as error:
+            raise UserError(
+                f"{self._file}: cannot be written: {error}; the records are in {self._results.runs}"
+            ) from None
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        return damaged
+
+    def rows(self) -> list[Row]:
+        """Every row, oldest first. What the run folders have and the index lacks is entered first."""
+        return self._use(self._complete_rows) if self._results.runs.is_dir() else []
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process at a time: an index that is replaced while another writes to it fails that one."""
+        try:
+            stream = self._file.with_name(f".{FILE}.lock").open("a")
+        except OSError:
+            # A folder that cannot be written to is told of by what is to be written.
+            yield
+            return
+        with stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+    def _use(self, use: Callable[[sqlite3.Connection], Used]) -> Used:
+        """Do something with the index, which is made anew where that fails: it is only an index."""
+        with self._alone():
+            try:
+                return self._with_database(use)
+            except sqlite3.Error:
+                self._rebuild()
+                try:
+                    return self._with_database(use)
+                except sqlite3.Error as error:
+                    raise UserError(f"{self._file}: cannot be used: {error}; is the disk full?") from None
+
+    def _with_database(self, use: Callable[[sqlite3.Connection], Used]) -> Used:
+        if not self._file.exists():
+            raise sqlite3.OperationalError("there is no index yet")
+        with closing(sqlite3.connect(self._file, timeout=60)) as database, database:
+            database.execute("PRAGMA synchronous = FULL")
+            if [row[1] for row in database.execute("PRAGMA table_info(runs)")] != NAMES:
+                raise sqlite3.DatabaseError("the index has another layout")
+            return use(database)
+
+    def _complete_rows(self, database: sqlite3.Connection) -> list[Row]:
+        self._enter(database, [])
+        found = database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")  # noqa: S608
+        return [_row_of(values) for values in found]
+
+    def _enter(self, database: sqlite3.Connection, records: list[Record]) -> None:
+        """Enter records and those that were missed. Into the folders of runs that it has it does not look."""
+        known = {run_id for (run_id,) in database.execute("SELECT run_id FROM runs")}
+        begun = set(self._results.begun())
+        if known - begun:
+            raise sqlite3.DatabaseError("the index has runs that are gone")
+        new = {record.intent.run_id: record for record in (*records, *self._readable(sorted(begun - known)))}
+        database.executemany(INSERT, [astuple(self._row(record)) for record in new.values()])
+
+    def _row(self, record: Record) -> Row:
+        return Row.of(record, imported=self._results.imported(record.intent.run_id))
+
+    def _readable(self, run_ids: list[str]) -> list[Record]:
+        """Their records, but for those that are damaged: `rebuild` tells of them."""
+        read = []
+        for run_id in run_ids:
+            with suppress(UserError):
+                if record := self._results.record(run_id):
+                    read.append(record)
+        return read
+
+
+def _row_of(values: Sequence[Any]) -> Row:
+    """A row as SQLite gives it, which knows no booleans.
+
+    Not by its constructor: of a frozen dataclass it takes most of the time in which ten thousand rows are read.
+    """
+    row = object.__new__(Row)
+    known = row.__dict__
+    known.update(zip(NAMES, values, strict=True))
+    for name in BOOLEANS:
+        known[name] = bool(known[name])
+    return row
+
+
+def rebuild_index(results: Results) -> tuple[int, list[str]]:
+    """Make the index anew; returns the number of records, and what could not be read.
+
+    Raises:
+        UserError: when there are no run folders, or the index cannot be written.
+    """
+    if not results.runs.is_dir():
+        raise UserError(f"{results.runs}: no such folder; give --results DIR")
+    damaged = Index(results).rebuild()
+    return len(Index(results).rows()), damaged

@@ -1,0 +1,91 @@
+"""Whether the memory of a run grew, from what its ranks told while they trained. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from harness.evidence.app_files import Phase, Progress
+
+# A day of eight ranks is then kept in some megabytes.
+SAMPLE_SECONDS = 10.0
+# In less, caches and the pools of allocators still fill.
+MIN_SECONDS = 1800.0
+# Half a kilobyte kept per step, at 100 steps a second, is 92 MB between the two quarters of an hour.
+ALLOWED_SHARE = 0.05
+ALLOWED_BYTES = 64 << 20
+TRAINING_PHASES: frozenset[Phase] = frozenset({"first-step", "step", "validate", "checkpoint"})
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySample:
+    """What one process held at a moment of one training. `seconds` are those of its own monotonic clock."""
+
+    rank: int
+    pid: int
+    training: int
+    seconds: float
+    rss_bytes: int
+    reserved_bytes: int | None
+
+
+class MemoryHistory:
+    """Takes the progress lines of a run, and keeps what they tell of memory every ten seconds of training."""
+
+    def __init__(self) -> None:
+        self._samples: list[MemorySample] = []
+        self._last: dict[int, MemorySample] = {}
+        self._phase: dict[int, Phase] = {}
+
+    @property
+    def samples(self) -> tuple[MemorySample, ...]:
+        """What was kept, in order."""
+        return tuple(self._samples)
+
+    def saw(self, line: Progress) -> None:
+        """Take note of a progress line. A model's training begins with its first step."""
+        before = self._phase.get(line.rank)
+        self._phase[line.rank] = line.phase
+        if line.phase not in TRAINING_PHASES:
+            return
+        last = self._last.get(line.rank)
+        begins = line.phase == "first-step" != before
+        number = (last.training if last else 0) + begins
+        if last and last.pid == line.pid and not begins and line.monotonic - last.seconds < SAMPLE_SECONDS:
+            return
+        held = line.memory
+        sample = MemorySample(line.rank, line.pid, number, line.monotonic, held.rss_bytes, held.device_reserved_bytes)
+        self._last[line.rank] = sample
+        self._samples.append(sample)
+
+
+def growth(samples: Iterable[MemorySample]) -> str | None:
+    """How memory grew during a training of half an hour or more, in words; None where it did not.
+
+    Compared are the medians of its second and its last quarter: the first has the warm-up, and a median is not moved by
+    a checkpoint.
+    """
+    trainings: dict[tuple[int, int, int], list[MemorySample]] = defaultdict(list)
+    for sample in samples:
+        trainings[sample.rank, sample.pid, sample.training].append(sample)
+    for (rank, _, _), told in trainings.items():
+        began, seconds = told[0].seconds, told[-1].seconds - told[0].seconds
+        if seconds < MIN_SECONDS:
+            continue
+        second = [s for s in told if seconds / 4 <= s.seconds - began < seconds / 2]
+        last = [s for s in told if seconds * 3 / 4 <= s.seconds - began]
+        kinds = {
+            "resident": ([s.rss_bytes for s in second], [s.rss_bytes for s in last]),
+            "reserved device": (_known(second), _known(last)),
+        }
+        for kind, (early, late) in kinds.items():
+            if early and late and median(late) > median(early) * (1 + ALLOWED_SHARE) + ALLOWED_BYTES:
+                return (
+                    f"rank {rank}: {kind} memory rose from {median(early) / 1e9:.2f} GB to {median(late) / 1e9:.2f} GB "
+                    f"between the second and the last quarter of {seconds / 60:.0f} min"
+                )
+    return None
+
+
+def _known(samples: Iterable[MemorySample]) -> list[int]:
+    return [s.reserved_bytes for s in samples if s.reserved_bytes is not None]

@@ -1,0 +1,1 @@
+"""What the records show: rates, bounds, verdicts."""

@@ -1,0 +1,58 @@
+"""What all records of a results folder show."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from harness.environments.environment_hashes import current_hashes
+from harness.evidence.index import Index, Row
+from harness.evidence.records import Results, owner_alive
+from harness.evidence.unhealthy_gpu_runs import tainted_runs
+from harness.evidence.verdicts.kept_bounds import kept_bounds
+from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.host.fingerprint import read_host
+from harness.matrix.cells import Matrix
+
+
+def verdicts(results: Results, matrix: Matrix, *, without_imported: bool = False) -> list[Verdict]:
+    """What all records show, or those that were made with this results folder."""
+    rows = [row for row in Index(results).rows() if not (without_imported and row.imported)]
+    return verdicts_on(rows, results, matrix)
+
+
+def verdicts_on(rows: Sequence[Row], results: Results, matrix: Matrix) -> list[Verdict]:
+    """What these rows of the index show."""
+    current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
+    with kept_bounds():
+        return judge(rows, current, matrix.verdicts, tainted_runs(results, rows))
+
+
+def beside_the_verdicts(rows: Sequence[Row], results: Results) -> list[str]:
+    """What verdicts on all rows of the index do not tell, a line each.
+
+    Runs that go on or lost their harness, drills, damaged records.
+    """
+    lines: list[str] = []
+    damaged: list[str] = []
+    indexed = {row.run_id for row in rows}
+    others = [run_id for run_id in results.begun() if run_id not in indexed]
+    for intent in results.unfinished(damaged, among=others):
+        told = f"{intent.run_id} began {time.strftime('%Y-%m-%d %H:%M', time.localtime(intent.started))}"
+        if owner_alive(intent):
+            lines.append(f"{told} and goes on, by process {intent.owner_pid}")
+        elif intent.host.machine == read_host().machine:
+            lines.append(f"{told}, and its harness is gone; the next `matrix run` records it as interrupted")
+    lines += damaged
+    drills = sum(row.drill is not None for row in rows)
+    if drills:
+        lines.append(f"{drills} drills are not counted: they are evidence of nothing")
+    unreadable = sum(map(results.has_record, others))
+    if unreadable:
+        lines.append(f"{unreadable} records cannot be read; `matrix index` says why")
+    return lines
+
+
+def describe_verdict(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as plain values."""
+    return {**asdict(verdict), "diagnosis": verdict.diagnosis}

@@ -1,0 +1,221 @@
+"""The kinds of drills, as data: which fault, how it is injected, and what the harness must make of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from harness.evidence.run_files import OutcomeName
+from harness.faults.faults import (
+    BrokenTorch,
+    ContainerRemoved,
+    EngineRestarted,
+    Fault,
+    FullDisk,
+    LittleMemory,
+    MissingDevice,
+    Paused,
+    TinySharedMemory,
+)
+from harness.matrix.cells import ExecutorName, SyntheticData, Workload
+
+BOTH: tuple[ExecutorName, ...] = ("process", "docker")
+CONTAINED: tuple[ExecutorName, ...] = ("docker",)
+AS_PROCESS: tuple[ExecutorName, ...] = ("process",)
+
+WORKLOAD = Workload(
+    name="drill",
+    description="seconds of training on made-up bars: two epochs of 29 steps",
+    synthetic=SyntheticData(sessions=26),
+    warm_up=20,
+    epochs=2,
+    loader_workers=0,
+    time_limit=300,
+)
+# In the second epoch, when everything was done once before; among the steps that are held against the reference; and so
+# late that a healthy run slowed down by two seconds a step ends soon. In the first epoch: after its checkpoint training
+# goes on.
+STEP, COMPARED_STEP, LATE_STEP, FIRST_EPOCH_STEP = 35, 8, 54, 20
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What must be found: an outcome with its diagnosis, and one of these classes (none where nothing is wrong)."""
+
+    outcome: OutcomeName
+    diagnosis: str | None
+    classes: tuple[str, ...] = ()
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether the fault is to be found at all: a run that stays healthy ends as a drill that nothing noticed."""
+        return self.diagnosis != "drill"
+
+    @property
+    def words(self) -> str:
+        """For a person."""
+        return str(self) if self.is_alarm else "no alarm"
+
+    def __str__(self) -> str:
+        return f"{self.outcome} ({self.diagnosis})" if self.diagnosis else self.outcome
+
+
+@dataclass(frozen=True)
+class Drill:
+    """A kind of fault. `app` is what the app is told to inject, `outside` what is made from outside; one can be none.
+
+    `ranks` 2 trains with the strategy `averaging`; `stuck` is the rank that must be named as the one that stands still.
+    """
+
+    name: str
+    what: str
+    expected: Expected
+    app: str | None = None
+    outside: Fault = field(default_factory=Fault)
+    executors: tuple[ExecutorName, ...] = BOTH
+    ranks: Literal[1, 2] = 1
+    stuck: int | None = None
+    changes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether the harness has a part in the fault."""
+        return type(self.outside) is not Fault
+
+    @property
+    def workload(self) -> Workload:
+        """What is run."""
+        strategy = "averaging" if self.ranks > 1 else "single"
+        return WORKLOAD.model_copy(update={"strategy": strategy, **dict(self.changes)})
+
+
+UNNOTICED = Expected("failed", "drill")
+WORKERS = (("loader_workers", 2),)
+
+
+def _in_app(name: str, what: str, expected: Expected, *, step: int = STEP, rank: int = 0, **more: Any) -> Drill:
+    return Drill(name, what, expected, app=f"{name}@{step}/{rank}", **more)
+
+
+def _hang(name: str, what: str, *classes: str, ranks: Literal[1, 2] = 1, **more: Any) -> Drill:
+    """A hang in the last rank."""
+    rank = ranks - 1
+    return _in_app(name, what, Expected("hung", "no-progress", classes), rank=rank, ranks=ranks, stuck=rank, **more)
+
+
+def _crash(name: str, what: str, *classes: str, **more: Any) -> Drill:
+    return _in_app(name, what, Expected("failed", "crash", classes), **more)
+
+
+def _error(name: str, what: str, *classes: str, **more: Any) -> Drill:
+    """An error that the app ends with by itself."""
+    return _in_app(name, what, Expected("failed", "app-error", classes), **more)
+
+
+def _out_of_memory(name: str, what: str, limit: int, **more: Any) -> Drill:
+    expected = Expected("failed", "out-of-memory", ("oom-host",))
+    return Drill(name, what, expected, outside=LittleMemory(limit), executors=CONTAINED, **more)
+
+
+def _healthy(name: str, what: str, **more: Any) -> Drill:
+    """Odd, but no fault: it must not alarm."""
+    return _in_app(name, what, UNNOTICED, **more)
+
+
+KINDS: Sequence[Drill] = (
+    _hang("hang-forward", "a rank stands still in the forward pass", "hang-forward", ranks=2),
+    _hang("hang-backward", "a rank stands still in the backward pass", "hang-backward", ranks=2),
+    _hang("hang-collective", "a rank does not join the exchange with the others", "hang-collective", ranks=2),
+    _hang("hang-loader", "the process that makes the batches stands still", "hang-loader", changes=WORKERS),
+    _hang("hold-gil", "a call into C never returns and keeps Python's lock", "hang-forward"),
+    _hang("sleep", "a rank stands still between two steps", "hang"),
+    _crash("segv", "a segmentation fault", "crash"),
+    _crash("abort", "a C library gives up", "crash"),
+    _crash("kill", "the process is killed, as by the kernel", "killed"),
+    _crash("bus-error", "a bus error, as of a mapped file that was cut", "shm"),
+    _error("oom", "the device has no memory left", "oom-gpu"),
+    _error("blas-alloc-failed", "BLAS cannot make its handle", "blas-init"),
+    _error("blas-not-initialized", "BLAS has no handle", "blas-init"),
+    _error("blas-internal-error", "a BLAS kernel fails", "hipblaslt-kernel"),
+    _error("blas-not-supported", "BLAS cannot do what is asked", "blas-not-supported"),
+    _error("illegal-access", "a kernel touches memory that is not its own", "kernel-fault"),
+    _error("no-kernel-image", "the wheel has no kernels for this GPU", "missing-arch"),
+    _error("import-error", "a library of ROCm is missing when it is first needed", "install"),
+    _in_app("exit-0", "the process ends with status 0 and no result", Expected("failed", "no-result", ("no-result",))),
+    _in_app("nan", "a number of the batch is not a number", Expected("failed", "not-finite", ("not-finite",))),
+    _in_app(
+        "flip-gradient",
+        "a bit of a gradient flips",
+        Expected("failed", "not-finite", ("not-finite",)),
+        step=COMPARED_STEP,
+    ),
+    _error("flip-peer-buffer", "a bit flips between two ranks", "wrong-result", ranks=2, rank=1),
+    _error(
+        "fill-disk",
+        "the disk for model and checkpoints is full",
+        "disk-full",
+        outside=FullDisk(),
+    ),
+    Drill(
+        "import-failure",
+        "torch cannot be imported: a library of ROCm is missing",
+        Expected("failed", "app-error", ("install",)),
+        outside=BrokenTorch(),
+    ),
+    Drill(
+        "missing-device",
+        "the device node of the GPU is missing",
+        Expected("interrupted", None, ("no-device",)),
+        outside=MissingDevice(),
+        executors=CONTAINED,
+    ),
+    Drill(
+        "no-gpu",
+        "the cell is for a GPU, and torch sees none",
+        Expected("failed", "app-error", ("no-device",)),
+        outside=MissingDevice(),
+        executors=AS_PROCESS,
+    ),
+    _out_of_memory("memory-limit", "the container may not use the memory that torch needs to be imported", 64 << 20),
+    _out_of_memory("eat-memory", "the training grows until the container's limit", 1 << 30, app=f"eat-memory@{STEP}/0"),
+    _out_of_memory(
+        "child-eats-memory", "a process that the training started does", 1 << 30, app=f"child-eats-memory@{STEP}/0"
+    ),
+    Drill(
+        "tiny-shm",
+        "shared memory is too small for what loader workers pass on",
+        Expected("failed", "app-error", ("shm",)),
+        outside=TinySharedMemory(128 << 10),
+        executors=CONTAINED,
+        changes=WORKERS,
+    ),
+    Drill(
+        "container-removed",
+        "somebody removes the container",
+        Expected("interrupted", None, ("interrupted",)),
+        app=f"slow@{LATE_STEP}/0",
+        outside=ContainerRemoved(),
+        executors=CONTAINED,
+    ),
+    Drill(
+        "engine-restarted",
+        "the Docker engine dies, and is started again (an engine of the drill's own)",
+        Expected("interrupted", None, ("interrupted",)),
+        app=f"slow@{LATE_STEP}/0",
+        outside=EngineRestarted(),
+        executors=CONTAINED,
+    ),
+    _healthy("slow", "every step takes two seconds more", step=LATE_STEP),
+    _healthy("slow-checkpoint", "a checkpoint takes a minute; another rank waits", step=FIRST_EPOCH_STEP, ranks=2),
+    _healthy("torn-progress", "half a line and rubbish in the progress file"),
+    _healthy("clock-back", "the wall clock is set back by an hour"),
+    _healthy("flood-log", "200,000 lines of output at once"),
+    Drill(
+        "paused",
+        "all processes of the run are stopped for ten seconds",
+        UNNOTICED,
+        app=f"slow@{LATE_STEP}/0",
+        outside=Paused(),
+        executors=AS_PROCESS,
+    ),
+)
+"""In the order of the table."""

@@ -1,0 +1,118 @@
+"""A Docker engine of one's own, to be killed and started again: on its own bridge, with its own data folder."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+
+from harness.base.errors import UserError
+from harness.faults.rights import NET_ADMIN, SYS_ADMIN, has_capabilities
+from harness.host.engine import Engine
+
+START_SECONDS = 60.0
+POLL_SECONDS = 0.1
+
+
+def why_no_own_engine() -> str | None:
+    """What keeps this user from starting an engine; None where nothing does."""
+    if os.geteuid() != 0 or not has_capabilities(NET_ADMIN, SYS_ADMIN):
+        return "only root can start a Docker engine of its own"
+    missing = [program for program in ("dockerd", "ip") if not shutil.which(program)]
+    return f"{' and '.join(missing)} not found" if missing else None
+
+
+class OwnEngine:
+    """A second dockerd. Without a bridge of its own it would take away that of the first one.
+
+    `data` is where it keeps images, `address` what a client is told.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket = folder / "socket"
+        self.data = folder / "data"
+        self.address = f"unix://{self._socket}"
+        # The name of an interface has at most 15 characters.
+        self._bridge = f"vpoc{os.getpid()}"
+
+    def start(self) -> Engine:
+        """Start it, and wait until it answers.
+
+        Raises:
+            UserError: when it does not.
+        """
+        folders = ["--data-root", str(self.data), "--exec-root", f"{self._folder}/exec"]
+        network = ["--bridge", self._bridge, "--iptables=false", "--ip6tables=false", "--ip-masq=false"]
+        subprocess.run(["ip", "link", "add", "name", self._bridge, "type", "bridge"], check=False, capture_output=True)
+        log = self._folder / "dockerd.log"
+        with log.open("ab") as said:
+            command = ["dockerd", "--host", self.address, *folders, "--pidfile", f"{self._folder}/pid", *network]
+            self._process = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True)
+        until = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > until:
+                last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+                raise UserError(f"dockerd does not start: {last}")
+            time.sleep(POLL_SECONDS)
+        return Engine(self.address, docker.DockerClient(base_url=self.address))
+
+    def kill(self) -> None:
+        """End it and all that it runs as a crash would, without a word to anybody."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        for pid in self._children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        # As after a boot: a killed containerd that nobody reaped would count as one that still runs.
+        (self._folder / "pid").unlink(missing_ok=True)
+        shutil.rmtree(self._folder / "exec", ignore_errors=True)
+
+    def remove(self) -> None:
+        """End it in order and take its bridge away."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(START_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        subprocess.run(["ip", "link", "delete", self._bridge], check=False, capture_output=True)
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+            connection.connect(str(self._socket))
+            connection.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
+            return b"200 OK" in connection.recv(1024)
+        return False
+
+    def _children(self) -> Iterator[int]:
+        """The engine's containerd and what it started, told by this engine's folder on their command lines."""
+        mark = str(self._folder / "exec").encode()
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (place / "cmdline").read_bytes():
+                    yield int(place.name)
+
+
+@contextlib.contextmanager
+def own_engine() -> Iterator[OwnEngine]:
+    """An engine that is not started yet; nothing of it is left afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="vpoc-engine-"))
+    engine = OwnEngine(folder)
+    try:
+        yield engine
+    finally:
+        engine.remove()
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
+        for mount in sorted((m for m in mounts if m.startswith(str(folder))), reverse=True):
+            subprocess.run(["umount", "--lazy", mount], check=False)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,220 @@
+"""The Docker engine of this host: whether one answers, where it keeps images, and what drives BuildKit there."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.context import ContextAPI
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
+
+from harness.base.errors import UserError
+
+# Takes what is being done, for a person who waits.
+Notify = Callable[[str], None]
+CONNECT_SECONDS = 2
+NOT_PERMITTED = (
+    "the Docker engine at {address} is there, but this user may not use it: `sudo usermod -aG docker $USER`, "
+    "then log in again; or run cells with --executor process"
+)
+DEAD = (
+    "a Docker engine belongs to {address}, but none answers there: start it (`sudo systemctl start docker`), "
+    "or run cells with --executor process"
+)
+OTHER_USER = (
+    "the Docker engine at {address} maps users (rootless or userns-remap): a container's files would belong to "
+    "another user, and this is not supported yet; use an engine that does not, or run cells with --executor process"
+)
+NO_BUILDER = (
+    "no docker command that drives BuildKit: install buildx (Debian: apt install docker-buildx), "
+    "or run cells with --executor process"
+)
+# The docker command had BuildKit built in up to this major version; later ones need the buildx plugin.
+LAST_WITH_BUILDKIT = 22
+GONE = "the Docker engine does not answer any more"
+# What can go wrong on the way to an engine; a refusal of the engine's own is an APIError among them.
+ENGINE_ERRORS = (DockerException, RequestException, HTTPError)
+CONTAINERD_STORE = "io.containerd.snapshotter.v1"
+CONTAINERD_FOLDER = Path("/var/lib/containerd")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A Docker engine that answers."""
+
+    address: str
+    client: Any
+
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """What the engine says of itself.
+
+        Raises:
+            UserError: when it does not answer any more.
+        """
+        with engine_errors("asking the Docker engine about itself"):
+            return dict(self.client.info())
+
+    @cached_property
+    def patient(self) -> Any:
+        """A client that waits as long as it takes, for transfers of gigabytes."""
+        return docker.DockerClient(base_url=self.address, timeout=None)
+
+    @property
+    def keeps_compressed(self) -> bool:
+        """Whether images take their compressed layers' room as well, as in containerd's own store."""
+        return any(CONTAINERD_STORE in row for row in self.facts.get("DriverStatus") or [])
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """Where on this host the engine keeps images; None where that is not on this host, or not to be seen."""
+        told = CONTAINERD_FOLDER if self.keeps_compressed else Path(str(self.facts.get("DockerRootDir", "")))
+        try:
+            return told if self.address.startswith("unix://") and told.is_dir() else None
+        except OSError:
+            return None
+
+    @cached_property
+    def builder(self) -> "Builder":
+        """What drives BuildKit.
+
+        Raises:
+            UserError: when nothing here does.
+        """
+        for folder in os.environ.get("PATH", "").split(os.pathsep):
+            program = shutil.which("docker", path=folder)
+            if not program:
+                continue
+            if _says(program, "buildx", "version") is not None:
+                return Builder(program, self.address, ("buildx", "build", "--load"), ("buildx", "prune"))
+            major = (_says(program, "version", "--format", "{{.Client.Version}}") or "").split(".")[0]
+            if major.isdigit() and int(major) <= LAST_WITH_BUILDKIT:
+                return Builder(program, self.address, ("build",), ("builder", "prune"))
+        raise UserError(NO_BUILDER)
+
+
+@dataclass(frozen=True)
+class Builder:
+    """A docker command that drives BuildKit, and its words for building and for pruning."""
+
+    program: str
+    address: str
+    build: tuple[str, ...]
+    prune: tuple[str, ...]
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment it needs."""
+        # The engine's own builder: another would not see the images that are there.
+        chosen = {"BUILDX_BUILDER": "default", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
+        return {**os.environ, "DOCKER_HOST": self.address, "DOCKER_BUILDKIT": "1", **chosen}
+
+
+def find_engine() -> Engine | None:
+    """An engine that cells can be run on; None where there is none.
+
+    Raises:
+        UserError: as `reach_engine`, and when it maps users.
+    """
+    engine = reach_engine()
+    options = (engine.facts.get("SecurityOptions") or []) if engine else []
+    if engine and any("rootless" in option or "userns" in option for option in options):
+        raise UserError(OTHER_USER.format(address=engine.address))
+    return engine
+
+
+def reach_engine() -> Engine | None:
+    """The engine of `DOCKER_HOST` or of the docker command's context, which has answered; None where there is none.
+
+    Raises:
+        UserError: when one is there that this user may not use, or that does not answer.
+    """
+    wanted = os.environ.get("DOCKER_HOST")
+    address = wanted or _context_address()
+    socket_file = Path(address.removeprefix("unix://")) if address.startswith("unix://") else None
+    try:
+        if socket_file:
+            _try_socket(str(socket_file))
+        client = docker.DockerClient(base_url=address)
+        engine = Engine(address, client)
+        _ = engine.facts
+    except PermissionError:
+        raise UserError(NOT_PERMITTED.format(address=address)) from None
+    except FileNotFoundError:
+        if wanted:
+            raise UserError(DEAD.format(address=address)) from None
+        return None
+    except (OSError, UserError, *ENGINE_ERRORS):
+        # Running something else instead would be another campaign.
+        raise UserError(DEAD.format(address=address)) from None
+    return engine
+
+
+@contextmanager
+def engine_errors(doing: str) -> Iterator[None]:
+    """Turn what the engine refuses, and its silence, into one line.
+
+    Raises:
+        UserError: saying what was being done.
+    """
+    try:
+        yield
+    except DockerException as error:
+        raise UserError(f"{doing}: {explain(error)}") from None
+    except (RequestException, HTTPError):
+        raise UserError(f"{doing}: {GONE}; start it and give the same command again") from None
+
+
+def follow_transfer(events: Iterable[Mapping[str, Any]], doing: str, notify: Notify) -> str | None:
+    """Read what the engine tells of a push or pull to its end; the digest, where it gives one.
+
+    Raises:
+        UserError: when the engine tells of an error.
+    """
+    digest = None
+    sizes: dict[str, int] = {}
+    for event in events:
+        if error := event.get("error"):
+            raise UserError(f"{doing}: {' '.join(str(error).split())}")
+        # The one in `aux` is only given by some kinds of image store.
+        told = re.search(r"[Dd]igest: (sha256:[0-9a-f]{64})", str(event.get("status") or ""))
+        digest = (event.get("aux") or {}).get("Digest") or (told[1] if told else digest)
+        detail = event.get("progressDetail") or {}
+        if "current" in detail:
+            sizes[event["id"]] = detail["current"]
+            notify(f"{doing}: {sum(sizes.values()) / 1e6:.0f} MB")
+    return digest
+
+
+def explain(error: Exception) -> str:
+    """What the engine says, in one line."""
+    return " ".join(str(getattr(error, "explanation", None) or error).split())
+
+
+def _context_address() -> str:
+    try:
+        context = ContextAPI.get_current_context()
+    except (DockerException, OSError, ValueError):
+        context = None
+    return str(context.Host) if context and context.Host else "unix:///var/run/docker.sock"
+
+
+def _try_socket(path: str) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(CONNECT_SECONDS)
+        connection.connect(path)
+
+
+def _says(*command: str) -> str | None:
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    return run.stdout.strip() if run.returncode == 0 else None

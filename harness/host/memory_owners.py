@@ -1,0 +1,87 @@
+"""Which processes hold GPU memory, of this run or not, as the driver tells it. `root` can be a fake tree."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from harness.base.sysfs import read_text
+from harness.host.gpu_memory import kfd_memory
+
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+REGION = re.compile(r"drm-(resident|memory)-(vram\d*)")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process that holds `bytes` of the memory of `gpu`: by `kfd` the driver's id, by `fdinfo` the PCI address.
+
+    `kfd` counts compute memory, `fdinfo` what goes through a render node, that of other users only as root tells it:
+    the two are not to be added up.
+    """
+
+    pid: int
+    name: str | None
+    bytes: int
+    source: Literal["kfd", "fdinfo"]
+    gpu: str
+    of_this_run: bool
+
+
+def memory_owners(run: Collection[int], root: Path = Path("/")) -> tuple[Owner, ...]:
+    """Those that hold most come first; `run` are the pids of the run."""
+    held = [*_kfd(root), *_fdinfo(root)]
+    found = [Owner(pid, _name(root, pid), used, source, gpu, pid in run) for pid, source, gpu, used in held if used]
+    return tuple(sorted(found, key=lambda owner: (-owner.bytes, owner.pid)))
+
+
+def _kfd(root: Path) -> Iterator[tuple[int, Literal["kfd", "fdinfo"], str, int]]:
+    for pid, gpus in kfd_memory(root).items():
+        for gpu, used in gpus.items():
+            yield pid, "kfd", gpu, used
+
+
+def _fdinfo(root: Path) -> Iterator[tuple[int, Literal["kfd", "fdinfo"], str, int]]:
+    """By Documentation/gpu/drm-usage-stats.rst of the kernel. A client may have several descriptors, and processes."""
+    clients: set[tuple[str, str]] = set()
+    held: dict[tuple[int, str], int] = defaultdict(int)
+    for pid in sorted(int(folder.name) for folder in root.glob("proc/[0-9]*") if folder.name.isdigit()):
+        for facts in _drm_facts(root / f"proc/{pid}/fdinfo"):
+            client = facts.get("drm-pdev", ""), facts.get("drm-client-id", "")
+            if client not in clients:
+                # Without an identifier nothing tells two descriptors of one client from two clients.
+                if client[1]:
+                    clients.add(client)
+                held[pid, client[0]] += _video_memory(facts)
+    for (pid, card), used in held.items():
+        yield pid, "fdinfo", card, used
+
+
+def _drm_facts(folder: Path) -> Iterator[dict[str, str]]:
+    try:
+        files = sorted(folder.iterdir())
+    except OSError:
+        return
+    for file in files:
+        lines = (read_text(file) or "").splitlines()
+        pairs = (line.partition(":") for line in lines if line.startswith("drm-"))
+        if facts := {key: value.strip() for key, _, value in pairs}:
+            yield facts
+
+
+def _video_memory(facts: dict[str, str]) -> int:
+    """Bytes in regions of video memory."""
+    regions: dict[str, int] = {}
+    # `drm-memory-` is the older name of `drm-resident-`, which comes later here and counts where both are told.
+    for key in sorted(facts):
+        found = REGION.fullmatch(key)
+        number, _, unit = facts[key].partition(" ")
+        if found and number.isdigit() and unit in UNITS:
+            regions[found[2]] = int(number) * UNITS[unit]
+    return sum(regions.values())
+
+
+def _name(root: Path, pid: int) -> str | None:
+    return read_text(root / f"proc/{pid}/comm")

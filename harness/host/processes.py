@@ -1,0 +1,143 @@
+"""Processes of this host, named so that a later process can recognise them."""
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+RUN_MARK = "MATRIX_RUN"
+WAIT_SECONDS = 0.02
+ENVIRONMENT_BYTES = 1 << 20
+# To give back much memory takes a process that was killed its time.
+KILLED_SECONDS = 10.0
+# While a process takes up another program, which is short but for a program on a slow disk.
+BEGINNING_SECONDS = 1.0
+
+
+def boot_id() -> str:
+    """The identity of this boot; pids and start times mean nothing across boots."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process, told apart from a later one with the same pid. `started` is in clock ticks since boot.
+
+    Not psutil's `create_time`: that is seconds since 1970, and moves when the clock is set.
+    """
+
+    pid: int
+    started: int
+    boot: str
+
+    @classmethod
+    def of(cls, pid: int) -> "ProcessId":
+        """The identity of a process; raises `ProcessLookupError` where there is none."""
+        started = _start_ticks(pid)
+        if started is None:
+            raise ProcessLookupError(pid)
+        return cls(pid, started, boot_id())
+
+    @classmethod
+    def mine(cls) -> "ProcessId":
+        """The identity of this process."""
+        return cls.of(os.getpid())
+
+    def alive(self) -> bool:
+        """Whether this very process still runs (a zombie does not)."""
+        return self.boot == boot_id() and _start_ticks(self.pid) == self.started
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Field 22 of /proc/PID/stat; None where no such process runs."""
+    try:
+        fields = _stat(pid)
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def _begins_program(pid: int) -> bool:
+    """Whether a process is taking up a program, and has memory for it but no variables yet: fields 23 and 51."""
+    fields = _stat(pid)
+    return fields[20] != "0" and fields[48] == "0" and fields[0] not in ("Z", "X")
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third on; raises OSError."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    # The second field, the program's name, may hold blanks and brackets.
+    return stat.rpartition(")")[2].split()
+
+
+def processes_of_run(folder: Path) -> list[psutil.Process]:
+    """Every live process that was started by a run, loader workers and strays included."""
+    mark = run_mark(folder)
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and environment_of(process.pid).get(RUN_MARK) == mark and _runs(process):
+                found.append(process)
+    return found
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The variables that a process was started with, as far as the first mebibyte of them tells; raises OSError.
+
+    A process may lay the end of that file anywhere in its memory; while it takes up a program the file is empty.
+    """
+    until = time.monotonic() + BEGINNING_SECONDS
+    while not (told := _environ(pid)) and _begins_program(pid) and time.monotonic() < until:
+        time.sleep(0.001)
+    # It may have begun between the two looks.
+    text = (told or _environ(pid)).decode(errors="surrogateescape")
+    return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
+
+
+def _environ(pid: int) -> bytes:
+    with Path(f"/proc/{pid}/environ").open("rb") as stream:
+        return stream.read(ENVIRONMENT_BYTES)
+
+
+def run_mark(folder: Path) -> str:
+    """What marks the processes of a run: its folder, since a run id alone may be used in two results folders."""
+    return str(folder.absolute())
+
+
+def end_processes_of_run(folder: Path, grace: float) -> bool:
+    """End what a run left: TERM, `grace` seconds, KILL. False when something cannot be killed."""
+    for signal_ in ("terminate", "kill", "kill"):
+        # Looked for anew each time: what is being ended may start something more.
+        processes = processes_of_run(folder)
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                getattr(process, signal_)()
+        seconds = grace if signal_ == "terminate" else max(grace, KILLED_SECONDS)
+        if not processes or (not _left_after(seconds, processes) and not processes_of_run(folder)):
+            return True
+    return False
+
+
+def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run after some time.
+
+    Not by psutil's wait: that would take the exit status of a child of ours away from its `Popen`, and wait for
+    zombies, which hold nothing any more.
+    """
+    until = time.monotonic() + seconds
+    while (left := [process for process in processes if _runs(process)]) and time.monotonic() < until:
+        time.sleep(WAIT_SECONDS)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

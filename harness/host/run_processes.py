@@ -1,0 +1,120 @@
+"""The processes of a run as the kernel sees them from outside."""
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from harness.host.processes import RUN_MARK, environment_of, processes_of_run, run_mark
+
+STATES = {"T": "stopped (state T)", "t": "stopped by a tracer (state t)", "D": "in an uninterruptible wait (state D)"}
+COMMAND_WIDTH = 200
+
+
+@dataclass(frozen=True)
+class RunProcess:
+    """A process of a run. `inner_pid` is its number in its own container; `started` is in seconds since 1970.
+
+    `catches`: it has a handler for SIGUSR1, or for SIGUSR2.
+    """
+
+    pid: int
+    inner_pid: int
+    started: float
+    rank: int | None
+    state: str
+    waits_in: str
+    cpu_seconds: float
+    rss_bytes: int
+    threads: int
+    name: str
+    command: str
+    catches: bool
+
+    @property
+    def listens(self) -> bool:
+        """Whether it can be asked for its stacks: it catches one of the signals, and is not stopped."""
+        return self.catches and self.state not in ("T", "t")
+
+    @property
+    def why_silent(self) -> str:
+        """Why it may have told nothing, in words."""
+        if not self.catches:
+            return "it does not catch SIGUSR1, which would end it"
+        return f"it is {STATES[self.state]}" if self.state in STATES else "it did not answer in time"
+
+
+def look_at_processes(folder: Path) -> tuple[RunProcess, ...]:
+    """The live processes of the run of a folder, loader workers and strays included, by pid."""
+    found = (_look(process) for process in processes_of_run(folder))
+    return tuple(sorted((process for process in found if process), key=lambda process: process.pid))
+
+
+def is_of_run(pid: int, folder: Path) -> bool:
+    """Whether a process was started by the run of a folder."""
+    try:
+        return environment_of(pid).get(RUN_MARK) == run_mark(folder)
+    except OSError:
+        return False
+
+
+def table(processes: Sequence[RunProcess]) -> str:
+    """For people, and for a file."""
+    lines = [f"{'PID':>8} {'IN RUN':>8} {'RANK':>4} S {'WAITS IN':<24} {'CPU s':>9} {'RSS MiB':>8} {'THR':>4} COMMAND"]
+    lines += [
+        f"{one.pid:>8} {one.inner_pid:>8} {'-' if one.rank is None else one.rank:>4} {one.state} {one.waits_in:<24} "
+        f"{one.cpu_seconds:>9.1f} {one.rss_bytes / 2**20:>8.0f} {one.threads:>4} {one.command}"
+        for one in processes
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _look(process: psutil.Process) -> RunProcess | None:
+    try:
+        status = _status(process.pid)
+        times = process.cpu_times()
+        rank = environment_of(process.pid).get("RANK", "")
+        return RunProcess(
+            pid=process.pid,
+            inner_pid=int(status.get("NSpid", str(process.pid)).split()[-1]),
+            started=process.create_time(),
+            rank=int(rank) if rank.isdigit() else None,
+            state=status["State"][:1],
+            waits_in=_waits_in(process.pid),
+            cpu_seconds=times.user + times.system,
+            rss_bytes=process.memory_info().rss,
+            threads=int(status["Threads"]),
+            name=status["Name"],
+            command=" ".join(" ".join(process.cmdline()).split())[:COMMAND_WIDTH],
+            catches=_catches(status, signal.SIGUSR1) or _catches(status, signal.SIGUSR2),
+        )
+    except (psutil.Error, OSError, KeyError, ValueError):
+        # It has ended meanwhile.
+        return None
+
+
+def catches(pid: int, signum: int) -> bool:
+    """Whether a process has a handler for a signal now."""
+    try:
+        return _catches(_status(pid), signum)
+    except (OSError, KeyError, ValueError):
+        return False
+
+
+def _status(pid: int) -> Mapping[str, str]:
+    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def _catches(status: Mapping[str, str], signum: int) -> bool:
+    return bool(int(status["SigCgt"], 16) & 1 << (signum - 1))
+
+
+def _waits_in(pid: int) -> str:
+    """The kernel function it sleeps in; where that is not told, `-`."""
+    try:
+        return Path(f"/proc/{pid}/wchan").read_text(encoding="ascii").strip("0\n") or "-"
+    except OSError:
+        return "-"

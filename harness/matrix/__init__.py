@@ -1,0 +1,1 @@
+"""matrix.yaml as typed cells: stacks, presets, workloads; which wheels exist."""

@@ -1,0 +1,309 @@
+"""matrix.yaml as typed values, and its expansion into cells. Pure: reading the file is in `matrix_file`."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from harness.matrix.wheels import index_url, missing_wheel
+
+VISIBILITY_VARIABLES = frozenset(
+    {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
+)
+
+# Debian bookworm: newer glibc refuses libraries that ask for an executable stack, as those of older ROCm wheels do.
+DEFAULT_BASE = "python:3.11-slim-bookworm"
+
+# What the harness sets itself: a preset that did would belie the record, or break the run.
+RESERVED_VARIABLES = frozenset(
+    {"PATH", "LD_LIBRARY_PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "PYTHONPATH", "PYTHONHOME", "OMP_NUM_THREADS"}
+    | {"POLARS_MAX_THREADS", "VPOC_DEVICE", "MATRIX_RUN"}
+)
+
+
+def _settable(variables: dict[str, str]) -> dict[str, str]:
+    for name in variables:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError(f"{name!r} is not a name of a variable")
+        if name in RESERVED_VARIABLES:
+            raise ValueError(f"{name} is set by the harness; leave it out")
+        if name in VISIBILITY_VARIABLES:
+            raise ValueError(
+                f"{name} chooses devices, which only the executor does; give the preset `devices:` instead"
+            )
+    return variables
+
+
+Variables = Annotated[dict[str, str], AfterValidator(_settable)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+def _number_or_auto(value: object) -> object:
+    # One message instead of one for each half of the union.
+    if value == "auto" or (isinstance(value, int) and value > 0 and value is not True):
+        return value
+    raise ValueError(f"{value!r} is not a number from 1 on, nor auto")
+
+
+MicroBatch = Annotated[Positive | Literal["auto"], BeforeValidator(_number_or_auto)]
+Reason = Annotated[str, Field(min_length=10)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+ExecutorName = Literal["process", "docker"]
+ModelKind = Literal["mlp", "attention", "attention-small"]
+Strategy = Literal["single", "dp", "ddp", "averaging", "fsdp", "model-parallel"]
+# The others of several devices drive them all from one process.
+RANK_PER_DEVICE = frozenset[Strategy]({"ddp", "averaging", "fsdp"})
+OVER_A_BACKEND = frozenset[Strategy]({"ddp", "fsdp"})
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Stack(_Strict):
+    """A runtime to install. `accelerator: any` is the user's own interpreter, whose torch decides."""
+
+    name: SkipJsonSchema[str] = ""
+    accelerator: Literal["rocm", "cpu", "any"]
+    framework: Literal["torch", "jax", "tensorflow"] = "torch"
+    rocm: str | None = None
+    torch: str | None = None
+    python: str = "3.11"
+    base: str = DEFAULT_BASE
+    torch_from_base: bool = Field(False, description="torch is in the base image; no wheel of it is installed")
+    executors: tuple[ExecutorName, ...] = ("process", "docker")
+    excluded: Reason | None = None
+
+    @model_validator(mode="after")
+    def _exists(self) -> Self:
+        if self.accelerator == "rocm" and self.rocm is None:
+            raise ValueError("a rocm stack needs `rocm:`")
+        if self.accelerator != "rocm" and self.rocm is not None:
+            raise ValueError(f"a stack with accelerator {self.accelerator} has no `rocm:`")
+        if self.framework != "torch":
+            if self.excluded is None:
+                raise ValueError(f"{self.framework} stacks cannot run here; give the reason as `excluded:`")
+            return self
+        if self.accelerator == "any":
+            return self
+        if self.torch is None:
+            raise ValueError("a torch stack needs `torch:`")
+        if self.torch_from_base:
+            if "process" in self.executors:
+                raise ValueError("a stack whose torch is in the base image has `executors: [docker]`")
+            return self
+        problem = missing_wheel(self.torch, self.rocm, self.python)
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    @property
+    def device(self) -> Literal["cpu", "cuda"]:
+        """The app's device: the accelerator fixes it."""
+        return "cuda" if self.accelerator == "rocm" else "cpu"
+
+    @property
+    def index(self) -> str:
+        """The wheel index torch comes from."""
+        return index_url(self.accelerator, self.rocm)
+
+
+class Preset(_Strict):
+    """Environment variables. `features` and `train` are added for one phase, which then is a process of its own."""
+
+    name: SkipJsonSchema[str] = ""
+    description: str
+    variables: Variables = {}
+    features: Variables = {}
+    train: Variables = {}
+    devices: tuple[int, ...] | None = None
+    source: str | None = None
+
+    @property
+    def phases(self) -> tuple[Literal["features", "train"], ...]:
+        """The processes a run of this preset consists of."""
+        return ("features", "train") if self.features or self.train else ("train",)
+
+    def variables_of(self, phase: Literal["features", "train"]) -> dict[str, str]:
+        """The variables the process of a phase is started with."""
+        return {**self.variables, **getattr(self, phase)}
+
+
+class SyntheticData(_Strict):
+    """The bars that `vpoc synth` makes: the same bytes on every machine."""
+
+    sessions: int = Field(ge=1)
+    seed: int = 7
+
+
+class Workload(_Strict):
+    """What is run: the app's arguments, its data, and how long it may take. What is null is left to the app."""
+
+    name: SkipJsonSchema[str] = ""
+    description: str
+    synthetic: SyntheticData
+    rows: Literal["bar", "session"] = "bar"
+    as_of: Literal["close", "open"] | None = None
+    target: Literal["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"] | None = None
+    warm_up: int = Field(60, ge=20)
+    model: tuple[ModelKind, ...] = Field(
+        ("mlp",), description="trained in turn in one process; the last is the main one"
+    )
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(64, ge=1, description="samples of an optimizer step, over all devices")
+    micro_batch_size: MicroBatch | None = None
+    learning_rate: float = Field(0.001, gt=0)
+    hidden_layers: tuple[int, ...] = (32, 16)
+    use_mixed_precision: bool = False
+    mixed_precision_dtype: Literal["float16", "bfloat16"] | None = None
+    sdpa: Literal["auto", "math", "flash", "efficient"] = "auto"
+    activation_checkpointing: bool = False
+    data_fraction: float = Field(1.0, gt=0, le=1)
+    chunk_size: int = Field(50, ge=1)
+    chunk_rows: Positive | None = Field(None, description="train from disk, so many rows at a time")
+    placement: Literal["uniform", "close", "typical", "ticks"] | None = None
+    value_area: Literal["two_row", "one_row"] | None = None
+    rth_close: Literal["16:00", "16:15"] | None = None
+    rolls: Literal["auto", "column", "calendar", "none"] | None = None
+    vpoc_path: Literal["cpu", "naive", "chunked", "preallocated", "pooled"] = "cpu"
+    loop: Literal["plain", "resident"] = "plain"
+    loader_workers: int = Field(2, ge=0, le=64)
+    strategy: Strategy = "single"
+    backend: Literal["gloo", "nccl"] | None = None
+    seed: int = 7
+    threads: int = Field(1, ge=1)
+    time_limit: int = Field(description="seconds", ge=1)
+    max_device_memory: Positive | None = Field(None, description="bytes in use on a GPU above which a run fails")
+
+    @model_validator(mode="after")
+    def _nothing_is_ignored(self) -> Self:
+        if not self.model:
+            raise ValueError("`model:` names none")
+        if self.backend and self.strategy not in OVER_A_BACKEND:
+            raise ValueError(f"strategy {self.strategy} uses no backend; leave `backend:` out")
+        if self.mixed_precision_dtype and not self.use_mixed_precision:
+            raise ValueError("`mixed_precision_dtype:` needs `use_mixed_precision: true`")
+        return self
+
+    @property
+    def earns_tags(self) -> bool:
+        """Whether a completed run speaks for a stack."""
+        return earns_tags(self.model_dump())
+
+
+def earns_tags(options: Mapping[str, Any]) -> bool:
+    """Whether a completed run with these options of the app speaks for a stack.
+
+    Only what failed for the user can show that it no longer does. That was the plain loop (a copy to the device in each
+    step, loader workers) on data in memory, after the VPOC phase had used the device. A resident loop, chunks from the
+    disk and profiles on the CPU leave that out.
+    """
+    in_memory = options.get("chunk_rows") is None
+    return options.get("loop") == "plain" and in_memory and options.get("vpoc_path", "cpu") != "cpu"
+
+
+class Exclusion(_Strict):
+    """Cells that are not run, and why. Every key given must match; version keys are specifiers such as `<2.12`."""
+
+    stack: str | None = None
+    preset: str | None = None
+    accelerator: Literal["rocm", "cpu", "any"] | None = None
+    rocm: str | None = None
+    torch: str | None = None
+    reason: Reason
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not any((self.stack, self.preset, self.accelerator, self.rocm, self.torch)):
+            raise ValueError("an exclusion without a key to match would exclude everything")
+        for specifier in (self.rocm, self.torch):
+            SpecifierSet(specifier or "")
+        return self
+
+    def matches(self, stack: Stack, preset: Preset) -> bool:
+        """Whether every key that is given holds for the cell."""
+        exact = ((self.stack, stack.name), (self.preset, preset.name), (self.accelerator, stack.accelerator))
+        ranges = ((self.rocm, stack.rocm), (self.torch, stack.torch))
+        return all(wanted is None or wanted == value for wanted, value in exact) and all(
+            wanted is None or (value is not None and Version(value) in SpecifierSet(wanted)) for wanted, value in ranges
+        )
+
+
+class Selection(_Strict):
+    """A named part of the matrix: every listed stack with every listed preset."""
+
+    name: SkipJsonSchema[str] = ""
+    description: str
+    stacks: tuple[str, ...] | Literal["all"]
+    presets: tuple[str, ...] | Literal["all"]
+    workload: str = "quick"
+
+
+class Verdicts(_Strict):
+    """Pass rates that a one-sided lower bound must exceed, and the confidence of that bound."""
+
+    candidate: float = Field(0.5, gt=0, lt=1)
+    good: float = Field(0.8, gt=0, lt=1)
+    known_good: float = Field(0.9, gt=0, lt=1)
+    confidence: float = Field(0.95, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.candidate < self.good < self.known_good:
+            raise ValueError("thresholds must rise: candidate < good < known_good")
+        return self
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A stack with a preset; `excluded` says why it is not run."""
+
+    stack: Stack
+    preset: Preset
+    excluded: str | None = None
+
+    @property
+    def id(self) -> str:
+        """A stable label, independent of the order of the file."""
+        return f"{self.stack.name}-{self.preset.name}"
+
+
+class Matrix(_Strict):
+    """Everything matrix.yaml says."""
+
+    version: Literal[1] = Field(alias="schema")
+    base: str = Field(DEFAULT_BASE, description="base image of every stack that names none")
+    stacks: dict[Name, Stack]
+    presets: dict[Name, Preset]
+    workloads: dict[Name, Workload]
+    selections: dict[Name, Selection]
+    exclude: tuple[Exclusion, ...] = ()
+    verdicts: Verdicts = Verdicts()
+
+    def cell(self, stack: str, preset: str) -> Cell:
+        """The cell of a stack and a preset, both by name."""
+        s, p = self.stacks[stack], self.presets[preset]
+        reason = s.excluded or next((e.reason for e in self.exclude if e.matches(s, p)), None)
+        return Cell(s, p, reason)
+
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """Every cell by its id."""
+        return {cell.id: cell for cell in self._product(self.stacks, self.presets)}
+
+    def select(self, selection: str) -> list[Cell]:
+        """The cells of a selection, stacks first, in the order of the file."""
+        chosen = self.selections[selection]
+        stacks = self.stacks if chosen.stacks == "all" else chosen.stacks
+        presets = self.presets if chosen.presets == "all" else chosen.presets
+        return list(self._product(stacks, presets))
+
+    def _product(self, stacks: Iterable[str], presets: Iterable[str]) -> Iterator[Cell]:
+        presets = tuple(presets)
+        return (self.cell(stack, preset) for stack in stacks for preset in presets)

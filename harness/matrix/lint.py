@@ -1,0 +1,220 @@
+"""The catalogue of environment variables, and a linter that says which variables of a preset do nothing, and where.
+
+Pure but for reading `variables.yaml`, which is data: who reads a variable, and rules for where setting it is a mistake.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Literal, Self
+
+from packaging.version import Version
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from ruamel.yaml import YAML
+
+from harness.base.versions import Specifier
+from harness.matrix.cells import Cell, Matrix, Preset
+
+CATALOGUE = Path(__file__).with_name("variables.yaml")
+
+RuleKind = Literal["no-effect", "default", "contradiction", "deprecated", "debug-only", "invalid", "unknown"]
+Kind = RuleKind | Literal["moved", "duplicate"]
+Phase = Literal["features", "train"]
+
+# A comma inside brackets belongs to one key's value: roundup_power2_divisions:[256:1,512:2].
+_BETWEEN_KEYS = re.compile(r",(?![^\[]*\])")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class Rule(_Strict):
+    """Something to be said of a variable where every condition that is given holds.
+
+    `value` and the values of `with` are regular expressions for the whole value. A version condition never holds where
+    the version is not known.
+    """
+
+    kind: RuleKind
+    accelerator: Literal["rocm", "cpu"] = "rocm"
+    rocm: Specifier | None = None
+    torch: Specifier | None = None
+    value: re.Pattern[str] | None = None
+    beside: dict[str, re.Pattern[str]] = Field({}, alias="with")
+    text: str = Field(min_length=1)
+    source: str = Field(min_length=1)
+
+    def holds(self, cell: Cell, value: str, variables: dict[str, str]) -> bool:
+        """Whether the rule holds for a value, in a process of the cell that is started with `variables`."""
+        versions = ((self.rocm, cell.stack.rocm), (self.torch, cell.stack.torch))
+        return (
+            self.accelerator == cell.stack.accelerator
+            and all(wanted is None or (have is not None and Version(have) in wanted) for wanted, have in versions)
+            and (self.value is None or self.value.fullmatch(value) is not None)
+            and all(name in variables and wanted.fullmatch(variables[name]) for name, wanted in self.beside.items())
+        )
+
+
+class Key(_Strict):
+    """One key of a variable that is a comma list of `key:value`."""
+
+    meaning: str
+    rules: tuple[Rule, ...] = ()
+
+
+class Variable(_Strict):
+    """A variable that a preset may set."""
+
+    reader: str
+    meaning: str
+    keys: dict[str, Key] = {}
+    rules: tuple[Rule, ...] = ()
+
+
+class Catalogue(_Strict):
+    """Everything variables.yaml says. The rules of `every_variable` hold beside a variable's own."""
+
+    version: Literal[1] = Field(alias="schema")
+    every_variable: tuple[Rule, ...] = ()
+    variables: dict[str, Variable]
+
+    @model_validator(mode="after")
+    def _refers_to_itself(self) -> Self:
+        for name, variable in self.variables.items():
+            for rule in (*variable.rules, *(rule for key in variable.keys.values() for rule in key.rules)):
+                missing = sorted(rule.beside.keys() - self.variables.keys())
+                if missing:
+                    raise ValueError(f"{name}: `with` names variables that are not listed: {', '.join(missing)}")
+        return self
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to know about a preset on some stacks.
+
+    `variable` is None where the finding is about the preset as a whole, `key` is one key of a comma list, and `phase`
+    is None where the finding is true of every process of the preset.
+    """
+
+    preset: str
+    phase: Phase | None
+    variable: str | None
+    key: str | None
+    kind: Kind
+    text: str
+    source: str
+    stacks: tuple[str, ...]
+
+
+@cache
+def load_catalogue(file: Path = CATALOGUE) -> Catalogue:
+    """Read a catalogue of variables, once.
+
+    Raises:
+        pydantic.ValidationError: where it has an unknown key or kind, or a condition that cannot be read.
+    """
+    return Catalogue.model_validate(YAML(typ="safe").load(file.read_text(encoding="utf-8")))
+
+
+def lint(matrix: Matrix) -> list[Finding]:
+    """Findings of every preset, each once, with the stacks it holds for, in the order of the file.
+
+    Only cells that are run count: not the excluded ones, other frameworks, or the user's own interpreter, whose
+    versions are not known.
+    """
+    found: list[Finding] = []
+    for name, preset in matrix.presets.items():
+        cells = [cell for cell in (matrix.cell(stack, name) for stack in matrix.stacks) if _is_known(cell)]
+        stacks: dict[Finding, tuple[str, ...]] = {}
+        for cell in cells:
+            for finding in lint_cell(cell):
+                group = replace(finding, stacks=())
+                stacks[group] = (*stacks.get(group, ()), *finding.stacks)
+        if cells:
+            everywhere = tuple(cell.stack.name for cell in cells)
+            stacks.update(dict.fromkeys(_duplicates(matrix, preset), everywhere))
+        order = [*preset.variables, *preset.features, *preset.train, "HIP_VISIBLE_DEVICES", None]
+        grouped = [replace(finding, stacks=names) for finding, names in stacks.items()]
+        found += sorted(grouped, key=lambda finding: order.index(finding.variable))
+    return found
+
+
+def beyond_cpu(findings: Iterable[Finding], matrix: Matrix) -> list[Finding]:
+    """The findings that are about more than a CPU build of torch, where every ROCm variable does nothing."""
+    cpu = {stack.name for stack in matrix.stacks.values() if stack.accelerator == "cpu"}
+    return [finding for finding in findings if not cpu.issuperset(finding.stacks)]
+
+
+def lint_cell(cell: Cell) -> list[Finding]:
+    """Findings of one cell, whether it is excluded or not."""
+    by_phase = {phase: list(_process(cell, phase)) for phase in cell.preset.phases}
+    # A dict, because it keeps order and holds what is true of every phase only once.
+    found: dict[Finding, None] = {}
+    for phase, findings in by_phase.items():
+        for finding in findings:
+            of_all = all(finding in others for others in by_phase.values())
+            found[finding if of_all else replace(finding, phase=phase)] = None
+    return [*found, *_moved(cell)]
+
+
+def _is_known(cell: Cell) -> bool:
+    return cell.excluded is None and cell.stack.framework == "torch" and cell.stack.accelerator != "any"
+
+
+def _process(cell: Cell, phase: Phase) -> Iterator[Finding]:
+    catalogue = load_catalogue()
+    variables = cell.preset.variables_of(phase)
+
+    def finding(name: str, key: str | None, kind: Kind, text: str, source: str) -> Finding:
+        return Finding(cell.preset.name, None, name, key, kind, text, source, (cell.stack.name,))
+
+    for name, value in variables.items():
+        variable = catalogue.variables.get(name)
+        if variable is None:
+            known = [other for other, about in catalogue.variables.items() if about.reader != "nobody"]
+            yield finding(name, None, "unknown", _not_listed(name, known), CATALOGUE.name)
+            continue
+        rules = [r for r in (*catalogue.every_variable, *variable.rules) if r.holds(cell, value, variables)]
+        for rule in rules:
+            yield finding(name, None, rule.kind, rule.text, rule.source)
+        # A value that nobody reads cannot be invalid.
+        if variable.keys and not any(rule.kind == "no-effect" for rule in rules):
+            for part in filter(str.strip, _BETWEEN_KEYS.split(value)):
+                key, _, key_value = (text.strip() for text in part.partition(":"))
+                if key not in variable.keys:
+                    yield finding(name, key, "unknown", _not_listed(key, list(variable.keys)), CATALOGUE.name)
+                    continue
+                for rule in variable.keys[key].rules:
+                    if rule.holds(cell, key_value, variables):
+                        yield finding(name, key, rule.kind, rule.text, rule.source)
+
+
+def _not_listed(word: str, known: list[str]) -> str:
+    near = get_close_matches(word, known, n=1, cutoff=0.8)
+    return "not in the catalogue of variables" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _moved(cell: Cell) -> Iterator[Finding]:
+    preset, source = cell.preset, cell.preset.source or ""
+    if preset.devices is not None and re.match(r"notes \d", source):
+        chosen = ",".join(map(str, preset.devices))
+        text = (
+            f"the notes' HIP_VISIBLE_DEVICES={chosen} became the run's device list, "
+            "because only the executor sets visibility"
+        )
+        yield Finding(preset.name, None, "HIP_VISIBLE_DEVICES", None, "moved", text, source, (cell.stack.name,))
+
+
+def _duplicates(matrix: Matrix, preset: Preset) -> Iterator[Finding]:
+    for other in matrix.presets.values():
+        if other.name != preset.name and _settings(other) == _settings(preset):
+            text = f"sets exactly what the preset {other.name} sets"
+            yield Finding(preset.name, None, None, None, "duplicate", text, "matrix.yaml", ())
+
+
+def _settings(preset: Preset) -> tuple[dict[str, dict[str, str]], tuple[int, ...] | None]:
+    return {phase: preset.variables_of(phase) for phase in preset.phases}, preset.devices

@@ -1,0 +1,190 @@
+"""Reads matrix.yaml. Every mistake in it is told with file, line and the nearest valid choice."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from harness.base.errors import UserError
+from harness.base.kept_yaml import keep, kept
+from harness.matrix.cells import Matrix, Stack
+
+if TYPE_CHECKING:
+    from ruamel.yaml.comments import CommentedMap
+
+Path_ = tuple[str | int, ...]
+# A longer list of choices is cut.
+LISTED = 40
+NAMED_SECTIONS = ("stacks", "presets", "workloads", "selections")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake, at a place given by keys and list positions from the top of the file."""
+
+    where: Path_
+    text: str
+
+
+def load_matrix(file: Path, base: str | None = None) -> Matrix:
+    """Read and check a matrix file. `base` replaces the base image of every stack that names none.
+
+    Raises:
+        UserError: with one line per mistake, `file:line: where: what`.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{file}: no such file; run from the project's folder or give --matrix FILE") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read: {error}") from None
+    known = kept(text)
+    if isinstance(known, dict) and isinstance(found := _checked(known, base), Matrix):
+        return found
+    tree = _parsed(file, text)
+    found = _checked(tree, base)
+    if isinstance(found, Matrix):
+        keep(text, tree)
+        return found
+    lines = [f"{file}:{_line(tree, p.where)}: {'.'.join(map(str, p.where))}: {p.text}" for p in found]
+    raise UserError("\n".join(lines))
+
+
+def _parsed(file: Path, text: str) -> "CommentedMap":
+    from ruamel.yaml import YAML  # noqa: PLC0415
+    from ruamel.yaml.comments import CommentedMap  # noqa: PLC0415
+    from ruamel.yaml.error import MarkedYAMLError  # noqa: PLC0415
+
+    try:
+        tree = YAML().load(text)
+    except MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UserError(f"{file}{line}: not valid YAML: {error.problem}") from None
+    if not isinstance(tree, CommentedMap):
+        raise UserError(f"{file}: should be a mapping with the keys {', '.join(_keys(Matrix))}")
+    return tree
+
+
+def _checked(tree: Mapping[str, Any], base: str | None) -> Matrix | list[Problem]:
+    if problems := list(_own_names(tree)):
+        return problems
+    try:
+        matrix = Matrix.model_validate(_completed(tree, base))
+    except ValidationError as error:
+        return [_explain(details) for details in error.errors()]
+    return list(_cross_check(matrix)) or matrix
+
+
+def nearest(word: object, choices: Sequence[str]) -> str:
+    """`did you mean X?` where something is near, otherwise the choices."""
+    longer = [choice for choice in choices if choice.startswith(f"{word}-")]
+    if longer:
+        return f"did you mean {longer[0]}?"
+    match = get_close_matches(str(word), choices, n=1, cutoff=0.6)
+    if match:
+        return f"did you mean {match[0]}?"
+    return f"choose from {', '.join(choices[:LISTED])}{', ...' if len(choices) > LISTED else ''}"
+
+
+def _own_names(tree: Mapping[str, Any]) -> Iterator[Problem]:
+    for section in NAMED_SECTIONS:
+        for name, value in _mapping(tree.get(section)).items():
+            if isinstance(value, Mapping) and "name" in value:
+                yield Problem((section, name, "name"), "the key above is the name; remove `name:`")
+
+
+def _completed(tree: Mapping[str, Any], base: str | None) -> dict[str, Any]:
+    """The tree with what is said elsewhere: names by their keys, the base image by the file's or the user's."""
+    plain = dict(tree)
+    if base:
+        plain["base"] = base
+    for section in NAMED_SECTIONS:
+        if isinstance(tree.get(section), Mapping):
+            plain[section] = {
+                str(name): {**value, "name": str(name)} if isinstance(value, Mapping) else value
+                for name, value in tree[section].items()
+            }
+    stacks = plain.get("stacks")
+    if "base" in plain and isinstance(stacks, dict):
+        plain["stacks"] = {n: {"base": plain["base"], **s} if isinstance(s, Mapping) else s for n, s in stacks.items()}
+    return plain
+
+
+def _explain(details: Any) -> Problem:
+    # The alternatives of a union and the key marker are pydantic's own steps, not places in the file.
+    where = tuple(step for step in details["loc"] if not (isinstance(step, str) and step[:1] in "[(lt" and "[" in step))
+    if details["type"] == "extra_forbidden":
+        return Problem(where, f"unknown key; {nearest(where[-1], _keys(_model_at(where[:-1])))}")
+    if details["type"] == "missing":
+        return Problem(where[:-1], f"the key `{where[-1]}` is missing")
+    if details["type"] == "literal_error":
+        expected = details["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        return Problem(where, f"{details['input']!r} is not known; {nearest(details['input'], expected)}")
+    return Problem(where, details["msg"].removeprefix("Value error, "))
+
+
+def _model_at(where: Path_) -> type[BaseModel]:
+    model: type[BaseModel] = Matrix
+    for step in where:
+        field = model.model_fields.get(str(step))
+        inner = [field.annotation, *get_args(field.annotation)] if field else []
+        model = next((t for t in inner if isinstance(t, type) and issubclass(t, BaseModel)), model)
+    return model
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or key for key, field in model.model_fields.items() if key != "name"]
+
+
+def _cross_check(matrix: Matrix) -> Iterator[Problem]:
+    for stack in matrix.stacks.values():
+        expected = stack_prefix(stack)
+        if expected and not stack.name.startswith(expected):
+            yield Problem(("stacks", stack.name), f"its contents are {expected}: the name should start with that")
+    for selection in matrix.selections.values():
+        at = ("selections", selection.name)
+        for key, known in (("stacks", matrix.stacks), ("presets", matrix.presets)):
+            listed = getattr(selection, key)
+            for i, name in enumerate(() if listed == "all" else listed):
+                if name not in known:
+                    yield Problem((*at, key, i), f"unknown name {name!r}; {nearest(name, list(known))}")
+        if selection.workload not in matrix.workloads:
+            hint = nearest(selection.workload, list(matrix.workloads))
+            yield Problem((*at, "workload"), f"unknown workload {selection.workload!r}; {hint}")
+    for i, exclusion in enumerate(matrix.exclude):
+        for key, known in (("stack", matrix.stacks), ("preset", matrix.presets)):
+            name = getattr(exclusion, key)
+            if name is not None and name not in known:
+                yield Problem(("exclude", i, key), f"unknown name {name!r}; {nearest(name, list(known))}")
+    if len(matrix.cells) != len(matrix.stacks) * len(matrix.presets):
+        yield Problem(("stacks",), "two cells have the same id; rename a stack or a preset")
+
+
+def stack_prefix(stack: Stack) -> str | None:
+    """How the name of a stack must begin, where its contents decide that."""
+    if stack.accelerator == "rocm" and stack.framework == "torch":
+        return f"rocm{stack.rocm}-torch{stack.torch}"
+    return "cpu" if stack.accelerator == "cpu" else None
+
+
+def _line(tree: "CommentedMap", where: Path_) -> int:
+    """The line (from 1) of the last step that is really in the file."""
+    node: Any = tree
+    line = 0
+    for step in where:
+        lines: Any = getattr(node, "lc", None)
+        if isinstance(node, Mapping) and step in node:
+            line = lines.key(step)[0]
+        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+            line = lines.item(step)[0]
+        else:
+            break
+        node = node[step]
+    return line + 1
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,1 @@
+"""Images and records that travel: push, pull, known-good tags, export, import."""

@@ -1,0 +1,170 @@
+"""What the commands on images do, between parsing and printing."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.base.paths import LOCKS
+from harness.environments import pins
+from harness.environments.build import ensure_cell_image
+from harness.environments.capabilities import GB, Skipped, capabilities_of, choose_engine, room_needed
+from harness.environments.images import Image, cell_tag, find, find_cell_image, inputs_of
+from harness.host.engine import Engine, Notify, engine_errors
+from harness.host.fingerprint import read_host
+from harness.matrix.cells import Cell, Matrix, Stack
+from harness.matrix.load import nearest
+from harness.registry.push_pull import pull
+
+# What images/base.sh names the bases it makes.
+OWN_BASES = "vpoc-base"
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """Images to be built, those that are there already, cells left out with reasons, and what it takes."""
+
+    build: tuple[Cell, ...]
+    there: tuple[Cell, ...]
+    skipped: tuple[Skipped, ...]
+    download_gb: float
+    disk_gb: float
+    free_gb: float | None
+    place: str
+
+    @property
+    def unlocked(self) -> list[str]:
+        """Stacks whose lock is to be resolved first."""
+        return list(dict.fromkeys(c.stack.name for c in self.build if not pins.lock_file(c.stack).is_file()))
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "build": [cell.id for cell in self.build],
+            "there": [cell.id for cell in self.there],
+            "left_out": [{"cell": skipped.cell.id, "reason": skipped.reason} for skipped in self.skipped],
+            "to_be_locked": self.unlocked,
+            "download_gb": round(self.download_gb, 1),
+            "disk_gb": round(self.disk_gb, 1),
+            "free_gb": self.free_gb,
+            "place": self.place,
+        }
+
+
+def the_engine() -> Engine:
+    """The engine that images are in.
+
+    Raises:
+        UserError: when none answers.
+    """
+    engine = choose_engine((), "docker")
+    if engine is None:
+        raise UserError("no Docker engine answers")
+    return engine
+
+
+def cells_of_rocm(matrix: Matrix, rocm: str, selection: str) -> list[Cell]:
+    """The cells of every stack of one ROCm version (or `cpu`), with the presets of a selection.
+
+    Raises:
+        UserError: when there is no such version.
+    """
+    rocm = rocm.lower()
+    known = {s.rocm or s.accelerator for s in matrix.stacks.values() if s.framework == "torch"} - {"any"}
+    if rocm not in known:
+        raise UserError(f"ROCm {rocm}: no stack of it; {nearest(rocm, sorted(known))}")
+    stacks = [s for s in matrix.stacks.values() if (s.rocm or s.accelerator) == rocm and s.framework == "torch"]
+    presets = list(dict.fromkeys(cell.preset.name for cell in matrix.select(selection)))
+    return [matrix.cell(stack.name, preset) for stack in stacks for preset in presets]
+
+
+def plan_build(engine: Engine | None, cells: Iterable[Cell]) -> BuildPlan:
+    """What has to be built of these cells; without an engine, all of it."""
+    cells = list(cells)
+    skipped = tuple(Skipped(cell, reason) for cell in cells if (reason := _why_not(engine, cell)))
+    left_out = {s.cell.id for s in skipped}
+    kept = [cell for cell in cells if cell.id not in left_out]
+    there = tuple(c for c in kept if engine and find_cell_image(engine, c, inputs_of(engine, c.stack)))
+    build = tuple(cell for cell in kept if cell not in there)
+    host = capabilities_of(read_host(), engine, build, None)
+    if engine is None:
+        host = replace(host, executor="docker", made=frozenset(), free_bytes=None, place="the engine's disk")
+    download, disk = room_needed((cell.stack for cell in build), host)
+    free = None if host.free_bytes is None else host.free_bytes / GB
+    return BuildPlan(build, there, skipped, download, disk, free, host.place)
+
+
+def build(engine: Engine, plan: BuildPlan, notify: Notify) -> tuple[dict[str, Image], list[str]]:
+    """Build the images of a plan, as far as they can be; returns them by cell, and what kept others from it.
+
+    Raises:
+        UserError: when there is no room.
+    """
+    if plan.free_gb is not None and plan.disk_gb > plan.free_gb:
+        raise UserError(f"{plan.place}: {plan.disk_gb:.0f} GB are needed, {plan.free_gb:.0f} GB are free; free some")
+    images: dict[str, Image] = {}
+    problems: dict[str, str] = {}
+    for cell in (*plan.there, *plan.build):
+        if cell.stack.name not in problems:
+            try:
+                images[cell.id] = ensure_cell_image(engine, cell, notify)
+            except UserError as error:
+                problems[cell.stack.name] = str(error)
+    return images, list(problems.values())
+
+
+def lock(engine: Engine | None, stack: Stack, notify: Notify) -> dict[str, Any]:
+    """Resolve the wheels of a stack and the digest of its base image into `images/locks`; returns what was noted.
+
+    Raises:
+        UserError: when the stack has no wheels, or they cannot be resolved.
+    """
+    if stack.excluded or "docker" not in stack.executors:
+        raise UserError(f"stack {stack.name}: {stack.excluded or 'has no image, and no lock'}")
+    digest = _resolve_base(engine, stack, notify)
+    notify(f"resolving the wheels of {stack.name}")
+    file = pins.make_lock(stack, LOCKS / f"{stack.name}.txt", digest)
+    return {**pins.provenance(stack), "file": str(file)}
+
+
+def pull_cell(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: Notify) -> dict[str, Any]:
+    """Pull a cell's image; returns what it is, and whether this checkout would run it."""
+    image = pull(engine, cell, registry, digest, notify)
+    current = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
+    return {
+        "cell": cell.id,
+        "image": image.id,
+        "tag": cell_tag(cell),
+        "digests": list(image.digests),
+        "current": current is not None and current.id == image.id,
+    }
+
+
+def _why_not(engine: Engine | None, cell: Cell) -> str | None:
+    if cell.excluded:
+        return cell.excluded
+    if "docker" not in cell.stack.executors:
+        return "this stack has no image"
+    if engine and cell.stack.torch_from_base and find(engine, cell.stack.base) is None:
+        return f"its base image {cell.stack.base} is not here; {_how_made(cell.stack.base)}"
+    return None
+
+
+def _how_made(base: str) -> str:
+    """The command that makes a base image, by its name."""
+    suite, _, packages = base.removeprefix(f"{OWN_BASES}:").partition("-")
+    known = base.startswith(f"{OWN_BASES}:")
+    return f"`make base SUITE={suite} PACKAGES={packages}` makes it" if known else "bring it here first"
+
+
+def _resolve_base(engine: Engine | None, stack: Stack, notify: Notify) -> str | None:
+    if engine is None:
+        notify("no Docker engine answers: the digest of the base image stays open")
+        return None
+    try:
+        with engine_errors(f"asking for the digest of {stack.base}"):
+            return str(engine.client.images.get_registry_data(stack.base).id)
+    except UserError as error:
+        notify(f"{error}; the digest of the base image stays open")
+        return None

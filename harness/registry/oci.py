@@ -1,0 +1,153 @@
+"""A repository of an OCI registry: manifests, small blobs, tags, and what refers to an image.
+
+Of the OCI distribution specification 1.1. Registries that do not know referrers get the index under the tag
+`sha256-<digest>` that the specification has for them.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import docker.auth
+from requests import Response
+
+from harness.base.errors import UserError
+from harness.host.engine import engine_errors
+from harness.registry.connection import ACCEPTED, CREATED, NOT_FOUND, OK, Connection
+
+IMAGE_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+IMAGE_INDEX = "application/vnd.oci.image.index.v1+json"
+DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
+DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
+MANIFESTS = ", ".join((IMAGE_MANIFEST, DOCKER_MANIFEST, IMAGE_INDEX, DOCKER_LIST))
+EMPTY_TYPE, EMPTY = "application/vnd.oci.empty.v1+json", b"{}"
+# Several may refer to one image at the same time, and the index is replaced as a whole.
+ATTEMPTS = 5
+
+Descriptor = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a tag or digest stands for, byte by byte."""
+
+    content: bytes
+    media_type: str
+
+    @property
+    def digest(self) -> str:
+        """The digest of it."""
+        return digest_of(self.content)
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """How others refer to it."""
+        return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.content)}
+
+    @property
+    def parsed(self) -> Mapping[str, Any]:
+        """Its content; empty where that is no JSON object."""
+        with suppress(ValueError):
+            told = json.loads(self.content)
+            return told if isinstance(told, dict) else {}
+        return {}
+
+
+class Repository:
+    """A repository such as `ghcr.io/me/vpoc`. Every method raises UserError where the registry refuses or is down."""
+
+    def __init__(self, name: str) -> None:
+        with engine_errors(f"registry {name}"):
+            host, self._path = docker.auth.resolve_repository_name(name)
+        self.name = name
+        self._ask = Connection(host).ask
+
+    def manifest(self, reference: str) -> Manifest | None:
+        """What a tag or digest stands for; None where there is no such thing."""
+        told = self._ask("GET", f"{self._path}/manifests/{reference}", headers={"Accept": MANIFESTS}, also=(NOT_FOUND,))
+        if told.status_code == NOT_FOUND:
+            return None
+        found = Manifest(told.content, told.headers.get("Content-Type", IMAGE_MANIFEST).partition(";")[0])
+        if reference.startswith("sha256:") and found.digest != reference:
+            raise UserError(f"{self.name}@{reference}: the registry gave {found.digest} instead; do not trust it")
+        return found
+
+    def put_manifest(self, reference: str, manifest: Manifest) -> Response:
+        """Store it under a tag, which then points to it, or under its digest."""
+        headers = {"Content-Type": manifest.media_type}
+        return self._ask("PUT", f"{self._path}/manifests/{reference}", headers, manifest.content, (CREATED,))
+
+    def artifact(self, kind: str, content: bytes, annotations: Mapping[str, str], subject: Manifest | None) -> Manifest:
+        """Store some content, and return the manifest that holds it, which has no name yet."""
+        self._put_blob(EMPTY)
+        self._put_blob(content)
+        told = {
+            "schemaVersion": 2,
+            "mediaType": IMAGE_MANIFEST,
+            "artifactType": kind,
+            "config": {"mediaType": EMPTY_TYPE, "digest": digest_of(EMPTY), "size": len(EMPTY)},
+            "layers": [{"mediaType": kind, "digest": digest_of(content), "size": len(content)}],
+            **({"subject": subject.descriptor} if subject else {}),
+            "annotations": dict(annotations),
+        }
+        return Manifest(json.dumps(told, sort_keys=True).encode(), IMAGE_MANIFEST)
+
+    def content(self, artifact: Manifest) -> bytes:
+        """What an artifact made by `artifact` holds."""
+        try:
+            digest = str(artifact.parsed["layers"][0]["digest"])
+        except (LookupError, TypeError):
+            raise UserError(f"{self.name}@{artifact.digest}: holds nothing; somebody else made it") from None
+        content = self._ask("GET", f"{self._path}/blobs/{digest}").content
+        if digest_of(content) != digest:
+            raise UserError(f"{self.name}: blob {digest} is damaged or was exchanged; do not trust this registry")
+        return content
+
+    def attach(self, artifact: Manifest, subject: Manifest) -> None:
+        """Store an artifact so that it is found by the digest of what it is about."""
+        told = self.put_manifest(artifact.digest, artifact)
+        if told.headers.get("OCI-Subject"):
+            return
+        kind = {key: artifact.parsed[key] for key in ("artifactType", "annotations")}
+        entry = {**artifact.descriptor, **kind}
+        tag = subject.digest.replace(":", "-")
+        for _ in range(ATTEMPTS):
+            listed = self._listed(self.manifest(tag))
+            if any(other["digest"] == artifact.digest for other in listed):
+                return
+            index = {"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": [*listed, entry]}
+            self.put_manifest(tag, Manifest(json.dumps(index).encode(), IMAGE_INDEX))
+        raise UserError(f"{self.name}:{tag}: somebody else keeps writing it; give the same command again")
+
+    def referrers(self, digest: str, kind: str) -> list[Manifest]:
+        """The artifacts of that kind about an image, in the order the registry lists them."""
+        accepted = {"Accept": IMAGE_INDEX}
+        told = self._ask("GET", f"{self._path}/referrers/{digest}", headers=accepted, also=(NOT_FOUND,))
+        known = told.status_code == OK and told.headers.get("Content-Type", "").startswith(IMAGE_INDEX)
+        index = Manifest(told.content, IMAGE_INDEX) if known else self.manifest(digest.replace(":", "-"))
+        found = (self.manifest(str(e["digest"])) for e in self._listed(index) if e.get("artifactType") == kind)
+        return [manifest for manifest in found if manifest]
+
+    @staticmethod
+    def _listed(index: Manifest | None) -> list[Descriptor]:
+        listed = index.parsed.get("manifests") if index else None
+        return [entry for entry in listed or [] if isinstance(entry, dict) and "digest" in entry]
+
+    def _put_blob(self, content: bytes) -> None:
+        digest = digest_of(content)
+        if self._ask("HEAD", f"{self._path}/blobs/{digest}", also=(NOT_FOUND,)).status_code == OK:
+            return
+        begun = self._ask("POST", f"{self._path}/blobs/uploads/", also=(ACCEPTED,))
+        place = begun.headers["Location"]
+        url = f"{place}{'&' if '?' in place else '?'}{urlencode({'digest': digest})}"
+        headers = {"Content-Type": "application/octet-stream"}
+        self._ask("PUT", url, headers=headers, data=content, also=(CREATED,))
+
+
+def digest_of(content: bytes) -> str:
+    """The digest by which a registry knows some content."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"

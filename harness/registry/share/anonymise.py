@@ -1,0 +1,141 @@
+"""A run's statements without what tells of a person or a machine, in the form in which hosts exchange them. Pure."""
+
+import hashlib
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from harness.environments.executors.container import WORK, inside
+from harness.evidence.app_files import Result, Training
+from harness.evidence.run_files import HealthStep, Intent, Record
+from harness.registry.share.scrub import Scrubber
+
+RUN, DATA, TEMPORARY = "<run>", "<data>", "<temporary>"
+# What a run calls its files; where a user trains, they are called after the data.
+OWN_NAME = "model"
+ID_HASH_LENGTH = 8
+# As `harness.evidence.records` limits them.
+LONGEST_ID = 120
+ABROAD = "shared"
+SHARED_ID = re.compile(rf"(?=.{{1,{LONGEST_ID}}}$)[A-Za-z0-9][A-Za-z0-9._-]*-{ABROAD}-[0-9a-f]{{{ID_HASH_LENGTH}}}")
+
+
+def hashed(identity: str) -> str:
+    """The name under which other hosts know a machine or a boot: one that no machine has for itself."""
+    return hashlib.sha256(f"{ABROAD}:{identity}".encode()).hexdigest()[:16]
+
+
+def is_hashed(name: str) -> bool:
+    """Whether a name has the form that `hashed` gives."""
+    return re.fullmatch(r"[0-9a-f]{16}", name) is not None
+
+
+def shared_id(machine: str, run_id: str) -> str:
+    """The id under which other hosts know a run. `machine` is the one it was made on, as that machine names itself.
+
+    Without this, two hosts could use the same id, and a run that came from elsewhere pass for one made here.
+    """
+    ending = f"-{ABROAD}-{hashed(f'{machine}/{run_id}')[:ID_HASH_LENGTH]}"
+    return run_id[: LONGEST_ID - len(ending)] + ending
+
+
+def is_shared_id(name: str) -> bool:
+    """Whether an id has the form that `shared_id` gives."""
+    return SHARED_ID.fullmatch(name) is not None
+
+
+def scrubber_of_run(intent: Intent, folder: Path, scrubber: Scrubber) -> Scrubber:
+    """A scrubber that also knows the places that a run was given."""
+    variables = [of_phase for of_phase in intent.variables.values() if "HOME" in of_phase]
+    # The folder may have been elsewhere when it ran: what is told then is HOME, a folder in it.
+    places = {str(Path(of_phase["HOME"]).parent): RUN for of_phase in variables}
+    places |= {of_phase["TMPDIR"]: TEMPORARY for of_phase in variables if "TMPDIR" in of_phase}
+    places |= {str(folder.absolute()): RUN, intent.data.path: DATA}
+    if intent.container:
+        places |= {str(WORK): RUN, str(inside(Path(intent.data.path))): DATA}
+    places = {place: instead for place, instead in places.items() if place.startswith("/") and place != "/"}
+    names = {Path(intent.data.path).name, *_names_of_outputs(intent)}
+    return replace(
+        scrubber, places={**scrubber.places, **places}, words={**scrubber.words, **dict.fromkeys(names, DATA)}
+    )
+
+
+def _names_of_outputs(intent: Intent) -> set[str]:
+    """What the files of a training are called, which may be after the data; not where it is a word of ours."""
+    found = set()
+    for words in intent.commands.values():
+        ours = {OWN_NAME, *(word.lstrip("-") for word in words if word.startswith("--"))}
+        found |= {name for option, name in pairwise(words) if option == "--name" and name not in ours}
+    return found
+
+
+def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
+    """An intent as other hosts see it. Fingerprint and kind stay: they are hashes, and what evidence is bound to."""
+    machine = intent.host.machine
+    host = intent.host.model_copy(update={"machine": hashed(machine), "boot_id": hashed(intent.host.boot_id)})
+    values: dict[str, Any] = {
+        "run_id": shared_id(machine, intent.run_id),
+        "campaign": shared_id(machine, intent.campaign) if intent.campaign else None,
+        "host": host,
+        "container": scrubber.value(intent.container),
+        "data": intent.data.model_copy(update={"path": DATA}),
+        "commands": {phase: tuple(scrubber.value(words)) for phase, words in intent.commands.items()},
+        "variables": {phase: scrubber.value(told) for phase, told in intent.variables.items()},
+        "owner_pid": 0,
+        "owner_started": 0,
+    }
+    return intent.model_copy(update=values)
+
+
+def shared_record(record: Record, scrubber: Scrubber) -> Record:
+    """A record as other hosts see it."""
+    told = record.explanation
+    explanation = told and told.model_copy(
+        update={
+            "cause": scrubber.text(told.cause),
+            "remedy": scrubber.text(told.remedy),
+            "lines": tuple(line.model_copy(update={"text": scrubber.text(line.text)}) for line in told.lines),
+        }
+    )
+    values: dict[str, Any] = {
+        "intent": shared_intent(record.intent, scrubber),
+        "detail": scrubber.text(record.detail),
+        "exit": scrubber.value(record.exit),
+        "host_problems": tuple(map(scrubber.text, record.host_problems)),
+        "explanation": explanation,
+        "result": record.result and shared_result(record.result, scrubber),
+    }
+    return record.model_copy(update=values)
+
+
+def shared_result(result: Result, scrubber: Scrubber) -> Result:
+    """A result as other hosts see it."""
+    values: dict[str, Any] = {
+        **_files(result, scrubber),
+        "options": scrubber.value(result.options),
+        "data": result.data.model_copy(update={"path": DATA}),
+        "earlier": tuple(one.model_copy(update=_files(one, scrubber)) for one in result.earlier),
+    }
+    if result.memory and result.memory.owners:
+        # Programs of other users are nobody else's business.
+        owners = tuple(owner.model_copy(update={"name": None}) for owner in result.memory.owners)
+        values["memory"] = result.memory.model_copy(update={"owners": owners})
+    return result.model_copy(update=values)
+
+
+def _files(training: Training, scrubber: Scrubber) -> dict[str, Any]:
+    model = training.model.model_copy(update={"file": scrubber.text(training.model.file)})
+    return {"model": model, "metadata_file": scrubber.text(training.metadata_file)}
+
+
+def shared_step(step: HealthStep, scrubber: Scrubber) -> HealthStep:
+    """A step of looking after a GPU as other hosts see it."""
+    values = {
+        "machine": hashed(step.machine),
+        "boot_id": hashed(step.boot_id),
+        "run_id": shared_id(step.machine, step.run_id),
+        "detail": scrubber.text(step.detail),
+    }
+    return step.model_copy(update=values)

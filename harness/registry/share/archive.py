@@ -1,0 +1,131 @@
+"""The file in which records travel: a `.tar.gz` that is the same for the same records, and is not trusted when read.
+
+matrix-records.json             {"schema": 1}
+runs/<content hash>/<file>      the files of a run
+health/<machine>.jsonl          what was seen of the GPUs of its machine
+"""
+
+import gzip
+import io
+import json
+import re
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.storage import unfinished
+from harness.registry.share.shared_files import SHARED
+
+ENDING = ".tar.gz"
+MARK, MARK_CONTENT = "matrix-records.json", json.dumps({"schema": 1}).encode() + b"\n"
+RUNS, HEALTH = "runs", "health"
+MEMBER = re.compile(rf"{RUNS}/[0-9a-f]{{64}}/(?:{SHARED.pattern})|{HEALTH}/[0-9a-f]{{16}}\.jsonl|{re.escape(MARK)}")
+LARGEST_FILE = 64 << 20
+LARGEST_ARCHIVE = 16 << 30
+MOST_MEMBERS = 1 << 20
+# What tarfile takes in one piece is a header; a file is copied in small ones.
+LARGEST_READ = 1 << 20
+TOO_LARGE = "unpacks to more than records are; nothing was taken"
+
+
+def write_archive(file: Path, members: Iterable[tuple[str, bytes]]) -> None:
+    """Write members, by name and content, into a new file; after a crash it is there whole or not at all.
+
+    Raises:
+        UserError: when the file is there already, or cannot be written.
+    """
+    if not file.name.endswith(ENDING):
+        raise UserError(f"{file}: give it a name that ends in {ENDING}")
+    if file.exists():
+        raise UserError(f"{file}: is there already; choose another name")
+    temporary = unfinished(file)
+    try:
+        with temporary.open("wb") as raw:
+            # Without name and time of its own, so that the same records are the same bytes.
+            with (
+                gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
+                tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+            ):
+                for name, content in ((MARK, MARK_CONTENT), *members):
+                    member = tarfile.TarInfo(name)
+                    member.size, member.mode = len(content), 0o644
+                    archive.addfile(member, io.BytesIO(content))
+            raw.flush()
+        temporary.replace(file)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or choose another folder") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def unpack(file: Path, place: Path) -> None:
+    """Unpack an archive into an empty folder, after a look at each of its members.
+
+    Raises:
+        UserError: when it is damaged, larger than records are, or holds anything but plain files of records.
+    """
+    with _readable(file) as archive:
+        seen: set[str] = set()
+        for member in archive:
+            if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or not MEMBER.fullmatch(member.name):
+                raise UserError(f"{file}: holds {member.name[:200]!r}, which is no file of a record; nothing was taken")
+            if member.size > LARGEST_FILE or len(seen) >= MOST_MEMBERS:
+                raise UserError(
+                    f"{file}: {member.name}: is larger, or one of more, than files of records are; nothing was taken"
+                )
+            if member.name in seen:
+                raise UserError(f"{file}: holds {member.name} twice; nothing was taken")
+            if not seen and member.name != MARK:
+                raise UserError(f"{file}: does not begin with {MARK}; `matrix export` makes such a file")
+            seen.add(member.name)
+            archive.extract(member, place, set_attrs=False, filter="data")
+        if not seen:
+            raise UserError(f"{file}: is empty; `matrix export` makes such a file")
+    _check_mark(file, place / MARK)
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with _Bounded(file) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as archive:
+            yield archive
+            # To the end, where the checksum over all of it is.
+            while unpacked.read(LARGEST_READ):
+                pass
+    except FileNotFoundError:
+        raise UserError(f"{file}: no such file") from None
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{file}: is damaged or no {ENDING}: {error}; have it sent again") from None
+    except OSError as error:
+        raise UserError(f"{file}: cannot be unpacked: {error.strerror or error}") from None
+
+
+class _Bounded(gzip.GzipFile):
+    """Refuses to be read further, or in larger pieces, than records ever are."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= LARGEST_READ:
+            raise UserError(f"{self.name}: {TOO_LARGE}")
+        content = super().read(size)
+        self._check(self.tell())
+        return content
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._check(offset)
+        return super().seek(offset, whence)
+
+    def _check(self, position: int) -> None:
+        if position > LARGEST_ARCHIVE:
+            raise UserError(f"{self.name}: {TOO_LARGE}")
+
+
+def _check_mark(file: Path, mark: Path) -> None:
+    try:
+        schema = json.loads(mark.read_bytes())["schema"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        schema = None
+    if schema != 1:
+        raise UserError(f"{file}: has schema {schema!r}, this tool reads 1; use the version of it that made the file")

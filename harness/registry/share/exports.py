@@ -1,0 +1,101 @@
+"""`matrix export`: the finished runs of a results folder in one file, without names and places."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.storage import file_hash
+from harness.evidence.health_log import read_steps
+from harness.evidence.index import Index, Row
+from harness.evidence.records import Results
+from harness.evidence.run_files import HealthStep
+from harness.host.facts import HostFacts
+from harness.registry.share.anonymise import shared_id, shared_step
+from harness.registry.share.archive import HEALTH, RUNS, write_archive
+from harness.registry.share.names import read_scrubber
+from harness.registry.share.scrub import Scrubber
+from harness.registry.share.shared_files import content_hash, imported_files, shared_files
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an archive holds, and in words what is not in it."""
+
+    file: Path
+    sha256: str
+    runs: int
+    left_out: tuple[str, ...]
+
+
+def export_records(
+    results: Results,
+    file: Path,
+    host: HostFacts,
+    hide: tuple[str, ...] = (),
+    show: Callable[[Sequence[Row]], Iterable[Row]] = iter,
+) -> Exported:
+    """Write the runs that have their record into `file`.
+
+    Runs that another host made in this folder are left out: what that host is called is known there. `hide` are names
+    to take out besides those of this host; with some, the runs of other hosts are taken, too. `show` is given the rows
+    and passes them on.
+
+    Raises:
+        UserError: when there is nothing to write, or the file is there already or cannot be written.
+    """
+    rows = Index(results).rows()
+    known = [row for row in rows if row.imported or row.machine == host.machine or hide]
+    left_out = []
+    if others := len(rows) - len(known):
+        left_out.append(f"{others} runs of other hosts: export them there, or name those hosts with --hide")
+    if not known:
+        raise UserError(f"{results.runs}: no finished run to export{''.join(f'; {told}' for told in left_out)}")
+    scrubber = read_scrubber(results.folder, hide)
+    taken: list[Row] = []
+
+    def runs() -> Iterator[tuple[str, bytes]]:
+        for row in show(sorted(known, key=_id)):
+            try:
+                files = _files(results, row, scrubber)
+            except (UserError, OSError) as error:
+                left_out.append(str(error))
+                continue
+            taken.append(row)
+            name = content_hash(files)
+            yield from ((f"{RUNS}/{name}/{part}", content) for part, content in sorted(files.items()))
+
+    write_archive(file, chain(runs(), _health(results, taken, scrubber)))
+    return Exported(file, file_hash(file), len(taken), tuple(left_out))
+
+
+def _id(row: Row) -> str:
+    return row.run_id if row.imported else shared_id(row.machine, row.run_id)
+
+
+def _files(results: Results, row: Row, scrubber: Scrubber) -> dict[str, bytes]:
+    folder = results.run_folder(row.run_id)
+    if row.imported:
+        return imported_files(folder)
+    record = results.record(row.run_id)
+    if record is None:
+        raise UserError(f"{folder}: its record is gone")
+    return shared_files(record, folder, scrubber)
+
+
+def _health(results: Results, taken: Iterable[Row], scrubber: Scrubber) -> Iterator[tuple[str, bytes]]:
+    """What was seen of the GPUs of the machines of these runs: which of them are tainted follows from it."""
+    imported = {row.machine: row.imported for row in taken}
+    lines: dict[str, set[str]] = {}
+    for step in read_steps(results):
+        if step.machine in imported:
+            shared = step if imported[step.machine] else shared_step(step, scrubber)
+            lines.setdefault(shared.machine, set()).add(health_line(shared))
+    for machine, told in sorted(lines.items()):
+        yield f"{HEALTH}/{machine}.jsonl", "".join(f"{line}\n" for line in sorted(told)).encode()
+
+
+def health_line(step: HealthStep) -> str:
+    """A step as a line; two lines are the same where the steps are."""
+    return step.model_dump_json(by_alias=True)

@@ -1,0 +1,194 @@
+"""`matrix import`: takes in what another results folder exported. Nothing that is here is changed."""
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from harness.base.errors import UserError
+from harness.base.json_files import Versioned
+from harness.base.storage import (
+    file_hash,
+    locked,
+    make_folder_durably,
+    sync_folder,
+    tree_hash,
+    unfinished,
+    write_durably,
+)
+from harness.environments.executors.container import container_told
+from harness.evidence.health_log import health_file, read_steps
+from harness.evidence.index import Index, Row
+from harness.evidence.records import IMPORTED, INTENT, RECORD, Results
+from harness.evidence.run_files import HealthStep, Intent, Record
+from harness.host.facts import HostFacts
+from harness.registry.share.anonymise import is_hashed, is_shared_id, shared_id
+from harness.registry.share.archive import HEALTH, RUNS, unpack
+from harness.registry.share.exports import health_line
+
+LOCK = ".import.lock"
+# Seconds since 1970: the year 5138. What is later has no date that can be shown everywhere.
+LATEST = 1e11
+
+
+class Origin(Versioned):
+    """`imported.json`: marks a run that was not made here, and says where it came from."""
+
+    archive_sha256: str
+    content_sha256: str = Field(description="over the names and contents of its other files")
+    imported: float = Field(description="seconds since 1970")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What came of an archive: the ids of runs that are new, how many were here already, and the ids of `differing`.
+
+    Those are here with another content, which stays.
+    """
+
+    file: Path
+    sha256: str
+    runs: tuple[str, ...]
+    duplicates: int
+    differing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Run:
+    folder: Path
+    content: str
+    id: str
+    machine: str
+
+
+def import_records(
+    results: Results, file: Path, host: HostFacts, show: Callable[[Sequence[Path]], Iterable[Path]] = iter
+) -> Imported:
+    """Take in an archive: each run whole or not at all. Doing it twice, or again after a crash, adds what is missing.
+
+    Raises:
+        UserError: when the archive is damaged or holds what is no record, before anything is taken of it.
+    """
+    if not file.is_file():
+        raise UserError(f"{file}: no such file")
+    make_folder_durably(results.runs)
+    with locked(results.folder / LOCK):
+        place = unfinished(results.folder / "import")
+        shutil.rmtree(place, ignore_errors=True)
+        try:
+            place.mkdir()
+            unpack(file, place)
+            return _take_in(results, file, place, host, show)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _take_in(
+    results: Results, file: Path, place: Path, host: HostFacts, show: Callable[[Sequence[Path]], Iterable[Path]]
+) -> Imported:
+    rows = Index(results).rows()
+    made_here = [row for row in rows if not row.imported]
+    machines = {host.machine, *(row.machine for row in made_here)}
+    runs = [_checked(folder, file, machines) for folder in show(_folders(place / RUNS))]
+    steps = list(_steps(place / HEALTH, file, machines))
+    own = {shared_id(row.machine, row.run_id) for row in made_here}
+    here = {run.id: _content_here(results, run.id) for run in runs if results.run_folder(run.id).exists()}
+    if len({run.id for run in runs}) < len(runs):
+        raise UserError(f"{file}: holds two runs of one id; nothing was taken")
+    new = [run for run in runs if run.id not in own and run.id not in here]
+    sha256 = file_hash(file)
+    for run in new:
+        origin = Origin(archive_sha256=sha256, content_sha256=run.content, imported=time.time())
+        (run.folder / IMPORTED).write_text(origin.model_dump_json(indent=2, by_alias=True) + "\n", encoding="utf-8")
+    # All files of all runs are on the disk before any of them has a name there.
+    os.sync()
+    for run in new:
+        run.folder.rename(results.run_folder(run.id))
+    sync_folder(results.runs)
+    abroad = {row.machine for row in rows if row.imported} | {run.machine for run in new}
+    _merge_health(results, [step for step in steps if step.machine in abroad])
+    differing = tuple(run.id for run in runs if run.id in here and here[run.id] != run.content)
+    return Imported(file, sha256, tuple(run.id for run in new), len(runs) - len(new) - len(differing), differing)
+
+
+def _folders(place: Path) -> list[Path]:
+    return sorted(place.iterdir()) if place.is_dir() else []
+
+
+def _checked(folder: Path, file: Path, machines: Collection[str]) -> _Run:
+    """An unpacked run that is what its name says, and claims to be of none of the `machines` of this folder.
+
+    Raises:
+        UserError: saying what is wrong with the archive.
+    """
+    try:
+        intent = Intent.model_validate_json((folder / INTENT).read_bytes())
+        record = Record.model_validate_json((folder / RECORD).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{file}: {folder.name}: is no run: {str(error).splitlines()[0]}; nothing was taken") from None
+    wrong = None
+    if tree_hash(folder, ["**/*"]) != folder.name:
+        wrong = "has not the content that it is named after"
+    elif record.intent != intent:
+        wrong = "is the record of another intent"
+    elif intent.host.machine in machines:
+        wrong = "claims to be a run of a machine whose runs are made here"
+    elif not _storable(record):
+        wrong = "holds values that no run has"
+    elif not all(is_shared_id(name) for name in (intent.run_id, intent.campaign) if name is not None):
+        wrong = f"has an id that no export gives: {intent.run_id[:130]!r}"
+    if wrong:
+        raise UserError(f"{file}: {folder.name}: {wrong}; nothing was taken")
+    return _Run(folder, folder.name, intent.run_id, intent.host.machine)
+
+
+def _storable(record: Record) -> bool:
+    """Whether the index and the report can take its values: a type alone does not bound them."""
+    row = Row.of(record)
+    times = (row.started, row.finished, row.seconds, row.samples_per_second or 0.0)
+    try:
+        if record.intent.container:
+            container_told(record.intent.container)
+        with closing(sqlite3.connect(":memory:")) as database:
+            database.execute(f"SELECT {', '.join('?' * len(fields(Row)))}", astuple(row))
+    except (OverflowError, TypeError, AttributeError, sqlite3.Error):
+        return False
+    names = (record.intent.host.machine, record.intent.host.boot_id)
+    return all(0 <= moment < LATEST for moment in times) and all(map(is_hashed, names))
+
+
+def _content_here(results: Results, run_id: str) -> str | None:
+    """The hash of the content of an imported run; None where its mark is damaged."""
+    try:
+        return Origin.model_validate_json((results.run_folder(run_id) / IMPORTED).read_bytes()).content_sha256
+    except (OSError, ValidationError):
+        return None
+
+
+def _steps(place: Path, file: Path, machines: Collection[str]) -> Iterator[HealthStep]:
+    for health in _folders(place):
+        for line in health.read_bytes().splitlines():
+            try:
+                step = HealthStep.model_validate_json(line)
+            except ValidationError as error:
+                told = str(error).splitlines()[0]
+                raise UserError(f"{file}: {HEALTH}/{health.name}: is damaged: {told}; nothing was taken") from None
+            if step.machine != health.stem or step.machine in machines:
+                raise UserError(f"{file}: {HEALTH}/{health.name}: is of another machine; nothing was taken")
+            yield step
+
+
+def _merge_health(results: Results, steps: Iterable[HealthStep]) -> None:
+    """Add what is not there yet to the files of machines of which only imports tell."""
+    lines: dict[str, set[str]] = {}
+    for step in steps:
+        lines.setdefault(step.machine, set()).add(health_line(step))
+    for machine, new in lines.items():
+        old = {health_line(step) for step in read_steps(results, machine)}
+        write_durably(health_file(results, machine), "".join(f"{line}\n" for line in sorted(old | new)).encode())

@@ -1,0 +1,56 @@
+"""What this host, its users and its addresses are called."""
+
+import getpass
+import os
+import platform
+import pwd
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from harness.base.paths import CHECKOUT
+from harness.registry.share.scrub import HOST, Scrubber
+
+USER, HOME = "<user>", "<home>"
+LOOPBACK = ("127.", "::1", "00:00:00:00:00:00")
+
+
+def read_scrubber(results: Path, hide: Iterable[str] = ()) -> Scrubber:
+    """What takes this host's names out of texts, those of the owner of a results folder, and words to hide besides."""
+    users = _users(results)
+    homes = {user.pw_dir for user in users} | {os.path.expanduser("~")}  # noqa: PTH111
+    places = {home: HOME for home in homes if home.strip("/")}
+    places |= {str(results.absolute()): "<results>", str(CHECKOUT): "<checkout>"}
+    words = dict.fromkeys([*_host_names(), *_addresses(), *hide], HOST)
+    return Scrubber(places, words | {user.pw_name: USER for user in users})
+
+
+def _users(results: Path) -> list[pwd.struct_passwd]:
+    """Who runs this, and whose results they are."""
+    found = []
+    with suppress(KeyError, OSError):
+        found.append(pwd.getpwuid(results.stat().st_uid))
+    for name in (os.environ.get("SUDO_USER"), _login()):
+        with suppress(KeyError):
+            found.append(pwd.getpwnam(name or ""))
+    return found
+
+
+def _login() -> str | None:
+    with suppress(OSError, KeyError):
+        return getpass.getuser()
+    return None
+
+
+def _host_names() -> set[str]:
+    names = {platform.node(), socket.gethostname(), socket.getfqdn()}
+    return names | {name.partition(".")[0] for name in names}
+
+
+def _addresses() -> list[str]:
+    """Of networks that others can see."""
+    told = [address.address for addresses in psutil.net_if_addrs().values() for address in addresses]
+    return [address.partition("%")[0] for address in told if address and not address.startswith(LOOPBACK)]

@@ -1,0 +1,112 @@
+"""The files of a run folder that hosts exchange, and the hash that names their content."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from harness.base.storage import json_hash
+from harness.evidence.app_files import Result
+from harness.evidence.leftovers import RESULT
+from harness.evidence.records import INTENT, RECORD
+from harness.evidence.run_files import Record
+from harness.registry.share.anonymise import scrubber_of_run, shared_intent, shared_record, shared_result
+from harness.registry.share.scrub import Scrubber
+
+# Models, checkpoints, pictures and what names processes of the host stay where they are.
+SHARED = re.compile(
+    r"(?:intent|record|result|reference)\.json|(?:log|check-model|reference)\.txt|stacks-\d+\.txt|progress-\d+\.jsonl"
+    r"|probe-gpu[\d-]+\.txt|container-[\w-]+\.json|failure/[\w-]+\.(?:txt|json)"
+)
+KERNEL_LOG, MEMORY_OWNERS = "failure/kernel-log.txt", "failure/memory-owners.json"
+# The kernel also tells of networks, disks and other people's programs.
+OF_GPUS_AND_MEMORY = re.compile(
+    r"amdgpu|kfd|\bdrm\b|\bring\b|iommu|AMD-Vi|pcie|\bAER\b|\bmce\b|oom|out of memory|blocked for more than|segfault",
+    re.IGNORECASE,
+)
+# Of a log without end its two ends tell most.
+LARGEST_BYTES = 16 << 20
+
+
+def shared_files(record: Record, folder: Path, scrubber: Scrubber) -> dict[str, bytes]:
+    """What other hosts get of a run made here, by name: its statements and evidence without names and places."""
+    scrubber = scrubber_of_run(record.intent, folder, scrubber)
+    files: dict[str, bytes] = {
+        INTENT: _json(shared_intent(record.intent, scrubber)),
+        RECORD: _json(shared_record(record, scrubber)),
+    }
+    for name, file in _evidence(folder).items():
+        if name not in files and (content := _read(file)) is not None:
+            files[name] = _shared_evidence(name, content, scrubber)
+    return files
+
+
+def imported_files(folder: Path) -> dict[str, bytes]:
+    """What other hosts get of a run that came from another: the same as came; raises OSError."""
+    return {name: file.read_bytes() for name, file in _evidence(folder).items()}
+
+
+def content_hash(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over names and contents, in the order of names."""
+    return json_hash([[name, hashlib.sha256(files[name]).hexdigest()] for name in sorted(files)])
+
+
+def _evidence(folder: Path) -> dict[str, Path]:
+    """The files that are taken along, by name. What is a link may lead anywhere, and stays."""
+    found = {
+        file.relative_to(folder).as_posix(): file for pattern in ("*", "failure/*") for file in folder.glob(pattern)
+    }
+    return {
+        name: file
+        for name, file in sorted(found.items())
+        if SHARED.fullmatch(name) and file.is_file() and not file.is_symlink()
+    }
+
+
+def _read(file: Path) -> bytes | None:
+    """A file, without the middle of one that is too large; None where it cannot be read."""
+    with suppress(OSError), file.open("rb") as stream:
+        size = file.stat().st_size
+        if size <= LARGEST_BYTES:
+            return stream.read(LARGEST_BYTES)
+        half = LARGEST_BYTES // 2
+        head = stream.read(half).rpartition(b"\n")[0]
+        stream.seek(size - half)
+        tail = stream.read(half).partition(b"\n")[2]
+        return head + f"\n[{size - len(head) - len(tail)} bytes left out]\n".encode() + tail
+    return None
+
+
+def _shared_evidence(name: str, content: bytes, scrubber: Scrubber) -> bytes:
+    text = content.decode(errors="replace")
+    if name == RESULT:
+        with suppress(ValidationError):
+            return _json(shared_result(Result.model_validate_json(text), scrubber))
+    if name == KERNEL_LOG:
+        text = "".join(line for line in text.splitlines(keepends=True) if OF_GPUS_AND_MEMORY.search(line))
+    if name.endswith(".json"):
+        # In JSON a path may be written in other ways than in a text.
+        with suppress(ValueError):
+            value = json.loads(text)
+            value = _without_others(value) if name == MEMORY_OWNERS else value
+            return (json.dumps(scrubber.value(value), indent=2, ensure_ascii=False) + "\n").encode()
+    return scrubber.text(text).encode()
+
+
+def _without_others(owners: Any) -> Any:
+    """Owners of GPU memory without the names of programs that are no part of the run."""
+    if not isinstance(owners, list):
+        return owners
+    return [
+        {**owner, "name": None} if isinstance(owner, dict) and not owner.get("of_this_run") else owner
+        for owner in owners
+    ]
+
+
+def _json(value: BaseModel) -> bytes:
+    return (value.model_dump_json(indent=2, by_alias=True) + "\n").encode()

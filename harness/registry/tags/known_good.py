@@ -1,0 +1,121 @@
+"""Which known-good tag a host may use, and why not another."""
+
+import time
+from collections import Counter
+
+from harness.base.errors import UserError
+from harness.base.paths import LOCKS
+from harness.base.storage import file_hash
+from harness.evidence.records import Results
+from harness.evidence.verdicts.scope import is_of_strategy
+from harness.host.facts import HostFacts
+from harness.host.fingerprint import training_gpus
+from harness.matrix.cells import Strategy
+from harness.registry.tags.promotions import FILE, KnownGood, read_moves, standing
+from harness.registry.tags.registry_tags import RegistryTags
+
+__all__ = ["KnownGood", "NotForThisHostError", "NothingPromotedError", "resolve", "why_not"]
+
+OVERRIDE = "promote anew on this host, or name a cell yourself with --cell"
+
+
+class NothingPromotedError(UserError):
+    """No tag stands."""
+
+
+class NotForThisHostError(UserError):
+    """A tag stands, and may not be used here; `evidence` is what it rests on."""
+
+    def __init__(self, text: str, evidence: KnownGood) -> None:
+        super().__init__(text)
+        self.evidence = evidence
+
+
+def why_not(evidence: KnownGood, host: HostFacts, now: float, lock: str | None = None) -> str | None:
+    """Why a host may not use a tag, in one line; None where it may.
+
+    `now` is in seconds since 1970. `lock` is the SHA-256 of the lock that the stack has now, where that is known.
+    """
+    if now >= evidence.expires_at:
+        return f"its evidence expired on {_day(evidence.expires_at)}"
+    if evidence.gfx:
+        fitting = [gpu for gpu in training_gpus(host) if gpu.gfx in evidence.gfx]
+        if len(fitting) < evidence.gpu_count:
+            wanted = f"{evidence.gpu_count} x {' or '.join(evidence.gfx)}"
+            return f"it is for {wanted}, and this host has {_gpus(host)}"
+        if evidence.driver != host.driver:
+            return f"its runs had amdgpu driver {evidence.driver}, and this host has {host.driver}"
+    if evidence.kernel != host.kernel:
+        return f"its runs had kernel {evidence.kernel}, and this host has {host.kernel}"
+    made_with = evidence.environment.get("lock")
+    if lock and made_with and lock != made_with:
+        return f"the lock of {evidence.stack} has changed since"
+    return None
+
+
+def resolve(
+    registry: str | None,
+    host: HostFacts,
+    results: Results,
+    now: float,
+    scope: str | None = None,
+    strategy: Strategy | None = None,
+) -> KnownGood:
+    """The newest promotion that this host may use, of one scope where that is given.
+
+    Those whose runs used their devices by `strategy`, where that is given, come before the others.
+
+    Without a registry it is looked for in the history of the results folder. A host with GPUs takes no tag of a CPU
+    unless it is asked for by scope.
+
+    Raises:
+        NothingPromotedError: when no tag stands.
+        NotForThisHostError: when those that stand may not be used here, with the reason of the newest.
+        UserError: when the registry does not answer, somebody moved the tag past its history, or that is damaged.
+    """
+    tags = RegistryTags(registry) if registry else None
+    found = standing(tags.moves() if tags else read_moves(results))
+    newest_first = sorted(found.values(), key=lambda evidence: evidence.promoted_at, reverse=True)
+    asked_first = sorted(newest_first, key=lambda one: strategy is not None and not is_of_strategy(one.scope, strategy))
+    candidates = [evidence for evidence in asked_first if scope in (None, evidence.scope)]
+    if not candidates:
+        wanted = f"known-good-{scope}" if scope else "known-good tag"
+        place = registry or results.folder / FILE
+        raise NothingPromotedError(f"{place}: no {wanted} stands there; `matrix promote` makes one")
+    for evidence in candidates:
+        if not _of_another_device(evidence, host, scope) and why_not(evidence, host, now, lock_of(evidence)) is None:
+            if tags:
+                tags.check(evidence)
+            return _reached_by(evidence, tags)
+    # Of a GPU where there is one: that is what could be mended, or forced.
+    nearest = min(candidates, key=lambda evidence: _of_another_device(evidence, host, scope) is not None)
+    reason = _of_another_device(nearest, host, scope) or why_not(nearest, host, now, lock_of(nearest))
+    refused = f"{nearest.tag} may not be used here: {reason}; {OVERRIDE}"
+    raise NotForThisHostError(refused, _reached_by(nearest, tags))
+
+
+def _reached_by(evidence: KnownGood, tags: RegistryTags | None) -> KnownGood:
+    """The same with its image where the user found the tag: who promoted may have called the registry otherwise."""
+    return evidence.model_copy(update={"repository": tags.name}) if tags else evidence
+
+
+def lock_of(evidence: KnownGood) -> str | None:
+    """SHA-256 of the lock that this checkout has for the stack of a tag; None where it has none."""
+    file = LOCKS / f"{evidence.stack}.txt"
+    return file_hash(file) if file.is_file() else None
+
+
+def _of_another_device(evidence: KnownGood, host: HostFacts, scope: str | None) -> str | None:
+    if scope is None and not evidence.gfx and training_gpus(host):
+        return f"it is for a CPU, and this host has {_gpus(host)}"
+    return None
+
+
+def _gpus(host: HostFacts) -> str:
+    counted = Counter(gpu.gfx for gpu in training_gpus(host))
+    told = [f"{count} x {target}" for target, count in counted.items()]
+    return " and ".join(told) or "no GPU that torch has kernels for"
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(seconds))

@@ -1,0 +1,50 @@
+"""Known-good tags on this host: tags of the Docker engine, and the history in the results folder."""
+
+from contextlib import suppress
+
+from docker.errors import ImageNotFound
+
+from harness.environments.images import CELLS, find
+from harness.evidence.records import Results
+from harness.host.engine import Engine, engine_errors
+from harness.registry.tags.promotions import FILE, KnownGood, TagMove, append_move, read_moves
+
+
+class LocalTags:
+    """The tags that this host's engine has; without an engine there is the history alone."""
+
+    def __init__(self, engine: Engine | None, results: Results) -> None:
+        self._engine = engine
+        self._results = results
+
+    @property
+    def name(self) -> str:
+        """The file of the history."""
+        return str(self._results.folder / FILE)
+
+    def moves(self) -> list[TagMove]:
+        """Every promotion and demotion, oldest first."""
+        return read_moves(self._results)
+
+    def target(self, evidence: KnownGood) -> str:
+        """The id of the image."""
+        return evidence.image
+
+    def points_to(self, tag: str) -> str | None:
+        """The id of the image that has the tag."""
+        image = find(self._engine, f"{CELLS}:{tag}") if self._engine else None
+        return image.id if image else None
+
+    def write(self, move: TagMove) -> None:
+        """Add to the history."""
+        append_move(self._results, move)
+
+    def point(self, tag: str, evidence: KnownGood | None) -> None:
+        """Give an image a tag, or take the tag away; where there is no engine, or no such image, there is none."""
+        if self._engine is None:
+            return
+        with engine_errors(f"tagging {CELLS}:{tag}"), suppress(ImageNotFound):
+            if evidence:
+                self._engine.client.api.tag(evidence.image, CELLS, tag)
+            else:
+                self._engine.client.api.remove_image(f"{CELLS}:{tag}", noprune=True)

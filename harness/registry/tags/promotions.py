@@ -1,0 +1,140 @@
+"""Every promotion and demotion of a known-good tag, with the evidence: `promotions.jsonl`, a line each."""
+
+import os
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from harness.base.errors import UserError
+from harness.base.json_files import Versioned
+from harness.base.storage import locked, make_folder_durably, sync_folder
+from harness.evidence.app_files import Sha256
+from harness.evidence.records import Results
+from harness.matrix.cells import ExecutorName
+
+FILE = "promotions.jsonl"
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class KnownGood(Versioned):
+    """What a known-good tag rests on: which image, on how many runs, where, of what."""
+
+    tag: str
+    scope: str = Field(description="what the claim is about, such as `cpu`, `gfx1100`, `gfx1100-ddp-2`")
+    cell: str
+    stack: str
+    digest: Digest | None = Field(description="of the image's manifest in the registry; null without one")
+    repository: str | None = Field(description="in the registry, such as `ghcr.io/me/vpoc`; null without one")
+    image: Digest = Field(description="the image's id, which is the digest of its configuration")
+    passes: int
+    runs: int
+    low: float = Field(description="the pass rate is above this, with `confidence`")
+    high: float = Field(description="the pass rate is below this, with `confidence`")
+    confidence: float
+    tier: Literal["known-good"] = "known-good"
+    host_kind: str
+    host_fingerprint: str
+    gfx: tuple[str, ...] = Field(description="targets of the GPUs used; none on a CPU")
+    gpu_count: int = Field(description="GPUs used by a run; 0 on a CPU")
+    driver: str | None
+    kernel: str
+    environment_hash: Sha256
+    environment: dict[str, Any]
+    workload: str
+    workload_hash: Sha256
+    executor: ExecutorName
+    run_ids: tuple[str, ...] = Field(description="the runs of that image that count, oldest first")
+    promoted_at: float = Field(description="seconds since 1970")
+    expires_at: float = Field(description="seconds since 1970")
+    harness_version: str
+    previous: Digest | None = Field(description="what the tag pointed to before")
+
+    @property
+    def target(self) -> str:
+        """What the tag points to: the digest in the registry, or the image's id where there is none."""
+        return self.digest or self.image
+
+    @property
+    def reference(self) -> str:
+        """The image by digest, as an engine is asked for it; its id where it is in no registry."""
+        return f"{self.repository}@{self.digest}" if self.repository and self.digest else self.image
+
+
+class TagMove(Versioned):
+    """A promotion or demotion of a tag."""
+
+    move: Literal["promoted", "demoted"]
+    at: float = Field(description="seconds since 1970")
+    reason: str | None = Field(None, description="of a demotion")
+    evidence: KnownGood
+
+
+def standing(moves: Iterable[TagMove]) -> dict[str, KnownGood]:
+    """The tags that were promoted and not demoted since, by name; moves are oldest first."""
+    last = {move.evidence.tag: move for move in moves}
+    return {tag: move.evidence for tag, move in last.items() if move.move == "promoted"}
+
+
+def place_of(image: str, moves: Iterable[TagMove]) -> tuple[str | None, str | None]:
+    """The repository and the digest by which an image, by its id, was last promoted in a registry; None where never.
+
+    What a registry has under a digest stays the same, whatever becomes of its tags. Moves are oldest first.
+    """
+    known = [move.evidence for move in moves if move.evidence.image == image and move.evidence.digest]
+    return (known[-1].repository, known[-1].digest) if known else (None, None)
+
+
+def to_line(move: TagMove) -> bytes:
+    """A move as a line of the file."""
+    return move.model_dump_json(by_alias=True).encode() + b"\n"
+
+
+def from_lines(content: bytes, place: str) -> list[TagMove]:
+    """The moves in a file, oldest first. What follows the last newline was cut short by a crash, and was never made.
+
+    Raises:
+        UserError: when a line is damaged: what stands cannot be known then.
+    """
+    moves = []
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):
+        try:
+            moves.append(TagMove.model_validate_json(line))
+        except ValidationError as error:
+            raise UserError(f"{place}:{number}: is damaged: {str(error).splitlines()[0]}; take that line out") from None
+    return moves
+
+
+def read_moves(results: Results) -> list[TagMove]:
+    """Every promotion and demotion made on this results folder, oldest first.
+
+    Raises:
+        UserError: when the file is damaged or cannot be read.
+    """
+    file = results.folder / FILE
+    try:
+        return from_lines(file.read_bytes(), str(file))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}; mend its rights") from None
+
+
+def append_move(results: Results, move: TagMove) -> None:
+    """Add a line, durably.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    file = results.folder / FILE
+    try:
+        make_folder_durably(file.parent)
+        with locked(file.with_name(f".{file.name}.lock")), file.open("a+b") as stream:
+            stream.seek(0)
+            stream.truncate(stream.read().rfind(b"\n") + 1)
+            stream.write(to_line(move))
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync_folder(file.parent)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or mend its rights") from None

@@ -1,0 +1,92 @@
+"""Known-good tags in a registry, with their history and, beside each image, the evidence."""
+
+from pydantic import ValidationError
+
+from harness.base.errors import UserError
+from harness.environments.images import CELLS
+from harness.registry.oci import Manifest, Repository
+from harness.registry.tags.promotions import KnownGood, TagMove, from_lines, to_line
+
+# Kinds of artifacts.
+EVIDENCE = "application/vnd.vpoc.known-good.v1+json"
+HISTORY = "application/vnd.vpoc.promotions.v1+jsonl"
+# What a demoted tag points to: few registries let a tag be deleted, and an engine cannot pull this.
+DEMOTED = "application/vnd.vpoc.demoted.v1+json"
+HISTORY_TAG = "known-good.history"
+
+
+class RegistryTags:
+    """The known-good tags of a registry such as `ghcr.io/me`. Every method raises UserError where that fails."""
+
+    def __init__(self, registry: str) -> None:
+        self._repository = Repository(f"{registry.rstrip('/')}/{CELLS}")
+
+    @property
+    def name(self) -> str:
+        """The repository."""
+        return self._repository.name
+
+    def moves(self) -> list[TagMove]:
+        """Every promotion and demotion there, oldest first."""
+        return from_lines(self._history(), f"{self.name}:{HISTORY_TAG}")
+
+    def target(self, evidence: KnownGood) -> str:
+        """The digest of the image; one that was promoted without a registry has none."""
+        return evidence.digest or "no digest"
+
+    def points_to(self, tag: str) -> str | None:
+        """The digest of what a tag points to."""
+        found = self._repository.manifest(tag)
+        return found.digest if found and found.parsed.get("artifactType") != DEMOTED else None
+
+    def write(self, move: TagMove) -> None:
+        """Add to the history, and leave the evidence of a promotion beside its image."""
+        if move.move == "promoted":
+            self._attach(move.evidence)
+        history = self._repository.artifact(HISTORY, self._history() + to_line(move), {}, None)
+        self._repository.put_manifest(HISTORY_TAG, history)
+
+    def point(self, tag: str, evidence: KnownGood | None) -> None:
+        """Have a tag point to an image, or to what cannot be pulled."""
+        if evidence:
+            self._repository.put_manifest(tag, self._image(evidence))
+        elif self._repository.manifest(tag):
+            self._repository.put_manifest(tag, self._repository.artifact(DEMOTED, b"{}", {}, None))
+
+    def check(self, evidence: KnownGood) -> None:
+        """Refuse a tag that stands and points elsewhere than its evidence says."""
+        points_to = self.points_to(evidence.tag)
+        if points_to != evidence.digest:
+            raise UserError(
+                f"{self.name}: somebody moved {evidence.tag} to {points_to or 'nothing'}, without evidence; "
+                "have it promoted anew"
+            )
+
+    def evidence_of(self, digest: str) -> list[KnownGood]:
+        """What lies beside an image, oldest first, found by its digest alone."""
+        found = [self._repository.content(a) for a in self._repository.referrers(digest, EVIDENCE)]
+        try:
+            evidence = [KnownGood.model_validate_json(content) for content in found]
+        except ValidationError as error:
+            problem = str(error).splitlines()[0]
+            raise UserError(
+                f"{self.name}@{digest}: its evidence is damaged, or of a later version: {problem}"
+            ) from None
+        return sorted(evidence, key=lambda one: one.promoted_at)
+
+    def _history(self) -> bytes:
+        kept = self._repository.manifest(HISTORY_TAG)
+        return self._repository.content(kept) if kept else b""
+
+    def _attach(self, evidence: KnownGood) -> None:
+        image = self._image(evidence)
+        shown = {"tag": evidence.tag, "cell": evidence.cell, "passes": str(evidence.passes), "runs": str(evidence.runs)}
+        content = (evidence.model_dump_json(indent=2, by_alias=True) + "\n").encode()
+        annotations = {f"vpoc.matrix.{name}": value for name, value in shown.items()}
+        self._repository.attach(self._repository.artifact(EVIDENCE, content, annotations, image), image)
+
+    def _image(self, evidence: KnownGood) -> Manifest:
+        image = self._repository.manifest(self.target(evidence))
+        if image is None:
+            raise UserError(f"{self.name}@{evidence.digest}: is not there; push it again with `matrix promote`")
+        return image

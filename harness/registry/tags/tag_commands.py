@@ -1,0 +1,231 @@
+"""What the commands on known-good tags do, between parsing and printing."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.environments.images import find
+from harness.evidence.index import Index
+from harness.evidence.records import Results
+from harness.evidence.verdicts import of_results
+from harness.host.engine import Engine, Notify, find_engine
+from harness.host.fingerprint import read_host
+from harness.matrix.cells import Matrix
+from harness.registry.image_commands import the_engine
+from harness.registry.push_pull import push_image, remote_name
+from harness.registry.tags.known_good import lock_of, why_not
+from harness.registry.tags.known_good_tags import (
+    ALIAS,
+    Seen,
+    TagPlace,
+    alias_of,
+    check_unmoved,
+    disturbed,
+    look_at,
+    move_tag,
+)
+from harness.registry.tags.local_tags import LocalTags
+from harness.registry.tags.promote import Claim, choose, claim_of, evidence_of, fallen
+from harness.registry.tags.promotions import KnownGood, TagMove, place_of, read_moves, standing
+from harness.registry.tags.registry_tags import RegistryTags
+
+
+@dataclass(frozen=True)
+class TagState:
+    """A tag that stands, as it is now."""
+
+    evidence: KnownGood
+    is_alias: bool
+    age_seconds: float
+    not_here: str | None
+    problem: str | None
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            **self.evidence.model_dump(mode="json", by_alias=True),
+            "alias": self.is_alias,
+            "age_seconds": self.age_seconds,
+            "valid_here": self.not_here is None,
+            "not_here": self.not_here,
+            "problem": self.problem,
+        }
+
+
+def promote(
+    results: Results,
+    matrix: Matrix,
+    cell: str | None,
+    registry: str | None,
+    now: float,
+    notify: Notify,
+    *,
+    replace: str | None = None,
+    dry_run: bool = False,
+) -> list[KnownGood]:
+    """Give the cells that earned it their known-good tags; returns the evidence of each.
+
+    `replace` is what a tag is known to point to though its history says otherwise.
+
+    Raises:
+        UserError: when no cell earned a tag, its image is gone, or somebody else moved the tag.
+    """
+    kind = read_host().kind
+    # What runs on another kind of host show, or showed before this one changed, is no evidence for this one.
+    mine = [row for row in Index(results).rows() if not row.imported and row.host_kind == kind]
+    rows = {row.run_id: row for row in mine}
+    verdicts = of_results.verdicts_on(mine, results, matrix)
+    claims = choose((claim_of(verdict, rows) for verdict in verdicts), cell, matrix.verdicts)
+    engine = the_engine()
+    return [
+        _promote(results, matrix, claim, engine, registry, now, notify, replace=replace, dry_run=dry_run)
+        for claim in claims
+    ]
+
+
+def demote(
+    results: Results, tag: str, reason: str, registry: str | None, now: float, *, replace: str | None = None
+) -> list[str]:
+    """Take a tag away, for a reason; returns where it stood.
+
+    Raises:
+        UserError: when it stands nowhere, or somebody else moved it.
+    """
+    if tag == ALIAS:
+        raise UserError(f"{ALIAS} is an alias; demote the tag it stands for, which `matrix tags` shows")
+    places = _places(results, find_engine(), registry)
+    looked = [(place, look_at(place, tag)) for place in places]
+    for place, seen in looked:
+        check_unmoved(place, tag, seen, replace)
+    demoted = []
+    for place, seen in looked:
+        if evidence := _to_be_demoted(tag, seen):
+            move_tag(place, TagMove(move="demoted", at=now, reason=reason, evidence=evidence), seen)
+            demoted.append(place.name)
+    if not demoted:
+        raise UserError(f"{tag}: stands neither in {' nor in '.join(p.name for p in places)}; `matrix tags` lists them")
+    return demoted
+
+
+def tag_states(results: Results, matrix: Matrix, registry: str | None, now: float) -> list[TagState]:
+    """The tags that stand in a registry, or on this host, with what speaks against each.
+
+    Raises:
+        UserError: when the registry does not answer.
+    """
+    engine = None
+    # Looking needs none: what keeps one from being used is told by the commands that need it.
+    with suppress(UserError):
+        engine = find_engine()
+    (place, *_) = _places(results, engine, registry)
+    moves = place.moves()
+    tags = standing(moves)
+    alias = alias_of(tags.values())
+    verdicts = of_results.verdicts(results, matrix)
+    host = read_host()
+    states = []
+    for tag, evidence in sorted(tags.items()):
+        elsewhere = disturbed(place, moves, tag)
+        back = f"`matrix promote` or `matrix demote` with `--replace {elsewhere}` takes it back"
+        moved = f"somebody else moved it to {elsewhere}; {back}" if elsewhere else None
+        fell = fallen(evidence, verdicts)
+        away = f"`matrix demote {tag}{f' --registry {registry}' if registry else ''} --reason ...` takes it away"
+        states.append(
+            TagState(
+                evidence=evidence,
+                is_alias=evidence == alias,
+                age_seconds=now - evidence.promoted_at,
+                not_here=why_not(evidence, host, now, lock_of(evidence)),
+                problem=moved or (f"{fell}; {away}" if fell else None),
+            )
+        )
+    return states
+
+
+def tag_history(results: Results, tag: str, registry: str | None) -> list[TagMove]:
+    """Every promotion and demotion of a tag, oldest first.
+
+    Raises:
+        UserError: when there are none, or the registry does not answer.
+    """
+    (place, *_) = _places(results, None, registry)
+    moves = [move for move in place.moves() if move.evidence.tag == tag]
+    if not moves:
+        raise UserError(f"{place.name}: knows nothing of {tag}; `matrix tags` lists what stands")
+    return moves
+
+
+def evidence_beside(digest: str, registry: str | None) -> list[KnownGood]:
+    """What lies beside an image in a registry, oldest first.
+
+    Raises:
+        UserError: when nothing does, or the registry does not answer.
+    """
+    if registry is None:
+        raise UserError(f"{digest}: give --registry; on this host tags are known by their names")
+    place = RegistryTags(registry)
+    found = place.evidence_of(digest)
+    if not found:
+        raise UserError(f"{place.name}@{digest}: there is no evidence beside it")
+    return found
+
+
+def _promote(
+    results: Results,
+    matrix: Matrix,
+    claim: Claim,
+    engine: Engine,
+    registry: str | None,
+    now: float,
+    notify: Notify,
+    *,
+    replace: str | None,
+    dry_run: bool,
+) -> KnownGood:
+    cell = matrix.cells[claim.verdict.cell]
+    newest = results.intent(claim.run_ids[-1])
+    image = find(engine, claim.image or "")
+    if newest is None or image is None:
+        raise UserError(f"cell {cell.id}: the image of its runs is not here any more; build it and run it anew")
+    # Promoted on this host alone, it is still in the registry that it was pushed to before.
+    repository, digest = place_of(image.id, read_moves(results))
+    if registry:
+        repository, digest = remote_name(registry, cell).rsplit(":", 1)[0], None
+    draft = evidence_of(claim, newest, matrix.verdicts, now, repository=repository, digest=digest, previous=None)
+    looked = [(place, look_at(place, draft.tag)) for place in _places(results, engine, registry)]
+    for place, seen in looked:
+        check_unmoved(place, draft.tag, seen, replace)
+    if draft.expires_at <= now:
+        raise UserError(f"cell {cell.id}: its last run was too long ago for a tag; run it anew, then promote it")
+    if dry_run:
+        return draft
+    if registry:
+        digest = push_image(engine, image.id, remote_name(registry, cell), notify)
+    evidence = draft.model_copy(update={"digest": digest, "previous": looked[0][1].tag})
+    for place, seen in looked:
+        if not _is_there(evidence, place, seen, now):
+            move_tag(place, TagMove(move="promoted", at=now, evidence=evidence), seen)
+    return evidence
+
+
+def _places(results: Results, engine: Engine | None, registry: str | None) -> Sequence[TagPlace]:
+    """Where tags are moved: the registry first, so that nothing is done where it is down."""
+    local = LocalTags(engine, results)
+    return [RegistryTags(registry), local] if registry else [local]
+
+
+def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float) -> bool:
+    """Whether the tag stands there, on the same runs."""
+    kept = standing(seen.moves).get(evidence.tag)
+    if kept is None or now >= kept.expires_at or seen.tag != place.target(evidence):
+        return False
+    return (kept.repository, kept.digest, kept.run_ids) == (evidence.repository, evidence.digest, evidence.run_ids)
+
+
+def _to_be_demoted(tag: str, seen: Seen) -> KnownGood | None:
+    """The evidence of a tag that stands, or of one whose demotion was not finished."""
+    of_tag = [move.evidence for move in seen.moves if move.evidence.tag == tag]
+    return of_tag[-1] if of_tag and (seen.tag or tag in standing(seen.moves)) else None

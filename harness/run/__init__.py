@@ -1,0 +1,1 @@
+"""One run: spec -> start -> watch -> verify -> record, and what follows a failure."""

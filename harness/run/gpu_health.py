@@ -1,0 +1,238 @@
+"""Looks after the GPUs of a run: before it, and after it when it did not complete."""
+
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from harness.base.paths import DATA
+from harness.base.storage import json_hash, write_json
+from harness.environments.executors.job import Executor
+from harness.evidence.health_log import append_steps, proven_gpus, read_steps, sick_gpus
+from harness.evidence.records import Results
+from harness.evidence.run_files import HealthOccasion, HealthStep
+from harness.host.amdgpu import memory_in_use, pci_address
+from harness.host.facts import GpuFacts
+from harness.host.gpu_reset import reset_gpu
+from harness.host.kernel_log import read_kernel_log
+from harness.host.kernel_resets import reset_lines
+from harness.run.gpu_probe import probe_gpu
+from harness.run.gpu_recovery import Actions, Step, climb, probe, wait_for_memory
+from harness.run.process_environment import make_scratch, remove_scratch
+from harness.run.spec import Run
+
+REPORT = "failure/health.json"
+UNKILLABLE = "a process of a run on it cannot be killed"
+
+MemoryBefore = Mapping[int, int | None]
+
+
+@dataclass(frozen=True)
+class HealthReport:
+    """What was seen after a run. `problems` make it a host fault, `sick` GPUs (index -> why) take no more runs."""
+
+    problems: tuple[str, ...] = ()
+    sick: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """The GPUs of one run, and where what is seen of them is written down. `root` can be a fake tree."""
+
+    run: Run
+    folder: Path
+    results: Results
+    executor: Executor
+    root: Path = Path("/")
+
+    @property
+    def gpus(self) -> tuple[GpuFacts, ...]:
+        """Those of the run's GPUs that the driver tells of; none for a run on the CPU."""
+        run = self.run
+        return tuple(gpu for gpu in run.host.gpus if run.environment.device == "cuda" and gpu.index in run.gpus)
+
+    @property
+    def environment(self) -> str:
+        """What a probe runs in: the run's environment without its preset."""
+        return json_hash(self.run.environment.identity)
+
+    @property
+    def actions(self) -> Actions:
+        """What can be done to the GPUs of this host."""
+        return Actions(
+            memory_in_use=partial(memory_in_use, root=self.root),
+            probe=lambda gpu: probe_gpu(self.run, self.folder, gpu, self.executor),
+            reset=partial(reset_gpu, root=self.root),
+        )
+
+    def proven(self, gpu: GpuFacts) -> bool:
+        """Whether the environment passed a probe on a GPU since the boot."""
+        return gpu.index in proven_gpus(self.results, self.run.host, self.environment)
+
+    def note(self, step: Step, when: HealthOccasion) -> Step:
+        """Write a step down at once: what follows may never return."""
+        line = HealthStep(
+            machine=self.run.host.machine,
+            boot_id=self.run.host.boot_id,
+            run_id=self.run.run_id,
+            environment=self.environment,
+            when=when,
+            check=step.check,
+            gpu=step.gpu,
+            good=step.good,
+            detail=step.detail,
+            at=time.time(),
+            seconds=round(step.seconds, 3),
+        )
+        append_steps(self.results, [line])
+        return step
+
+
+def before_run(checkup: Checkup) -> tuple[MemoryBefore, tuple[str, ...]]:
+    """How much memory is in use on each GPU of a run that is about to start; None where the driver does not tell.
+
+    An environment that was never probed on a GPU since the boot is probed first: without that, a probe that fails
+    after the run could not tell a sick GPU from an environment that never worked on it. The second part tells of
+    probes that cannot be killed: then the run is not to be started.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    before = {gpu.index: memory_in_use(gpu, checkup.root) for gpu in checkup.gpus}
+    known = {
+        step.gpu
+        for step in read_steps(checkup.results, checkup.run.host.machine)
+        if (step.boot_id, step.environment, step.check) == (checkup.run.host.boot_id, checkup.environment, "probe")
+    }
+    steps = [
+        checkup.note(probe(gpu, checkup.actions, proven=False), "before-run")
+        for gpu in checkup.gpus
+        if gpu.index not in known
+    ]
+    return before, tuple(_unkillable(steps))
+
+
+def after_failure(
+    checkup: Checkup,
+    before: MemoryBefore,
+    since: float,
+    actions: Actions | None = None,
+    *,
+    unkillable: bool = False,
+) -> HealthReport:
+    """Look after the GPUs of a run that did not complete, and write down what was seen.
+
+    `since`: when it began, in seconds since 1970, for the kernel log. `unkillable`: something of it cannot be killed,
+    so that nothing is to be had of its GPUs, and only the kernel log is read.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    if not checkup.gpus:
+        return HealthReport()
+    # The kernel log first: a reset of ours is not to be found in it.
+    steps = [checkup.note(_kernel_log(checkup, since), "after-failure")]
+    for gpu in () if unkillable else checkup.gpus:
+        climbed = climb(gpu, before.get(gpu.index), actions or checkup.actions, proven=checkup.proven(gpu))
+        steps += [checkup.note(step, "after-failure") for step in climbed]
+    if any(_unkillable(steps)):
+        after_unkillable(checkup)
+    return _report(checkup, steps)
+
+
+def after_unkillable(checkup: Checkup) -> None:
+    """Write down that the GPUs of a run can be used no more: something of it, or of its probe, cannot be killed.
+
+    It may hold the locks of all of them for ever: who would probe them first would never have them.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    for gpu in checkup.gpus:
+        checkup.note(Step("probe", gpu.index, False, UNKILLABLE, 0.0), "after-failure")
+
+
+def after_interruption(checkup: Checkup, before: MemoryBefore, actions: Actions | None = None) -> HealthReport:
+    """Wait until the memory of a run is back that somebody ended, and no more.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    waited = [wait_for_memory(gpu, before.get(gpu.index), actions or checkup.actions) for gpu in checkup.gpus]
+    return _report(checkup, [checkup.note(step, "after-failure") for step in waited])
+
+
+def after_completion(checkup: Checkup) -> None:
+    """Write down that a run completed on its GPUs: with its artefacts verified it is its own probe.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    for gpu in checkup.gpus:
+        checkup.note(Step("probe", gpu.index, True, "a run completed on it", 0.0), "after-completion")
+
+
+def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/")) -> dict[int, str]:
+    """Probe the sick GPUs of a planned run once more: somebody may have reset one. What is still sick, and why.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    # Where recovery sweeps what a killed harness left.
+    DATA.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".probe-", suffix=".tmp", dir=DATA) as place:
+        checkup = Checkup(run, Path(place), results, executor, root)
+        for gpu in checkup.gpus:
+            if gpu.index in sick_gpus(results, run.host):
+                make_scratch(checkup.folder)
+                try:
+                    step = checkup.note(probe(gpu, checkup.actions, proven=checkup.proven(gpu)), "recheck")
+                finally:
+                    remove_scratch(checkup.folder, all_of_it=False)
+                if not step.killable:
+                    after_unkillable(checkup)
+                    break
+    return sick_gpus(results, run.host)
+
+
+def _kernel_log(checkup: Checkup, since: float) -> Step:
+    began = time.monotonic()
+    log = read_kernel_log(since, checkup.root)
+    seconds = time.monotonic() - began
+    if log.missing is not None:
+        return Step("kernel-log", None, None, log.missing, seconds)
+    addresses = {address for gpu in checkup.gpus if (address := pci_address(gpu, checkup.root))}
+    resets = reset_lines(log.lines, addresses)
+    more = f" (and {len(resets) - 1} more)" if len(resets) > 1 else ""
+    told = resets[0] + more if resets else f"{len(log.lines)} lines, no reset among them"
+    return Step("kernel-log", None, not resets, told, seconds)
+
+
+def _problems(steps: Iterable[Step]) -> Iterator[str]:
+    """What makes the run a host fault. Memory that is not back is none: the probe says whether the GPU can be used."""
+    failed = set()
+    for step in steps:
+        yield from _unkillable([step])
+        if step.check == "probe" and step.good is False and step.gpu not in failed:
+            failed.add(step.gpu)
+            yield f"GPU {step.gpu} failed its probe: {step.detail}"
+        if step.check == "kernel-log" and step.good is False:
+            yield f"the kernel log shows that a GPU did not answer: {step.detail}"
+
+
+def _unkillable(steps: Iterable[Step]) -> Iterator[str]:
+    return (f"a probe of GPU {step.gpu} cannot be killed" for step in steps if not step.killable)
+
+
+def _report(checkup: Checkup, steps: Sequence[Step]) -> HealthReport:
+    report = HealthReport(tuple(_problems(steps)), sick_gpus(checkup.results, checkup.run.host))
+    told = [
+        {"check": s.check, "gpu": s.gpu, "good": s.good, "detail": s.detail, "seconds": round(s.seconds, 3)}
+        for s in steps
+    ]
+    if steps:
+        content = {"schema": 1, "problems": report.problems, "sick": report.sick, "steps": told}
+        write_json(checkup.folder / REPORT, content)
+    return report

@@ -1,0 +1,88 @@
+"""What is done about one GPU after a run that did not complete, step by step, until it is known to be well or sick."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from harness.evidence.run_files import HealthCheck
+from harness.host.facts import GpuFacts
+from harness.host.gpu_reset import Reset
+from harness.run.gpu_probe import Probed
+
+MEMORY_SECONDS = 60
+POLL_SECONDS = 0.5
+# A desktop takes and gives back this much by itself; what a training holds is more.
+SLACK_BYTES = 256 << 20
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What the ladder can do to a GPU of this host, and its clock, in seconds."""
+
+    memory_in_use: Callable[[GpuFacts], int | None]
+    probe: Callable[[GpuFacts], Probed]
+    reset: Callable[[GpuFacts], Reset]
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step showed, and the seconds it took. `good` is None where nothing can be concluded."""
+
+    check: HealthCheck
+    gpu: int | None
+    good: bool | None
+    detail: str
+    seconds: float
+    killable: bool = True
+
+
+def climb(gpu: GpuFacts, memory_before: int | None, actions: Actions, *, proven: bool) -> Iterator[Step]:
+    """Wait for its memory, probe it, and where it fails reset it and probe it again.
+
+    `proven`: the environment of the probe passed on this GPU before. Otherwise a probe that fails may be the
+    environment's own fault: nothing is concluded then, and nothing reset, but for a probe that cannot be killed.
+    """
+    yield wait_for_memory(gpu, memory_before, actions)
+    first = probe(gpu, actions, proven=proven)
+    yield first
+    if first.good is not False:
+        return
+    began = actions.now()
+    reset = actions.reset(gpu)
+    yield Step("reset", gpu.index, reset.done or None, reset.detail, actions.now() - began)
+    if reset.done:
+        yield probe(gpu, actions, proven=proven)
+
+
+def wait_for_memory(gpu: GpuFacts, before: int | None, actions: Actions) -> Step:
+    """Wait until the GPU holds no more memory than before the run, for a minute at most."""
+    began = actions.now()
+    used = actions.memory_in_use(gpu)
+    if before is None or used is None:
+        return Step("memory", gpu.index, None, "the driver does not tell how much memory is in use", 0.0)
+    while used > before + SLACK_BYTES and actions.now() - began < MEMORY_SECONDS:
+        actions.sleep(POLL_SECONDS)
+        now_used = actions.memory_in_use(gpu)
+        used = used if now_used is None else now_used
+    seconds = actions.now() - began
+    back = used <= before + SLACK_BYTES
+    detail = f"{used // MIB} MiB in use, {before // MIB} MiB before the run"
+    return Step("memory", gpu.index, back, detail if back else f"not back after {seconds:.0f} s: {detail}", seconds)
+
+
+def probe(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Step:
+    """Probe it once."""
+    began = actions.now()
+    probed = actions.probe(gpu)
+    good, detail = probed.good, probed.detail
+    if not probed.killable:
+        # No environment can do that by itself.
+        good = False
+        detail += "; it cannot be killed"
+    elif good is False and not proven:
+        good = None
+        detail += "; this environment never passed a probe on this GPU since the boot, so the fault may be its own"
+    return Step("probe", gpu.index, good, detail, actions.now() - began, probed.killable)

@@ -1,0 +1,153 @@
+"""Evidence at the moment of failure: collected before anything is killed, each part for a short time only."""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.base.storage import write_durably, write_json
+from harness.base.time_limits import Look
+from harness.host.gpu_state import GpuSample, sample_gpus
+from harness.host.kernel_log import read_kernel_log
+from harness.host.memory_owners import memory_owners
+from harness.host.py_spy import dump_from_outside
+from harness.host.run_processes import RunProcess, table
+from harness.run.watch.python_stacks import StackSample
+
+FOLDER = "failure"
+INDEX = "index.json"
+# All parts are looked for at the same time.
+SECONDS = 15.0
+
+
+class Missing(LookupError):  # noqa: N818
+    """A part that is not there, and why."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is known where a run failed.
+
+    `began`: when it started, on the monotonic clock. `container`: what the engine says of it; None where there is none.
+    `memory_group`: gives what its control group counted, or raises LookupError.
+    """
+
+    began: float
+    samples: Sequence[StackSample] = ()
+    processes: Sequence[RunProcess] = ()
+    container: Mapping[str, Any] | None = None
+    memory_group: Callable[[], Mapping[str, object]] | None = None
+    root: Path = Path("/")
+
+
+def collect(folder: Path, scene: Scene) -> tuple[str, ...]:
+    """Write `failure/` in a run folder, and its index; what is worth a word in the run's detail.
+
+    Never raises for a part that cannot be had: the index says why it is missing.
+    """
+    parts: dict[str, Callable[[], object]] = {
+        "stacks-1.txt": lambda: _sample(scene, 0),
+        "stacks-2.txt": lambda: _sample(scene, 1),
+        "processes.txt": lambda: _processes(scene),
+        "py-spy.txt": lambda: dump_from_outside(scene.processes),
+        "kernel-log.txt": lambda: _kernel_log(scene),
+        "gpus.json": lambda: _gpus(scene),
+        "memory-owners.json": lambda: _owners(scene),
+        "cgroup.json": lambda: _memory_group(scene),
+        "container.json": lambda: _container(scene),
+    }
+    until = time.monotonic() + SECONDS
+    looks = {file: Look(look) for file, look in parts.items()}
+    collected: dict[str, str] = {}
+    missing: dict[str, str] = {}
+    for file, look in looks.items():
+        name = Path(file).stem
+        try:
+            _write(folder / FOLDER / file, look.result(max(0.0, until - time.monotonic())))
+            collected[name] = f"{FOLDER}/{file}"
+        except UserError as error:
+            missing[name] = str(error)
+        except Exception as error:
+            # Evidence never fails a run.
+            missing[name] = _reason(error)
+    notes = _notes(looks["gpus.json"])
+    # A full disk is told where the record is written.
+    with contextlib.suppress(UserError):
+        index = {"schema": 1, "collected": collected, "missing": missing, "notes": notes}
+        write_json(folder / FOLDER / INDEX, index)
+    return notes
+
+
+def _write(file: Path, content: object) -> None:
+    if isinstance(content, str):
+        write_durably(file, content.encode())
+    else:
+        write_json(file, content)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"not read within {SECONDS:g} s"
+    return str(error) if isinstance(error, LookupError) else f"{type(error).__name__}: {error}"
+
+
+def _notes(gpus: Look[Any]) -> tuple[str, ...]:
+    try:
+        samples: Sequence[dict[str, Any]] = gpus.result(0)
+    except Exception:
+        # The index has the reason.
+        return ()
+    return tuple(note for sample in samples if (note := GpuSample(**sample).idle_at_full_load))
+
+
+def _sample(scene: Scene, number: int) -> str:
+    told = [sample for sample in scene.samples if sample.stacks]
+    if number < len(told):
+        return told[number].text
+    if told:
+        raise Missing("only one sample was taken")
+    silence = "; ".join(scene.samples[-1].silence) if scene.samples else ""
+    raise Missing(silence or "no process of the run was left to ask")
+
+
+def _processes(scene: Scene) -> str:
+    if not scene.processes:
+        raise Missing("no process of the run was left")
+    return table(scene.processes)
+
+
+def _kernel_log(scene: Scene) -> str:
+    # Not the wall clock's time of the start: the clock may have been set since.
+    log = read_kernel_log(time.time() - (time.monotonic() - scene.began), scene.root)
+    if log.missing:
+        raise Missing(log.missing)
+    return "".join(f"{line}\n" for line in log.lines)
+
+
+def _gpus(scene: Scene) -> list[dict[str, Any]]:
+    samples = [asdict(sample) for sample in sample_gpus(scene.root)]
+    if not samples:
+        raise Missing("there is no AMD GPU")
+    return samples
+
+
+def _owners(scene: Scene) -> list[dict[str, Any]]:
+    owners = memory_owners([process.pid for process in scene.processes], scene.root)
+    if not owners:
+        raise Missing("no process is seen to hold GPU memory")
+    return [asdict(owner) for owner in owners]
+
+
+def _memory_group(scene: Scene) -> Mapping[str, object]:
+    if scene.memory_group is None:
+        raise Missing("nothing was seen of the run's control group")
+    return scene.memory_group()
+
+
+def _container(scene: Scene) -> Mapping[str, Any]:
+    if scene.container is None:
+        raise Missing("the run was not in a container, or the engine did not say")
+    return scene.container

@@ -1,0 +1,66 @@
+"""A suspected hang is confirmed by two samples of the stacks, whatever load the CPU and the GPU show."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.run.watch.limits import Standing
+from harness.run.watch.python_stacks import StackSample, waits_for_others
+
+BETWEEN_SAMPLES_SECONDS = 10.0
+# Taking samples takes longer on a loaded machine. What has so short a limit is to be found within 30 s all the same.
+HURRY_AFTER_SECONDS = 25.0
+LEAST_BETWEEN_SAMPLES_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Hang:
+    """Why it is one, in words, and the last samples of the stacks: two, where they could be taken."""
+
+    why: str
+    samples: tuple[StackSample, ...]
+
+
+class Confirmation:
+    """Takes samples by `take` while there are suspects."""
+
+    def __init__(self, take: Callable[[], StackSample]) -> None:
+        self._take = take
+        self._samples: tuple[StackSample, ...] = ()
+
+    def judge(self, suspects: Sequence[Standing], now: float) -> Hang | None:
+        """A hang, once every suspect is known to stand still, or one has told of nothing for too long in any case."""
+        if not suspects:
+            self._samples = ()
+            return None
+        if not self._samples or now - self._samples[-1].taken >= _pause(suspects):
+            self._samples = (*self._samples[-1:], self._take())
+        reasons = [self._reason(one) for one in suspects]
+        if None not in reasons:
+            return Hang(next((reason for reason in reasons if reason), ""), self._samples)
+        if any(one.idle > one.cap for one in suspects):
+            return Hang("stacks change, but that is too long in any case", self._samples)
+        return None
+
+    def _reason(self, suspect: Standing) -> str | None:
+        """Why a suspect is held to stand still: empty where two samples show it, None where it may yet go on."""
+        silent = all(sample.fingerprint(suspect.rank) is None for sample in self._samples)
+        if silent and suspect.idle > 2 * suspect.limit:
+            return "it gives no stacks, and twice its limit is over"
+        if silent or self._samples[1:] == ():
+            return None
+        seen = {sample.fingerprint(suspect.rank) for sample in self._samples}
+        # One that waits for others moves within its waiting.
+        waiting = all(_waits(sample, suspect.rank) for sample in self._samples)
+        return "" if waiting or len(seen) == 1 else None
+
+
+def _pause(suspects: Sequence[Standing]) -> float:
+    """Seconds between two samples."""
+    hurry = any(one.limit < HURRY_AFTER_SECONDS <= one.idle for one in suspects)
+    usual = LEAST_BETWEEN_SAMPLES_SECONDS if hurry else BETWEEN_SAMPLES_SECONDS
+    return min(usual, *(one.limit for one in suspects))
+
+
+def _waits(sample: StackSample, rank: int) -> bool:
+    told = sample.of_rank(rank)
+    return bool(told) and waits_for_others(told[0].main)

@@ -1,0 +1,175 @@
+"""The Python stacks of a run, from inside: each process that catches SIGUSR1 appends them to `stacks-<rank>.txt`.
+
+One that does not answer, as a call holds the interpreter's lock, is asked with SIGUSR2.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.evidence.step_position import Position, read_positions
+from harness.host.run_processes import RunProcess, catches
+
+SIGNAL, WITHOUT_LOCK = signal.SIGUSR1, signal.SIGUSR2
+# How long one process may take, after which pause it is taken to be through, and how long all may take together.
+ANSWER_SECONDS = 1.0
+SETTLED_SECONDS = 0.06
+SAMPLE_SECONDS = 10.0
+LOOK_SECONDS = 0.01
+# As faulthandler writes them, the innermost frame first; the main thread comes last.
+THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+ ", re.MULTILINE)
+FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+# Where a rank waits for others: torch's collectives, and the app's own exchange through shared memory.
+COLLECTIVE = re.compile(r"/torch/distributed/|/vpoc/ranks/exchange\.py$")
+AUTOGRAD_ENGINE = re.compile(r"/torch/autograd/(__init__|graph)\.py$")
+STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<frozen ")
+# What the app does to answer is no place where it stands.
+ANSWERING = re.compile(r"/vpoc/stacks\.py$")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call: the file as the process names it, the line, and the function."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line} {self.function}"
+
+
+Stack = tuple[Frame, ...]
+
+
+@dataclass(frozen=True)
+class ProcessStacks:
+    """What one process told: its text, and the stacks of its threads, innermost frame first, the main thread last."""
+
+    pid: int
+    rank: int
+    text: str
+
+    @property
+    def threads(self) -> tuple[Stack, ...]:
+        """One stack per thread."""
+        blocks = THREAD.split(self.text)[1:]
+        return tuple(
+            tuple(Frame(found["file"], int(found["line"]), found["function"]) for found in FRAME.finditer(block))
+            for block in blocks
+        )
+
+    @property
+    def main(self) -> Stack:
+        """The main thread's."""
+        return self.threads[-1] if self.threads else ()
+
+
+@dataclass(frozen=True)
+class StackSample:
+    """All stacks of a run at one time, `taken` on the monotonic clock, with the processes and positions there were."""
+
+    taken: float
+    wall: float
+    processes: tuple[RunProcess, ...]
+    stacks: tuple[ProcessStacks, ...]
+    positions: Mapping[int, Position]
+
+    def of_rank(self, rank: int) -> tuple[ProcessStacks, ...]:
+        """Those of a rank: its own process first."""
+        return tuple(one for one in self.stacks if one.rank == rank)
+
+    def fingerprint(self, rank: int) -> object:
+        """Equal in two samples where a rank has not moved; None where it told nothing."""
+        told = {(one.pid, one.threads) for one in self.of_rank(rank)}
+        return (frozenset(told), self.positions.get(rank)) if told else None
+
+    @property
+    def text(self) -> str:
+        """For people, and for a file."""
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self.wall))
+        parts = [f"{when} UTC\n"]
+        parts += [f"\nrank {one.rank}, process {one.pid}:\n{one.text}" for one in self.stacks]
+        return "".join([*parts, *(f"\n{line}\n" for line in self.silence)])
+
+    @property
+    def silence(self) -> tuple[str, ...]:
+        """Why each process that told nothing may have told nothing."""
+        told = {one.pid for one in self.stacks}
+        silent = (process for process in self.processes if process.pid not in told)
+        return tuple(f"process {one.pid} ({one.name}) told nothing: {one.why_silent}" for one in silent)
+
+
+def take_stacks(folder: Path, processes: Sequence[RunProcess]) -> StackSample:
+    """Ask each process in turn, so that what the file of a rank grew by is one process's.
+
+    A process that does not catch the signal would be ended by it, and is left alone; so is a stopped one, which could
+    not answer.
+    """
+    until = time.monotonic() + SAMPLE_SECONDS
+    # A rank's own process is older than its workers.
+    oldest_first = sorted(processes, key=lambda process: (process.started, process.pid))
+    asked = (_ask(folder, one) for one in oldest_first if one.listens and time.monotonic() < until)
+    told = tuple(one for one in asked if one)
+    return StackSample(time.monotonic(), time.time(), tuple(processes), told, read_positions(folder))
+
+
+def waits_for_others(stack: Stack) -> bool:
+    """Whether the innermost frame that is not of Python's own library is of an exchange between ranks."""
+    frame = innermost_own_frame(stack)
+    return frame is not None and COLLECTIVE.search(frame.file) is not None
+
+
+def may_wait_for_others(stack: Stack) -> bool:
+    """The same, or torch's engine of backward passes, in which DDP and FSDP exchange gradients."""
+    frame = innermost_own_frame(stack)
+    return frame is not None and (waits_for_others(stack) or AUTOGRAD_ENGINE.search(frame.file) is not None)
+
+
+def innermost_own_frame(stack: Stack) -> Frame | None:
+    """The innermost frame that is not of Python's own library; where all are, the innermost one."""
+    own = (frame for frame in stack if not STANDARD_LIBRARY.search(frame.file) and not ANSWERING.search(frame.file))
+    return next(own, stack[0] if stack else None)
+
+
+def _ask(folder: Path, process: RunProcess) -> ProcessStacks | None:
+    # Another rank that answers late must not be taken for this one.
+    files = "stacks-*.txt" if process.rank is None else f"stacks-{process.rank}.txt"
+    before = _sizes(folder, files)
+    for signum in (SIGNAL, WITHOUT_LOCK):
+        # What an interpreter that ends does not catch any more would kill it.
+        if not catches(process.pid, signum):
+            continue
+        with contextlib.suppress(OSError):
+            os.kill(process.pid, signum)
+            if name := _grown(folder, files, before):
+                with (folder / name).open("rb") as stream:
+                    stream.seek(before.get(name, 0))
+                    text = stream.read().decode(errors="replace")
+                rank = int(name.removeprefix("stacks-").removesuffix(".txt"))
+                return ProcessStacks(process.pid, rank, text)
+    return None
+
+
+def _grown(folder: Path, files: str, before: Mapping[str, int]) -> str | None:
+    """Wait until a file has grown and stays as it is; its name."""
+    until = time.monotonic() + ANSWER_SECONDS
+    last, since = before, time.monotonic()
+    while (now := time.monotonic()) < until:
+        sizes = _sizes(folder, files)
+        if sizes != last:
+            last, since = sizes, now
+        elif sizes != before and now - since > SETTLED_SECONDS:
+            break
+        time.sleep(LOOK_SECONDS)
+    return next((name for name, size in last.items() if size > before.get(name, 0)), None)
+
+
+def _sizes(folder: Path, files: str) -> dict[str, int]:
+    found: Iterable[Path] = folder.glob(files)
+    return {file.name: file.stat().st_size for file in found if re.fullmatch(r"stacks-\d{1,6}\.txt", file.name)}

@@ -1,0 +1,94 @@
+"""Which rank is stuck, and which only wait for it. Pure."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from harness.evidence.step_position import Position
+from harness.host.run_processes import STATES, RunProcess
+from harness.run.watch.limits import Standing
+from harness.run.watch.python_stacks import Frame, Stack, StackSample, innermost_own_frame, may_wait_for_others
+
+STEPPING = ("first-step", "step")
+
+
+@dataclass(frozen=True)
+class Sight:
+    """All that is to be seen of a rank: `standing` is None where it never told of any progress."""
+
+    rank: int
+    standing: Standing | None
+    position: Position | None
+    stack: Stack
+    processes: tuple[RunProcess, ...]
+
+    @property
+    def blocked(self) -> RunProcess | None:
+        """A process of it that the kernel does not let run: stopped, or in an uninterruptible wait."""
+        return next((process for process in self.processes if process.state in STATES), None)
+
+    @property
+    def place(self) -> tuple[Position | None, Frame | None]:
+        """Where it stands."""
+        return self.position, innermost_own_frame(self.stack)
+
+
+def describe_hang(standing: Sequence[Standing], told: Collection[int], sample: StackSample) -> str:
+    """Who is stuck, since when and where, in words; the ranks that wait come after it.
+
+    `told` are all ranks that ever told of their progress.
+    """
+    sights = _sights(standing, told, sample)
+    stuck = stuck_ranks(sights)
+    if len(stuck) == 1:
+        waiting = [f"rank {sight.rank} waits{_where(sight)}" for sight in sights if sight not in stuck]
+        return "; ".join([f"rank {stuck[0].rank} {_idle(stuck[0])}{_where(stuck[0])}", *waiting])
+    all_of_them = [f"rank {sight.rank} {_idle(sight)}{_where(sight)}" for sight in sights]
+    same = "they stand at the same place; " if len({sight.place for sight in stuck}) == 1 else ""
+    which = " and ".join(str(sight.rank) for sight in stuck)
+    return f"{'; '.join(all_of_them)}: {same}which of ranks {which} is stuck cannot be told"
+
+
+def stuck_ranks(sights: Sequence[Sight]) -> tuple[Sight, ...]:
+    """The rank that is behind; several where nothing tells them apart, none of none."""
+    behind = [sight for sight in sights if sight.standing is None]
+    if behind:
+        return tuple(behind)
+    left = list(sights)
+    if left and all(sight.position for sight in left):
+        least = min(sight.position.order for sight in left if sight.position)
+        left = [sight for sight in left if sight.position and sight.position.order == least]
+    left = [sight for sight in left if not may_wait_for_others(sight.stack)] or left
+    return tuple([sight for sight in left if sight.blocked] or left)
+
+
+def _sights(standing: Sequence[Standing], told: Collection[int], sample: StackSample) -> list[Sight]:
+    known = {one.rank: one for one in standing}
+    seen = {process.rank for process in sample.processes if process.rank is not None} | set(sample.positions)
+    return [_sight(rank, known.get(rank), sample) for rank in sorted(known.keys() | (seen - set(told)))]
+
+
+def _sight(rank: int, standing: Standing | None, sample: StackSample) -> Sight:
+    stacks = sample.of_rank(rank)
+    pids = {one.pid for one in stacks}
+    processes = tuple(process for process in sample.processes if process.rank == rank or process.pid in pids)
+    return Sight(rank, standing, sample.positions.get(rank), stacks[0].main if stacks else (), processes)
+
+
+def _idle(sight: Sight) -> str:
+    if sight.standing is None:
+        return "never told of any progress"
+    return f"made no progress for {sight.standing.idle:.0f} s in phase {sight.standing.phase} at {_at(sight)}"
+
+
+def _at(sight: Sight) -> str:
+    stepping = sight.standing is not None and sight.standing.phase in STEPPING
+    if sight.position and sight.position.step and stepping:
+        return f"step {sight.position.step}"
+    return str(sight.standing.done) if sight.standing else ""
+
+
+def _where(sight: Sight) -> str:
+    position, frame = sight.place
+    stage = f", {position.words}" if position and position.words else ""
+    state = f", process {sight.blocked.pid} is {STATES[sight.blocked.state]}" if sight.blocked else ""
+    return f"{stage}{f' ({frame})' if frame else ''}{state}"

@@ -1,0 +1,265 @@
+"""Runs the processes of one run and watches each to its end."""
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from harness.base.interrupts import skippable
+from harness.base.time_limits import Look
+from harness.environments.executors.container import Container
+from harness.environments.executors.job import Executor, Exit, Handle, Job, JobLost
+from harness.evidence.app_files import Phase, Progress
+from harness.evidence.memory import MemoryHistory
+from harness.evidence.outcome import StoppedBy
+from harness.evidence.progress import ProgressReader
+from harness.evidence.step_position import Position, read_position
+from harness.host.cgroup import MemoryGroupWatch
+from harness.host.gpu_memory import GpuWatch
+from harness.host.processes import end_processes_of_run
+from harness.host.run_processes import is_of_run, look_at_processes
+from harness.run.watch.collect import Scene, collect
+from harness.run.watch.confirm import Confirmation, Hang
+from harness.run.watch.limits import Limits, Standing, Watchdog
+from harness.run.watch.python_stacks import StackSample, take_stacks
+from harness.run.watch.stalled_rank import describe_hang
+
+POLL_SECONDS = 0.1
+SAMPLE_SECONDS = 1.0
+TELL_SECONDS = 1.0
+# Time the app has to end its loader workers and to write its last lines.
+GRACE_SECONDS = 10.0
+# Between the two samples of the stacks of what is not suspected to hang, and yet is to be stopped.
+BETWEEN_SAMPLES_SECONDS = 1.0
+# Who interrupts a run that has stood still for longer than that may want to know where.
+STUCK_SECONDS = 30.0
+
+Observer = Callable[[Progress], None]
+# Told about once a second of the rank that advanced last, while none advances.
+OnStandstill = Callable[[Standing], None]
+
+
+class Watch:
+    """The eye on one run. After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU.
+
+    `standstill`: the longest time without an advance, by phase, seconds. `collected`: whether there is evidence of a
+    failure in the run folder.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        executor: Executor,
+        observe: Observer,
+        gpus: GpuWatch | None,
+        on_standstill: OnStandstill = lambda _: None,
+    ) -> None:
+        self._folder = folder
+        self._executor = executor
+        self._observe = observe
+        self._on_standstill = on_standstill
+        self._told = -math.inf
+        self._reader = ProgressReader(folder)
+        self._gpus = gpus
+        self._gpu_look: Look[None] | None = None
+        self._memory_group: MemoryGroupWatch | None = None
+        self._sampled = -math.inf
+        self.memory = MemoryHistory()
+        self.last: Progress | None = None
+        self.stopped_by: StoppedBy | None = None
+        self.stop_detail = ""
+        self.standstill: dict[Phase, float] = {}
+        self.collected = False
+
+    def execute(
+        self,
+        command: tuple[str, ...],
+        variables: Mapping[str, str],
+        log: str,
+        limit: float,
+        phase_limits: Limits | None = None,
+        container: Container | None = None,
+    ) -> Exit | None:
+        """Run one process for `limit` seconds at most; how it ended, None where nobody can say.
+
+        `phase_limits` are the watchdog's. Without them the process is not expected to tell its progress, and no
+        evidence is collected when it fails.
+
+        Raises:
+            KeyboardInterrupt: of the kind that came, when the process was ended; its text says where the ranks stood,
+                had none advanced.
+        """
+        began = time.monotonic()
+        try:
+            handle = self._executor.start(Job(command, variables, self._folder, self._folder / log, container))
+        except JobLost as lost:
+            self.stopped_by, self.stop_detail = "engine", str(lost)
+            return None
+        except (OSError, ValueError) as error:
+            self.stopped_by, self.stop_detail = "start", f"{command[0]} could not be started: {error}"
+            return None
+        watchdog = Watchdog(began, phase_limits) if phase_limits else None
+        try:
+            ended = self._until_end(handle, watchdog, began, limit)
+            self._read_progress(watchdog, ended)
+            exit_ = handle.poll()
+            if watchdog:
+                self._keep_standstill(watchdog.standstill(ended))
+            if watchdog and exit_ and not exit_.ok and not self.collected:
+                self._collect(handle, began, self._samples(1))
+            self.sweep()
+            return exit_
+        except JobLost as lost:
+            # What was stopped before stays what it was.
+            if self.stopped_by is None:
+                self.stopped_by, self.stop_detail = "engine", str(lost)
+            handle.stop(GRACE_SECONDS)
+            return None
+        except KeyboardInterrupt as interrupt:
+            try:
+                where = self._keep_stacks_of_stuck(handle, watchdog, began) if watchdog else ""
+            finally:
+                handle.stop(GRACE_SECONDS)
+            if where:
+                # Of its own kind, which says what is to follow.
+                raise type(interrupt)(f"{str(interrupt) or 'Ctrl-C'}; {where}") from None
+            raise
+        except BaseException:
+            handle.stop(GRACE_SECONDS)
+            raise
+
+    def _until_end(self, handle: Handle, watchdog: Watchdog | None, began: float, limit: float) -> float:
+        """Watch until the process has ended, or is ended; when that was decided, on the monotonic clock."""
+        confirmation = Confirmation(self._take_stacks)
+        self._memory_group = None
+        while handle.poll() is None:
+            now = time.monotonic()
+            self._read_progress(watchdog, now)
+            self._sample(handle, now)
+            if watchdog:
+                self._tell_of_standstill(watchdog, now)
+            if watchdog and (confirmed := self._confirm(watchdog, confirmation, now)) and handle.poll() is None:
+                hang, standing = confirmed
+                words = _words(hang, standing, watchdog.ranks)
+                notes = self._collect(handle, began, hang.samples)
+                self._stop(handle, "watchdog", "; ".join([words, *notes]))
+                return now
+            if now - began > limit:
+                if watchdog:
+                    self._collect(handle, began, self._samples(2))
+                self._stop(handle, "time-limit", f"still running after {limit:.0f} s")
+                return now
+            time.sleep(POLL_SECONDS)
+        return time.monotonic()
+
+    @property
+    def gpus_seen(self) -> int | None:
+        """On how many of its GPUs the run was seen from outside."""
+        return self._gpus.used if self._gpus else None
+
+    def sweep(self) -> None:
+        """End whatever the run left behind."""
+        if not end_processes_of_run(self._folder, GRACE_SECONDS):
+            self.stopped_by, self.stop_detail = "host", "a process of the run cannot be killed"
+
+    def _read_progress(self, watchdog: Watchdog | None, now: float) -> None:
+        for line in self._noted(watchdog, now):
+            self._observe(line)
+
+    def _noted(self, watchdog: Watchdog | None, now: float) -> Iterator[Progress]:
+        """The new lines, each when note was taken of it: who observes them may end the run at one that advances."""
+        for line in self._reader.new():
+            self.last = line
+            self.memory.saw(line)
+            if watchdog:
+                watchdog.saw(line, now)
+            yield line
+
+    def _tell_of_standstill(self, watchdog: Watchdog, now: float) -> None:
+        if now - self._told < TELL_SECONDS:
+            return
+        self._told = now
+        nearest = min(watchdog.at_work(now, self._position), key=lambda one: one.idle)
+        if nearest.idle >= TELL_SECONDS:
+            self._on_standstill(nearest)
+
+    def _sample(self, handle: Handle, now: float) -> None:
+        """Look at what is gone once the run has ended."""
+        if now - self._sampled < SAMPLE_SECONDS:
+            return
+        self._sampled = now
+        # A sick driver may keep whoever asks it, but not this watch.
+        if self._gpus and (self._gpu_look is None or self._gpu_look.done):
+            self._gpu_look = Look(partial(self._gpus.sample, partial(is_of_run, folder=self._folder)))
+        if self._memory_group:
+            self._memory_group.look()
+        elif handle.pid:
+            self._memory_group = MemoryGroupWatch(handle.pid)
+
+    def _confirm(
+        self, watchdog: Watchdog, confirmation: Confirmation, now: float
+    ) -> tuple[Hang, Sequence[Standing]] | None:
+        hang = confirmation.judge(watchdog.suspects(now, self._position), now)
+        if hang is None:
+            return None
+        # Taking the last sample took its time.
+        self._read_progress(watchdog, time.monotonic())
+        standing = watchdog.standing(now, self._position)
+        return (hang, standing) if standing else None
+
+    def _position(self, rank: int) -> Position | None:
+        return read_position(self._folder, rank)
+
+    def _take_stacks(self) -> StackSample:
+        return take_stacks(self._folder, look_at_processes(self._folder))
+
+    def _samples(self, count: int) -> tuple[StackSample, ...]:
+        samples = [self._take_stacks()]
+        while samples[0].stacks and len(samples) < count:
+            time.sleep(BETWEEN_SAMPLES_SECONDS)
+            samples.append(self._take_stacks())
+        return tuple(samples)
+
+    def _collect(self, handle: Handle, began: float, samples: tuple[StackSample, ...]) -> tuple[str, ...]:
+        """Keep the evidence while it is there; what of it is worth a word."""
+        self.collected = True
+        group = self._memory_group
+        scene = Scene(
+            began=began,
+            samples=samples,
+            processes=look_at_processes(self._folder),
+            container=handle.inspected,
+            memory_group=group.told if group else None,
+        )
+        notes = collect(self._folder, scene)
+        return notes if self._gpus else ()
+
+    def _keep_stacks_of_stuck(self, handle: Handle, watchdog: Watchdog, began: float) -> str:
+        """The evidence of a hang, where an interrupted run looks like one; where its ranks stand, in words."""
+        # Not observed any more: that must not put another interruption in the place of this one.
+        for _ in self._noted(watchdog, time.monotonic()):
+            pass
+        standing = watchdog.at_work(time.monotonic(), self._position)
+        idle = min(one.idle for one in standing)
+        if idle <= STUCK_SECONDS or self.collected or handle.poll() is not None:
+            return ""
+        with skippable(f"no rank advanced for {idle:.0f} s: keeping the stacks first; once more skips that"):
+            samples = self._samples(2)
+            self._collect(handle, began, samples)
+            return f"{describe_hang(standing, watchdog.ranks, samples[-1])}; what was seen is in failure/"
+        return ""
+
+    def _keep_standstill(self, seen: Mapping[Phase, float]) -> None:
+        for phase, seconds in seen.items():
+            self.standstill[phase] = max(seconds, self.standstill.get(phase, 0.0))
+
+    def _stop(self, handle: Handle, by: StoppedBy, detail: str) -> None:
+        gone = handle.stop(GRACE_SECONDS)
+        self.stopped_by = by if gone else "host"
+        self.stop_detail = detail if gone else f"{detail}, and the process cannot be killed"
+
+
+def _words(hang: Hang, standing: Sequence[Standing], told_of: Collection[int]) -> str:
+    told = describe_hang(standing, told_of, hang.samples[-1])
+    return f"{told} ({hang.why})" if hang.why else told

@@ -1,0 +1,96 @@
+"""What a workload is to the app: its arguments, its data and its hash."""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.paths import DATA
+from harness.base.storage import file_hash
+from harness.environments.environment import Environment, app_hash
+from harness.environments.executors.container import container_of
+from harness.environments.executors.job import Executor, Job, JobLost
+from harness.evidence.app_files import InputFile
+from harness.evidence.leftovers import last_line
+from harness.matrix.cells import Workload
+from harness.run.process_environment import view_of
+
+POLL_SECONDS = 0.05
+STOP_SECONDS = 5.0
+
+
+def read_data(file: Path) -> InputFile:
+    """Path and hash of a data file.
+
+    Raises:
+        UserError: when it cannot be read.
+    """
+    try:
+        return InputFile(path=str(file.resolve()), sha256=file_hash(file))
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}; give --data an existing merged CSV") from None
+
+
+def synthetic_place(workload: Workload) -> Path:
+    """Where the synthetic bars of a workload are, or would be."""
+    made = workload.synthetic
+    return DATA / f"synthetic-{made.sessions}-{made.seed}-{app_hash()[:12]}.csv"
+
+
+def synthetic_file(workload: Workload, environment: Environment, executor: Executor) -> Path:
+    """The synthetic bars of a workload, made once for each version of the app.
+
+    Raises:
+        UserError: when the app cannot make them.
+    """
+    made = workload.synthetic
+    file = synthetic_place(workload)
+    if not file.is_file():
+        DATA.mkdir(parents=True, exist_ok=True)
+        options = ("--sessions", str(made.sessions), "--seed", str(made.seed), "--output", file.name)
+        with tempfile.TemporaryDirectory(prefix=".synth-", suffix=".tmp", dir=DATA) as place:
+            ok, said = _app(Path(place), environment, executor, ("synth", *options))
+            if not ok:
+                raise UserError(f"synthetic data could not be made: {said}")
+            (Path(place) / file.name).replace(file)
+    return file
+
+
+def check_data(file: Path, workload: Workload, environment: Environment, executor: Executor) -> None:
+    """Have the app look at the user's data before anything is run, so that its faults are not taken for a cell's.
+
+    Raises:
+        UserError: with the app's line when something in it would stop training.
+    """
+    DATA.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".check-", suffix=".tmp", dir=DATA) as place:
+        seen = view_of(Path(place), file.absolute(), contained=environment.image is not None).data
+        words = ("check", str(seen), "--merged", "--rows", workload.rows, "--warm-up", str(workload.warm_up))
+        ok, said = _app(Path(place), environment, executor, words, file)
+    if not ok:
+        raise UserError(f"--data: {said.removeprefix('vpoc: ').replace(str(seen), str(file))}")
+
+
+def _app(
+    folder: Path, environment: Environment, executor: Executor, words: tuple[str, ...], *data: Path
+) -> tuple[bool, str]:
+    """Run a command of the app in a folder that it may write to; whether it succeeded, and its last line.
+
+    Raises:
+        UserError: when it cannot be started.
+    """
+    container = container_of(environment.image, folder, data, 0) if environment.image else None
+    variables = {"PATH": os.defpath, "HOME": ".", **environment.variables}
+    job = Job(environment.app(*words), variables, folder, folder / "said.txt", container)
+    try:
+        handle = executor.start(job)
+        try:
+            while (exit_ := handle.poll()) is None:
+                time.sleep(POLL_SECONDS)
+        except BaseException:
+            handle.stop(STOP_SECONDS)
+            raise
+    except (OSError, JobLost) as error:
+        raise UserError(f"vpoc {words[0]} could not be run: {error}") from None
+    return exit_.ok, last_line(job.log)

@@ -1,0 +1,1 @@
+"""Tables, the live view, colours."""

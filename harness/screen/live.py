@@ -1,0 +1,242 @@
+"""What a campaign looks like while it runs: its grid of cells, what runs now, the time left. Pure: `now` is given."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from harness.base.durations import span
+from harness.evidence.app_files import Progress
+from harness.evidence.verdicts.verdict import Tier, Verdict
+from harness.matrix.cells import Cell
+from harness.screen.colours import TIER_COLOURS
+
+GAP = 2
+BAR_WIDTH = 24
+WIDE_ENOUGH_FOR_BAR = 60
+GB = 10**9
+# Less is a step that takes a little longer than the others.
+WORTH_A_WORD_SECONDS = 10.0
+# What was told of a standstill longer ago than that is over: something else goes on.
+STILL_TOLD_SECONDS = 5.0
+MARKS: Mapping[Tier, str] = {"failing": "!", "flaky": "~", "good": "+", "known-good": "*"}
+LEGEND = "! failing  ~ flaky  + good  * known-good  . untested  > running"
+
+
+@dataclass(frozen=True)
+class Square:
+    """A cell of the grid: how many of the runs that count passed."""
+
+    cell: str
+    stack: str
+    preset: str
+    tier: Tier = "untested"
+    passes: int = 0
+    runs: int = 0
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """For how many seconds no rank advanced, as told at `at`; `limit` is how many it may, None where unknown."""
+
+    seconds: float
+    phase: str
+    limit: float | None
+    at: float
+
+    @property
+    def words(self) -> str:
+        """In words."""
+        limit = "" if self.limit is None else f" (limit {self.limit:.0f} s)"
+        return f"no progress for {self.seconds:.0f} s in phase {self.phase}{limit}"
+
+
+@dataclass(frozen=True)
+class Current:
+    """What goes on now: a run (`cell` is its cell), or what comes before one.
+
+    `began` in seconds since 1970. `lines` are the last of each rank, `first` is the first step that was seen of what is
+    trained now, `loss` the last that was told.
+    """
+
+    label: str
+    began: float
+    cell: str | None = None
+    doing: str = ""
+    first: Progress | None = None
+    lines: Mapping[int, Progress] = field(default_factory=dict)
+    loss: float | None = None
+    still: Standstill | None = None
+
+    @property
+    def last(self) -> Progress | None:
+        """The last line of any rank."""
+        return max(self.lines.values(), key=lambda line: line.wall, default=None)
+
+    def advanced(self, line: Progress) -> "Current":
+        """After a line of progress."""
+        first = self.first
+        if line.phase == "step" and (first is None or first.total != line.total or first.done > line.done):
+            first = line
+        loss = self.loss if line.loss is None else line.loss
+        return replace(self, first=first, lines={**self.lines, line.rank: line}, loss=loss, doing="", still=None)
+
+    def seconds_left(self, now: float) -> float | None:
+        """How long its steps take yet, at the speed there was so far; None in other phases."""
+        first, last = self.first, self.last
+        if first is None or last is None or last.phase != "step" or last.total is None or last.done <= first.done:
+            return None
+        speed = (last.done - first.done) / max(last.wall - first.wall, 1e-9)
+        return max(0.0, (last.total - last.done) / speed - (now - last.wall))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A campaign at one moment. `ends`: when it will be through, seconds since 1970; None where nobody can tell.
+
+    `total` is None where it is not known how many runs it will take.
+    """
+
+    began: float
+    squares: tuple[Square, ...] = ()
+    currents: tuple[Current, ...] = ()
+    done: int = 0
+    total: int | None = None
+    ends: float | None = None
+
+
+def squares_of(cells: Iterable[Cell], verdicts: Iterable[Verdict]) -> tuple[Square, ...]:
+    """The grid: for every cell the newest verdict that is not stale."""
+    newest: dict[str, Verdict] = {}
+    for verdict in sorted((v for v in verdicts if not v.stale), key=lambda v: v.last_at):
+        newest[verdict.cell] = verdict
+    return tuple(_square(cell, newest.get(cell.id)) for cell in cells)
+
+
+def _square(cell: Cell, verdict: Verdict | None) -> Square:
+    place = (cell.id, cell.stack.name, cell.preset.name)
+    return Square(*place, verdict.tier, verdict.passes, verdict.runs) if verdict else Square(*place)
+
+
+def expected_end(seconds: Sequence[float], left: int, now: float) -> float | None:
+    """When so many runs will be through that begin now, if they take what others took; None where none are known."""
+    return now + median(seconds) * left if seconds else None
+
+
+class LiveView:
+    """Shows a scene in the width and height there are: what runs now first, the grid as far as there is room."""
+
+    def __init__(self, scene: Scene, now: float) -> None:
+        self._scene = scene
+        self._now = now
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        width, height = options.max_width, options.height or console.height
+        below = Group(*(part for one in self._scene.currents for part in _current(one, self._now, width)), self._foot())
+        # The last line of a terminal stays free: the cursor is there.
+        room = height - len(console.render_lines(below, options.update(height=None))) - 1
+        running = frozenset(one.cell for one in self._scene.currents if one.cell)
+        if len(self._scene.squares) > 1:
+            yield _grid(self._scene.squares, running, width, room)
+        yield below
+
+    def _foot(self) -> Text:
+        scene = self._scene
+        counted = f"{scene.done} of {scene.total} runs" if scene.total else f"{scene.done} runs"
+        parts = [counted, f"{span(self._now - scene.began)} so far"]
+        if scene.ends is not None:
+            left = scene.ends - self._now
+            parts.append(f"about {span(left)} left" if left > 0 else "longer than expected")
+        return Text(", ".join(parts), style="dim")
+
+
+def _current(current: Current, now: float, width: int) -> Iterator[RenderableType]:
+    yield Text(current.label, style="bold")
+    line = current.last
+    if line is None or current.doing:
+        words = [current.doing or "starting"] if current.cell else []
+    else:
+        counted = f" {line.done}" + (f" of {line.total}" if line.total else "") if line.done or line.total else ""
+        words = [f"{line.phase}{counted}", *_numbers(current)]
+    words.append(f"{span(now - current.began)} so far")
+    if (left := current.seconds_left(now)) is not None:
+        words.append(f"about {span(left)} left")
+    text = ", ".join(words)
+    if line is None or current.doing or not line.total or width < WIDE_ENOUGH_FOR_BAR:
+        yield Text(f"  {text}")
+    else:
+        done = min(line.done, line.total)
+        row = Table.grid(padding=(0, 2))
+        row.add_column(width=BAR_WIDTH)
+        row.add_row(ProgressBar(line.total, done, width=BAR_WIDTH, complete_style="cyan", finished_style="cyan"), text)
+        yield row
+    still = current.still
+    if still and still.seconds >= WORTH_A_WORD_SECONDS and now - still.at < STILL_TOLD_SECONDS:
+        yield Text(f"  {still.words}", style="yellow")
+
+
+def _numbers(current: Current) -> Iterator[str]:
+    if current.loss is not None:
+        yield f"loss {current.loss:.4f}"
+    memories = [line.memory for line in current.lines.values()]
+    device = sum(memory.device_reserved_bytes or 0 for memory in memories)
+    beside = f" + {device / GB:.1f} GB on devices" if device else ""
+    yield f"{sum(memory.rss_bytes for memory in memories) / GB:.1f} GB{beside}"
+
+
+def _grid(squares: Sequence[Square], running: frozenset[str], width: int, height: int) -> RenderableType:
+    """The most telling form that fits; where none does, how many cells there are of each tier."""
+    for short, numbered in ((False, False), (True, False), (True, True)):
+        for turned in (False, True):
+            head, rows, legend = _rows(squares, running, short=short, numbered=numbered, turned=turned)
+            under = Text("\n".join(legend), style="dim")
+            lines = 1 + len(rows) + sum(-(-cell_len(line) // width) for line in legend)
+            if _width([head, *(list(map(str, row)) for row in rows)]) <= width and lines <= height:
+                return Group(_table(head, rows), under) if legend else _table(head, rows)
+    counts = {tier: sum(square.tier == tier for square in squares) for tier in TIER_COLOURS}
+    told = [Text(f"{count} {tier}", style=TIER_COLOURS[tier]) for tier, count in counts.items() if count]
+    return Text(f"{len(squares)} cells: ").append_text(Text(", ").join(told))
+
+
+def _rows(
+    squares: Sequence[Square], running: frozenset[str], *, short: bool, numbered: bool, turned: bool
+) -> tuple[list[str], list[list[Text]], list[str]]:
+    """Head, rows and legend of the grid; `turned`: a row for every preset."""
+    place = {(s.preset, s.stack) if turned else (s.stack, s.preset): s for s in squares}
+    ups, acrosses = dict.fromkeys(up for up, _ in place), dict.fromkeys(across for _, across in place)
+    numbers = {name: str(at) for at, name in enumerate(acrosses, start=1)}
+    head = ["", *(numbers[name] if numbered else name for name in acrosses)]
+    rows = [[Text(up), *(_text(place.get((up, across)), running, short=short) for across in acrosses)] for up in ups]
+    legend = [LEGEND] if short else []
+    if numbered:
+        legend = ["  ".join(f"{number} {name}" for name, number in numbers.items()), *legend]
+    return head, rows, legend
+
+
+def _text(square: Square | None, running: frozenset[str], *, short: bool) -> Text:
+    if square is None:
+        return Text()
+    now = ">" if square.cell in running else ""
+    if square.tier == "untested":
+        return Text(now or ".", style="bold" if now else "dim")
+    told = f"{square.passes}/{square.runs}"
+    told += MARKS.get(square.tier, "") if short else f" {square.tier}"
+    return Text(f"{now}{told}", style=TIER_COLOURS[square.tier])
+
+
+def _width(lines: Sequence[Sequence[str]]) -> int:
+    return sum(max(map(cell_len, column)) + GAP for column in zip(*lines, strict=True)) - GAP
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Text]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for name in head:
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,162 @@
+"""What the commands print, as tables."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from harness.base.durations import span
+from harness.evidence.index import Row
+from harness.evidence.verdicts.verdict import Verdict
+from harness.matrix.cells import Cell, Workload
+from harness.registry.tags.promote import is_about
+from harness.registry.tags.promotions import KnownGood
+from harness.screen.colours import OUTCOME_COLOURS, TIER_COLOURS
+
+if TYPE_CHECKING:
+    from harness.campaign.plan import Plan
+    from harness.environments.capabilities import Skipped
+    from harness.matrix.lint import Finding
+    from harness.registry.image_commands import BuildPlan
+    from harness.search.goal import Goal
+
+# Longer lists of names are cut to the first and a count.
+LISTED = 3
+
+
+def cells_table(cells: Sequence[Cell]) -> Table:
+    """Cells with what they consist of, or why they are excluded."""
+    table = _table("cell", "ROCm", "torch", "Python", "preset sets", "excluded because")
+    for cell in cells:
+        preset = cell.preset
+        names = [
+            *preset.variables,
+            *(f"{n} (features)" for n in preset.features),
+            *(f"{n} (train)" for n in preset.train),
+        ]
+        stack = cell.stack
+        row = (
+            cell.id,
+            stack.rocm or "-",
+            stack.torch or "-",
+            stack.python,
+            ", ".join(names) or "-",
+            cell.excluded or "",
+        )
+        table.add_row(*map(escape, row))
+    return table
+
+
+def workloads_table(workloads: Iterable[Workload]) -> Table:
+    """Workloads, and whether a tag can be earned with them."""
+    table = _table("workload", "earns tags", "models", "strategy", "what")
+    for one in workloads:
+        earns = "yes" if one.earns_tags else "no"
+        table.add_row(*map(escape, (one.name, earns, ", ".join(one.model), one.strategy, one.description)))
+    return table
+
+
+def findings_table(findings: "Iterable[Finding]") -> Table:
+    """What the linter found."""
+    table = _table("preset", "variable", "kind", "what", "stacks")
+    for f in findings:
+        variable = f"{f.variable or ''}{f' ({f.key})' if f.key else ''}{f' in {f.phase}' if f.phase else ''}"
+        table.add_row(*map(escape, (f.preset, variable, f.kind, f"{f.text} [{f.source}]", _some(f.stacks))))
+    return table
+
+
+def plan_lines(plan: "Plan") -> list[str]:
+    """The plan in a few lines."""
+    cells = list(dict.fromkeys(planned.cell.id for planned in plan.runs))
+    workload = plan.workload
+    free = _free(plan.free_gb, plan.disk_gb)
+    gpus = sorted({planned.gpus for planned in plan.runs if planned.placement})
+    each = f", each on GPU {' and on GPU '.join(str(*one) for one in gpus)}" if gpus else ""
+    runs = f"{_until(plan.goal)}: runs" if plan.goal else f"{len(plan.runs)} runs"
+    lines = [
+        f"Plan: {len(cells)} cells, {runs} of workload {workload.name} ({workload.description}){each}",
+        f"  cells: {', '.join(cells) or 'none'}",
+        f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
+        f"  time: {_time(plan)}",
+    ]
+    return lines + _left_out(plan.skipped)
+
+
+def build_lines(plan: "BuildPlan") -> list[str]:
+    """The plan of a build in a few lines."""
+    free = _free(plan.free_gb, plan.disk_gb)
+    lines = [
+        f"Build: {len(plan.build)} images, {len(plan.there)} are there already",
+        f"  cells: {', '.join(cell.id for cell in plan.build) or 'none'}",
+        f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
+    ]
+    if plan.unlocked:
+        lines.append(f"  wheels to be resolved first: {', '.join(plan.unlocked)}")
+    return lines + _left_out(plan.skipped)
+
+
+def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) -> Table:
+    """What the runs of each cell show, with the number of runs and the bounds of the pass rate.
+
+    Those that one of the `tags` is about are marked; which it is their scope says.
+    """
+    table = _table("cell", "verdict", "passed", "pass rate", "scope", "workload", "ran on", "not counted", "why")
+    for one in verdicts:
+        tagged = any(is_about(evidence, one) for evidence in tags)
+        marks = (("tagged", tagged), ("stale", one.stale), (f"{one.imported} imported", one.imported))
+        cell = " ".join([one.cell, *(f"({mark})" for mark, holds in marks if holds)])
+        rate = f"{one.low:.0%} to {one.high:.0%}" if one.runs else ""
+        not_counted = ", ".join(f"{count} {name}" for name, count in one.not_counted.items())
+        why = ", ".join(f"{name} x{count}" for name, count in one.diagnoses.items())
+        workload = f"{one.workload} ({one.workload_hash[:8]})"
+        scope = f"{one.scope}, {one.executor}"
+        told = map(escape, (f"{one.passes} of {one.runs}", rate, scope, workload, one.ran_on, not_counted, why))
+        table.add_row(escape(cell), f"[{TIER_COLOURS[one.tier]}]{one.tier}[/]", *told)
+    return table
+
+
+def runs_table(rows: Iterable[Row]) -> Table:
+    """Single runs, oldest first."""
+    table = _table("run", "outcome", "why", "ran on", "seconds", "samples/s", "detail")
+    for row in rows:
+        speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
+        texts = (row.diagnosis or "", row.ran_on, f"{row.seconds:.1f}", speed, row.detail)
+        table.add_row(escape(row.run_id), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
+    return table
+
+
+def _left_out(skipped: "Iterable[Skipped]") -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for one in skipped:
+        reasons.setdefault(one.reason, []).append(one.cell.id)
+    return [f"  left out ({_some(ids)}): {reason}" for reason, ids in reasons.items()]
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _time(plan: "Plan") -> str:
+    most = f"at most {span(plan.seconds_at_most)} by the workload's limit{', each run' if plan.goal else ''}"
+    if plan.seconds_expected is None:
+        return f"{most}; not run on this host before"
+    return f"about {span(plan.seconds_expected)} as measured here before, {most}"
+
+
+def _until(goal: "Goal") -> str:
+    within = f", within {span(goal.budget)}" if goal.budget else ""
+    return f"until {'every one is known-good or not' if goal.every else 'one is known-good'}{within}"
+
+
+def _free(free_gb: float | None, needed_gb: float) -> str:
+    if free_gb is None:
+        return "what is free there is not known"
+    return f"{free_gb:.0f} GB free{': not enough' if needed_gb > free_gb else ''}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= LISTED else f"{names[0]} and {len(names) - 1} more"

@@ -1,0 +1,245 @@
+"""What goes on in a results folder, by whichever process of this host: read from its files, and nothing is written."""
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Set
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from harness.base.errors import UserError
+from harness.evidence.app_files import Progress
+from harness.evidence.index import COLUMNS, FILE, Row
+from harness.evidence.records import Results, owner_alive
+from harness.evidence.run_files import Intent, Record
+from harness.evidence.unhealthy_gpu_runs import tainted_runs
+from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.host.processes import boot_id
+from harness.matrix.cells import Matrix
+from harness.screen.live import Current, Scene, Standstill, expected_end, squares_of
+from harness.training.trainings import FOLDER as TRAININGS
+
+T = TypeVar("T")
+
+LOCKS = Path("/proc/locks")
+# The last lines of a progress file are in there: a line has some 300 bytes.
+TAIL_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class HeldCampaign:
+    """A campaign that a process is at. `runs` is None where it makes as many as its goal takes."""
+
+    id: str
+    cells: tuple[str, ...]
+    started: float
+    runs: int | None
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen at one moment: campaigns, runs that go on, and the records that came since the last look.
+
+    `trains`: whether a supervisor holds a training, also between two attempts.
+    """
+
+    campaigns: tuple[HeldCampaign, ...] = ()
+    running: tuple[Intent, ...] = ()
+    finished: tuple[Record, ...] = ()
+    trains: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is anything to watch."""
+        return bool(self.campaigns or self.running or self.trains)
+
+
+@dataclass
+class Watched:
+    """A results folder that is looked at again and again. Of runs whose record is known no file is opened again."""
+
+    results: Results
+    matrix: Matrix
+    _finished: frozenset[str] | None = None
+    _currents: dict[str, Current] = field(default_factory=dict)
+    _rows: list[Row] = field(default_factory=list)
+    _indexed: int | None = None
+
+    def look(self) -> Look:
+        """What goes on now."""
+        # Before the runs: what makes them lets go after its last.
+        locked = locked_inodes()
+        campaigns = tuple(held_campaigns(self.results, locked))
+        trains = any(_is_in(locked, file) for file in (self.results.folder / TRAININGS).glob("*.lock"))
+        names, before = _run_names(self.results), self._finished
+        known = before or frozenset()
+        self._finished = known | {name for name in names - known if self.results.has_record(name)}
+        intents = (_readable(self.results.intent, name) for name in sorted(names - self._finished))
+        records = (
+            _readable(self.results.record, name) for name in sorted(self._finished - known) if before is not None
+        )
+        boot = boot_id()
+        return Look(
+            campaigns,
+            tuple(intent for intent in intents if intent and owner_alive(intent)),
+            tuple(record for record in records if record and record.intent.host.boot_id == boot),
+            trains,
+        )
+
+    def scene(self, look: Look, now: float) -> Scene:
+        """The same as it is shown."""
+        self._currents = {
+            intent.run_id: current_of(self._currents.get(intent.run_id), intent, self.results, now)
+            for intent in look.running
+        }
+        self._read_index()
+        ids = dict.fromkeys([c for campaign in look.campaigns for c in campaign.cells] + [i.cell for i in look.running])
+        ours = {campaign.id for campaign in look.campaigns}
+        made = [row for row in self._rows if row.campaign in ours and row.outcome != "interrupted"]
+        counts = [campaign.runs for campaign in look.campaigns if campaign.runs is not None]
+        total = sum(counts) if counts and len(counts) == len(look.campaigns) else None
+        seconds = [row.finished - row.started for row in made]
+        latest = max((intent.started for intent in look.running), default=now)
+        return Scene(
+            began=min([c.started for c in look.campaigns] or [i.started for i in look.running], default=now),
+            squares=squares_of([self.matrix.cells[i] for i in ids if i in self.matrix.cells], self._verdicts(look)),
+            currents=tuple(self._currents.values()),
+            done=len(made),
+            total=total,
+            ends=None if total is None else expected_end(seconds, total - len(made), latest),
+        )
+
+    def _read_index(self) -> None:
+        try:
+            changed = (self.results.folder / FILE).stat().st_mtime_ns
+        except OSError:
+            return
+        if changed != self._indexed:
+            self._indexed, self._rows = changed, read_rows(self.results)
+
+    def _verdicts(self, look: Look) -> list[Verdict]:
+        """What is known of the work that goes on; of all work, where nothing does just now."""
+        wanted = {(i.workload_hash, i.host.kind, i.executor) for i in look.running}
+        rows = [r for r in self._rows if not wanted or (r.workload_hash, r.host_kind, r.executor) in wanted]
+        return judge(rows, {}, self.matrix.verdicts, tainted_runs(self.results, self._rows))
+
+
+def _run_names(results: Results) -> frozenset[str]:
+    try:
+        return frozenset(entry.name for entry in os.scandir(results.runs) if not entry.name.startswith("."))
+    except OSError:
+        return frozenset()
+
+
+def _readable(read: Callable[[str], T | None], run_id: str) -> T | None:
+    """What is read of a run; None where it is damaged, which other commands tell."""
+    with suppress(UserError):
+        return read(run_id)
+    return None
+
+
+def current_of(before: Current | None, intent: Intent, results: Results, now: float) -> Current:
+    """How a run that goes on stands, by the last lines its ranks wrote."""
+    again = f" (repeat {intent.repeat})" if intent.repeat > 1 else ""
+    on = f" on GPU {', '.join(map(str, intent.gpus))}" if intent.gpus else ""
+    current = before or Current(f"{intent.cell}{again}{on}, {intent.workload}", intent.started, intent.cell)
+    folder = results.run_folder(intent.run_id)
+    for line in last_lines(folder):
+        if current.lines.get(line.rank) != line:
+            current = current.advanced(line)
+    if (folder / "result.json").exists():
+        return replace(current, doing="checking what was trained", still=None)
+    if current.last is None:
+        return current
+    idle = now - current.last.wall
+    return replace(current, still=Standstill(idle, current.last.phase, None, now))
+
+
+def last_lines(folder: Path) -> list[Progress]:
+    """The last whole line of each rank."""
+    lines = []
+    for file in sorted(folder.glob("progress-*.jsonl")):
+        with suppress(OSError, ValidationError), file.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - TAIL_BYTES))
+            whole, _, _ = stream.read().rpartition(b"\n")
+            lines.append(Progress.model_validate_json(whole.rpartition(b"\n")[2]))
+    return lines
+
+
+def held_campaigns(results: Results, locked: Set[int]) -> Iterator[HeldCampaign]:
+    """The campaigns whose file a process of this host holds."""
+    for file in sorted((results.folder / "campaigns").glob("*.json")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            if _is_in(locked, file):
+                content = json.loads(file.read_bytes())
+                cells = tuple(run["cell"] for run in content["runs"])
+                runs = None if content.get("goal") else len(cells)
+                yield HeldCampaign(file.stem, tuple(dict.fromkeys(cells)), content["started"], runs)
+
+
+def _is_in(inodes: Set[int], file: Path) -> bool:
+    try:
+        return file.stat().st_ino in inodes
+    except FileNotFoundError:
+        return False
+
+
+def locked_inodes() -> frozenset[int]:
+    """The files that are locked, from the kernel's table: to try a lock would keep others from it for that moment.
+
+    A line is `1: FLOCK  ADVISORY  WRITE 18353 fe:00:2859149 0 EOF`: process, device and inode.
+    """
+    try:
+        rows = [line.split() for line in LOCKS.read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return frozenset()
+    places = (row[row.index("WRITE") + 2] for row in rows if "WRITE" in row)
+    return frozenset(int(place.rpartition(":")[2]) for place in places)
+
+
+def read_rows(results: Results) -> list[Row]:
+    """The index as it is; empty where there is none that can be read."""
+    try:
+        with closing(sqlite3.connect(f"file:{results.folder / FILE}?mode=ro", uri=True, timeout=5)) as database:
+            return [Row(*row) for row in database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")]  # noqa: S608
+    except sqlite3.Error:
+        return []
+
+
+def describe(look: Look, scene: Scene, now: float) -> dict[str, Any]:
+    """As plain values."""
+    runs = []
+    for intent, current in zip(look.running, scene.currents, strict=True):
+        line = current.last
+        runs.append(
+            {
+                "run": intent.run_id,
+                "cell": intent.cell,
+                "campaign": intent.campaign,
+                "workload": intent.workload,
+                "process": intent.owner_pid,
+                "gpus": intent.gpus,
+                "seconds": round(now - intent.started, 1),
+                "phase": line.phase if line else None,
+                "done": line.done if line else None,
+                "total": line.total if line else None,
+                "loss": line.loss if line else None,
+                "seconds_without_progress": round(current.still.seconds, 1) if current.still else None,
+            }
+        )
+    campaigns = [
+        {"campaign": one.id, "cells": one.cells, "started": one.started, "runs": one.runs} for one in look.campaigns
+    ]
+    squares = [asdict(square) for square in scene.squares]
+    return {
+        "schema": 1,
+        "campaigns": campaigns,
+        "trains": look.trains,
+        "runs": runs,
+        "cells": squares,
+        "runs_done": scene.done,
+    }

@@ -1,0 +1,112 @@
+"""Whether cells differ in how often their runs pass. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from scipy.stats import binom, fisher_exact
+
+from harness.evidence.verdicts.verdict import Verdict
+from harness.search.sequential import Count
+
+# Of a difference that is not there being told, over all comparisons of one answer.
+ERROR = 0.05
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two cells on the same workload, kind of host, executor and scope.
+
+    `p_value` is Fisher's exact test, two-sided; `adjusted` is it after Holm's correction for all comparisons made at
+    once. `told_apart`: a cell with a pass rate below this would have been told, with probability .8, from one that
+    passes as often as the better of the two did; None where no rate is low enough.
+    """
+
+    cell: str
+    other: str
+    workload: str
+    workload_hash: str
+    host_kind: str
+    executor: str
+    scope: str
+    one: Count
+    two: Count
+    p_value: float
+    adjusted: float
+    told_apart: float | None
+
+    @property
+    def differ(self) -> bool:
+        """Whether a difference is shown."""
+        return self.adjusted <= ERROR
+
+
+def compare(verdicts: Iterable[Verdict], cell: str, others: Sequence[str]) -> list[Comparison]:
+    """The cell with each of the others, wherever both have runs that may be held against each other; stale ones not."""
+    kept = [one for one in verdicts if not one.stale and one.runs]
+    made = [
+        _compared(one, two)
+        for other in others
+        for one in kept
+        for two in kept
+        if (one.cell, two.cell) == (cell, other) and _circumstances(one) == _circumstances(two)
+    ]
+    return _corrected(made)
+
+
+def _circumstances(one: Verdict) -> tuple[str, ...]:
+    return one.workload_hash, one.host_kind, one.executor, one.scope
+
+
+def _compared(verdict: Verdict, other: Verdict) -> Comparison:
+    one, two = Count(verdict.passes, verdict.runs), Count(other.passes, other.runs)
+    p_value = _fisher(one, two)
+    return Comparison(
+        cell=verdict.cell,
+        other=other.cell,
+        workload=verdict.workload,
+        workload_hash=verdict.workload_hash,
+        host_kind=verdict.host_kind,
+        executor=verdict.executor,
+        scope=verdict.scope,
+        one=one,
+        two=two,
+        p_value=p_value,
+        adjusted=p_value,
+        told_apart=told_apart(one, two),
+    )
+
+
+def _corrected(made: list[Comparison]) -> list[Comparison]:
+    """With Holm's correction: the smallest p-value times their number, the next times one less, never falling."""
+    highest = 0.0
+    corrected = {}
+    for rank, one in enumerate(sorted(made, key=lambda one: one.p_value)):
+        highest = max(highest, min(1.0, one.p_value * (len(made) - rank)))
+        corrected[one] = replace(one, adjusted=highest)
+    return [corrected[one] for one in made]
+
+
+def told_apart(one: Count, two: Count) -> float | None:
+    """The highest pass rate that so many runs tell, with probability .8, from that of the better of the two."""
+    better, worse = sorted((one, two), key=lambda c: c.passes / c.runs, reverse=True)
+    rate = better.passes / better.runs
+    # The most passes of the worse with which the test still tells it from so many of the better.
+    most, critical = -1, []
+    for passes in range(better.runs + 1):
+        while _is_lower(Count(most + 1, worse.runs), Count(passes, better.runs)):
+            most += 1
+        critical.append(most)
+    chances = binom.pmf(range(better.runs + 1), better.runs, rate)
+    for percent in range(99, -1, -1):
+        if float(chances @ binom.cdf(critical, worse.runs, percent / 100)) >= POWER:
+            return percent / 100
+    return None
+
+
+def _is_lower(worse: Count, better: Count) -> bool:
+    return worse.passes * better.runs < better.passes * worse.runs and _fisher(worse, better) <= ERROR
+
+
+def _fisher(one: Count, two: Count) -> float:
+    return float(fisher_exact([[c.passes, c.runs - c.passes] for c in (one, two)]).pvalue)

@@ -1,0 +1,273 @@
+"""Which variables of a preset matter, found by runs that do not always pass. What makes a run is an argument."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from math import log
+from random import Random
+from typing import Literal
+
+from scipy.stats import fisher_exact
+
+from harness.evidence.verdicts.rates import lower_bound, upper_bound
+from harness.search.designs import plackett_burman
+from harness.search.sequential import Count, PairedTest, log_ratio
+
+Variables = frozenset[str]
+Conclusion = Literal["found", "no-difference", "not-enough-runs"]
+Stage = Literal["effect", "screen", "reduce", "confirm"]
+
+# The probability that what is said at the end is wrong, at most.
+ERROR = 0.05
+# The same of a step on the way: where it is wrong, the confirmation finds out.
+STEP_ERROR = 0.02
+STEP_BOUND = log((1 - STEP_ERROR) / STEP_ERROR)
+# Screening goes on until one variable stands out as clearly as this, or it took so many times the runs in which the
+# effect of all showed.
+STANDS_OUT = 0.1
+SCREEN_LENGTH = 2
+# A difference that does not show in this share of all runs is not followed.
+EFFECT_SHARE = 0.5
+# Fewer say nothing of a difference.
+FEWEST_PAIRS = 5
+# A smaller difference is not looked for. At 0.1 one of twenty searches ended without having met a failure of that rate.
+SMALLEST_DIFFERENCE = 0.07
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """What a search found.
+
+    `variables` are a smallest set that has the effect of all: with any one of them left out it is gone. Where runs did
+    not suffice they are the smallest set that had it so far, without being confirmed. `reached` is the last stage
+    begun. `with_all` and `with_none` are the pairs of the first stage; `confirmed` counts fresh runs with `variables`
+    alone, `without` those with one of them left out. `screened` holds the p-value of each variable's own effect.
+    `rest_too` says whether all the others, without these, have the effect as well; None where that was not seen.
+    """
+
+    conclusion: Conclusion
+    effect: Literal["helps", "harms"] | None
+    variables: Variables
+    reached: Stage
+    runs: int
+    with_all: Count
+    with_none: Count
+    confirmed: Count
+    without: Mapping[str, Count]
+    screened: Mapping[str, float]
+    rest_too: bool | None
+
+    @property
+    def largest_difference(self) -> float:
+        """The pass rates with all variables and with none differ by no more, with 95 % confidence of each bound."""
+        return _largest_difference(self.with_all, self.with_none)
+
+
+def minimise(
+    variables: Sequence[str],
+    run: Callable[[Variables], bool],
+    max_runs: int,
+    seed: object = 0,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Minimum:
+    """Find the smallest part of `variables` that makes runs pass, or fail, as all of them do.
+
+    `run` makes one run with some of the variables and says whether it passed. What it is asked for follows from its
+    answers and `seed` alone, so that a search goes on where it was broken off when given the same answers again.
+    `tell` is told what begins.
+
+    Four stages: runs in pairs with all and with none show whether there is an effect; a two-level design ranks the
+    variables; sequential tests shrink the set from that ranking until nothing can be left out; fresh runs confirm it.
+
+    Raises:
+        ValueError: when there are no variables, or one is named twice.
+    """
+    if not variables or len(set(variables)) < len(variables):
+        raise ValueError(f"variables to choose from: {list(variables)}")
+    search = _Search(variables, run, max_runs, Random(str(seed)), tell)  # noqa: S311
+    try:
+        conclusion = search.carry_out()
+    except _BudgetSpentError:
+        conclusion = "not-enough-runs"
+    return search.told(conclusion)
+
+
+class _BudgetSpentError(Exception):
+    """Every run that is allowed was made."""
+
+
+class _Search:
+    """A search under way: all runs so far, by what they set, and what they were made for."""
+
+    def __init__(
+        self,
+        variables: Sequence[str],
+        run: Callable[[Variables], bool],
+        max_runs: int,
+        random: Random,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._all = tuple(variables)
+        self._run, self._max_runs, self._random, self._tell = run, max_runs, random, tell
+        self._runs = 0
+        self._seen: dict[Variables, Count] = defaultdict(Count)
+        self._design: list[tuple[Variables, bool]] = []
+        self._pairs = PairedTest()
+        self._screened: dict[str, float] = {}
+        self._reached: Stage = "effect"
+        self._best: Variables = frozenset()
+        self._confirmed: dict[Variables, Count] = {}
+        self._rest_too: bool | None = None
+
+    def carry_out(self) -> Conclusion:
+        """Raises _BudgetSpentError when more runs are needed."""
+        if not self._has_difference():
+            looked = self._pairs.one.runs >= FEWEST_PAIRS and self._pairs.log_evidence <= 0
+            return "no-difference" if self._alike or looked else "not-enough-runs"
+        self._best = frozenset(self._all)
+        for attempt in count(1):
+            ranked = self._rank()
+            self._best = self._reduce(ranked)
+            # Each attempt has half the error of the one before: together they have no more than allowed.
+            if self._confirm(self._best, ERROR / 2**attempt):
+                break
+        return "found"
+
+    def told(self, conclusion: Conclusion) -> Minimum:
+        """The search so far."""
+        if conclusion == "found":
+            self._look_at_the_rest()
+        best = self._best
+        differs = self._pairs.shows_difference(ERROR)
+        return Minimum(
+            conclusion=conclusion,
+            effect=None if not differs else "helps" if self._helps else "harms",
+            variables=best,
+            reached=self._reached,
+            runs=self._runs,
+            with_all=self._pairs.one,
+            with_none=self._pairs.other,
+            confirmed=self._confirmed.get(best, Count()),
+            without={v: self._confirmed.get(best - {v}, Count()) for v in sorted(best)},
+            screened=self._screened,
+            rest_too=self._rest_too,
+        )
+
+    @property
+    def _helps(self) -> bool:
+        return self._pairs.one.rate > self._pairs.other.rate
+
+    @property
+    def _alike(self) -> bool:
+        return _largest_difference(self._pairs.one, self._pairs.other) < SMALLEST_DIFFERENCE
+
+    def _make(self, variables: Variables) -> bool:
+        if self._runs == self._max_runs:
+            raise _BudgetSpentError
+        passed = self._run(variables)
+        self._runs += 1
+        self._seen[variables] = self._seen[variables].add(passed=passed)
+        return passed
+
+    def _make_each(self, sets: Iterable[Variables]) -> dict[Variables, bool]:
+        """One run of each, in random order: what drifts with time must not favour one of them."""
+        shuffled = list(sets)
+        self._random.shuffle(shuffled)
+        return {variables: self._make(variables) for variables in shuffled}
+
+    def _has_difference(self) -> bool:
+        self._tell(f"looking for an effect of {len(self._all)} variables together")
+        everything, nothing = frozenset(self._all), frozenset[str]()
+        while not self._pairs.shows_difference(ERROR):
+            if self._alike or self._runs + 2 > self._max_runs * EFFECT_SHARE:
+                return False
+            passed = self._make_each([everything, nothing])
+            self._pairs = self._pairs.add(passed[everything], passed[nothing])
+        return True
+
+    def _rank(self) -> list[str]:
+        """The variables, those with the clearest effect of their own first."""
+        # One or two are sooner tried alone than screened.
+        if len(self._all) > 2:  # noqa: PLR2004
+            self._reached = "screen"
+            self._tell(f"screening {len(self._all)} variables")
+            until = self._runs + SCREEN_LENGTH * (self._pairs.one.runs + self._pairs.other.runs)
+            while True:
+                self._screen_once()
+                if min(self._screened.values()) <= STANDS_OUT or self._runs >= until:
+                    break
+        return sorted(self._all, key=lambda name: self._screened.get(name, 1.0))
+
+    def _screen_once(self) -> None:
+        """One run of each row of the design, with the variables in other columns each time."""
+        columns = self._random.sample(self._all, len(self._all))
+        rows = plackett_burman(len(columns))
+        chosen = [frozenset(name for name, is_set in zip(columns, row, strict=True) if is_set) for row in rows]
+        self._design += self._make_each(chosen).items()
+        self._screened = {name: self._effect_of(name) for name in self._all}
+
+    def _effect_of(self, name: str) -> float:
+        """The p-value of a variable's own effect in the screening runs, one-sided."""
+        table = {is_set: Count() for is_set in (True, False)}
+        for variables, passed in self._design:
+            table[name in variables] = table[name in variables].add(passed=passed)
+        rows = [[c.passes, c.runs - c.passes] for c in (table[True], table[False])]
+        return float(fisher_exact(rows, alternative="greater" if self._helps else "less").pvalue)
+
+    def _has_effect(self, variables: Variables) -> bool:
+        """Whether runs with these pass like those with all rather than like those with none."""
+        while abs(ratio := self._log_ratio(self._seen[variables])) < STEP_BOUND:
+            self._make(variables)
+        return ratio > 0
+
+    def _log_ratio(self, runs: Count) -> float:
+        return log_ratio(runs, self._seen[frozenset(self._all)].rate, self._seen[frozenset()].rate)
+
+    def _reduce(self, ranked: Sequence[str]) -> Variables:
+        """A set that has the effect, and from which nothing can be left out."""
+        self._reached = "reduce"
+        self._tell("leaving out what is not needed")
+        size = 1
+        while size < len(ranked) and not self._has_effect(frozenset(ranked[:size])):
+            size = min(2 * size, len(ranked))
+        kept = frozenset(ranked[:size])
+        for name in reversed(ranked[:size]):
+            fewer = kept - {name}
+            if fewer and self._has_effect(fewer):
+                kept = fewer
+        return kept
+
+    def _confirm(self, variables: Variables, error: float) -> bool:
+        """Whether fresh runs show that a set differs from itself without any one of its variables, in the same way."""
+        self._reached = "confirm"
+        self._tell(f"confirming {', '.join(sorted(variables))}")
+        fresh: dict[Variables, Count] = defaultdict(Count)
+        self._confirmed = fresh
+        # Sorted: the order of a set is another in each process, and what is asked for must not be.
+        tests = {variables - {name}: PairedTest() for name in sorted(variables)}
+        while unsettled := [fewer for fewer, test in tests.items() if not test.shows_difference(error)]:
+            passed = self._make_each([variables, *unsettled])
+            for made, one in passed.items():
+                fresh[made] = fresh[made].add(passed=one)
+            for fewer in unsettled:
+                tests[fewer] = tests[fewer].add(passed[variables], passed[fewer])
+            against = [-self._log_ratio(fresh[variables]), *(self._log_ratio(fresh[fewer]) for fewer in tests)]
+            if max(against) >= STEP_BOUND:
+                return False
+        return all((test.one.rate > test.other.rate) == self._helps for test in tests.values())
+
+    def _look_at_the_rest(self) -> None:
+        rest = frozenset(self._all) - self._best
+        if rest:
+            self._tell("looking whether the others do the same")
+            try:
+                self._rest_too = self._has_effect(rest)
+            except _BudgetSpentError:
+                return
+
+
+def _largest_difference(one: Count, other: Count) -> float:
+    low = [lower_bound(c.passes, c.runs, 1 - ERROR) for c in (one, other)]
+    high = [upper_bound(c.passes, c.runs, 1 - ERROR) for c in (one, other)]
+    return max(high[0] - low[1], high[1] - low[0])

@@ -1,0 +1,241 @@
+"""What to run next, given what is known: to find one known-good cell in few runs, or to settle every cell. Pure."""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import ceil, log
+from statistics import median
+from typing import Final, Literal, NamedTuple
+
+from harness.evidence.verdicts.rates import lower_bound
+from harness.search.goal import Goal
+
+Standing = Literal["known-good", "ruled-out", "hopeless", "undecided", "open"]
+Ended = Literal["reached", "exhausted", "out-of-time"]
+
+# Beta prior of a pass rate that nothing is known of, with weight near 1 as in `rates`.
+PRIOR: Final = (1.0, 0.5)
+# A cell whose rate is above the line with less than this probability is dropped from a search.
+HOPELESS: Final = 0.01
+# A rate at the line is never settled: a cell is given up after so many times the runs that do without a failure.
+LONGEST: Final = 10
+# What a run says about another cell with the same stack or preset, in runs of its own, and how much of that at most.
+KINSHIP: Final = 0.3
+MOST_BORROWED: Final = 3.0
+# Diagnoses that are the stack's whatever the preset, and the preset's whatever the stack.
+OF_THE_STACK: Final = frozenset(
+    {"missing-arch", "install", "unavailable", "build", "compile", "not-started", "wrong-stack", "wrong-device"}
+)
+OF_THE_PRESET: Final = frozenset({"preset"})
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A cell and the scope of what its runs show. `devices` it uses at once: the more, the riskier for the host."""
+
+    cell: str
+    stack: str
+    preset: str
+    scope: str
+    devices: int = 1
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The runs of a candidate that count, and what its failures were diagnosed as."""
+
+    passes: int = 0
+    runs: int = 0
+    diagnoses: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> int:
+        """Runs that did not complete."""
+        return self.runs - self.passes
+
+
+class _Lent(NamedTuple):
+    """What runs of a cell say about others: passes, failures to those with its stack, and to those with its preset."""
+
+    passes: float = 0.0
+    by_stack: float = 0.0
+    by_preset: float = 0.0
+
+
+_NOTHING: Final = _Lent()
+
+
+@dataclass(frozen=True)
+class Next:
+    """Run this candidate next; `runs_left` and `seconds_left` are to the goal, if nothing unexpected happens."""
+
+    candidate: Candidate
+    runs_left: int
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class End:
+    """There is nothing more to run."""
+
+    why: Ended
+
+
+def decide(
+    candidates: Sequence[Candidate],
+    tallies: Mapping[Candidate, Tally],
+    goal: Goal,
+    seed: int,
+    seconds: Mapping[str, float] = {},
+    time_left: float | None = None,
+) -> Next | End:
+    """The next run, or why there is none.
+
+    `tallies` may lack candidates without a run; `seconds` is what a run of a cell takes, where that is known;
+    `time_left` in seconds, None where there is no budget. Of equally promising candidates of the same risk the seed
+    decides.
+    """
+    known = {one: tallies.get(one, Tally()) for one in candidates}
+    standings = {one: standing(tally, goal) for one, tally in known.items()}
+    if not goal.every and "known-good" in standings.values():
+        return End("reached")
+    left = [one for one in in_random_order(candidates, seed) if standings[one] == "open"]
+    if not left:
+        return End("reached" if goal.every and "undecided" not in standings.values() else "exhausted")
+    usual = median(seconds.values()) if seconds else None
+    fitting = [one for one in left if time_left is None or time_left > (seconds.get(one.cell, usual) or 0)]
+    if not fitting:
+        return End("out-of-time")
+    # What uses several devices at once hangs hosts most often: by then the rest is known.
+    fewest = min(one.devices for one in fitting)
+    least = [one for one in fitting if one.devices == fewest]
+    if goal.every:
+        runs = {one: _runs_to_settle(known[one], goal) for one in left}
+        # Each is tried once before any is settled: those that always fail are the cheapest to tell.
+        chosen = min(least, key=lambda one: (known[one].runs > 0, runs[one]))
+    else:
+        borrowed = _borrowed(known)
+        chosen = max(least, key=lambda one: _promise(known[one], borrowed[one], goal))
+        runs = {chosen: straight_passes(known[chosen], goal)}
+    lasting = None if usual is None else sum(n * seconds.get(one.cell, usual) for one, n in runs.items())
+    return Next(chosen, sum(runs.values()), lasting)
+
+
+def standing(tally: Tally, goal: Goal) -> Standing:
+    """Where a candidate stands: shown to be above the goal's rate or below it, dropped, given up, or open."""
+    return _standing(tally.passes, tally.runs, goal)
+
+
+@cache
+def _standing(passes: int, runs: int, goal: Goal) -> Standing:
+    if runs >= runs_to_show(runs - passes, goal.rate, goal.of_each):
+        return "known-good"
+    if goal.every and runs >= runs_to_show(passes, 1 - goal.rate, goal.of_each):
+        return "ruled-out"
+    # Imported here as in `rates`: all commands would wait for it.
+    from scipy.special import betaincc  # noqa: PLC0415
+
+    a, b = PRIOR
+    if not goal.every and betaincc(a + passes, b + runs - passes, goal.rate) < HOPELESS:
+        return "hopeless"
+    return "undecided" if runs >= _given_up_after(goal) else "open"
+
+
+def _given_up_after(goal: Goal) -> int:
+    return LONGEST * runs_to_show(0, goal.rate, goal.confidence)
+
+
+def in_random_order(candidates: Iterable[Candidate], seed: int) -> list[Candidate]:
+    """The candidates in an order that depends on nothing but the seed and their names."""
+    ordered = sorted(candidates, key=lambda one: (one.cell, one.scope))
+    random.Random(seed).shuffle(ordered)  # noqa: S311
+    return ordered
+
+
+@cache
+def runs_to_show(failures: int, rate: float, confidence: float) -> int:
+    """The fewest runs, so many of them failures, of which the lower bound of the pass rate is above `rate`."""
+    enough = failures + 1
+    while lower_bound(enough - failures, enough, confidence) <= rate:
+        enough *= 2
+    too_few = enough // 2
+    while enough - too_few > 1:
+        middle = (enough + too_few) // 2
+        if middle > failures and lower_bound(middle - failures, middle, confidence) > rate:
+            enough = middle
+        else:
+            too_few = middle
+    return enough
+
+
+def straight_passes(tally: Tally, goal: Goal) -> int:
+    """How many passes without a failure would show that the rate is above the goal's."""
+    return max(0, runs_to_show(tally.failures, goal.rate, goal.of_each) - tally.runs)
+
+
+def _runs_to_settle(tally: Tally, goal: Goal) -> int:
+    """How many runs settle a candidate that goes on passing as often as so far; at most those until it is given up.
+
+    What a run shows on average, against what it would show at the goal's rate, is the relative entropy of the two.
+    """
+    from scipy.special import rel_entr  # noqa: PLC0415
+
+    rate = tally.passes / tally.runs if tally.runs else 1.0
+    most = _given_up_after(goal) - tally.runs
+    if rate > goal.rate:
+        missing = straight_passes(tally, goal) * -log(goal.rate)
+    else:
+        missing = (runs_to_show(tally.passes, 1 - goal.rate, goal.of_each) - tally.runs) * -log(1 - goal.rate)
+    shown = float(rel_entr((rate, 1 - rate), (goal.rate, 1 - goal.rate)).sum())
+    return ceil(missing / shown - 1e-9) if missing < most * shown else most
+
+
+def _promise(tally: Tally, borrowed: tuple[float, float], goal: Goal) -> float:
+    a, b = PRIOR[0] + tally.passes + borrowed[0], PRIOR[1] + tally.failures + borrowed[1]
+    return _success_per_run(a, b, straight_passes(tally, goal))
+
+
+@cache
+def _success_per_run(a: float, b: float, left: int) -> float:
+    """The chance that `left` runs all pass, by the runs it takes to know, of a rate that is Beta(a, b) distributed.
+
+    Of a search that goes on to another cell at the first failure this is what is won for what is paid.
+    """
+    import numpy as np  # noqa: PLC0415
+    from scipy.special import betaln  # noqa: PLC0415
+
+    passing = np.exp(betaln(a + np.arange(left + 1), b) - betaln(a, b))
+    return float(passing[-1] / passing[:-1].sum())
+
+
+def _borrowed(known: Mapping[Candidate, Tally]) -> dict[Candidate, tuple[float, float]]:
+    """Passes and failures that others with the same stack or preset lend a candidate, at most MOST_BORROWED."""
+    lent = {one: _lent(tally) for one, tally in known.items() if tally.runs}
+    of_stack: dict[str, list[_Lent]] = defaultdict(list)
+    of_preset: dict[str, list[_Lent]] = defaultdict(list)
+    for one, runs in lent.items():
+        of_stack[one.stack].append(runs)
+        of_preset[one.preset].append(runs)
+    of_stacks = {name: (sum(n.passes for n in all_), sum(n.by_stack for n in all_)) for name, all_ in of_stack.items()}
+    of_presets = {
+        name: (sum(n.passes for n in all_), sum(n.by_preset for n in all_)) for name, all_ in of_preset.items()
+    }
+    borrowed = {}
+    for one in known:
+        own = lent.get(one, _NOTHING)
+        by_stack, by_preset = of_stacks.get(one.stack, (0.0, 0.0)), of_presets.get(one.preset, (0.0, 0.0))
+        passes = by_stack[0] + by_preset[0] - 2 * own.passes
+        failures = by_stack[1] - own.by_stack + by_preset[1] - own.by_preset
+        share = min(1.0, MOST_BORROWED / max(passes + failures, MOST_BORROWED))
+        borrowed[one] = (round(passes * share, 6), round(failures * share, 6))
+    return borrowed
+
+
+def _lent(tally: Tally) -> _Lent:
+    """A failure that is the stack's own says all about cells with that stack, nothing about others; so the preset's."""
+    of_stack = sum(count for diagnosis, count in tally.diagnoses.items() if diagnosis in OF_THE_STACK)
+    of_preset = sum(count for diagnosis, count in tally.diagnoses.items() if diagnosis in OF_THE_PRESET)
+    shared = KINSHIP * (tally.failures - of_stack - of_preset)
+    return _Lent(KINSHIP * tally.passes, of_stack + shared, of_preset + shared)

@@ -1,0 +1,94 @@
+"""The options of `matrix train` that say what is trained: those of `vpoc train` that a workload has."""
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import click
+from pydantic import ValidationError
+
+from harness.base.errors import UserError
+from harness.matrix.cells import SyntheticData, Workload
+from harness.matrix.workload_options import OWN_DATA, TRAIN_OPTIONS
+
+# As `vpoc train` does where nothing is said.
+EPOCHS = 3
+CHUNK_SIZE = 64
+# A training that moves is never ended: the watchdog finds the one that does not.
+YEARS = 10 * 365 * 86400
+
+HELP: Mapping[str, str] = {
+    "rows": "One row per bar of regular hours, or one per session.  [default: bar]",
+    "as_of": "When a session row is decided on.  [default: close]",
+    "target": "What to predict.  [default: up_30 for bar rows, next_vpoc_touched for session rows]",
+    "warm_up": "First sessions, which only feed the features that look back, at least 20.  [default: 60]",
+    "data_fraction": "Most recent share of the sessions to use.  [default: 1]",
+    "placement": "Where in its range a bar's volume is put.  [default: uniform]",
+    "value_area": "How the value area grows.  [default: two_row]",
+    "rth_close": "New York time at which regular hours end.  [default: 16:00]",
+    "rolls": "Where the contract changes.  [default: auto]",
+    "chunk_size": f"Sessions in memory at a time while profiles are computed.  [default: {CHUNK_SIZE}]",
+    "vpoc_path": "Also compute the profiles on the device, along this path.  [default: cpu: do not]",
+    "model": "Given more than once: one after another; the last is the main one.  [default: mlp]",
+    "hidden_layers": "Sizes of the hidden layers of mlp, such as 32,16.  [default: 32,16]",
+    "epochs": f"Passes over the training samples.  [default: {EPOCHS}]",
+    "batch_size": "Samples per optimizer step, over all devices.  [default: 64]",
+    "micro_batch_size": "Samples that a device works on at a time, or auto: the most that fit.  [default: its share]",
+    "learning_rate": "Step size of Adam.  [default: 0.001]",
+    "use_mixed_precision": "Autocast: float16 with a scaler on a GPU, bfloat16 on a CPU.",
+    "mixed_precision_dtype": "With --use-mixed-precision: this type in place of the usual one.",
+    "activation_checkpointing": "Compute activations again in the backward pass: less memory, more time.",
+    "chunk_rows": "Train on so many rows at a time, from a file on disk.",
+    "loop": "plain: a loader and a copy per step; resident: all samples on the device.  [default: plain]",
+    "sdpa": "What computes attention.  [default: auto]",
+    "loader_workers": "Processes that load batches for the plain loop.  [default: 2]",
+    "strategy": "How devices are used.  [default: single]",
+    "backend": "How ranks of ddp and fsdp talk.",
+    "seed": "Seed of the weights and the batch order.  [default: 7]",
+    "threads": "CPU threads of torch, per process.  [default: 1]",
+}
+
+
+def training_options(command: Any) -> Any:
+    """Adds them to a command; those that are not given are None, or empty."""
+    for name in sorted(TRAIN_OPTIONS, key=list(HELP).index, reverse=True):
+        flag = "--" + name.replace("_", "-")
+        annotation = Workload.model_fields[name].annotation
+        words = [word for word in _leaves(annotation) if isinstance(word, str) and word != "auto"]
+        if annotation is bool:
+            option = click.option(flag, is_flag=True, default=None, help=HELP[name])
+        elif words:
+            choice = click.Choice([word for word in _leaves(annotation) if isinstance(word, str)])
+            option = click.option(flag, type=choice, multiple=name == "model", help=HELP[name])
+        else:
+            option = click.option(flag, metavar="VALUE", help=HELP[name])
+        command = option(command)
+    return command
+
+
+def own_workload(given: Mapping[str, Any]) -> Workload:
+    """The workload of the user's own options; None and nothing mean the usual.
+
+    Raises:
+        UserError: naming the option that cannot be what it is.
+    """
+    chosen = {name: value for name, value in given.items() if value not in (None, ())}
+    if "hidden_layers" in chosen:
+        chosen["hidden_layers"] = tuple(chosen["hidden_layers"].split(","))
+    if str(chosen.get("micro_batch_size", "")).isdecimal():
+        chosen["micro_batch_size"] = int(chosen["micro_batch_size"])
+    usual = {"epochs": EPOCHS, "chunk_size": CHUNK_SIZE, "time_limit": YEARS}
+    about = {"name": OWN_DATA, "description": "a training of the user's own", "synthetic": SyntheticData(sessions=1)}
+    try:
+        return Workload.model_validate({**usual, **about, **chosen})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = (
+            f"--{str(first['loc'][0]).replace('_', '-')} {chosen.get(str(first['loc'][0]))}: " if first["loc"] else ""
+        )
+        raise UserError(f"{place}{first['msg'].removeprefix('Value error, ')}; see `matrix train --help`") from None
+
+
+def _leaves(annotation: Any) -> list[Any]:
+    """What a type is made of: for Literals their values."""
+    parts = get_args(annotation)
+    return [leaf for part in parts for leaf in _leaves(part)] if parts else [annotation]

@@ -1,0 +1,89 @@
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.base.errors import UserError
+from harness.base.storage import held_locks, json_hash, locked, tree_hash, write_durably, write_json
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON))
+def test_the_hash_does_not_depend_on_the_order_of_keys(value: dict[str, object]) -> None:
+    assert json_hash(value) == json_hash(dict(reversed(list(value.items()))))
+    assert json_hash(value) != json_hash({**value, "one more key": 1, "and another": 2})
+
+
+def test_nan_is_not_json(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "f.json", {"loss": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if not shutil.which("mount"):
+        pytest.skip("a small tmpfs cannot be mounted here: there is no mount command")
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    mount = subprocess.run(command, check=False, capture_output=True, text=True)
+    if mount.returncode:
+        pytest.skip(f"a small tmpfs cannot be mounted here: {mount.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(small_disk: Path) -> None:
+    file = small_disk / "record.json"
+    write_durably(file, b"old")
+    with pytest.raises(UserError, match="No space left on device"):
+        write_durably(file, b"x" * (1 << 20))
+    assert file.read_bytes() == b"old"
+    assert [f.name for f in small_disk.iterdir()] == ["record.json"]
+
+
+def test_a_child_that_was_given_a_lock_keeps_it_when_its_parent_is_killed(tmp_path: Path) -> None:
+    code = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from harness.base.storage import held_locks, locked
+with locked(Path(sys.argv[1])):
+    subprocess.Popen(["sleep", "1"], pass_fds=held_locks(), stdout=subprocess.DEVNULL)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", code, tmp_path / "lock"], check=False)
+    assert held_locks() == ()
+    with locked(tmp_path / "lock"):
+        assert time.monotonic() - began > 1
+        assert len(held_locks()) == 1
+    assert held_locks() == ()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        write_durably(tmp_path / "file" / "record.json", b"")
+
+
+def test_the_hash_of_a_tree_sees_content_and_names(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1")
+    before = tree_hash(tmp_path, ["*.py"])
+    (tmp_path / "notes.txt").write_text("not asked for")
+    assert tree_hash(tmp_path, ["*.py"]) == before
+    (tmp_path / "a.py").write_text("2")
+    changed = tree_hash(tmp_path, ["*.py"])
+    (tmp_path / "a.py").rename(tmp_path / "b.py")
+    assert len({before, changed, tree_hash(tmp_path, ["*.py"])}) == 3

@@ -1,0 +1,159 @@
+"""What a bench makes of a planned run, without making it."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.campaign import bench as bench_module
+from harness.campaign.bench import Bench
+from harness.campaign.gpu_locks import Holder, lock_file
+from harness.campaign.plan import PlannedRun, placements
+from harness.environments.executors.process import ProcessExecutor
+from harness.environments.images import Image
+from harness.evidence.app_files import InputFile
+from harness.evidence.records import Results
+from harness.host.facts import GpuFacts, HostFacts
+from harness.host.processes import ProcessId
+from harness.matrix.cells import Matrix, Workload
+
+if TYPE_CHECKING:
+    from harness.host.engine import Engine
+
+
+def a_gpu(index: int) -> GpuFacts:
+    node = f"/dev/dri/renderD{128 + index}"
+    return GpuFacts(index=index, gfx="gfx1100", name="g", memory_bytes=1, render_node=node, kfd_id=index + 1)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A host with two GPUs and an engine that holds every image."""
+    parts = {f"vpoc.matrix.{part}": part for part in ("base", "lock", "app", "recipe")}
+    image = Image("sha256:1", parts, (), 1)
+    monkeypatch.setattr(bench_module, "ensure_cell_image", lambda *_: image)
+    monkeypatch.setattr(Bench, "data_of", lambda *_: InputFile(path="/bars.csv", sha256="a" * 64))
+    for node in ("dev/kfd", "dev/dri/renderD128", "dev/dri/renderD129"):
+        (tmp_path / "root" / node).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / node).touch()
+    results = Results(tmp_path / "results")
+    two = host.model_copy(update={"gpus": (a_gpu(0), a_gpu(1))})
+    engine = cast("Engine", object())
+    return Bench(results, ProcessExecutor(results.runs), two, (0, 1), engine=engine, root=tmp_path / "root")
+
+
+def intent_of(bench: Bench, planned: PlannedRun, matrix: Matrix) -> dict[str, Any]:
+    run = bench.run(planned, "mine", matrix.workloads["quick"])
+    return run.intent(bench.results.run_folder("mine")).model_dump()
+
+
+def test_a_container_gets_the_nodes_of_its_gpu_and_no_visibility_variable(bench: Bench, matrix: Matrix) -> None:
+    for gpu, planned in enumerate(
+        placements(matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], 1, bench.gpus)
+    ):
+        intent = intent_of(bench, planned, matrix)
+        nodes = [device["inside"] for device in intent["container"]["devices"]]
+        assert nodes == ["/dev/kfd", f"/dev/dri/renderD{128 + gpu}"]
+        assert (intent["gpus"], intent["device"], intent["executor"]) == ((gpu,), "cuda", "docker")
+        assert not any("VISIBLE" in name for name in intent["variables"]["train"])
+        assert intent["environment"] == {"base": "base", "lock": "lock", "app": "app", "recipe": "recipe"}
+
+
+def test_a_preset_that_names_devices_gets_them(bench: Bench, matrix: Matrix) -> None:
+    (planned,) = placements(
+        matrix.cells["rocm6.3-torch2.9.1-notes-dockerfile"], matrix.workloads["quick"], 1, bench.gpus
+    )
+    devices = intent_of(bench, planned, matrix)["container"]["devices"]
+    assert [device["inside"] for device in devices] == ["/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD129"]
+
+
+def test_a_cell_of_the_cpu_gets_none(bench: Bench, matrix: Matrix) -> None:
+    (planned,) = placements(matrix.cells["cpu-plain"], matrix.workloads["quick"], 1, bench.gpus)
+    assert intent_of(bench, planned, matrix)["container"]["devices"] == ()
+
+
+def test_a_missing_node_stops_before_anything_is_run(bench: Bench, matrix: Matrix) -> None:
+    (bench.root / "dev/kfd").unlink()
+    with pytest.raises(UserError, match="dev/kfd: no such device"):
+        bench.run(
+            placements(matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], 1, bench.gpus)[0],
+            "r",
+            matrix.workloads["quick"],
+        )
+    assert not bench.results.runs.exists()
+
+
+def test_what_verifies_runs_without_preset_and_devices(bench: Bench, matrix: Matrix) -> None:
+    planned = placements(matrix.cells["rocm6.3-torch2.9.1-no-sdma"], matrix.workloads["quick"], 1, bench.gpus)[0]
+    run = bench.run(planned, "mine", matrix.workloads["quick"])
+    folder = bench.results.run_folder("mine")
+    container = run.plain_container(folder)
+    assert container is not None
+    assert container.devices == ()
+    # The preset is in the image, so it has to be taken away.
+    command = run.check_command(Path("/work/output/model.pt"))
+    assert command[:3] == ("/usr/bin/env", "--unset", "HSA_ENABLE_SDMA")
+    assert "HSA_ENABLE_SDMA" not in run.plain_variables(folder)
+    assert run.intent(folder).variables["train"]["HSA_ENABLE_SDMA"] == "0"
+
+
+def several(matrix: Matrix, **changes: Any) -> Workload:
+    values = {"strategy": "ddp", "model": ("mlp", "attention"), "sdpa": "math", **changes}
+    return matrix.workloads["quick"].model_copy(update=values)
+
+
+def test_a_strategy_of_several_gpus_gets_all_of_them_and_is_held_to_that(bench: Bench, matrix: Matrix) -> None:
+    workload = several(matrix, max_device_memory=10**9)
+    (planned,) = placements(matrix.cells["rocm6.3-torch2.9.1-plain"], workload, 1, bench.gpus)
+    run = bench.run(planned, "mine", workload)
+    intent = run.intent(bench.results.run_folder("mine"))
+    line = " ".join(intent.commands["train"])
+    assert "--model mlp --model attention" in line
+    assert "--strategy ddp --devices 2" in line
+    assert (run.request.devices, run.request.ranks, run.request.gpus) == (2, 2, 2)
+    assert run.request.max_device_memory == 10**9
+    assert intent.options == run.request.options
+    assert intent.options["devices"] == 2
+    reference = run.reference_command(run.view(bench.results.run_folder("mine")), Path("/work/reference.json"))
+    assert "--model mlp --model attention" in " ".join(reference)
+    assert not {"--strategy", "--devices", "--sdpa", "--loop", "--backend"} & set(reference)
+
+
+@pytest.mark.parametrize(("strategy", "ranks"), [("averaging", 2), ("model-parallel", 1)])
+def test_on_a_cpu_a_strategy_of_several_devices_has_two(
+    strategy: str, ranks: int, bench: Bench, matrix: Matrix
+) -> None:
+    workload = several(matrix, strategy=strategy)
+    (planned,) = placements(matrix.cells["cpu-plain"], workload, 1, bench.gpus)
+    request = bench.run(planned, "mine", workload).request
+    assert (request.devices, request.ranks, request.gpus, request.options["devices"]) == (2, ranks, 0, 2)
+
+
+def test_a_container_of_a_dead_harness_is_asked_for_though_this_bench_runs_processes(
+    bench: Bench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = bench.root / "run/lock"
+    place.mkdir(parents=True)
+    place.chmod(0o1777)
+    me = ProcessId.mine()
+    theirs = Holder(folder="/theirs", user="somebody", pid=me.pid, started=me.started, boot=me.boot)
+    lock_file(a_gpu(0), bench.root).write_text(theirs.model_dump_json(), encoding="utf-8")
+    asked = []
+
+    def containers(filters: object) -> list[object]:
+        asked.append(filters)
+        return [{}]
+
+    engine = SimpleNamespace(client=SimpleNamespace(api=SimpleNamespace(containers=containers)))
+    monkeypatch.setattr(bench_module, "find_engine", lambda: engine)
+    bench.engine = None
+    planned = placements(matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], 1, bench.gpus)[0]
+    with pytest.raises(UserError, match="its container still runs"), bench.gpus_for([(planned, "r")], refuse):
+        pass
+    assert asked == [{"label": "vpoc.matrix.run=/theirs"}]
+
+
+def refuse(text: str) -> None:
+    raise UserError(text)

@@ -1,0 +1,187 @@
+"""Many runs planned together: their order, on which GPUs, and who carries them out. Nothing is really run."""
+
+import subprocess
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from harness.base.storage import held_locks
+from harness.campaign import campaign
+from harness.campaign.campaign import Campaign, begin_or_continue, carry_out
+from harness.campaign.gpu_locks import Claim, lock_gpus
+from harness.campaign.plan import Plan, make_plan, placements
+from harness.environments.capabilities import Capabilities
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Cell, Matrix
+from tests.harness.gpu_tree import a_gpu
+from tests.harness.pretending import Listening, Pretending
+
+
+@pytest.fixture
+def pretending(tmp_path: Path, host: HostFacts) -> Pretending:
+    """On a host with two GPUs."""
+    return Pretending.on(tmp_path, host)
+
+
+CELL, MORE = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma"
+
+
+def carried_out(bench: Pretending, matrix: Matrix, *cells: str) -> Listening:
+    workload, display = matrix.workloads["quick"], Listening()
+    host = Capabilities(bench.gpus, "process", frozenset({"3.11"}), None)
+    plan = make_plan([matrix.cells[cell] for cell in cells], workload, 1, host, {}, named=True)
+    carry_out(plan, bench, Campaign("c", bench.results), cast("Any", display))
+    return display
+
+
+def test_every_run_of_a_plan_is_made_once(pretending: Pretending, matrix: Matrix) -> None:
+    assert carried_out(pretending, matrix, CELL, MORE, "cpu-plain").problems == []
+    assert sorted(pretending.made) == sorted(
+        [("cpu-plain", (0,)), *((cell, (gpu,)) for cell in (CELL, MORE) for gpu in (0, 1))]
+    )
+
+
+def test_what_is_free_is_taken_first(pretending: Pretending, matrix: Matrix) -> None:
+    """While another holds GPU 0 the runs on GPU 1 are made, then GPU 0 is waited for."""
+    other = ExitStack()
+    other.enter_context(lock_gpus([Claim(Path("/theirs"), (a_gpu(0),))], root=pretending.root))
+
+    def free_when_waited_for(text: str) -> None:
+        assert "GPU 0 is in use by run /theirs" in text
+        assert [gpus for _, gpus in pretending.made] == [(1,), (1,)]
+        other.close()
+
+    display = Listening()
+    display.step = free_when_waited_for  # type: ignore[method-assign]
+    workload = matrix.workloads["quick"]
+    host = Capabilities((0, 1), "process", frozenset({"3.11"}), None)
+    plan = make_plan([matrix.cells[cell] for cell in (CELL, MORE)], workload, 1, host, {}, named=True)
+    carry_out(plan, pretending, Campaign("c", pretending.results), cast("Any", display))
+    assert [gpus for _, gpus in pretending.made] == [(1,), (1,), (0,), (0,)]
+
+
+def test_nobody_is_kept_from_a_gpu_while_an_environment_is_made(pretending: Pretending, matrix: Matrix) -> None:
+    environment = pretending.environment
+    free = []
+
+    def make(cell: Cell, notify: Any = None) -> None:
+        with lock_gpus([Claim(Path("/theirs"), (a_gpu(0), a_gpu(1)))], pytest.fail, root=pretending.root):
+            free.append(cell.id)
+        environment(cell)
+
+    pretending.environment = make  # type: ignore[method-assign]
+    carried_out(pretending, matrix, CELL)
+    assert free == [CELL]
+
+
+def test_a_gpu_that_became_sick_takes_no_more_runs(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: {0: "its probe failed"} if pretending.made else {})
+    display = carried_out(pretending, matrix, CELL, MORE)
+    assert [gpus for _, gpus in pretending.made] == [(0,), (1,), (1,)]
+    assert display.problems == ["GPU 0 takes no more runs: its probe failed; 1 that need it are left out"]
+
+
+def test_with_no_gpu_left_a_campaign_ends_and_says_so(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: {0: "its probe failed", 1: "it was reset"})
+    monkeypatch.setattr(campaign, "recheck", lambda *_: None)
+    display = carried_out(pretending, matrix, CELL, "cpu-plain")
+    assert pretending.made == [("cpu-plain", (0,))]
+    assert [text for text in display.problems if text.startswith("no GPU is left to run on")] == display.problems[2:]
+    assert len(display.problems) == 3
+
+
+def test_a_gpu_that_was_sick_is_probed_again_before_anything_is_left_out(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sick = {1: "its probe failed"}
+
+    def recheck(run: Any, *_: object) -> None:
+        assert run.gpus == (1,)
+        sick.clear()
+
+    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: dict(sick))
+    monkeypatch.setattr(campaign, "recheck", recheck)
+    assert carried_out(pretending, matrix, CELL).problems == []
+    assert [gpus for _, gpus in pretending.made] == [(0,), (1,)]
+
+
+def test_a_sick_gpu_that_something_still_holds_is_not_waited_for(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "sick_gpus", lambda *_: {0: "a process of a run on it cannot be killed"})
+    rechecked: list[object] = []
+    monkeypatch.setattr(campaign, "recheck", lambda *given: rechecked.append(given))
+    with lock_gpus([Claim(Path("/theirs"), (a_gpu(0),))], root=pretending.root):
+        left = subprocess.Popen(["sleep", "60"], pass_fds=held_locks())
+    try:
+        made = threading.Thread(target=carried_out, args=(pretending, matrix, CELL), daemon=True)
+        made.start()
+        made.join(20)
+        assert not made.is_alive()
+    finally:
+        left.kill()
+        left.wait()
+    assert (pretending.made, rechecked) == ([(CELL, (1,))], [])
+
+
+def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that another has only just written down, and holds in a moment."""
+    lock, written, second = campaign._lock, threading.Event(), threading.Event()
+
+    def slow_at_first(descriptor: int) -> bool:
+        if not written.is_set():
+            written.set()
+            second.wait(0.5)
+        return lock(descriptor)
+
+    monkeypatch.setattr(campaign, "_key", lambda *_: "key")
+    monkeypatch.setattr(campaign, "_lock", slow_at_first)
+    runs = tuple(placements(matrix.cells["cpu-plain"], matrix.workloads["quick"], 1, ()))
+    plan = Plan(matrix.workloads["quick"], runs, (), 0, 0, None, "", 0, None)
+    told: list[tuple[str, bool]] = []
+    together = threading.Barrier(2)
+
+    def begin() -> None:
+        with begin_or_continue(plan, pretending) as (begun, continued):
+            told.append((begun.id, continued))
+            second.set()
+            together.wait(10)
+
+    first = threading.Thread(target=begin)
+    first.start()
+    written.wait(10)
+    begin()
+    first.join(10)
+    assert len({name for name, _ in told}) == 2
+    assert not any(continued for _, continued in told)
+    with begin_or_continue(plan, pretending) as (begun, continued):
+        assert (begun.id, continued) == (max(name for name, _ in told), True)
+
+
+def test_the_time_left_is_told_from_what_is_known_and_then_from_what_runs_took(
+    pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    display, told, now = Listening(), list[float | None](), [0.0]
+    display.time_left = told.append  # type: ignore[attr-defined]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    make = pretending.make
+
+    def takes_its_time(*given: Any) -> Any:
+        now[0] += 30.0
+        return make(*given)
+
+    monkeypatch.setattr(pretending, "make", takes_its_time)
+    workload = matrix.workloads["quick"]
+    host = Capabilities((0,), "process", frozenset({"3.11"}), None)
+    for past in ({}, {CELL: [10.0]}):
+        plan = make_plan([matrix.cells[CELL], matrix.cells[MORE]], workload, 1, host, past, named=True)
+        carry_out(plan, pretending, Campaign("c", pretending.results), cast("Any", display))
+    assert told == [None, 30.0, 20.0, 20.0]

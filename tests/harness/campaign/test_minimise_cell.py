@@ -1,0 +1,155 @@
+"""A search in the records of a results folder. Nothing is really run."""
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.campaign.minimise_cell import describe_minimum, minimise_cell
+from harness.campaign.plan import PlannedRun
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.health_log import append_steps
+from harness.evidence.records import Results
+from harness.evidence.run_files import HealthStep, Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Cell, Matrix
+from harness.matrix.variants import control_of, variable_names
+from harness.search.minimise import Minimum
+from tests.harness.scripted_bench import Scripted, Silent
+
+CELL = "cpu-notes-dockerfile"
+CAUSE = ("HSA_XNACK", "PYTORCH_ROCM_ARCH")
+
+
+@pytest.fixture
+def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -> Scripted:
+    """Where a cell with both of CAUSE mostly fails, and every other passes."""
+    random = Random(3)
+
+    def outcome_of(cell: Cell) -> str:
+        both = cell.preset.variables.keys() >= set(CAUSE)
+        return "failed" if both and random.random() < 0.8 else "completed"
+
+    results = Results(tmp_path / "results")
+    bench = Scripted(results, ProcessExecutor(results.runs), host, ())
+    bench.make_record, bench.outcome_of, bench.made = make_record, outcome_of, []
+    return bench
+
+
+def search(bench: Scripted, matrix: Matrix, cell: str = CELL, max_runs: int = 300) -> Minimum:
+    chosen = matrix.cells[cell]
+    control = control_of(chosen, matrix)
+    display = cast("Any", Silent())
+    return minimise_cell(bench, PlannedRun(chosen, 1), matrix.workloads["quick"], control, max_runs, display)
+
+
+def test_the_cause_is_found_and_every_run_is_recorded(bench: Scripted, matrix: Matrix) -> None:
+    found = search(bench, matrix)
+    assert found.conclusion == "found"
+    assert found.variables == set(CAUSE)
+    records = list(bench.results.records())
+    assert len(records) == found.runs == len(bench.made)
+    cells = {record.intent.cell for record in records}
+    assert {CELL, f"{CELL}~nothing", f"{CELL}~HSA_XNACK", f"{CELL}~HSA_XNACK+PYTORCH_ROCM_ARCH"} <= cells
+    assert len({record.intent.campaign for record in records}) == 1
+
+
+def test_the_plain_cell_is_the_control_where_it_can_be(bench: Scripted, matrix: Matrix) -> None:
+    bench.outcome_of = lambda cell: "failed" if "GPU_MAX_HW_QUEUES" in cell.preset.variables else "completed"
+    assert search(bench, matrix, "cpu-notes-stable").variables == {"GPU_MAX_HW_QUEUES"}
+    cells = {record.intent.cell for record in bench.results.records()}
+    assert "cpu-plain" in cells
+    assert "cpu-notes-stable~nothing" not in cells
+
+
+def test_it_goes_on_where_it_was_broken_off(bench: Scripted, matrix: Matrix) -> None:
+    outcome_of, left = bench.outcome_of, 23
+
+    def until_killed(cell: Cell) -> str:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        return outcome_of(cell)
+
+    bench.outcome_of = until_killed
+    with pytest.raises(KeyboardInterrupt):
+        search(bench, matrix)
+    assert len(bench.made) == 23
+    bench.outcome_of, bench.made = outcome_of, []
+    found = search(bench, matrix)
+    assert found.variables == set(CAUSE)
+    assert len(bench.made) == found.runs - 23
+    bench.made = []
+    assert search(bench, matrix) == found
+    assert bench.made == []
+
+
+def test_more_runs_go_on_with_those_that_were_made(bench: Scripted, matrix: Matrix) -> None:
+    few = search(bench, matrix, max_runs=30)
+    assert (few.conclusion, few.runs) == ("not-enough-runs", 30)
+    bench.made = []
+    many = search(bench, matrix)
+    assert many.conclusion == "found"
+    assert len(bench.made) == many.runs - 30
+
+
+def test_another_question_is_another_search(bench: Scripted, matrix: Matrix, dual_host: HostFacts) -> None:
+    search(bench, matrix, max_runs=10)
+    bench.made = []
+    bench.host = dual_host.model_copy(update={"fingerprint": "another"})
+    assert search(bench, matrix, max_runs=10).runs == len(bench.made) > 0
+
+
+def test_a_run_that_turns_out_to_be_tainted_is_taken_back(
+    bench: Scripted, matrix: Matrix, make_step: Callable[..., HealthStep]
+) -> None:
+    """That the GPU is sick shows after a second run has failed; then it is reset."""
+    chosen = matrix.cells[CELL]
+    outcome_of, failures = bench.outcome_of, 0
+
+    def then_it_shows(cell: Cell) -> str:
+        nonlocal failures
+        outcome = outcome_of(cell)
+        failures += outcome == "failed"
+        if outcome == "failed" and failures == 2:
+            now = 1e9 + len(bench.made)
+            append_steps(bench.results, [make_step(good=False, at=now + 0.2), make_step(good=True, at=now + 0.4)])
+        return outcome
+
+    bench.outcome_of = then_it_shows
+    display = Silent()
+    place = PlannedRun(chosen, 1, (0,))
+    found = minimise_cell(
+        bench, place, matrix.workloads["quick"], control_of(chosen, matrix), 300, cast("Any", display)
+    )
+    assert any("tainted" in text for text in display.told)
+    assert found.variables == set(CAUSE)
+    assert any("-again2" in run_id for run_id in bench.made)
+
+
+def test_a_preset_that_sets_nothing_is_refused(bench: Scripted, matrix: Matrix) -> None:
+    with pytest.raises(UserError, match="nothing to leave out"):
+        search(bench, matrix, "cpu-plain")
+
+
+def test_two_processes_do_not_search_at_once(bench: Scripted, matrix: Matrix) -> None:
+    search(bench, matrix, max_runs=2)
+    (lock,) = bench.results.folder.glob(".minimise-*.lock")
+    with lock.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_SH)
+        with pytest.raises(UserError, match="another process"):
+            search(bench, matrix)
+
+
+def test_what_was_found_as_plain_values(bench: Scripted, matrix: Matrix) -> None:
+    chosen = matrix.cells[CELL]
+    told = describe_minimum(chosen, control_of(chosen, matrix), search(bench, matrix))
+    assert told["of"] == variable_names(chosen.preset)
+    assert told["cell_of_variables"] == f"{CELL}~HSA_XNACK+PYTORCH_ROCM_ARCH"
+    assert told["variables"] == sorted(CAUSE)
+    assert told["with_all"]["runs"] == told["with_none"]["runs"] > 0

@@ -1,0 +1,169 @@
+from dataclasses import replace
+
+import pytest
+
+from harness.campaign.plan import make_plan
+from harness.environments.capabilities import GB, Capabilities, why_not
+from harness.matrix.cells import Matrix
+from harness.screen.tables import plan_lines
+
+NO_GPU = Capabilities(gpus=(), executor="process", pythons=frozenset({"3.11"}), free_bytes=100 * GB)
+TWO_GPUS = replace(NO_GPU, gpus=(0, 1), free_bytes=500 * GB)
+DOCKER = replace(TWO_GPUS, executor="docker", place="/var/lib/docker")
+
+
+def test_without_a_gpu_the_cpu_stack_runs(matrix: Matrix) -> None:
+    plan = make_plan(matrix.select("default"), matrix.workloads["quick"], 1, NO_GPU, {})
+    assert {run.cell.stack.name for run in plan.runs} == {"cpu"}
+    assert len(plan.runs) >= 4
+    assert {s.cell.stack.accelerator for s in plan.skipped} == {"rocm"}
+    assert all("AMD GPU" in s.reason for s in plan.skipped)
+
+
+def test_with_gpus_the_rocm_stacks_run_and_the_cpu_stack_only_when_named(matrix: Matrix) -> None:
+    cells = matrix.select("default")
+    plan = make_plan(cells, matrix.workloads["quick"], 1, TWO_GPUS, {})
+    assert {run.cell.stack.accelerator for run in plan.runs} == {"rocm"}
+    assert plan.disk_gb == pytest.approx(5 * 20)
+    named = make_plan([matrix.cells["cpu-plain"]], matrix.workloads["quick"], 1, TWO_GPUS, {}, named=True)
+    assert len(named.runs) == 1
+
+
+def test_an_excluded_cell_keeps_its_reason(matrix: Matrix) -> None:
+    cell = matrix.cells["rocm6.3-torch2.9.1-expandable-segments"]
+    assert why_not(cell, TWO_GPUS) == cell.excluded
+
+
+def test_a_missing_python_is_said_with_the_remedy(matrix: Matrix) -> None:
+    told = why_not(matrix.cells["cpu-plain"], replace(NO_GPU, pythons=frozenset()))
+    assert told is not None
+    assert "Python 3.11 is not installed" in told
+    assert "uv python install 3.11" in told
+
+
+def test_a_preset_for_two_gpus_is_left_out_on_one(matrix: Matrix) -> None:
+    cell = matrix.cells["rocm6.3-torch2.9.1-notes-dockerfile"]
+    assert why_not(cell, TWO_GPUS) is None
+    assert "GPUs 0, 1" in (why_not(cell, replace(TWO_GPUS, gpus=(0,))) or "")
+
+
+def test_the_host_stack_needs_an_interpreter(matrix: Matrix) -> None:
+    cell = matrix.cells["host-plain"]
+    assert "--python" in (why_not(cell, NO_GPU) or "")
+    assert why_not(cell, replace(NO_GPU, interpreter="/usr/bin/python3")) is None
+
+
+def test_what_is_installed_costs_nothing_more(matrix: Matrix) -> None:
+    cells = [matrix.cells["cpu-plain"]]
+    assert make_plan(cells, matrix.workloads["quick"], 1, NO_GPU, {}).disk_gb > 1
+    made = replace(NO_GPU, made=frozenset({"cpu"}), free_bytes=0)
+    plan = make_plan(cells, matrix.workloads["quick"], 1, made, {})
+    assert plan.disk_gb == 0
+    assert plan.fits
+    assert not make_plan(cells, matrix.workloads["quick"], 1, replace(made, made=frozenset()), {}).fits
+
+
+def test_time_is_expected_only_where_it_was_measured(matrix: Matrix) -> None:
+    cells = [matrix.cells["cpu-plain"], matrix.cells["cpu-no-sdma"]]
+    workload = matrix.workloads["quick"]
+    assert make_plan(cells, workload, 3, NO_GPU, {}).seconds_expected is None
+    plan = make_plan(cells, workload, 3, NO_GPU, {"cpu-plain": [4.0, 6.0, 5.0]})
+    assert plan.seconds_expected == 6 * 5.0
+    assert plan.seconds_at_most == 6 * workload.time_limit
+
+
+def test_repeats_go_round_the_cells(matrix: Matrix) -> None:
+    cells = [matrix.cells["cpu-plain"], matrix.cells["cpu-no-sdma"]]
+    plan = make_plan(cells, matrix.workloads["quick"], 2, NO_GPU, {})
+    order = [(run.cell.preset.name, run.repeat) for run in plan.runs]
+    assert order == [("plain", 1), ("no-sdma", 1), ("plain", 2), ("no-sdma", 2)]
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        (NO_GPU, "Found no AMD GPU, no Docker engine is used: the cpu stack runs, as processes"),
+        (DOCKER, "Found 2 AMD GPUs and a Docker engine: the ROCm stacks run, in containers."),
+    ],
+)
+def test_one_sentence_says_what_was_found_and_what_is_done(host: Capabilities, words: str) -> None:
+    assert host.sentence.startswith(words)
+
+
+def test_with_two_gpus_each_cell_runs_on_each_alone_first(matrix: Matrix) -> None:
+    cells = [matrix.cells[f"rocm6.3-torch2.9.1-{preset}"] for preset in ("plain", "no-sdma", "notes-aggressive")]
+    plan = make_plan(cells, matrix.workloads["quick"], 1, TWO_GPUS, {})
+    assert [(run.cell.preset.name, run.gpus, run.placement) for run in plan.runs] == [
+        ("plain", (0,), "-gpu0"),
+        ("no-sdma", (0,), "-gpu0"),
+        ("plain", (1,), "-gpu1"),
+        ("no-sdma", (1,), "-gpu1"),
+        # Its preset says which devices.
+        ("notes-aggressive", (0, 1), ""),
+    ]
+    assert [
+        run.gpus for run in make_plan(cells[:1], matrix.workloads["quick"], 1, replace(TWO_GPUS, gpus=(1,)), {}).runs
+    ] == [(1,)]
+
+
+def test_the_peak_counts_the_builders_copy_and_the_wheelhouse_beside_it(matrix: Matrix) -> None:
+    cells = matrix.select("default")
+    quick = matrix.workloads["quick"]
+    apart = make_plan(cells, quick, 1, DOCKER, {})
+    assert apart.download_gb == 5 * 6
+    assert apart.disk_gb == 5 * 20 + 6
+    beside = make_plan(cells, quick, 1, replace(DOCKER, wheels_beside=True), {})
+    assert beside.disk_gb == 5 * 20 + 6 + 5 * 6
+    assert make_plan(cells, quick, 1, replace(DOCKER, free_bytes=None), {}).fits
+
+
+def test_a_stack_runs_only_with_its_executors(matrix: Matrix) -> None:
+    contained = matrix.cells["cpu-debian13-torch2.6.0-plain"]
+    assert "it needs a Docker engine" in (why_not(contained, NO_GPU) or "")
+    assert why_not(contained, replace(NO_GPU, executor="docker")) is None
+    assert "--executor process" in (why_not(matrix.cells["host-plain"], DOCKER) or "")
+    # In a container the host's interpreters do not matter.
+    assert why_not(matrix.cells["cpu-plain"], replace(NO_GPU, executor="docker", pythons=frozenset())) is None
+
+
+def test_the_printed_plan_says_on_which_gpus_and_on_which_disk(matrix: Matrix) -> None:
+    plan = make_plan(matrix.select("default"), matrix.workloads["quick"], 1, DOCKER, {})
+    text = "\n".join(plan_lines(plan))
+    assert "Plan: 25 cells, 45 runs" in text
+    assert "each on GPU 0 and on GPU 1" in text
+    assert "disk: 106.0 GB at most on /var/lib/docker, 500 GB free; 30.0 GB to download" in text
+    assert "at most 11.2 h by the workload's limit" in text
+
+
+def test_a_strategy_of_several_gpus_runs_once_on_all_of_them(matrix: Matrix) -> None:
+    ddp = matrix.workloads["quick"].model_copy(update={"strategy": "ddp"})
+    cells = [matrix.cells[f"rocm6.3-torch2.9.1-{preset}"] for preset in ("plain", "notes-dockerfile", "notes-device-0")]
+    plan = make_plan(cells, ddp, 1, TWO_GPUS, {})
+    assert [(run.cell.preset.name, run.gpus, run.placement) for run in plan.runs] == [
+        ("plain", (0, 1), ""),
+        ("notes-dockerfile", (0, 1), ""),
+    ]
+    assert [s.reason for s in plan.skipped] == ["strategy ddp needs two GPUs; its preset gives it one"]
+    alone = make_plan(cells[:1], ddp, 1, replace(TWO_GPUS, gpus=(0,)), {})
+    assert [s.reason for s in alone.skipped] == ["strategy ddp needs two GPUs; this host has one"]
+    # On CPUs the devices are processes, of which there can always be two.
+    assert len(make_plan([matrix.cells["cpu-plain"]], ddp, 1, NO_GPU, {}).runs) == 1
+
+
+def test_what_uses_several_gpus_comes_after_every_repeat_of_the_rest(matrix: Matrix) -> None:
+    cells = [matrix.cells[f"rocm6.3-torch2.9.1-{preset}"] for preset in ("notes-aggressive", "plain")]
+    plan = make_plan(cells, matrix.workloads["quick"], 2, TWO_GPUS, {})
+    assert [(run.gpus, run.repeat) for run in plan.runs] == [
+        *[((0,), 1), ((1,), 1), ((0,), 2), ((1,), 2)],
+        *[((0, 1), 1), ((0, 1), 2)],
+    ]
+
+
+def test_a_gpu_without_a_screen_comes_first(matrix: Matrix) -> None:
+    headless_first = replace(TWO_GPUS, gpus=(1, 0))
+    cells = [matrix.cells["rocm6.3-torch2.9.1-plain"]]
+    plan = make_plan(cells, matrix.workloads["quick"], 1, headless_first, {})
+    assert [run.gpus for run in plan.runs] == [(1,), (0,)]
+    # Which GPU is the first of several does not depend on where a screen is plugged in.
+    ddp = matrix.workloads["quick"].model_copy(update={"strategy": "ddp"})
+    assert [run.gpus for run in make_plan(cells, ddp, 1, headless_first, {}).runs] == [(0, 1)]

@@ -1,0 +1,276 @@
+"""Campaigns that are decided run by run, on a host with two GPUs. Records are real, the runs behind them are not."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.base.storage import file_hash
+from harness.campaign import campaign as campaigns
+from harness.campaign import tallies as tallying
+from harness.campaign.campaign import Campaign, begin_or_continue
+from harness.campaign.plan import Plan, PlannedRun, make_plan
+from harness.campaign.pursue import UNCOUNTED, Found, search
+from harness.campaign.tallies import Tallies
+from harness.environments.capabilities import Capabilities
+from harness.evidence.run_files import Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Cell, Matrix, Preset, Workload
+from harness.matrix.workload_options import workload_hash
+from harness.search.goal import Goal
+from harness.search.schedule import runs_to_show
+from tests.harness.pretending import Listening, Pretending
+
+PLAIN, MORE, OTHER_STACK = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma", "rocm7.0-torch2.10.0-plain"
+SECONDS = 10.0
+MakeRecord = Callable[..., Record]
+
+
+@dataclass(frozen=True)
+class FakeEnvironment:
+    device: str = "cuda"
+
+    def hash(self, preset: Preset) -> str:
+        return preset.name
+
+
+@dataclass(frozen=True)
+class FakeRun:
+    planned: PlannedRun
+    run_id: str
+    campaign: str
+
+
+class Recording(Pretending):
+    """A bench whose runs leave records; `fate` says how each ends: outcome and diagnosis."""
+
+    make_record: MakeRecord
+    fate: Callable[[FakeRun], tuple[str, str | None]]
+    workload: Workload
+    missing: tuple[str, ...] = ()
+
+    def environment(self, cell: Cell, notify: Any = None) -> Any:
+        if cell.stack.name in self.missing:
+            raise UserError("its wheels are gone")
+        self._environments[self._name(cell)] = cast("Any", FakeEnvironment())
+        return self._environments[self._name(cell)]
+
+    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
+        return FakeRun(planned, run_id, campaign or "")
+
+    def make(self, run: Any, display: object, heed: object = None) -> Any:
+        planned = run.planned
+        outcome, diagnosis = self.fate(run)
+        self.made.append((planned.cell.id, planned.gpus))
+        started = 1e9 + SECONDS * len(self.made)
+        record = self.make_record(
+            run.run_id,
+            outcome,
+            diagnosis,
+            campaign=run.campaign,
+            cell=planned.cell.id,
+            stack=planned.cell.stack.name,
+            preset=planned.cell.preset.name,
+            repeat=planned.repeat,
+            host=self.host,
+            device="cuda",
+            gpus=planned.gpus,
+            environment_hash=planned.cell.preset.name,
+            workload_hash=workload_hash(self.workload, file_hash(cast("Path", self.data))),
+            started=started,
+        ).model_copy(update={"finished": started + SECONDS})
+        self.results.begin(record.intent)
+        self.results.finish(record)
+        return record
+
+
+@pytest.fixture
+def bench(tmp_path: Path, host: HostFacts, matrix: Matrix, make_record: MakeRecord) -> Recording:
+    made = Recording.on(tmp_path, host)
+    made.data = tmp_path / "merged.csv"
+    made.data.write_text("bars")
+    made.make_record, made.workload = make_record, matrix.workloads["quick"]
+    made.fate = lambda _: ("completed", None)
+    return made
+
+
+FIND = Goal(rate=0.4, confidence=0.7)
+
+
+def planned(bench: Recording, matrix: Matrix, goal: Goal, *cells: str) -> Plan:
+    host = Capabilities(bench.gpus, "process", frozenset({"3.11"}), None)
+    return make_plan([matrix.cells[cell] for cell in cells], bench.workload, 1, host, {}, named=True, goal=goal)
+
+
+def searched(bench: Recording, matrix: Matrix, goal: Goal, *cells: str) -> tuple[Found, Listening, Campaign]:
+    plan, display = planned(bench, matrix, goal, *cells), Listening()
+    with begin_or_continue(plan, bench) as (campaign, _):
+        found = search(plan, goal, bench, campaign, Tallies(plan, bench, matrix), cast("Any", display))
+    return found, display, campaign
+
+
+def has_ended(campaign: Campaign) -> bool:
+    return (campaign.results.folder / "campaigns" / f"{campaign.id}.ended").exists()
+
+
+def test_both_gpus_are_used_in_turn_and_their_runs_count_together(bench: Recording, matrix: Matrix) -> None:
+    found, display, campaign = searched(bench, matrix, FIND, PLAIN)
+    needed = runs_to_show(0, FIND.rate, FIND.confidence)
+    assert found.why == "reached"
+    assert [gpus for _, gpus in bench.made] == [(0,), (1,), (0,)][:needed]
+    (tally,) = found.tallies.values()
+    assert (tally.passes, tally.runs) == (needed, needed)
+    assert found.seconds == {PLAIN: SECONDS}
+    assert display.problems == []
+    assert has_ended(campaign)
+
+
+def test_what_was_found_before_is_not_run_again(bench: Recording, matrix: Matrix) -> None:
+    _, _, first = searched(bench, matrix, FIND, PLAIN, MORE)
+    before = list(bench.made)
+    found, _, second = searched(bench, matrix, FIND, PLAIN, MORE)
+    assert (found.why, bench.made) == ("reached", before)
+    assert first.id != second.id
+
+
+def test_what_fails_for_its_stack_is_left_for_another_stack(bench: Recording, matrix: Matrix) -> None:
+    def fate(run: FakeRun) -> tuple[str, str | None]:
+        return ("completed", None) if run.planned.cell.id == OTHER_STACK else ("failed", "wrong-stack")
+
+    bench.fate = fate
+    found, _, _ = searched(bench, matrix, FIND, PLAIN, MORE, OTHER_STACK)
+    assert found.why == "reached"
+    ran = Counter(cell for cell, _ in bench.made)
+    assert ran[PLAIN] + ran[MORE] <= 1
+    (diagnoses,) = {str(tally.diagnoses) for tally in found.tallies.values() if tally.failures} or {""}
+    assert diagnoses in ("", "Counter({'wrong-stack': 1})")
+
+
+def test_every_cell_is_settled(bench: Recording, matrix: Matrix) -> None:
+    goal = replace(FIND, every=True)
+    bench.fate = lambda run: ("completed", None) if run.planned.cell.id == PLAIN else ("hung", "no-progress")
+    found, _, _ = searched(bench, matrix, goal, PLAIN, MORE)
+    assert found.why == "reached"
+    assert {one.cell: (tally.passes > 0, tally.failures > 0) for one, tally in found.tallies.items()} == {
+        PLAIN: (True, False),
+        MORE: (False, True),
+    }
+
+
+def test_a_killed_search_goes_on_and_overwrites_nothing(bench: Recording, matrix: Matrix) -> None:
+    goal = replace(FIND, rate=0.7)
+
+    class Killed(Exception):  # noqa: N818
+        pass
+
+    def dies_at_the_third(run: FakeRun) -> tuple[str, str | None]:
+        if len(bench.made) == 2:
+            raise Killed
+        return "completed", None
+
+    bench.fate = dies_at_the_third
+    with pytest.raises(Killed):
+        searched(bench, matrix, goal, PLAIN)
+    bench.fate = lambda _: ("completed", None)
+    plan = planned(bench, matrix, goal, PLAIN)
+    with begin_or_continue(plan, bench) as (campaign, continued):
+        assert continued
+        search(plan, goal, bench, campaign, Tallies(plan, bench, matrix), cast("Any", Listening()))
+    ids = [record.intent.run_id for record in bench.results.records()]
+    assert len(ids) == len(set(ids)) == len(bench.made) == runs_to_show(0, 0.7, FIND.confidence)
+    assert {run_id.removeprefix(campaign.id) for run_id in ids} >= {
+        f"-{PLAIN}-gpu{gpu}-{n}" for gpu in (0, 1) for n in (1, 2)
+    }
+
+
+def test_an_interrupted_attempt_is_made_again_and_does_not_count(bench: Recording, matrix: Matrix) -> None:
+    bench.fate = lambda _: ("interrupted", None)
+    with pytest.raises(UserError, match="the same command goes on"):
+        searched(bench, matrix, FIND, PLAIN)
+    bench.fate = lambda _: ("completed", None)
+    found, _, campaign = searched(bench, matrix, FIND, PLAIN)
+    assert f"{campaign.id}-{PLAIN}-gpu0-1-again2" in bench.results.finished()
+    assert [tally.runs for tally in found.tallies.values()] == [runs_to_show(0, FIND.rate, FIND.confidence)]
+
+
+def test_runs_that_do_not_count_do_not_go_on_for_ever(bench: Recording, matrix: Matrix) -> None:
+    bench.fate = lambda run: ("host-fault", "unkillable") if run.planned.cell.id == PLAIN else ("completed", None)
+    found, display, campaign = searched(bench, matrix, replace(FIND, every=True), PLAIN, MORE)
+    assert Counter(cell for cell, _ in bench.made)[PLAIN] == UNCOUNTED
+    assert {one.cell: tally.runs > 0 for one, tally in found.tallies.items()} == {PLAIN: False, MORE: True}
+    assert found.why == "exhausted"
+    assert [f"{PLAIN} is left out" in problem for problem in display.problems] == [True]
+    # Once the host is mended the same command goes on with it.
+    assert not has_ended(campaign)
+
+
+def test_nor_do_those_that_are_tainted(bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallying, "tainted_runs", lambda results, rows: set(results.finished()))
+    bench.fate = lambda _: ("failed", "crash")
+    found, display, _ = searched(bench, matrix, replace(FIND, every=True), PLAIN, MORE)
+    assert Counter(cell for cell, _ in bench.made) == {PLAIN: UNCOUNTED, MORE: UNCOUNTED}
+    assert (found.why, len(display.problems)) == ("exhausted", 2)
+
+
+def test_a_stack_that_cannot_be_made_is_left_out(bench: Recording, matrix: Matrix) -> None:
+    bench.missing = (matrix.cells[PLAIN].stack.name,)
+    found, display, _ = searched(bench, matrix, FIND, PLAIN, MORE, OTHER_STACK)
+    assert {cell for cell, _ in bench.made} == {OTHER_STACK}
+    assert found.why == "reached"
+    assert len(display.problems) <= 1
+
+
+def test_a_sick_gpu_takes_no_more_runs_and_without_any_the_search_ends(
+    bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sick(*_: object) -> dict[int, str]:
+        return {gpu: "its probe failed" for gpu in (0, 1) if len(bench.made) > gpu}
+
+    monkeypatch.setattr(campaigns, "sick_gpus", sick)
+    found, display, campaign = searched(bench, matrix, replace(FIND, rate=0.9), PLAIN)
+    assert [gpus for _, gpus in bench.made] == [(0,), (1,)]
+    assert found.why == "exhausted"
+    assert "no GPU is left to run on" in display.problems[-1]
+    assert not has_ended(campaign)
+
+
+def test_the_budget_is_that_of_the_whole_campaign(
+    bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def takes_its_time(run: FakeRun) -> tuple[str, str | None]:
+        now[0] += SECONDS
+        return ("interrupted", None) if len(bench.made) == 2 else ("completed", None)
+
+    bench.fate = takes_its_time
+    goal = replace(FIND, rate=0.9, budget=4.5 * SECONDS)
+    with pytest.raises(UserError):
+        searched(bench, matrix, goal, PLAIN)
+    found, _, campaign = searched(bench, matrix, goal, PLAIN)
+    # Two before it was interrupted, two afterwards; half a run is not begun.
+    assert (found.why, [tally.runs for tally in found.tallies.values()]) == ("out-of-time", [4])
+    assert has_ended(campaign)
+    again, _, other = searched(bench, matrix, goal, PLAIN)
+    assert (again.why, [tally.runs for tally in again.tallies.values()]) == ("out-of-time", [8])
+    assert other.id != campaign.id
+
+
+def test_another_goal_or_workload_is_another_campaign(bench: Recording, matrix: Matrix) -> None:
+    keys = set()
+    for goal in (FIND, replace(FIND, every=True), replace(FIND, budget=1.0), None):
+        plan = replace(planned(bench, matrix, FIND, PLAIN), goal=goal)
+        with begin_or_continue(plan, bench) as (campaign, continued):
+            assert not continued
+            begun = json.loads((bench.results.folder / "campaigns" / f"{campaign.id}.json").read_text())
+            keys.add(begun["key"])
+            assert begun["runs"] == [{"cell": PLAIN, "repeat": 1}] * 2
+            assert ("goal" in begun) == (goal is not None)
+    assert len(keys) == 4

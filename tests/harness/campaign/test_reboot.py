@@ -1,0 +1,161 @@
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.campaign.reboot import check_reboot, reboot_and_resume, this_command, unit
+from harness.evidence.records import Results
+
+Program = Callable[[str, str], Path]
+COMMAND = ("/opt/vpoc/.venv/bin/matrix", "run", "--data", "my bars.csv", "--reboot-when-sick", "--yes")
+
+
+@pytest.mark.parametrize("words", [("run", "cpu-plain", "--yes"), ("run", "cpu-plain")])
+def test_the_command_is_run_again_without_a_question(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["bin/matrix", *words])
+    assert this_command() == (str(Path.cwd() / "bin/matrix"), "run", "cpu-plain", "--yes")
+
+
+@pytest.fixture
+def booted(tmp_path: Path) -> Path:
+    """A root that systemd was booted from."""
+    (tmp_path / "root/run/systemd/system").mkdir(parents=True)
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def systemd(program: Program) -> dict[str, Path]:
+    """Stand-ins for systemd's tools that allow everything; for each, the file with its calls."""
+    answers = {"systemctl": "exit 0", "loginctl": "echo yes", "busctl": "echo 's \"yes\"'"}
+    return {name: program(name, script) for name, script in answers.items()}
+
+
+def test_a_host_that_allows_it_is_not_refused(booted: Path, systemd: dict[str, Path]) -> None:
+    check_reboot(booted)
+    assert systemd["loginctl"].read_text() == f"show-user {os.getuid()} --property=Linger --value\n"
+    assert systemd["busctl"].read_text().endswith("org.freedesktop.login1.Manager CanReboot\n")
+    assert not systemd["systemctl"].exists()
+
+
+@pytest.mark.parametrize("gone", ["systemctl", "loginctl", "busctl"])
+def test_without_systemd_it_is_refused(gone: str, booted: Path, tmp_path: Path, systemd: dict[str, Path]) -> None:
+    (tmp_path / "bin" / gone).unlink()
+    with pytest.raises(UserError, match="--reboot-when-sick: this host was not booted by systemd"):
+        check_reboot(booted)
+
+
+@pytest.mark.usefixtures("systemd")
+def test_in_a_container_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not booted by systemd"):
+        check_reboot(tmp_path / "no-root")
+
+
+@pytest.mark.usefixtures("systemd")
+@pytest.mark.parametrize("answer", ["echo no", "echo 'Failed to get user: not logged in' >&2; exit 1", "exit 0"])
+def test_without_lingering_it_is_refused(answer: str, booted: Path, program: Program) -> None:
+    program("loginctl", answer)
+    with pytest.raises(UserError, match="run `loginctl enable-linger` first"):
+        check_reboot(booted)
+
+
+@pytest.mark.usefixtures("systemd")
+@pytest.mark.parametrize("answer", ["echo 's \"challenge\"'", "echo 's \"no\"'", "echo 'Access denied' >&2; exit 1"])
+def test_without_the_right_to_reboot_it_is_refused(answer: str, booted: Path, program: Program) -> None:
+    program("busctl", answer)
+    with pytest.raises(UserError, match="this user may not reboot the host"):
+        check_reboot(booted)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the user's units."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config/systemd/user"
+
+
+def reboot(results: Results) -> None:
+    reboot_and_resume(COMMAND, results.folder.parent, results, "m", "docker")
+
+
+def test_the_command_goes_on_once_after_the_boot(config: Path, tmp_path: Path, systemd: dict[str, Path]) -> None:
+    reboot(Results(tmp_path / "results"))
+    (file,) = config.iterdir()
+    name = file.name
+    assert systemd["systemctl"].read_text().splitlines() == [
+        "--user daemon-reload",
+        f"--user enable {name}",
+        "--no-ask-password reboot",
+    ]
+    text = file.read_text()
+    assert f"ExecStartPre=systemctl --user disable {name}\n" in text
+    assert 'ExecStart="/opt/vpoc/.venv/bin/matrix" "run" "--data" "my bars.csv" "--reboot-when-sick" "--yes"\n' in text
+    assert f"WorkingDirectory={tmp_path}\n" in text
+    # An engine that is not up yet must not turn containers into processes.
+    assert 'Environment="MATRIX_EXECUTOR=docker"\n' in text
+    assert "RestartForceExitStatus=2\n" in text
+
+
+def test_at_most_three_times_a_night(
+    config: Path, tmp_path: Path, systemd: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = Results(tmp_path / "results")
+    for _ in range(3):
+        reboot(results)
+    systemd["systemctl"].unlink()
+    with pytest.raises(UserError, match="rebooted 3 times in 12 hours"):
+        reboot(results)
+    assert not systemd["systemctl"].exists()
+    # Another machine that shares the folder has a count of its own, and the next night a new one begins.
+    reboot_and_resume(COMMAND, tmp_path, results, "another", "docker")
+    later = time.time() + 12.1 * 3600
+    monkeypatch.setattr("time.time", lambda: later)
+    reboot(results)
+
+
+def test_a_count_that_cannot_be_read_stops_it(config: Path, tmp_path: Path, systemd: dict[str, Path]) -> None:
+    results = Results(tmp_path / "results")
+    reboot(results)
+    (results.folder / "health/m-reboots.json").write_text("{")
+    with pytest.raises(UserError, match="is damaged"):
+        reboot(results)
+
+
+@pytest.mark.parametrize("refused", ["daemon-reload", "enable", "reboot"])
+def test_what_systemd_refuses_leaves_no_unit_behind(
+    refused: str, config: Path, tmp_path: Path, program: Program
+) -> None:
+    calls = program("systemctl", f'case "$*" in *{refused}*) echo "Access denied" >&2; exit 1;; esac')
+    with pytest.raises(UserError, match=f"{refused}.*` failed: Access denied"):
+        reboot(Results(tmp_path / "results"))
+    assert list(config.iterdir()) == []
+    assert "--user disable matrix-resume-" in calls.read_text().splitlines()[-1]
+
+
+def test_what_means_something_to_systemd_is_escaped(tmp_path: Path) -> None:
+    text = unit(
+        "r.service", ("/bin/echo", 'q"x', "100%", "$HOME", "back\\slash", "two\nlines"), tmp_path, {"A": '%n $B "'}
+    )
+    assert r'ExecStart="/bin/echo" "q\"x" "100%%" "$$HOME" "back\\slash" "two\nlines"' in text.splitlines()
+    # There nothing is put in for a dollar sign.
+    assert r'Environment="A=%%n $B \""' in text.splitlines()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+def test_systemd_reads_the_unit_as_it_is_meant(tmp_path: Path) -> None:
+    words = ("/bin/echo", "a b", 'q"x', "100%", "$HOME", "back\\slash", "two\nlines")
+    name = "matrix-resume-1.service"
+    file = tmp_path / name
+    file.write_text(unit(name, words, tmp_path / "a place %", {"PATH": "/usr/bin:/bin", "MATRIX_A": '%n $HOME "'}))
+    told = subprocess.run(
+        ["systemd-analyze", "verify", "--user", str(file)],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (told.returncode, told.stderr) == (0, "")

@@ -1,0 +1,245 @@
+"""`matrix explain`, on runs and on any log."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.base.errors import UserError
+from harness.base.paths import CHECKOUT
+from harness.cli.explain import _presets, explain
+from harness.cli.shared import Settings
+from harness.evidence.records import Results
+from harness.evidence.run_files import EvidenceLine, Explanation, Record
+from harness.matrix.cells import Matrix
+
+ILLEGAL = "RuntimeError: HIP error: an illegal memory access was encountered"
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "results")
+
+
+@pytest.fixture
+def command(results: Results) -> Command:
+    """Runs the command; what the user can mend comes out as the exception."""
+
+    def run(*arguments: str, stdin: bytes | None = None) -> Result:
+        settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)
+        done = CliRunner().invoke(explain, arguments, obj=settings, input=stdin)
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done
+
+    return run
+
+
+@pytest.fixture
+def recorded(results: Results, make_record: Callable[..., Record]) -> Callable[..., Path]:
+    """Leaves a run that failed; the folder."""
+
+    def leave(run_id: str, log: str, exit_: str = "exit 1", outcome: str = "failed", **changes: Any) -> Path:
+        stack = {"cell": "rocm6.3-torch2.9.1-plain", "stack": "rocm6.3-torch2.9.1", "rocm": "6.3", "torch": "2.9.1"}
+        record = make_record(run_id, outcome, "app-error", "the train process ended", **stack)
+        folder = results.begin(record.intent)
+        (folder / "log.txt").write_text(log, encoding="utf-8")
+        results.finish(record.model_copy(update={"exit": {"train": exit_}, **changes}))
+        return folder
+
+    return leave
+
+
+def test_a_run_is_explained(command: Command, recorded: Callable[..., Path]) -> None:
+    folder = recorded("20261120T100000Z-abc-rocm", f"epoch 1\n{ILLEGAL}\n")
+    (folder / "stacks-0.txt").write_text("", encoding="utf-8")
+    done = command("20261120T100000Z-abc-rocm")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "run       20261120T100000Z-abc-rocm",
+        "outcome   failed (app-error): the train process ended",
+        "class     kernel-fault (rule illegal-access)",
+        "cause     a GPU kernel touched memory that is not its own. It is reported late; the Python line is no "
+        "evidence",
+        f"evidence  {folder}/log.txt:2: {ILLEGAL}",
+        "remedy    run it with AMD_SERIALIZE_KERNEL=3 to find the kernel; try other torch and ROCm, and "
+        "amdgpu.cwsr_enable=0",
+        "try       matrix run-cell rocm6.3-torch2.9.1-debug-serialize",
+        "try       matrix run-cell rocm6.3-torch2.9.1-debug-no-fragments",
+        "see       https://github.com/ROCm/TheRock/issues/1795",
+        f"stacks    {folder}/stacks-0.txt",
+    ]
+
+
+def test_a_run_is_found_by_its_beginning_its_folder_and_as_the_latest(
+    command: Command, recorded: Callable[..., Path]
+) -> None:
+    recorded("20261120T100000Z-abc-rocm", ILLEGAL)
+    folder = recorded("20261120T110000Z-def-rocm", "RuntimeError: No HIP GPUs are available")
+    for name in ("20261120T11", str(folder), "latest", "20261120T110000Z-def-rocm"):
+        assert json.loads(command(name, "--json").stdout)["run"] == "20261120T110000Z-def-rocm"
+    with pytest.raises(UserError, match="2 runs begin with '20261120'"):
+        command("20261120")
+    recorded("20261120T110000Z-def-rocm-2", "")
+    assert json.loads(command("20261120T110000Z-def-rocm", "--json").stdout)["run"] == "20261120T110000Z-def-rocm"
+
+
+def test_the_latest_is_the_newest_that_did_not_complete(
+    command: Command, recorded: Callable[..., Path], results: Results, make_record: Callable[..., Record]
+) -> None:
+    completed = make_record("z-completed")
+    results.begin(completed.intent)
+    results.finish(completed)
+    assert "nothing to explain" in command("latest").stdout
+    recorded("a-failed", ILLEGAL)
+    later = make_record("z-later")
+    results.begin(later.intent)
+    results.finish(later)
+    assert json.loads(command("latest", "--json").stdout)["run"] == "a-failed"
+
+
+def test_a_run_that_was_imported_is_not_the_latest(command: Command, recorded: Callable[..., Path]) -> None:
+    recorded("a-here", ILLEGAL)
+    imported = recorded("b-from-elsewhere", ILLEGAL)
+    (imported / "imported.json").write_text("{}", encoding="utf-8")
+    assert json.loads(command("latest", "--json").stdout)["run"] == "a-here"
+    assert json.loads(command("b-from-elsewhere", "--json").stdout)["run"] == "b-from-elsewhere"
+
+
+def test_a_log_in_the_place_of_a_run_is_told_how_to_be_read(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(ILLEGAL, encoding="utf-8")
+    with pytest.raises(UserError, match=r"did you mean `matrix explain --log .*train\.log`"):
+        command(str(tmp_path / "train.log"))
+
+
+def test_json_holds_all_of_it(command: Command, recorded: Callable[..., Path]) -> None:
+    folder = recorded("r-1", ILLEGAL)
+    told = json.loads(command("r-1", "--json").stdout)
+    assert (told["outcome"], told["diagnosis"], told["stacks"]) == ("failed", "app-error", [])
+    assert told["try"] == ["rocm6.3-torch2.9.1-debug-serialize", "rocm6.3-torch2.9.1-debug-no-fragments"]
+    assert Explanation.model_validate(told["explanation"]).lines[0].line == 1
+    assert folder.name == told["run"]
+
+
+def test_a_run_that_completed_has_nothing_to_explain(command: Command, recorded: Callable[..., Path]) -> None:
+    recorded("r-1", "", "exit 0", "completed")
+    done = command("r-1")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "There is nothing to explain.")
+    assert json.loads(command("r-1", "--json").stdout)["explanation"] is None
+
+
+def test_an_unknown_cause_is_told_by_the_exit_status(command: Command, recorded: Callable[..., Path]) -> None:
+    recorded("r-1", "epoch 1\n")
+    done = command("r-1")
+    assert done.exit_code == 1
+    assert "class     unknown" in done.stdout
+
+
+def test_what_the_record_explains_is_shown_where_nothing_is_left(
+    command: Command, recorded: Callable[..., Path]
+) -> None:
+    kept = Explanation(
+        rule="illegal-access",
+        class_="kernel-fault",
+        cause="a cause",
+        remedy="a remedy",
+        link=None,
+        presets=(),
+        lines=(EvidenceLine(file="log.txt", line=7, text=ILLEGAL),),
+    )
+    recorded("r-1", "", explanation=kept)
+    done = command("r-1")
+    assert done.exit_code == 0
+    assert "class     kernel-fault (rule illegal-access)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("SIGSEGV", "crash"), ("SIGKILL, out of memory", "oom-host"), ("exit 4", "not-finite"), ("signal 99", "unknown")],
+)
+def test_how_it_ended_is_read_from_the_record(
+    command: Command, recorded: Callable[..., Path], words: str, expected: str
+) -> None:
+    recorded("r-1", "", words)
+    assert f"class     {expected}" in command("r-1").stdout
+
+
+def test_presets_that_the_stack_cannot_run_are_left_out(command: Command, recorded: Callable[..., Path]) -> None:
+    recorded("r-1", "RuntimeError: CUDA error: HIPBLAS_STATUS_INTERNAL_ERROR when calling hipblasLtMatmul")
+    assert json.loads(command("r-1", "--json").stdout)["try"] == ["rocm6.3-torch2.9.1-no-hipblaslt"]
+
+
+def test_only_presets_of_cells_that_are_not_excluded_can_be_tried(matrix: Matrix) -> None:
+    stack = "rocm6.3-torch2.9.1"
+    excluded = {name for name in matrix.presets if matrix.cells[f"{stack}-{name}"].excluded}
+    assert excluded
+    assert {preset.name for preset in _presets(matrix, stack)} == matrix.presets.keys() - excluded
+    assert _presets(matrix, "a stack that is gone") == []
+
+
+def test_any_log_is_explained(command: Command, tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(f"epoch 1\n{ILLEGAL}\n", encoding="utf-8")
+    done = command("--log", str(log), "--rocm", "7.0")
+    assert done.exit_code == 0
+    assert "rule illegal-access-since-7.0" in done.stdout
+    assert f"evidence  {log}:2: {ILLEGAL}" in done.stdout
+    assert "try       AMD_SERIALIZE_KERNEL=3 " in done.stdout
+    told = json.loads(command("--log", str(log), "--json").stdout)
+    assert told["explanation"]["class"] == "kernel-fault"
+
+
+def test_standard_input_and_a_kernel_log(command: Command, tmp_path: Path) -> None:
+    assert "standard input:1" in command("--log", "-", stdin=ILLEGAL.encode()).stdout
+    kernel = tmp_path / "dmesg.txt"
+    kernel.write_text("[ 1.0] amdgpu: ring gfx_0.0.0 timeout\n", encoding="utf-8")
+    assert "class     gpu-reset" in command("--log", "-", "--kernel-log", str(kernel), stdin=ILLEGAL.encode()).stdout
+    assert "class     gpu-reset" in command("--kernel-log", str(kernel)).stdout
+    assert command("--log", "-", stdin=b"\xff\x00 epoch 1\r\n").exit_code == 1
+
+
+def test_mistakes_are_told_in_one_line(command: Command, recorded: Callable[..., Path], results: Results) -> None:
+    with pytest.raises(UserError, match="no run has a record yet"):
+        command("latest")
+    folder = recorded("r-1", ILLEGAL)
+    with pytest.raises(UserError, match="no run 'x' with a record"):
+        command("x")
+    with pytest.raises(UserError, match="say what to explain"):
+        command()
+    with pytest.raises(UserError, match="either RUN or --log"):
+        command("r-1", "--log", str(folder / "log.txt"))
+    (folder / "record.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match="is damaged"):
+        command("r-1")
+    (folder / "record.json").unlink()
+    with pytest.raises(UserError, match=r"has no record yet; `matrix explain --log \S+log\.txt`"):
+        command("r-1")
+    done = command("--log", str(results.folder / "none.log"))
+    assert done.exit_code == 2
+
+
+def test_what_is_no_text_is_refused(command: Command, tmp_path: Path) -> None:
+    packed = tmp_path / "train.log.gz"
+    packed.write_bytes(gzip.compress(ILLEGAL.encode()))
+    with pytest.raises(UserError, match=r"is not text: gzip; `zcat .*train\.log\.gz \| matrix explain --log -`"):
+        command("--log", str(packed))
+    packed.write_bytes(b"\x7fELF\x02\x01")
+    with pytest.raises(UserError, match="is not text but a program"):
+        command("--log", str(packed))
+
+
+@pytest.mark.parametrize("option", ["--rocm", "--torch"])
+def test_what_is_no_version_is_refused(command: Command, option: str) -> None:
+    with pytest.raises(UserError, match=f"{option}: 'banana' is no version"):
+        command("--log", "-", option, "banana", stdin=b"x")
+    assert command("--log", "-", option, "2.9.1+rocm6.3", stdin=ILLEGAL.encode()).exit_code == 0
+
+
+def test_the_detail_of_the_outcome_is_printed_once(command: Command, recorded: Callable[..., Path]) -> None:
+    recorded("r-1", "", "SIGSEGV")
+    assert command("r-1").stdout.count("the train process ended") == 1

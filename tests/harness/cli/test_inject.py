@@ -1,0 +1,64 @@
+"""`matrix drill`, but for the drills themselves."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.base.errors import UserError
+from harness.base.paths import CHECKOUT
+from harness.cli import inject
+from harness.cli.shared import Settings
+from harness.faults.judge import Drilled
+from harness.faults.kinds import KINDS
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(CHECKOUT / "matrix.yaml", tmp_path, None)
+
+
+def test_the_list_has_every_kind_and_makes_none(settings: Settings, tmp_path: Path) -> None:
+    done = CliRunner().invoke(inject.drill, ["--list", "--json"], obj=settings)
+    assert done.exit_code == 0, done.output
+    assert [kind["kind"] for kind in json.loads(done.output)] == [kind.name for kind in KINDS]
+    some = CliRunner().invoke(inject.drill, ["--list", "segv", "slow"], obj=settings)
+    assert [line.split()[0] for line in some.output.splitlines()] == ["kind", "segv", "slow"]
+    assert "no alarm" in some.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_kind_names_the_nearest(settings: Settings) -> None:
+    with pytest.raises(UserError, match=r"unknown kind of drill 'segf'.*segv"):
+        CliRunner().invoke(inject.drill, ["segf"], obj=settings, catch_exceptions=False)
+
+
+@pytest.mark.parametrize(("trouble", "status"), [((), 0), (("left: process 7",), 1)])
+def test_the_exit_status_says_whether_all_are_right(
+    trouble: tuple[str, ...], status: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fine(Drilled):
+        @property
+        def objections(self) -> list[str]:
+            return list(self.trouble)
+
+    monkeypatch.setattr(inject, "make_place", lambda *_: None)
+    monkeypatch.setattr(inject, "carry_out", lambda *_: iter([Fine(KINDS[0], "process", trouble=trouble)]))
+    done = CliRunner().invoke(inject.drill, [KINDS[0].name, "--json"], obj=settings)
+    assert done.exit_code == status
+    assert json.loads(done.stdout)["right"] is (status == 0)
+    assert done.stderr.startswith(f"{KINDS[0].name}: no record: {'wrong: left: process 7' if trouble else 'right'}")
+
+
+def test_what_was_made_before_an_interruption_is_shown(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> object:
+        yield Drilled(KINDS[0], "process", skipped="for a reason")
+        raise KeyboardInterrupt("SIGINT")
+
+    monkeypatch.setattr(inject, "make_place", lambda *_: None)
+    monkeypatch.setattr(inject, "carry_out", interrupted)
+    done = CliRunner().invoke(inject.drill, [KINDS[0].name], obj=settings)
+    assert done.exit_code == 130
+    assert f"{KINDS[0].name}: skipped: for a reason" in done.stderr
+    assert "skipped: for a reason" in done.stdout

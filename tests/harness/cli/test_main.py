@@ -1,0 +1,143 @@
+"""`matrix` as it is typed, rightly and wrongly."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.base.paths import CHECKOUT
+from harness.evidence.records import Results
+from harness.evidence.run_files import Intent, Record
+from harness.host.fingerprint import read_host
+from harness.host.processes import ProcessId
+from harness.matrix.cells import Matrix
+
+
+def matrix_command(*words: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [CHECKOUT / ".venv" / "bin" / "matrix", *words], capture_output=True, text=True, check=False, cwd=CHECKOUT
+    )
+    assert done.returncode == expected, done.stdout + done.stderr
+    return done
+
+
+WRONG = {
+    "unknown cell": (["run-cell", "cpu-plian"], "did you mean cpu-plain?"),
+    "unknown cell of a run": (["run", "cpu-plian"], "did you mean cpu-plain?"),
+    "unknown cell of status": (["status", "cpu-plian"], "did you mean cpu-plain?"),
+    "unknown selection": (["plan", "--selection", "defualt"], "did you mean default?"),
+    "unknown workload": (["plan", "--workload", "quck"], "did you mean quick?"),
+    "data that is not there": (["plan", "--data", "none.csv"], "none.csv: no such file"),
+    "an interpreter that is not there": (["plan", "--python", "/none/python"], "/none/python: no such file"),
+    "a folder as data": (["plan", "--data", "tests"], "tests: is not a file"),
+    "a run id that leads out": (["run-cell", "cpu-plain", "--run-id", "../evil"], "use letters"),
+    "an interpreter without torch": (
+        ["run-cell", "host-plain", "--python", str(CHECKOUT / ".venv/bin/python")],
+        "lacks torch",
+    ),
+    "a cell this host cannot run": (["run-cell", "rocm6.3-torch2.9.1-plain"], "needs an AMD GPU"),
+    "an excluded cell": (["run-cell", "rocm6.3-torch2.9.1-expandable-segments"], "compiled out of ROCm wheels"),
+    "nothing that can run": (["run", "rocm6.3-torch2.9.1-plain"], "no cell can run on this host"),
+    "no matrix file": (["--matrix", "none.yaml", "show"], "none.yaml: no such file"),
+    "no results to index": (["--results", "/none", "index"], "/none/runs: no such folder"),
+    "another program": (["exec", "cpu-plain", "bash"], "only vpoc and python"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_mistake_is_told_in_one_line(name: str, tmp_path: Path) -> None:
+    words, told = WRONG[name]
+    results = [] if "--results" in words else ["--results", str(tmp_path / "results")]
+    done = matrix_command(*results, *words, expected=2)
+    last = [line for line in done.stderr.splitlines() if line.startswith("matrix: ")]
+    assert len(last) == 1
+    assert told in last[0]
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "results" / "runs").exists()
+
+
+def test_show_prints_every_cell_with_its_reason(matrix: Matrix) -> None:
+    printed = json.loads(matrix_command("show", "--json").stdout)
+    shown = printed["cells"]
+    assert [cell["id"] for cell in shown] == list(matrix.cells)
+    assert {cell["id"]: cell["excluded"] for cell in shown} == {c.id: c.excluded for c in matrix.cells.values()}
+    text = matrix_command("show", "--selection", "neighbours").stdout
+    assert len(text.splitlines()) == 1 + len(matrix.select("neighbours"))
+    assert {one["name"]: one["earns_tags"] for one in printed["workloads"]} == {
+        name: workload.earns_tags for name, workload in matrix.workloads.items()
+    }
+    last = matrix_command("show").stdout.splitlines()[-len(matrix.workloads) :]
+    assert [row.split()[:2] for row in last if row.startswith("standard")] == [["standard", "yes"]]
+
+
+def test_options_may_be_written_with_underscores() -> None:
+    assert json.loads(matrix_command("plan", "--warm_up", "30", "--json").stdout)["workload"]["warm_up"] == 30
+
+
+def test_the_plan_as_json() -> None:
+    plan = json.loads(matrix_command("plan", "cpu-plain", "--repeats", "3", "--json").stdout)
+    assert plan["runs"] == [{"cell": "cpu-plain", "repeat": n, "gpus": []} for n in (1, 2, 3)]
+    assert plan["seconds_at_most"] == 3 * plan["workload"]["time_limit"]
+
+
+def test_lint_names_what_does_nothing() -> None:
+    findings = json.loads(matrix_command("lint", "--json").stdout)
+    xnack = [f for f in findings if f["variable"] == "HSA_XNACK" and "cpu" not in f["stacks"]]
+    assert {f["kind"] for f in xnack} == {"no-effect"}
+    assert all(f["source"] for f in findings)
+    assert "HSA_XNACK" in matrix_command("lint").stdout
+
+
+def test_records_that_cannot_be_read_are_not_passed_over_in_silence(tmp_path: Path) -> None:
+    damaged = tmp_path / "runs" / "r1" / "record.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("{}", encoding="utf-8")
+    told = matrix_command("--results", str(tmp_path), "status").stderr
+    assert told == "matrix: 1 records cannot be read; `matrix index` says why\n"
+
+
+def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_drills(
+    tmp_path: Path, make_intent: Callable[..., Intent], make_record: Callable[..., Record]
+) -> None:
+    results, here, me = Results(tmp_path), read_host(), ProcessId.mine()
+    results.begin(make_intent("on", host=here, owner_pid=me.pid, owner_started=me.started))
+    results.begin(make_intent("lost", host=here, owner_pid=me.pid, owner_started=me.started - 1))
+    drilled = make_record("drilled", drill="segv@3")
+    results.begin(drilled.intent)
+    results.finish(drilled)
+    told = matrix_command("--results", str(tmp_path), "status").stderr.splitlines()
+    assert [line.split()[1] for line in told] == ["lost", "on", "1"]
+    assert "its harness is gone" in told[0]
+    assert f"goes on, by process {me.pid}" in told[1]
+    assert "1 drills are not counted" in told[2]
+
+
+def test_status_and_report_without_any_record(tmp_path: Path) -> None:
+    assert "No records yet" in matrix_command("--results", str(tmp_path), "status").stdout
+    assert json.loads(matrix_command("--results", str(tmp_path), "status", "--json").stdout) == []
+    matrix_command("--results", str(tmp_path), "report")
+    assert "Nothing was run yet" in (tmp_path / "report.html").read_text()
+
+
+def test_help_names_every_command() -> None:
+    text = matrix_command("--help").stdout
+    commands = "show lint plan run run-cell status report index render exec doctor explain drill"
+    for command in commands.split():
+        assert f"\n  {command} " in text
+        assert len(matrix_command(command, "--help").stdout) > 100
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    done = subprocess.run(
+        "set -o pipefail; .venv/bin/matrix show | head -1",
+        shell=True,
+        executable="/bin/bash",
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=CHECKOUT,
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr

@@ -1,0 +1,180 @@
+"""`matrix minimise` and `matrix compare`, but for the runs."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.base.errors import UserError
+from harness.base.paths import CHECKOUT
+from harness.campaign import commands
+from harness.cli import minimise
+from harness.cli.shared import Settings
+from harness.evidence.index import Index
+from harness.evidence.run_files import Record
+from harness.evidence.verdicts import of_results
+from harness.search.minimise import Minimum
+from harness.search.sequential import Count
+
+CELL = "cpu-notes-stable"
+FOUND = Minimum(
+    conclusion="found",
+    effect="harms",
+    variables=frozenset({"GPU_MAX_HW_QUEUES"}),
+    reached="confirm",
+    runs=40,
+    with_all=Count(1, 8),
+    with_none=Count(8, 8),
+    confirmed=Count(0, 5),
+    without={"GPU_MAX_HW_QUEUES": Count(5, 5)},
+    screened={},
+    rest_too=False,
+)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(CHECKOUT / "matrix.yaml", tmp_path, None)
+
+
+@pytest.fixture
+def invoke_minimise(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The command, where the search gives that answer."""
+
+    def run(answer: Minimum, *words: str) -> Result:
+        monkeypatch.setattr(commands, "place", lambda *_, **__: (None, {CELL: None}))
+        monkeypatch.setattr(minimise, "minimise_cell", lambda *_: answer)
+        return CliRunner().invoke(minimise.minimise, [CELL, *words], obj=settings, catch_exceptions=False)
+
+    return run
+
+
+def test_what_was_found_in_words(invoke_minimise: Callable[..., Result]) -> None:
+    done = invoke_minimise(FOUND)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "cpu-notes-stable: the preset makes runs fail: 1 of 8 passed with all 3 variables, "
+        "8 of 8 passed with none (cpu-plain).",
+        "What matters: GPU_MAX_HW_QUEUES. Alone, in fresh runs: 0 of 5 passed.",
+        "  without GPU_MAX_HW_QUEUES: 5 of 5 passed",
+        "40 runs.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "said"),
+    [
+        ({"effect": "helps"}, 0, "makes runs pass"),
+        ({"rest_too": True}, 0, "The other variables do the same without these"),
+        ({"rest_too": None}, 0, "was not seen"),
+        ({"conclusion": "no-difference", "effect": None, "variables": frozenset()}, 0, "no difference shown"),
+        (
+            {"conclusion": "not-enough-runs", "effect": None, "variables": frozenset()},
+            1,
+            "not enough runs to show a difference",
+        ),
+        ({"conclusion": "not-enough-runs"}, 1, "So far, but not confirmed: GPU_MAX_HW_QUEUES"),
+        ({"conclusion": "not-enough-runs"}, 1, "larger --max-runs goes on from here"),
+    ],
+)
+def test_every_answer_has_its_words_and_its_exit_status(
+    changes: dict[str, Any], status: int, said: str, invoke_minimise: Callable[..., Result]
+) -> None:
+    done = invoke_minimise(replace(FOUND, **changes))
+    assert done.exit_code == status
+    assert said in done.stdout
+
+
+def test_json_holds_it_all(invoke_minimise: Callable[..., Result]) -> None:
+    told = json.loads(invoke_minimise(FOUND, "--json").stdout)
+    assert told["cell_of_variables"] == "cpu-notes-stable~GPU_MAX_HW_QUEUES"
+    assert told["without"] == {"GPU_MAX_HW_QUEUES": {"passes": 5, "runs": 5}}
+    assert (told["control"], told["conclusion"], told["runs"]) == ("cpu-plain", "found", 40)
+
+
+def test_ctrl_c_says_how_to_go_on(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "place", lambda *_, **__: (None, {CELL: None}))
+    monkeypatch.setattr(minimise, "minimise_cell", interrupted)
+    done = CliRunner().invoke(minimise.minimise, [CELL], obj=settings)
+    assert done.exit_code == 130
+    monkeypatch.setattr(minimise, "add_runs", interrupted)
+    words = ["cpu-plain", "cpu-no-p2p", "--runs", "3"]
+    assert CliRunner().invoke(minimise.compare_command, words, obj=settings).exit_code == 130
+
+
+@pytest.fixture
+def compare(settings: Settings) -> Callable[..., Result]:
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(minimise.compare_command, words, obj=settings, catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture
+def recorded(settings: Settings, make_record: Callable[..., Record]) -> None:
+    """Twelve runs of three cells, of which one fails."""
+    for cell in ("plain", "no-sdma", "no-p2p"):
+        for number in range(12):
+            outcome = "failed" if cell == "no-p2p" and number < 10 else "completed"
+            record = make_record(f"{cell}-{number}", outcome, cell=f"cpu-{cell}", preset=cell)
+            settings.results.begin(record.intent)
+            settings.results.finish(record)
+    Index(settings.results).rebuild()
+
+
+@pytest.fixture(autouse=True)
+def _of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_results, "current_hashes", lambda *_: {})
+
+
+@pytest.mark.usefixtures("recorded")
+def test_cells_are_compared_from_their_records(compare: Callable[..., Result]) -> None:
+    done = compare("cpu-plain", "cpu-no-p2p", "cpu-no-sdma")
+    assert done.exit_code == 0, done.output
+    differ, alike = done.stdout.splitlines()
+    assert "cpu-plain passed 12 of 12, cpu-no-p2p 2 of 12" in differ
+    assert "they differ, p = " in differ
+    assert "no difference shown, p = 1; a pass rate of " in alike
+    told = json.loads(compare("cpu-plain", "cpu-no-p2p", "--json").stdout)
+    assert [(one["other"], one["differ"], one["two"]) for one in told] == [
+        ("cpu-no-p2p", True, {"passes": 2, "runs": 12})
+    ]
+
+
+@pytest.mark.parametrize("words", [("cpu-plain",), ("cpu-plain", "cpu-plain")])
+def test_two_different_cells_are_needed(words: tuple[str, ...], compare: Callable[..., Result]) -> None:
+    with pytest.raises(UserError, match="two different cells"):
+        compare(*words)
+
+
+def test_without_runs_it_says_how_to_make_some(compare: Callable[..., Result]) -> None:
+    with pytest.raises(UserError, match="--runs 20 makes some"):
+        compare("cpu-plain", "cpu-no-p2p")
+    with pytest.raises(UserError, match=r"unknown cell 'cpu-plan'.*cpu-plain"):
+        compare("cpu-plan", "cpu-no-p2p")
+
+
+@pytest.mark.usefixtures("recorded")
+def test_runs_are_added_to_the_workload_that_is_then_compared(
+    compare: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def add_runs(*words: object) -> str:
+        asked.append(words[3])
+        return "b" * 64
+
+    monkeypatch.setattr(commands, "place", lambda *_, **__: ("bench", "placed"))
+    monkeypatch.setattr(minimise, "add_runs", add_runs)
+    assert "12 of 12" in compare("cpu-plain", "cpu-no-p2p", "--runs", "12").stdout
+    assert asked == [12]
+    monkeypatch.setattr(minimise, "add_runs", lambda *_: "another workload")
+    with pytest.raises(UserError, match="no runs of cpu-plain"):
+        compare("cpu-plain", "cpu-no-p2p", "--runs", "12")

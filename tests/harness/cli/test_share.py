@@ -1,0 +1,73 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import __main__ as entry
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.host.facts import HostFacts
+
+Matrix = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def matrix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], host: HostFacts) -> Matrix:
+    """Runs `matrix` on a host of the tests' own; gives exit status, standard output and standard error."""
+    monkeypatch.setattr("harness.cli.share.read_host", lambda: host)
+
+    def run(results: Path, *words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["matrix", "--results", str(results), *words])
+        with pytest.raises(SystemExit) as ended:
+            entry.main()
+        told = capsys.readouterr()
+        return int(ended.value.code or 0), told.out, told.err
+
+    return run
+
+
+@pytest.fixture
+def kept(tmp_path: Path, make_record: Callable[..., Record], host: HostFacts) -> Path:
+    """A run of this host and one of another that shares the folder."""
+    results = Results(tmp_path / "results")
+    other = host.model_copy(update={"machine": "o" * 16})
+    for record in (make_record("r1"), make_record("r2", host=other)):
+        results.begin(record.intent)
+        results.finish(record)
+    return results.folder
+
+
+def test_what_was_exported_and_imported_is_told(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
+    file = str(tmp_path / "a.tar.gz")
+    code, out, err = matrix(kept, "export", file)
+    assert code == 0
+    assert out.startswith(f"1 runs in {file}, SHA-256 ")
+    assert err == "matrix: left out: 1 runs of other hosts: export them there, or name those hosts with --hide\n"
+    assert matrix(tmp_path / "there", "import", file) == (0, f"{file}: 1 runs added, 0 were here already\n", "")
+    assert matrix(tmp_path / "there", "import", file) == (0, f"{file}: 0 runs added, 1 were here already\n", "")
+
+
+def test_both_tell_it_as_json(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
+    file = str(tmp_path / "a.tar.gz")
+    exported = json.loads(matrix(kept, "export", file, "--json", "--hide", "other")[1])
+    assert (exported["runs"], exported["left_out"], exported["file"]) == (2, [], file)
+    (imported,) = json.loads(matrix(tmp_path / "there", "import", file, "--json")[1])
+    assert imported["sha256"] == exported["sha256"]
+    assert (len(imported["runs"]), imported["duplicates"], imported["differing"]) == (2, 0, [])
+
+
+def test_a_file_that_is_no_archive_is_one_line(matrix: Matrix, tmp_path: Path) -> None:
+    (tmp_path / "a.tar.gz").write_text("text", encoding="utf-8")
+    code, out, err = matrix(tmp_path / "there", "import", str(tmp_path / "a.tar.gz"))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("matrix: ")
+
+
+def test_imported_runs_can_be_left_out_of_the_status(matrix: Matrix, kept: Path, tmp_path: Path) -> None:
+    file = str(tmp_path / "a.tar.gz")
+    matrix(kept, "export", file)
+    matrix(tmp_path / "there", "import", file)
+    (verdict,) = json.loads(matrix(tmp_path / "there", "status", "--json")[1])
+    assert (verdict["runs"], verdict["imported"]) == (1, 1)
+    assert json.loads(matrix(tmp_path / "there", "status", "--json", "--without-imported")[1]) == []

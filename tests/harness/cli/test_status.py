@@ -1,0 +1,98 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness.base.storage import write_durably
+from harness.cli.main import cli
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.registry.tags.promotions import FILE, KnownGood, TagMove, append_move
+
+
+@pytest.fixture
+def results(tmp_path: Path, make_record: Callable[..., Record]) -> Results:
+    """A run of a cell, and one of a variant of it."""
+    results = Results(tmp_path)
+    for number, cell in enumerate(("cpu-plain", "cpu-plain~fresh-allocator")):
+        keep(results, make_record(run_id=f"r{number}", cell=cell))
+    return results
+
+
+@pytest.fixture
+def tagged(results: Results, make_record: Callable[..., Record], make_evidence: Callable[..., KnownGood]) -> Results:
+    """With a third run, of an image that has a tag."""
+    keep(results, make_record(run_id="r2", executor="docker"))
+    promoted(results, make_evidence(run_ids=("r2",)))
+    return results
+
+
+def keep(results: Results, record: Record) -> None:
+    folder = results.begin(record.intent)
+    write_durably(folder / "record.json", record.model_dump_json(by_alias=True).encode())
+
+
+def promoted(results: Results, evidence: KnownGood, move: Any = "promoted") -> None:
+    append_move(results, TagMove(move=move, at=1.0, evidence=evidence))
+
+
+def status(results: Results, *words: str) -> str:
+    done = CliRunner().invoke(cli, ["--results", str(results.folder), "status", *words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def told(results: Results, *words: str) -> dict[str, Any]:
+    """The tag of each verdict, by its executor, or of each run."""
+    return {one.get("run_id") or one["executor"]: one["tag"] for one in json.loads(status(results, *words, "--json"))}
+
+
+def test_variants_are_shown_when_asked_for(results: Results) -> None:
+    words = ["--results", str(results.folder), "status"]
+    shown = CliRunner().invoke(cli, words).output
+    assert "cpu-plain" in shown
+    assert "fresh-allocator" not in shown
+    assert "1 verdicts on variants of cells are not shown" in shown
+    every = CliRunner().invoke(cli, [*words, "--variants"]).output
+    assert "cpu-plain~fresh-allocator" in every
+    assert "not shown" not in every
+
+
+def test_the_verdict_that_holds_a_tag_is_marked(tagged: Results, make_evidence: Callable[..., KnownGood]) -> None:
+    assert told(tagged) == {"process": None, "docker": "known-good-cpu"}
+    marked = [line for line in status(tagged).splitlines() if "(tagged)" in line]
+    assert [line.split()[0] for line in marked] == ["cpu-plain"]
+    assert "cpu, docker" in marked[0]
+    promoted(tagged, make_evidence(), "demoted")
+    assert told(tagged) == {"process": None, "docker": None}
+    assert "tagged" not in status(tagged)
+
+
+def test_the_runs_that_a_tag_rests_on_are_told(tagged: Results) -> None:
+    assert told(tagged, "cpu-plain") == {"r0": None, "r2": "known-good-cpu"}
+    told_last = status(tagged, "cpu-plain").splitlines()[-1]
+    assert told_last == "known-good-cpu rests on 1 of these runs; `matrix tags` says where it may be used"
+    assert "rests on" not in status(tagged, "cpu-plain~fresh-allocator")
+
+
+@pytest.mark.parametrize("changes", [{"workload_hash": "f" * 64}, {"environment_hash": "f" * 64}, {"scope": "gfx1100"}])
+def test_a_tag_of_other_work_marks_nothing(
+    changes: dict[str, str],
+    results: Results,
+    make_record: Callable[..., Record],
+    make_evidence: Callable[..., KnownGood],
+) -> None:
+    keep(results, make_record(run_id="r2", executor="docker"))
+    promoted(results, make_evidence(**changes))
+    assert set(told(results).values()) == {None}
+
+
+def test_a_history_of_tags_that_is_damaged_costs_no_verdict(tagged: Results) -> None:
+    (tagged.folder / FILE).write_text("{}\n")
+    done = CliRunner().invoke(cli, ["--results", str(tagged.folder), "status"])
+    assert done.exit_code == 0
+    assert "promotions.jsonl:1: is damaged" in done.stderr
+    assert "cpu-plain" in done.stdout

@@ -1,0 +1,193 @@
+"""Real processes: started, watched, stopped, found again, with nothing left behind."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from harness.base.errors import UserError
+from harness.environments.executors.job import Exit, Handle, Job
+from harness.environments.executors.process import ProcessExecutor
+from harness.host.processes import ProcessId, end_processes_of_run, processes_of_run
+
+# A child that ignores TERM, in a session of its own, as a stray helper process may be.
+STRAY = """
+import signal, subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"],
+                 start_new_session=True)
+print("ready", flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def run_id() -> str:
+    return "mine"
+
+
+@pytest.fixture
+def executor(tmp_path: Path) -> ProcessExecutor:
+    return ProcessExecutor(tmp_path)
+
+
+def job(tmp_path: Path, run_id: str, code: str, *arguments: str) -> Job:
+    folder = tmp_path / run_id
+    folder.mkdir(exist_ok=True)
+    return Job((sys.executable, "-c", code, *arguments), {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt")
+
+
+def ended(handle: Handle, seconds: float = 30) -> Exit:
+    until = time.monotonic() + seconds
+    while (exit_ := handle.poll()) is None:
+        assert time.monotonic() < until, "still running"
+        time.sleep(0.02)
+    return exit_
+
+
+def wait_for(text: str, log: Path) -> None:
+    until = time.monotonic() + 30
+    while text not in (log.read_text() if log.exists() else ""):
+        assert time.monotonic() < until, "never said so"
+        time.sleep(0.02)
+
+
+def test_output_goes_to_the_log_and_the_status_comes_back(
+    tmp_path: Path, run_id: str, executor: ProcessExecutor
+) -> None:
+    code = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    handle = executor.start(job(tmp_path, run_id, code))
+    assert ended(handle) == Exit(3)
+    assert sorted((tmp_path / run_id / "log.txt").read_text().split()) == ["err", "out"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
+def test_a_crash_is_told_by_its_signal(
+    number: signal.Signals, tmp_path: Path, run_id: str, executor: ProcessExecutor
+) -> None:
+    exit_ = ended(executor.start(job(tmp_path, run_id, f"import os; os.kill(os.getpid(), {number.value})")))
+    assert not exit_.ok
+    assert str(exit_) == number.name
+
+
+def test_nothing_of_the_callers_environment_is_passed_on(
+    tmp_path: Path, run_id: str, executor: ProcessExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HSA_OVERRIDE_GFX_VERSION", "11.0.0")
+    handle = executor.start(job(tmp_path, run_id, "import os; print(sorted(os.environ))"))
+    ended(handle)
+    assert "HSA_OVERRIDE_GFX_VERSION" not in (tmp_path / run_id / "log.txt").read_text()
+
+
+def test_stopping_ends_strays_that_ignore_term(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
+    handle = executor.start(job(tmp_path, run_id, STRAY, "60"))
+    wait_for("ready", tmp_path / run_id / "log.txt")
+    assert len(processes_of_run(tmp_path / run_id)) == 2
+    assert handle.stop(grace=1)
+    assert ended(handle) == Exit(-signal.SIGTERM)
+    assert processes_of_run(tmp_path / run_id) == []
+
+
+def test_a_process_that_ignores_term_is_killed(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+    handle = executor.start(job(tmp_path, run_id, code))
+    wait_for("ready", tmp_path / run_id / "log.txt")
+    assert handle.stop(grace=0.5)
+    assert ended(handle) == Exit(-signal.SIGKILL)
+
+
+def test_a_stopped_process_can_still_be_ended(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
+    handle = executor.start(job(tmp_path, run_id, "import time; print('ready', flush=True); time.sleep(60)"))
+    wait_for("ready", tmp_path / run_id / "log.txt")
+    (process,) = processes_of_run(tmp_path / run_id)
+    process.suspend()
+    assert handle.stop(grace=0.5)
+    assert not ended(handle).ok
+    assert processes_of_run(tmp_path / run_id) == []
+
+
+def test_what_a_process_left_behind_is_ended(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
+    handle = executor.start(job(tmp_path, run_id, STRAY, "0"))
+    assert ended(handle) == Exit(0)
+    assert len(processes_of_run(tmp_path / run_id)) == 1
+    assert end_processes_of_run(tmp_path / run_id, grace=0.5)
+    assert processes_of_run(tmp_path / run_id) == []
+
+
+def test_a_run_is_found_again_by_another_harness(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
+    started = executor.start(job(tmp_path, run_id, "import time; time.sleep(60)"))
+    found = ProcessExecutor(tmp_path).find(run_id)
+    assert found is not None
+    assert found.poll() is None
+    assert found.stop(grace=1)
+    ended(started)
+    assert found.poll() is not None
+    assert ProcessExecutor(tmp_path).find(run_id) is None
+    assert executor.find("no such run") is None
+
+
+def test_the_same_run_id_in_another_folder_is_another_run(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    here, there = (
+        ProcessExecutor(tmp_path / name).start(job(tmp_path / name, "mine", STRAY, "60")) for name in ("one", "two")
+    )
+    assert end_processes_of_run(tmp_path / "one" / "mine", grace=1)
+    assert not ended(here).ok
+    assert there.poll() is None
+    there.stop(grace=1)
+
+
+def test_a_program_that_is_not_there_is_told_at_the_start(tmp_path: Path, executor: ProcessExecutor) -> None:
+    missing = Job(("/none/python",), {}, tmp_path, tmp_path / "log.txt")
+    with pytest.raises(FileNotFoundError):
+        executor.start(missing)
+
+
+def test_a_process_is_not_another_one_with_its_pid() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    identity = ProcessId.of(process.pid)
+    assert identity.alive()
+    assert not ProcessId(identity.pid, identity.started - 1, identity.boot).alive()
+    assert not ProcessId(identity.pid, identity.started, "another boot").alive()
+    process.kill()
+    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert not identity.alive()
+    process.wait()
+    assert not identity.alive()
+    with pytest.raises(ProcessLookupError):
+        ProcessId.of(process.pid)
+
+
+@pytest.mark.parametrize("error", [UserError("the disk is full"), KeyboardInterrupt("SIGINT")])
+def test_a_process_that_cannot_be_noted_is_ended(
+    error: BaseException, tmp_path: Path, run_id: str, executor: ProcessExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        assert processes_of_run(tmp_path / run_id)
+        raise error
+
+    monkeypatch.setattr("harness.environments.executors.process.write_json", fail)
+    with pytest.raises(type(error)):
+        executor.start(job(tmp_path, run_id, "import time; time.sleep(60)"))
+    assert processes_of_run(tmp_path / run_id) == []
+
+
+def test_a_process_is_ended_that_an_interruption_keeps_from_being_known(
+    tmp_path: Path, run_id: str, executor: ProcessExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = subprocess.Popen, []
+
+    def interrupted(*words: Any, **options: Any) -> None:
+        started.append(start(*words, **options))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        executor.start(job(tmp_path, run_id, "import time; time.sleep(60)"))
+    assert started[0].wait(10) == -signal.SIGTERM

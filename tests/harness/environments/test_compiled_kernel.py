@@ -1,0 +1,97 @@
+"""The compiled part of the app: made from the source alone, found by the app, and in the wheel."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.base.paths import APP
+from harness.environments import build, compiled_kernel, environment
+from harness.environments.compiled_kernel import place_kernel
+
+FOUND = "from vpoc.kernel import library; print(library())"
+
+pytestmark = pytest.mark.skipif(compiled_kernel.compiler() is None, reason="no compiler for this platform")
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    """A copy of the app's folder, without a library."""
+    return Path(shutil.copytree(APP, tmp_path / "app", ignore=environment.NOT_SOURCE))
+
+
+def loaded(app: Path) -> str:
+    """What the app finds, in an interpreter without numpy."""
+    environment = {"PATH": os.defpath, "PYTHONPATH": str(app)}
+    return subprocess.run(
+        [sys.executable, "-c", FOUND], capture_output=True, text=True, check=True, env=environment
+    ).stdout.strip()
+
+
+def test_the_app_finds_it(app: Path) -> None:
+    assert loaded(app) == "None"
+    (app / "vpoc" / "kernel" / "kernel-old.so").touch()
+    assert place_kernel(app)
+    [library] = (app / "vpoc" / "kernel").glob("*.so")
+    assert str(library) in loaded(app)
+
+
+def test_the_same_source_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    for name, place in (("a", compiled_kernel.KERNELS), ("b", tmp_path / "kernels")):
+        monkeypatch.setattr(compiled_kernel, "KERNELS", place)
+        app = tmp_path / name / "app"
+        (app / compiled_kernel.FOLDER).mkdir(parents=True)
+        place_kernel(app)
+        [library] = (app / compiled_kernel.FOLDER).glob("*.so")
+        made.append((library.name, library.read_bytes()))
+    assert made[0] == made[1]
+    assert str(tmp_path).encode() not in made[0][1]
+
+
+def test_it_is_in_the_wheel(tmp_path: Path) -> None:
+    wheels = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        wheels.append(build.app_wheel(tmp_path / name))
+    assert wheels[0].read_bytes() == wheels[1].read_bytes()
+    assert wheels[0].name.endswith(f"-py3-none-{compiled_kernel.PLATFORM}.whl")
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        [library] = [name for name in wheel.namelist() if name.endswith(".so")]
+        assert "Tag: py3-none-manylinux_2_17_x86_64\n" in wheel.read("vpoc-0.1.0.dist-info/WHEEL").decode()
+        wheel.extractall(tmp_path / "installed")
+    assert library in loaded(tmp_path / "installed")
+
+
+def test_without_a_compiler_the_wheel_is_for_any_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_kernel, "compiler", lambda: None)
+    wheel = build.app_wheel(tmp_path)
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
+
+
+def test_source_and_compiler_decide_the_hash(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "APP", app)
+    hashes = [environment.app_hash()]
+    place_kernel(app)
+    assert environment.app_hash() == hashes[0], "what is built is not source"
+    with (app / compiled_kernel.FOLDER / "csv.c").open("a") as source:
+        source.write("/* other */\n")
+    hashes.append(environment.app_hash())
+    monkeypatch.setattr(environment, "compiler", lambda: ["another"])
+    hashes.append(environment.app_hash())
+    assert len(set(hashes)) == 3
+
+
+def test_source_that_cannot_be_compiled_is_one_line(app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_kernel, "APP", app)
+    monkeypatch.setattr(compiled_kernel, "KERNELS", tmp_path / "kernels")
+    (app / compiled_kernel.FOLDER / "csv.c").write_text("int f(void) { return g(); }\n")
+    with pytest.raises(UserError, match=r"cannot be compiled: .*\bg\b") as caught:
+        place_kernel(app)
+    assert "\n" not in str(caught.value)

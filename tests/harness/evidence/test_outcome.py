@@ -1,0 +1,588 @@
+import math
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.environments.executors.job import Exit
+from harness.evidence.app_files import ModelCheck, Reference, Result, Training
+from harness.evidence.memory import MemorySample
+from harness.evidence.outcome import TOLERANCE, Evidence, Request, decide, tolerance_of
+
+Values = dict[str, Any]
+
+
+@pytest.fixture
+def request_(result_values: Values) -> Request:
+    options = {key: value for key, value in result_values["options"].items() if key != "device"}
+    return Request(
+        workload_hash=result_values["workload_hash"],
+        data_sha256=result_values["data"]["sha256"],
+        device="cpu",
+        gpus=0,
+        torch="2.13.0",
+        rocm=None,
+        options=options,
+    )
+
+
+def reference_of(values: Values) -> Reference:
+    return Reference.model_validate(
+        {
+            "schema": 1,
+            "workload_hash": values["workload_hash"],
+            "data_sha256": values["data"]["sha256"],
+            "samples": values["samples"],
+            "seed": 7,
+            "dtype": "float32",
+            "steps": deepcopy(values["first_steps"]),
+            "torch": "2.13.0+cpu",
+        }
+    )
+
+
+def check_of(values: Values) -> ModelCheck:
+    model = {key: values["model"][key] for key in ("sha256", "bytes", "parameters")}
+    weights = values["rank_weights_sha256"][0]
+    told = {
+        "schema": 1,
+        "file": "model.pt",
+        "model": values.get("model_kind", "mlp"),
+        "weights_sha256": weights,
+        "target": "up_30",
+        "rows": "bar",
+        "features": [],
+    }
+    return ModelCheck.model_validate({**model, **told})
+
+
+@pytest.fixture
+def evidence(result_values: Values) -> Evidence:
+    return Evidence(
+        exits={"train": Exit(0)},
+        result=Result.model_validate(result_values),
+        model_sha256=result_values["model"]["sha256"],
+        model_check=check_of(result_values),
+        reference=reference_of(result_values),
+    )
+
+
+def outcome(request: Request, evidence: Evidence) -> tuple[str, str | None]:
+    decided = decide(request, evidence)
+    return decided.name, decided.diagnosis
+
+
+def test_nothing_wrong_is_completed(request_: Request, evidence: Evidence) -> None:
+    assert outcome(request_, evidence) == ("completed", None)
+
+
+def lie(path: str, value: Any) -> Callable[[Values], None]:
+    def change(values: Values) -> None:
+        *steps, last = path.split(".")
+        place: Any = values
+        for step in steps:
+            place = place[int(step) if step.isdigit() else step]
+        place[int(last) if last.isdigit() else last] = value
+
+    return change
+
+
+def fewer_epochs(values: Values) -> None:
+    values.update(epochs_done=1, steps_done=16, epoch_losses=values["epoch_losses"][:1])
+
+
+LIES = {
+    "fewer epochs": (fewer_epochs, "incomplete-result"),
+    "epochs done but not their losses": (lambda v: v["epoch_losses"].pop(), "incomplete-result"),
+    "an epoch cut short": (lie("steps_done", 31), "incomplete-result"),
+    "short epochs throughout": (lambda v: v.update(steps_per_epoch=8, steps_done=16), "incomplete-result"),
+    "no samples at all": (
+        lambda v: v.update(samples={"train": 0, "validation": 0}, steps_per_epoch=0, steps_done=0, first_steps=[]),
+        "incomplete-result",
+    ),
+    "numbers of the first steps left out": (lambda v: v.update(first_steps=[]), "incomplete-result"),
+    "a rank without a device": (lie("world_size", 2), "incomplete-result"),
+    "loss is NaN": (lie("first_steps.3.loss", math.nan), "not-finite"),
+    "gradient norm is infinite": (lie("first_steps.0.gradient_norm", math.inf), "not-finite"),
+    "validation loss is NaN": (lie("epoch_losses.1.validation", math.nan), "not-finite"),
+    "other data": (lie("data.sha256", "e" * 64), "wrong-data"),
+    "another workload": (lie("workload_hash", "e" * 64), "wrong-workload"),
+    "no workload": (lie("workload_hash", None), "wrong-workload"),
+    "another seed": (lie("options.seed", 8), "wrong-workload"),
+    "other layers": (lie("options.hidden_layers", [32]), "wrong-workload"),
+    "a GPU used, a CPU asked": (
+        lambda v: (lie("device", "cuda")(v), lie("devices.0.device", "cuda:0")(v)),
+        "wrong-device",
+    ),
+    "a device that belies the result": (lie("devices.0.device", "cuda:0"), "wrong-device"),
+    "another torch": (lie("torch.version", "2.12.0+cpu"), "wrong-stack"),
+    "wrong first loss": (lie("first_steps.0.loss", 0.69 * 1.01), "wrong-result"),
+    "wrong last compared gradient": (lie("first_steps.15.gradient_norm", 0.9), "wrong-result"),
+    "a rank more than asked for": (
+        lambda v: v.update(world_size=2, devices=v["devices"] * 2, rank_weights_sha256=["c" * 64] * 2),
+        "incomplete-result",
+    ),
+    "another model than asked for": (lie("model_kind", "attention"), "incomplete-result"),
+    "another batch than the options say": (lie("batch_size", 8), "wrong-workload"),
+    "another model hash": (lie("model.sha256", "e" * 64), "model-damaged"),
+    "another model size": (lie("model.bytes", 1), "model-damaged"),
+    "no parameters": (lie("model.parameters", 0), "model-damaged"),
+    "other weights than those saved": (lie("rank_weights_sha256.0", "e" * 64), "wrong-result"),
+    "a fraction of the data, told consistently": (
+        lambda v: v.update(
+            samples={"train": 64, "validation": 200}, steps_per_epoch=1, steps_done=2, first_steps=v["first_steps"][:2]
+        ),
+        "incomplete-result",
+    ),
+    "epochs of other numbers": (lambda v: [epoch.update(epoch=7) for epoch in v["epoch_losses"]], "incomplete-result"),
+    "an epoch that was not validated": (lie("epoch_losses.0.validation", None), "incomplete-result"),
+    "nothing to validate on": (lie("samples.validation", 0), "incomplete-result"),
+    "no sessions": (
+        lie("sessions", {"total": 0, "used": 0, "train": 0, "validation": 0}),
+        "incomplete-result",
+    ),
+    "updates that changed nothing": (lie("steps_skipped", 30), "incomplete-result"),
+    "more threads than the options say": (lie("threads", 64), "wrong-workload"),
+    "another strategy than the options say": (lie("strategy", "ddp"), "wrong-workload"),
+    "a type with a wider tolerance": (lie("dtype", "bfloat16"), "wrong-workload"),
+    "a speed that is no number": (lie("throughput.samples_per_second", math.nan), "not-finite"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_each_single_lie_in_a_result_is_caught(
+    name: str, request_: Request, evidence: Evidence, result_values: Values
+) -> None:
+    tell, diagnosis = LIES[name]
+    tell(result_values)
+    lying = replace(evidence, result=Result.model_validate(result_values))
+    assert outcome(request_, lying) == ("failed", diagnosis)
+
+
+def test_exit_0_without_a_result(request_: Request, evidence: Evidence) -> None:
+    assert outcome(request_, replace(evidence, result=None)) == ("failed", "no-result")
+
+
+def test_a_model_that_is_not_there_or_is_not_the_one_or_does_not_load(request_: Request, evidence: Evidence) -> None:
+    assert outcome(request_, replace(evidence, model_sha256=None)) == ("failed", "model-damaged")
+    assert outcome(request_, replace(evidence, model_sha256="e" * 64)) == ("failed", "model-damaged")
+    assert outcome(request_, replace(evidence, model_check=None)) == ("failed", "model-does-not-load")
+
+
+def test_a_model_file_of_another_kind_is_not_the_one(request_: Request, evidence: Evidence) -> None:
+    assert evidence.model_check is not None
+    other = evidence.model_check.model_copy(update={"model": "attention"})
+    assert outcome(request_, replace(evidence, model_check=other)) == ("failed", "model-damaged")
+
+
+@pytest.mark.parametrize(
+    "change", [{"data_sha256": "e" * 64}, {"workload_hash": "e" * 64}, {"steps": ()}], ids=["data", "workload", "short"]
+)
+def test_a_reference_of_something_else_is_none(request_: Request, evidence: Evidence, change: Values) -> None:
+    assert evidence.reference is not None
+    other = evidence.reference.model_copy(update=change)
+    assert outcome(request_, replace(evidence, reference=other)) == ("failed", "no-reference")
+    assert outcome(request_, replace(evidence, reference=None)) == ("failed", "no-reference")
+
+
+def test_a_gradient_norm_may_be_missing_where_a_scaler_skipped_the_step(
+    request_: Request, evidence: Evidence, result_values: Values
+) -> None:
+    result_values["first_steps"][2]["gradient_norm"] = None
+    for skipped, expected in ((0, ("failed", "not-finite")), (1, ("completed", None))):
+        result_values["steps_skipped"] = skipped
+        assert outcome(request_, replace(evidence, result=Result.model_validate(result_values))) == expected
+
+
+def test_a_process_that_was_never_run_is_missed(request_: Request, evidence: Evidence) -> None:
+    assert outcome(request_, replace(evidence, exits={})) == ("failed", "no-result")
+    two = replace(request_, phases=("features", "train"))
+    assert outcome(two, evidence) == ("failed", "no-result")
+    assert outcome(two, replace(evidence, exits={"features": Exit(0), "train": Exit(0)})) == ("completed", None)
+
+
+@pytest.mark.parametrize(("mixed", "dtype"), [(False, "float32"), (True, "bfloat16")])
+def test_the_tolerance_is_that_of_the_type_asked_for(
+    mixed: bool, dtype: str, request_: Request, evidence: Evidence, result_values: Values
+) -> None:
+    options = {**request_.options, "use_mixed_precision": mixed}
+    result_values["options"]["use_mixed_precision"] = mixed
+    result_values["dtype"] = dtype
+    for factor, expected in ((0.5, "completed"), (2.0, "failed")):
+        changed = deepcopy(result_values)
+        changed["first_steps"][5]["loss"] *= 1 + factor * TOLERANCE[dtype]
+        lying = replace(evidence, result=Result.model_validate(changed))
+        assert outcome(replace(request_, options=options), lying)[0] == expected
+
+
+def test_the_tolerance_of_an_attention_model_grows_with_each_step_and_that_of_the_mlp_does_not() -> None:
+    assert {tolerance_of("mlp", "bfloat16", step) for step in (1, 2, 16)} == {TOLERANCE["bfloat16"]}
+    for kind in ("attention", "attention-small"):
+        tolerances = [tolerance_of(kind, "float32", step) for step in (1, 2, 3)]
+        assert tolerances == pytest.approx([1e-3, 3e-3, 9e-3])
+
+
+@pytest.mark.parametrize("code", [-11, -9, -6, 134, 139, 143])
+def test_a_crash_is_failed_not_interrupted(code: int, request_: Request, evidence: Evidence) -> None:
+    assert outcome(request_, replace(evidence, exits={"train": Exit(code)}, result=None)) == ("failed", "crash")
+
+
+def test_a_crash_after_the_result_was_written_is_failed(request_: Request, evidence: Evidence) -> None:
+    assert outcome(request_, replace(evidence, exits={"train": Exit(-11)})) == ("failed", "crash")
+
+
+def test_an_error_of_the_app_names_the_phase(request_: Request, evidence: Evidence) -> None:
+    decided = decide(request_, replace(evidence, exits={"features": Exit(2)}, result=None))
+    assert (decided.name, decided.diagnosis) == ("failed", "app-error")
+    assert "features" in decided.detail
+    assert "exit 2" in decided.detail
+
+
+@pytest.mark.parametrize(("code", "diagnosis"), [(4, "not-finite"), (5, "wrong-result")])
+def test_numbers_that_the_app_itself_found_wrong(
+    request_: Request, evidence: Evidence, code: int, diagnosis: str
+) -> None:
+    decided = decide(request_, replace(evidence, exits={"train": Exit(code)}, result=None))
+    assert (decided.name, decided.diagnosis) == ("failed", diagnosis)
+
+
+@pytest.mark.parametrize(
+    ("stopped_by", "expected"),
+    [
+        ("user", ("interrupted", None)),
+        ("time-limit", ("failed", "time-limit")),
+        ("watchdog", ("hung", "no-progress")),
+        ("host", ("host-fault", "unkillable")),
+        ("start", ("failed", "not-started")),
+    ],
+)
+def test_who_stopped_it_outweighs_everything_else(
+    stopped_by: Any, expected: tuple[str, str | None], request_: Request, evidence: Evidence
+) -> None:
+    assert outcome(request_, replace(evidence, stopped_by=stopped_by)) == expected
+    crashed = replace(evidence, stopped_by=stopped_by, exits={"train": Exit(-15)}, result=None)
+    assert outcome(request_, crashed) == expected
+
+
+class TestOnAGpu:
+    @pytest.fixture
+    def gpu_request(self, request_: Request) -> Request:
+        return replace(request_, device="cuda", gpus=1, torch="2.9.1", rocm="6.3")
+
+    @pytest.fixture
+    def gpu_values(self, result_values: Values) -> Values:
+        device = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
+        torch = {"version": "2.9.1+rocm6.3", "hip": "6.3.42131-fa1d09cbd", "cuda": None}
+        return {**result_values, "device": "cuda", "devices": [device], "torch": torch}
+
+    def decide(
+        self, request: Request, evidence: Evidence, values: Values, seen: int | None = 1
+    ) -> tuple[str, str | None]:
+        return outcome(request, replace(evidence, result=Result.model_validate(values), gpus_seen=seen))
+
+    def test_completed_when_seen_from_outside(
+        self, gpu_request: Request, evidence: Evidence, gpu_values: Values
+    ) -> None:
+        assert self.decide(gpu_request, evidence, gpu_values) == ("completed", None)
+
+    def test_asked_and_a_cpu_used(self, gpu_request: Request, evidence: Evidence, result_values: Values) -> None:
+        assert self.decide(gpu_request, evidence, result_values) == ("failed", "wrong-device")
+
+    @pytest.mark.parametrize("seen", [0, None])
+    def test_said_but_not_seen_from_outside(
+        self, seen: int | None, gpu_request: Request, evidence: Evidence, gpu_values: Values
+    ) -> None:
+        assert self.decide(gpu_request, evidence, gpu_values, seen) == ("failed", "wrong-device")
+
+    def test_another_rocm_than_declared(self, gpu_request: Request, evidence: Evidence, gpu_values: Values) -> None:
+        gpu_values["torch"]["hip"] = "6.2.41133-dd7f95766"
+        assert self.decide(gpu_request, evidence, gpu_values) == ("failed", "wrong-stack")
+
+    def test_a_cuda_build(self, gpu_request: Request, evidence: Evidence, gpu_values: Values) -> None:
+        gpu_values["torch"].update(hip=None, cuda="13.0")
+        assert self.decide(gpu_request, evidence, gpu_values) == ("failed", "wrong-stack")
+
+
+LIES_ABOUT_THE_FIRST = {
+    "loss": (lie("earlier.0.first_steps.3.loss", 0.1), "wrong-result"),
+    "NaN": (lie("earlier.0.epoch_losses.1.train", math.nan), "not-finite"),
+    "a step less": (lie("earlier.0.steps_done", 31), "incomplete-result"),
+    "an epoch less": (lambda v: fewer_epochs(v["earlier"][0]), "incomplete-result"),
+    "skipped": (lie("earlier.0.steps_skipped", 30), "incomplete-result"),
+    "first steps": (lie("earlier.0.first_steps", []), "incomplete-result"),
+    "batch": (lie("earlier.0.batch_size", 32), "wrong-workload"),
+    "no weights": (lie("earlier.0.rank_weights_sha256", []), "incomplete-result"),
+    "not there": (lie("earlier", []), "incomplete-result"),
+    "another": (lie("earlier.0.model_kind", "attention-small"), "incomplete-result"),
+    "other samples": (lie("earlier.0.samples.validation", 100), "incomplete-result"),
+    "samples of the other": (lie("earlier.0.samples.train", 1000), "incomplete-result"),
+    "as many steps as the other would have": (
+        lambda v: v["earlier"][0].update(steps_per_epoch=15, steps_done=30),
+        "incomplete-result",
+    ),
+}
+
+
+class TestSeveralModels:
+    """The mlp before the attention model, in the same process."""
+
+    @pytest.fixture
+    def both_request(self, request_: Request) -> Request:
+        return replace(request_, options={**request_.options, "model": ["mlp", "attention"]})
+
+    @pytest.fixture
+    def both(self, result_values: Values) -> Values:
+        first = {key: deepcopy(result_values[key]) for key in Training.model_fields if key in result_values}
+        first |= {"model_kind": "mlp", "samples": {"train": 1020, "validation": 200}}
+        second = deepcopy(result_values)
+        second["model_kind"], second["earlier"] = "attention", [first]
+        for step in second["first_steps"]:
+            step["loss"] += 0.1
+        second["options"]["model"] = ["mlp", "attention"]
+        return second
+
+    def evidence_of(self, values: Values) -> Evidence:
+        told = reference_of(values).model_dump()
+        told["model_kind"] = values["model_kind"]
+        told["earlier"] = [
+            {key: deepcopy(one.get(key)) for key in ("model_kind", "samples")} | {"steps": deepcopy(one["first_steps"])}
+            for one in values["earlier"]
+        ]
+        return Evidence(
+            exits={"train": Exit(0)},
+            result=Result.model_validate(values),
+            model_sha256=values["model"]["sha256"],
+            earlier_sha256=tuple(one["model"]["sha256"] for one in values["earlier"]),
+            model_check=check_of(values),
+            reference=Reference.model_validate(told),
+        )
+
+    @pytest.mark.parametrize("found", [(), (None,), ("e" * 64,)])
+    def test_every_model_file_is_looked_at(
+        self, both_request: Request, both: Values, found: tuple[str | None, ...]
+    ) -> None:
+        evidence = replace(self.evidence_of(both), earlier_sha256=found)
+        assert outcome(both_request, evidence) == ("failed", "model-damaged")
+
+    def test_completed_when_each_agrees_with_its_own_reference(self, both_request: Request, both: Values) -> None:
+        decided = decide(both_request, self.evidence_of(both))
+        assert (decided.name, decided.detail) == (
+            "completed",
+            "2 epochs, 32 steps, then 2 epochs, 32 steps, model verified",
+        )
+
+    @pytest.mark.parametrize("name", LIES_ABOUT_THE_FIRST)
+    def test_a_lie_about_the_first_model_is_caught(self, name: str, both_request: Request, both: Values) -> None:
+        evidence = self.evidence_of(both)
+        tell, diagnosis = LIES_ABOUT_THE_FIRST[name]
+        tell(both)
+        decided = decide(both_request, replace(evidence, result=Result.model_validate(both)))
+        assert (decided.name, decided.diagnosis) == ("failed", diagnosis)
+
+    @pytest.mark.parametrize(
+        ("step", "factor", "expected"),
+        [(1, 1.0005, "completed"), (1, 1.002, "failed"), (3, 1.002, "completed"), (3, 1.02, "failed")],
+    )
+    def test_a_step_of_the_attention_model_is_held_to_its_own_tolerance(
+        self, step: int, factor: float, expected: str, both_request: Request, both: Values
+    ) -> None:
+        evidence = self.evidence_of(both)
+        both["first_steps"][step - 1]["gradient_norm"] *= factor
+        assert decide(both_request, replace(evidence, result=Result.model_validate(both))).name == expected
+
+    def test_the_model_that_is_wrong_is_named(self, both_request: Request, both: Values) -> None:
+        evidence = self.evidence_of(both)
+        both["earlier"][0]["first_steps"][0]["loss"] = 0.1
+        assert decide(both_request, replace(evidence, result=Result.model_validate(both))).detail.startswith("mlp: ")
+
+    def test_a_reference_of_one_model_is_none_for_two(self, both_request: Request, both: Values) -> None:
+        evidence = self.evidence_of(both)
+        assert evidence.reference is not None
+        alone = evidence.reference.model_copy(update={"earlier": ()})
+        assert outcome(both_request, replace(evidence, reference=alone)) == ("failed", "no-reference")
+
+
+class TestSeveralDevices:
+    def told(self, values: Values, strategy: str, ranks: int, devices: int) -> Values:
+        device = values["devices"][0]
+        options = {**values["options"], "strategy": strategy, "devices": 2}
+        return {
+            **values,
+            "options": options,
+            "strategy": strategy,
+            "world_size": ranks,
+            "devices": [{**device, "rank": n if ranks > 1 else 0} for n in range(devices)],
+            "rank_weights_sha256": values["rank_weights_sha256"] * ranks,
+        }
+
+    def asked(self, request: Request, strategy: str) -> Request:
+        return replace(request, devices=2, options={**request.options, "strategy": strategy, "devices": 2})
+
+    @pytest.mark.parametrize(
+        ("strategy", "ranks"), [("ddp", 2), ("averaging", 2), ("fsdp", 2), ("dp", 1), ("model-parallel", 1)]
+    )
+    def test_each_strategy_has_its_ranks(
+        self, strategy: str, ranks: int, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        right = self.told(result_values, strategy, ranks, 2)
+        for values, expected in (
+            (right, ("completed", None)),
+            (self.told(result_values, strategy, 3 - ranks, 2), ("failed", "incomplete-result")),
+            (self.told(result_values, strategy, 1, 1), ("failed", "incomplete-result")),
+            ({**right, "rank_weights_sha256": ["c" * 64] * (3 - ranks)}, ("failed", "incomplete-result")),
+            ({**right, "options": {**right["options"], "devices": 1}}, ("failed", "wrong-workload")),
+        ):
+            told = replace(evidence, result=Result.model_validate(values))
+            assert outcome(self.asked(request_, strategy), told) == expected
+
+    def test_one_rank_told_twice_is_not_two(self, request_: Request, evidence: Evidence, result_values: Values) -> None:
+        values = self.told(result_values, "ddp", 2, 2)
+        values["devices"][1]["rank"] = 0
+        told = replace(evidence, result=Result.model_validate(values))
+        assert outcome(self.asked(request_, "ddp"), told) == ("failed", "incomplete-result")
+
+    def test_ranks_that_end_with_different_weights(
+        self, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        values = self.told(result_values, "ddp", 2, 2)
+        values["rank_weights_sha256"] = ["c" * 64, "e" * 64]
+        told = replace(evidence, result=Result.model_validate(values))
+        assert outcome(self.asked(request_, "ddp"), told) == ("failed", "wrong-result")
+
+
+class TestDrill:
+    """A fault injected on purpose: the run is never evidence."""
+
+    DRILL = "flip-gradient@3/1"
+
+    def test_one_that_nothing_noticed_is_not_completed(
+        self, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        result_values["drill"] = self.DRILL
+        decided = decide(request_, replace(evidence, result=Result.model_validate(result_values)))
+        assert (decided.name, decided.diagnosis) == ("failed", "drill")
+        assert self.DRILL in decided.detail
+
+    def test_one_that_the_result_does_not_know_of_is_not_completed(self, request_: Request, evidence: Evidence) -> None:
+        decided = decide(replace(request_, drill="paused"), evidence)
+        assert (decided.name, decided.diagnosis) == ("failed", "drill")
+        assert "paused" in decided.detail
+
+    def test_one_that_was_noticed_keeps_its_diagnosis(
+        self, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        result_values["drill"] = self.DRILL
+        result_values["first_steps"][2]["gradient_norm"] = 1e30
+        caught = replace(evidence, result=Result.model_validate(result_values))
+        decided = decide(request_, caught)
+        assert (decided.name, decided.diagnosis) == ("failed", "wrong-result")
+        assert decided.detail.endswith(f"this was a drill: {self.DRILL}")
+        assert outcome(request_, replace(caught, stopped_by="watchdog")) == ("hung", "no-progress")
+
+
+class TestMemory:
+    def peaks(self, driver: int | None, reserved: int | None) -> Values:
+        told = {"peak_allocated_bytes": 1, "peak_rss_bytes": 1, "fragmentation": None, "owners": None}
+        return {**told, "peak_driver_bytes": driver, "peak_reserved_bytes": reserved}
+
+    @pytest.mark.parametrize(
+        ("driver", "reserved", "expected"),
+        [
+            (18 * 10**9, 20 * 10**9, ("completed", None)),
+            (18 * 10**9 + 1, 1, ("failed", "memory-limit")),
+            (None, 18 * 10**9 + 1, ("failed", "memory-limit")),
+            (None, 1, ("completed", None)),
+            (None, None, ("failed", "incomplete-result")),
+        ],
+    )
+    def test_the_limit_holds_for_the_drivers_word_where_there_is_one(
+        self,
+        driver: int | None,
+        reserved: int | None,
+        expected: tuple[str, str | None],
+        request_: Request,
+        evidence: Evidence,
+        result_values: Values,
+    ) -> None:
+        gpu = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
+        values = {**result_values, "device": "cuda", "devices": [gpu], "memory": self.peaks(driver, reserved)}
+        asked = replace(request_, device="cuda", gpus=1, max_device_memory=18 * 10**9)
+        told = replace(evidence, result=Result.model_validate(values), gpus_seen=1)
+        assert outcome(asked, told) == expected
+        assert outcome(replace(asked, max_device_memory=None), told) == ("completed", None)
+
+    def test_a_gpu_whose_memory_nobody_told_is_not_within_its_limit(
+        self, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        asked = replace(request_, max_device_memory=1)
+        # On a CPU there is no device memory to limit.
+        assert outcome(asked, evidence) == ("completed", None)
+        gpu = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
+        told = Result.model_validate({**result_values, "device": "cuda", "devices": [gpu]})
+        seen = replace(evidence, result=told, gpus_seen=1)
+        assert outcome(replace(asked, device="cuda", gpus=1), seen) == ("failed", "incomplete-result")
+
+    def test_every_rank_is_held_to_the_limit(
+        self, request_: Request, evidence: Evidence, result_values: Values
+    ) -> None:
+        gpu = {"rank": 0, "device": "cuda:0", "name": "RX 7900 XT", "gfx": "gfx1100", "memory_bytes": 20 << 30}
+        options = {**result_values["options"], "strategy": "ddp"}
+        two = {"devices": [gpu, {**gpu, "rank": 1}], "world_size": 2, "rank_weights_sha256": ["c" * 64] * 2}
+        values = {**result_values, **two, "device": "cuda", "options": options, "strategy": "ddp"}
+        told = Result.model_validate({**values, "memory": self.peaks(10**9, 10**9)})
+        asked = replace(
+            request_, device="cuda", gpus=2, devices=2, max_device_memory=2 * 10**9,
+            options={**request_.options, "strategy": "ddp"},
+        )  # fmt: skip
+        for held, expected in ((10**9, ("completed", None)), (3 * 10**9, ("failed", "memory-limit"))):
+            samples = (MemorySample(0, 1, 1, 0.0, 1, 10**9), MemorySample(1, 2, 1, 0.0, 1, held))
+            seen = replace(evidence, result=told, gpus_seen=2, memory=samples)
+            assert outcome(asked, seen) == expected
+
+    def test_memory_that_grew_while_it_trained(self, request_: Request, evidence: Evidence) -> None:
+        samples = [MemorySample(0, 1, 1, 10.0 * n, 10**9 + n * 10**6, None) for n in range(400)]
+        assert outcome(request_, replace(evidence, memory=tuple(samples))) == ("failed", "memory-grows")
+        still = tuple(replace(sample, rss_bytes=10**9) for sample in samples)
+        assert outcome(request_, replace(evidence, memory=still)) == ("completed", None)
+
+
+def test_the_type_asked_for_by_name_counts(request_: Request) -> None:
+    options = {**request_.options, "use_mixed_precision": True, "mixed_precision_dtype": "bfloat16"}
+    assert replace(request_, options=options, device="cuda").dtype == "bfloat16"
+    del options["mixed_precision_dtype"]
+    assert replace(request_, options=options, device="cuda").dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("changes", "itself"),
+    [
+        ({"exits": {"train": Exit(-11)}}, "failed (crash), the train process ended with SIGSEGV"),
+        ({"exits": {}, "stopped_by": "watchdog", "stop_detail": "stood still"}, "hung (no-progress), stood still"),
+        ({"exits": {}, "stopped_by": "engine", "stop_detail": "gone"}, "the run itself: gone"),
+    ],
+)
+def test_a_sick_gpu_makes_it_the_hosts_fault(
+    changes: dict[str, Any], itself: str, request_: Request, evidence: Evidence
+) -> None:
+    found = ("GPU 1 failed its probe: device hung", "the kernel log shows a reset")
+    decided = decide(request_, replace(evidence, **changes, host_problems=found))
+    assert (decided.name, decided.diagnosis) == ("host-fault", "sick-gpu")
+    assert decided.detail.startswith(
+        "GPU 1 failed its probe: device hung; the kernel log shows a reset; the run itself: "
+    )
+    assert decided.detail.endswith(itself)
+
+
+def test_what_cannot_be_killed_keeps_its_diagnosis_beside_a_sick_gpu(request_: Request, evidence: Evidence) -> None:
+    stuck = replace(
+        evidence, stopped_by="host", stop_detail="a process cannot be killed", host_problems=("GPU 1 sick",)
+    )
+    decided = decide(request_, stuck)
+    assert (decided.name, decided.diagnosis) == ("host-fault", "unkillable")
+    assert decided.detail == "GPU 1 sick; the run itself: host-fault (unkillable), a process cannot be killed"
+
+
+def test_a_run_that_completed_is_its_own_probe(request_: Request, evidence: Evidence) -> None:
+    assert outcome(request_, replace(evidence, host_problems=("GPU 1 sick",))) == ("completed", None)

@@ -1,0 +1,249 @@
+import fcntl
+import json
+import math
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.evidence.app_files import Result
+from harness.evidence.index import Index, Row
+from harness.evidence.records import RECORD, Results, new_run_id
+from harness.evidence.run_files import Intent, Record
+
+MakeRecord = Callable[..., Record]
+
+
+def keep(results: Results, record: Record) -> None:
+    results.begin(record.intent)
+    results.finish(record)
+
+
+def test_a_record_comes_back_as_it_was_written(tmp_path: Path, make_record: MakeRecord) -> None:
+    results, record = Results(tmp_path), make_record()
+    keep(results, record)
+    assert results.record("r1") == record
+    assert list(results.records()) == [record]
+
+
+def test_an_attempt_is_never_overwritten(tmp_path: Path, make_record: MakeRecord) -> None:
+    results, record = Results(tmp_path), make_record()
+    keep(results, record)
+    with pytest.raises(UserError, match="never overwritten"):
+        results.begin(record.intent)
+
+
+def test_a_run_that_could_not_be_begun_leaves_nothing(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
+    results = Results(tmp_path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "r1").write_text("a file", encoding="utf-8")
+    with pytest.raises(UserError, match="cannot be made"):
+        results.begin(make_intent("r1"))
+    assert [f.name for f in (tmp_path / "runs").iterdir()] == ["r1"]
+
+
+def test_where_results_cannot_be_is_told(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(UserError, match="choose another --results"):
+        Results(tmp_path / "file" / "results").begin(make_intent("r1"))
+
+
+def test_an_empty_folder_is_no_attempt(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
+    results = Results(tmp_path)
+    results.run_folder("r1").mkdir(parents=True)
+    results.begin(make_intent("r1"))
+    assert results.intent("r1") == make_intent("r1")
+
+
+def test_a_run_that_is_being_begun_is_not_there_yet(
+    tmp_path: Path, make_intent: Callable[..., Intent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever a harness dies, a run folder has its whole intent, or is none."""
+    results = Results(tmp_path)
+
+    def look(point: str) -> None:
+        if point != "run-begun":
+            assert list(results.unfinished()) == []
+            assert results.finished() == []
+            assert not results.run_folder("r1").exists()
+
+    for module in ("evidence.records", "base.storage"):
+        monkeypatch.setattr(f"harness.{module}.reached", look)
+    results.begin(make_intent("r1"))
+    assert [intent.run_id for intent in results.unfinished()] == ["r1"]
+
+
+def test_an_intent_without_a_record_is_unfinished(tmp_path: Path, make_intent: Callable[..., Intent]) -> None:
+    results = Results(tmp_path)
+    results.begin(make_intent("r1"))
+    assert [intent.run_id for intent in results.unfinished()] == ["r1"]
+    assert list(results.records()) == []
+
+
+def test_a_damaged_record_is_named(tmp_path: Path, make_record: MakeRecord) -> None:
+    results, record = Results(tmp_path), make_record()
+    keep(results, record)
+    file = results.run_folder("r1") / RECORD
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(UserError, match="is damaged"):
+        list(results.records())
+
+
+def test_a_damaged_record_does_not_hide_the_others(tmp_path: Path, make_record: MakeRecord) -> None:
+    results = Results(tmp_path)
+    for number in range(3):
+        keep(results, make_record(f"r{number}"))
+    (results.run_folder("r1") / RECORD).write_bytes(b"{")
+    damaged: list[str] = []
+    assert [record.intent.run_id for record in results.records(damaged)] == ["r0", "r2"]
+    assert len(damaged) == 1
+    assert [row.run_id for row in Index(results).rows()] == ["r0", "r2"]
+
+
+def test_a_result_with_nan_comes_back(tmp_path: Path, make_record: MakeRecord, result_values: dict[str, Any]) -> None:
+    result_values["epoch_losses"][0]["train"] = math.nan
+    record = make_record().model_copy(update={"result": Result.model_validate(result_values), "outcome": "failed"})
+    results = Results(tmp_path)
+    keep(results, record)
+    text = (results.run_folder("r1") / RECORD).read_text()
+    json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    back = results.record("r1")
+    assert back is not None
+    assert back.result is not None
+    assert math.isnan(back.result.epoch_losses[0].train)
+
+
+@pytest.mark.parametrize("run_id", ["../evil", "a/b", "", ".hidden", "x" * 200])
+def test_a_run_id_cannot_lead_out_of_the_results(
+    run_id: str, tmp_path: Path, make_intent: Callable[..., Intent]
+) -> None:
+    with pytest.raises(UserError, match="--run-id"):
+        Results(tmp_path / "results").begin(make_intent(run_id))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_ids_are_never_given_twice() -> None:
+    assert len({new_run_id("c") for _ in range(100)}) >= 99
+
+
+class TestIndex:
+    @pytest.fixture
+    def results(self, tmp_path: Path, make_record: MakeRecord) -> Results:
+        results = Results(tmp_path)
+        for number in range(5):
+            record = make_record(f"r{number}", outcome="failed" if number == 3 else "completed")
+            keep(results, record)
+            Index(results).add(record)
+        return results
+
+    def test_losing_it_loses_nothing(self, results: Results) -> None:
+        before = Index(results).rows()
+        (results.folder / "records.db").unlink()
+        assert Index(results).rows() == before
+        assert [row.outcome for row in before] == ["completed"] * 3 + ["failed", "completed"]
+
+    @pytest.mark.parametrize("content", [b"", b"not a database at all, but long enough to be looked at" * 100])
+    def test_a_damaged_one_is_made_anew(self, results: Results, content: bytes) -> None:
+        before = Index(results).rows()
+        (results.folder / "records.db").write_bytes(content)
+        assert Index(results).rows() == before
+
+    def test_damaged_pages_are_no_obstacle(self, results: Results) -> None:
+        before = Index(results).rows()
+        file = results.folder / "records.db"
+        content = bytearray(file.read_bytes())
+        content[200:] = b"\xff" * (len(content) - 200)
+        file.write_bytes(bytes(content))
+        assert Index(results).rebuild() == []
+        assert Index(results).rows() == before
+
+    def test_another_layout_is_made_anew(self, results: Results) -> None:
+        before = Index(results).rows()
+        with sqlite3.connect(results.folder / "records.db") as database:
+            database.execute("ALTER TABLE runs DROP COLUMN detail")
+        database.close()
+        assert Index(results).rows() == before
+
+    def test_run_folders_that_were_copied_in_are_entered(self, results: Results, make_record: MakeRecord) -> None:
+        assert len(Index(results).rows()) == 5
+        keep(results, make_record("from-another-host"))
+        assert len(Index(results).rows()) == 6
+
+    def test_what_has_no_folder_is_dropped(self, results: Results, make_record: MakeRecord) -> None:
+        Index(results).add(make_record("ghost"))
+        assert len(Index(results).rows()) == 5
+
+    def test_adding_a_record_twice_keeps_one(self, results: Results) -> None:
+        record = results.record("r0")
+        assert record is not None
+        Index(results).add(record)
+        assert len(Index(results).rows()) == 5
+
+    def test_a_row_holds_what_the_record_says(self, make_record: MakeRecord) -> None:
+        record = make_record("r9", outcome="failed", diagnosis="crash", detail="the train process ended with SIGSEGV")
+        row = Row.of(record)
+        assert (row.run_id, row.outcome, row.diagnosis) == ("r9", "failed", "crash")
+        assert (row.host_kind, row.executor, row.seconds) == (record.intent.host.kind, "process", 5.0)
+        assert row.samples_per_second is None
+
+    def test_without_any_run_there_are_no_rows_and_no_file(self, tmp_path: Path) -> None:
+        results = Results(tmp_path / "none")
+        assert Index(results).rows() == []
+        assert not results.folder.exists()
+
+
+# Spills its changes to the file before they are committed, and dies there.
+DIE_IN_TRANSACTION = """
+import os, signal, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA cache_size = 1")
+database.execute("BEGIN IMMEDIATE")
+database.execute("UPDATE runs SET detail = 'torn'")
+for number in range(2000):
+    row = database.execute("SELECT * FROM runs LIMIT 1").fetchone()
+    database.execute(f"INSERT INTO runs VALUES ({', '.join('?' * len(row))})", (f"torn{number}", *row[1:]))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("rebuild", [True, False])
+def test_what_a_process_that_died_in_a_transaction_left_spoils_nothing(
+    rebuild: bool, tmp_path: Path, make_record: MakeRecord
+) -> None:
+    results = Results(tmp_path)
+    for number in range(50):
+        record = make_record(f"r{number:03}")
+        keep(results, record)
+        Index(results).add(record)
+    before = Index(results).rows()
+    died = subprocess.run([sys.executable, "-c", DIE_IN_TRANSACTION, tmp_path / "records.db"], check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert (tmp_path / "records.db-journal").stat().st_size > 0
+    keep(results, make_record("r999"))
+    if rebuild:
+        Index(results).rebuild()
+        assert not (tmp_path / "records.db-journal").exists()
+    assert Index(results).rows() == [*before, Row.of(make_record("r999"))]
+
+
+def test_an_index_is_used_by_one_process_at_a_time(tmp_path: Path, make_record: Callable[..., Record]) -> None:
+    results = Results(tmp_path)
+    record = make_record("r1")
+    results.begin(record.intent)
+    results.finish(record)
+    with (tmp_path / ".records.db.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=lambda: Index(results).add(record))
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+        assert not (tmp_path / "records.db").exists()
+    waiting.join(30)
+    assert [row.run_id for row in Index(results).rows()] == ["r1"]

@@ -1,0 +1,64 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.evidence.app_files import Phase
+from harness.evidence.records import IMPORTED, Results
+from harness.evidence.run_files import Record
+from harness.evidence.stall_history import RUNS, known_standstills
+
+MakeRecord = Callable[..., Record]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path)
+
+
+def keep(results: Results, record: Record, standstill: dict[Phase, float]) -> Record:
+    results.begin(record.intent)
+    results.finish(record.model_copy(update={"standstill": standstill}))
+    return record
+
+
+def test_completed_runs_of_the_same_kind_tell_how_long_they_stood(results: Results, make_record: MakeRecord) -> None:
+    keep(results, make_record("a"), {"import": 4.0})
+    keep(results, make_record("b"), {"import": 5.0, "step": 0.5})
+    assert known_standstills(results, make_record("c").intent) == [{"import": 4.0}, {"import": 5.0, "step": 0.5}]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"environment_hash": "o" * 64}, {"workload_hash": "0" * 64}, {"executor": "docker"}, {"drill": "slow@3"}],
+)
+def test_runs_of_another_kind_tell_nothing(other: dict[str, Any], results: Results, make_record: MakeRecord) -> None:
+    keep(results, make_record("a", **other), {"import": 4.0})
+    assert known_standstills(results, make_record("b").intent) == []
+
+
+def test_another_kind_of_host_tells_nothing(results: Results, make_record: MakeRecord) -> None:
+    record = make_record("a")
+    keep(results, record, {"import": 4.0})
+    host = record.intent.host.model_copy(update={"kind": "another"})
+    assert known_standstills(results, make_record("b", host=host).intent) == []
+
+
+def test_a_run_that_hung_or_tells_nothing_is_no_measure(results: Results, make_record: MakeRecord) -> None:
+    keep(results, make_record("a", "hung"), {"step": 180.0})
+    keep(results, make_record("b"), {})
+    assert known_standstills(results, make_record("c").intent) == []
+
+
+def test_only_the_newest_are_read(results: Results, make_record: MakeRecord) -> None:
+    for number in range(RUNS + 3):
+        keep(results, make_record(f"r{number:02}", started=1e9 + number), {"step": float(number)})
+    known = known_standstills(results, make_record("next").intent)
+    assert [told["step"] for told in known] == [float(n) for n in range(3, RUNS + 3)]
+
+
+def test_a_run_that_came_from_another_host_tells_nothing(results: Results, make_record: MakeRecord) -> None:
+    record = keep(results, make_record("a"), {"import": 4.0})
+    (results.run_folder(record.intent.run_id) / IMPORTED).write_text("{}", encoding="utf-8")
+    assert known_standstills(results, make_record("b").intent) == []

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from harness.evidence.verdicts.rates import lower_bound, upper_bound
+
+counts = st.integers(0, 300).flatmap(lambda runs: st.tuples(st.integers(0, runs), st.just(runs)))
+
+
+@pytest.mark.parametrize(("rate", "runs"), [(0.5, 5), (0.8, 16), (0.9, 33)])
+def test_straight_passes_that_show_a_rate(rate: float, runs: int) -> None:
+    assert lower_bound(runs, runs, 0.95) > rate
+    assert lower_bound(runs - 1, runs - 1, 0.95) < rate
+
+
+@given(counts, st.sampled_from([0.8, 0.9, 0.95, 0.99]))
+def test_it_is_never_surer_than_the_exact_bound_for_a_number_of_runs_fixed_before(
+    count: tuple[int, int], confidence: float
+) -> None:
+    passes, runs = count
+    low = lower_bound(passes, runs, confidence)
+    if runs:
+        exact = binomtest(passes, runs, alternative="greater").proportion_ci(confidence, "exact").low
+        assert low <= exact + 1e-6
+    assert 0 <= low <= passes / max(runs, 1)
+
+
+@given(counts)
+def test_the_upper_bound_is_that_of_failures(count: tuple[int, int]) -> None:
+    passes, runs = count
+    assert upper_bound(passes, runs, 0.95) == 1 - lower_bound(runs - passes, runs, 0.95)
+    assert upper_bound(passes, runs, 0.95) >= passes / max(runs, 1)
+
+
+@given(counts)
+def test_a_pass_raises_it_and_a_failure_lowers_it(count: tuple[int, int]) -> None:
+    passes, runs = count
+    low = lower_bound(passes, runs, 0.95)
+    assert lower_bound(passes + 1, runs + 1, 0.95) >= low - 1e-6
+    assert lower_bound(passes, runs + 1, 0.95) <= low + 1e-6
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.8, 0.9])
+def test_who_looks_after_every_run_is_wrong_no_more_often_than_said(rate: float) -> None:
+    passed = np.random.default_rng(7).random((1000, 150)) < rate
+    wrong = 0
+    for history in passed.cumsum(axis=1):
+        wrong += any(lower_bound(int(passes), runs, 0.9) > rate for runs, passes in enumerate(history, 1))
+    # A tenth of 1,000, and what chance adds to it: three standard deviations.
+    assert 0 < wrong <= 100 + 3 * (1000 * 0.1 * 0.9) ** 0.5
+
+
+def test_the_exact_bound_would_be_wrong_more_often() -> None:
+    """What the bound is for: an interval for a fixed number of runs does not hold when looked at on the way."""
+    passed = np.random.default_rng(7).random((300, 150)) < 0.8
+    known: dict[tuple[int, int], float] = {}
+
+    def exact(passes: int, runs: int) -> float:
+        if (passes, runs) not in known:
+            known[passes, runs] = binomtest(passes, runs, alternative="greater").proportion_ci(0.9, "exact").low
+        return known[passes, runs]
+
+    wrong = sum(any(exact(int(p), n) > 0.8 for n, p in enumerate(h, 1)) for h in passed.cumsum(axis=1))
+    assert wrong > 60
+
+
+@pytest.mark.parametrize(("passes", "runs", "confidence"), [(2, 1, 0.9), (-1, 1, 0.9), (1, 1, 1.0), (1, 1, 0.0)])
+def test_what_cannot_be_is_refused(passes: int, runs: int, confidence: float) -> None:
+    with pytest.raises(ValueError, match="passes of"):
+        lower_bound(passes, runs, confidence)

@@ -1,0 +1,115 @@
+"""The way to an engine, without one; with one it is tested in tests/images."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from docker.errors import APIError, DockerException
+from requests.exceptions import ReadTimeout
+from urllib3.exceptions import ProtocolError
+
+from harness.base.errors import UserError
+from harness.host import engine
+from harness.host.engine import Builder, engine_errors, find_engine, follow_transfer
+
+DIGEST = "sha256:" + "a" * 64
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The docker command's context points to a socket in an empty folder."""
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.chdir(tmp_path)
+    # A relative path: the path of a socket must be short.
+    monkeypatch.setattr(engine, "_context_address", lambda: "unix://docker.sock")
+    return tmp_path / "docker.sock"
+
+
+def test_no_socket_is_no_engine(address: Path) -> None:
+    assert find_engine() is None
+
+
+def test_an_engine_that_does_not_answer_is_not_passed_over(address: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("docker.sock")
+        with pytest.raises(UserError, match=r"start it .* or run cells with --executor process"):
+            find_engine()
+
+
+def test_one_that_was_asked_for_has_to_be_there(address: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    with pytest.raises(UserError, match=r"/nowhere/docker.sock, but none answers"):
+        find_engine()
+
+
+def test_one_that_may_not_be_used_names_the_fix(address: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(engine, "_try_socket", refuse)
+    with pytest.raises(UserError, match="usermod -aG docker"):
+        find_engine()
+
+
+@pytest.mark.parametrize("error", [APIError("a\n b"), DockerException("x"), ReadTimeout(), ProtocolError("cut")])
+def test_whatever_goes_wrong_with_an_engine_is_one_line(error: Exception) -> None:
+    with pytest.raises(UserError, match=r"^doing this: ") as caught, engine_errors("doing this"):
+        raise error
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [{"status": "Pushed", "id": "1"}, {"aux": {"Digest": DIGEST}}],
+        [{"status": f"cpu-plain: digest: {DIGEST} size: 1780"}],
+        [{"status": f"Digest: {DIGEST}"}, {"status": "Status: Downloaded newer image"}],
+    ],
+)
+def test_every_kind_of_store_gives_the_digest(events: list[dict[str, object]]) -> None:
+    assert follow_transfer(events, "pushing", lambda _: None) == DIGEST
+
+
+def test_a_transfer_tells_its_errors_and_its_progress() -> None:
+    told: list[str] = []
+    events: list[dict[str, object]] = [
+        {"id": "a", "progressDetail": {"current": 2_000_000}},
+        {"id": "b", "progressDetail": {"current": 1_000_000}},
+        {"error": "denied:\nno"},
+    ]
+    with pytest.raises(UserError, match="pushing: denied: no"):
+        follow_transfer(events, "pushing", told.append)
+    assert told == ["pushing: 2 MB", "pushing: 3 MB"]
+
+
+def test_builds_go_to_the_engine_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUILDX_BUILDER", "somewhere-else")
+    variables = Builder("docker", "unix:///x", (), ()).variables
+    assert (variables["BUILDX_BUILDER"], variables["DOCKER_HOST"]) == ("default", "unix:///x")
+    assert os.environ["BUILDX_BUILDER"] == "somewhere-else"
+
+
+@pytest.fixture
+def docker_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a `docker` of a certain age, with or without buildx, first on an otherwise empty PATH."""
+
+    def put(script: str) -> None:
+        program = tmp_path / "bin" / "docker"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(program.parent))
+
+    return put
+
+
+def test_what_drives_buildkit_is_found(docker_command: Callable[[str], None]) -> None:
+    docker_command('[ "$1" = buildx ] && echo v0.29')
+    assert engine.Engine("unix:///x", None).builder.build == ("buildx", "build", "--load")
+    docker_command('[ "$1" = version ] && echo 20.10.24')
+    assert engine.Engine("unix:///x", None).builder.build == ("build",)
+    docker_command('[ "$1" = version ] && echo 28.2.2')
+    with pytest.raises(UserError, match="install buildx"):
+        _ = engine.Engine("unix:///x", None).builder

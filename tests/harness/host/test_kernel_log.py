@@ -1,0 +1,107 @@
+"""Commands are made-up ones on PATH; this machine's own log may or may not be readable."""
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.host.kernel_log import read_kernel_log
+
+JOURNAL = "2026-11-21T19:00:01.123456+0000 host kernel: amdgpu 0000:03:00.0: ring gfx_0.0.0 timeout"
+
+
+class Commands:
+    """A folder that is all of PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, name: str, script: str) -> None:
+        file = self._folder / name
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return Commands(folder)
+
+
+def stamp(seconds_ago: float) -> str:
+    return f"{time.monotonic() - seconds_ago:.6f}"
+
+
+def test_the_journal_is_asked_for_the_kernel_since_the_run_began(commands: Commands, tmp_path: Path) -> None:
+    commands("journalctl", f'echo "$@" > {tmp_path}/asked; echo "-- Boot 1 --"; echo "{JOURNAL}"')
+    log = read_kernel_log(1_763_000_002.0)
+    assert (log.lines, log.missing) == ((JOURNAL,), None)
+    assert "--dmesg" in (tmp_path / "asked").read_text()
+    assert "--since=@1763000000" in (tmp_path / "asked").read_text()
+
+
+def test_a_quiet_kernel_is_an_empty_log_and_not_a_missing_one(commands: Commands) -> None:
+    commands("journalctl", 'echo "-- No entries --"')
+    log = read_kernel_log(time.time())
+    assert (log.lines, log.missing) == ((), None)
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        'echo "No journal files were found." >&2; echo "-- No entries --"',
+        'echo "No journal files were opened due to insufficient permissions." >&2; exit 1',
+        'echo "Hint: You are currently not seeing messages from other users and the system." >&2',
+        "exit 1",
+    ],
+)
+def test_where_the_journal_tells_nothing_dmesg_is_asked(journal: str, commands: Commands) -> None:
+    commands("journalctl", journal)
+    commands("dmesg", f'echo "[    0.000000] boot"; echo "[{stamp(1)}] amdgpu: GPU reset begin!"; echo "  goes on"')
+    log = read_kernel_log(time.time() - 5)
+    assert log.missing is None
+    assert [line.partition("] ")[2] or line for line in log.lines] == ["amdgpu: GPU reset begin!", "  goes on"]
+
+
+def test_where_nothing_may_be_read_it_says_so_and_what_to_do(commands: Commands, tmp_path: Path) -> None:
+    commands("journalctl", 'echo "No journal files were opened due to insufficient permissions." >&2; exit 1')
+    commands("dmesg", 'echo "dmesg: read kernel buffer failed: Operation not permitted" >&2; exit 1')
+    with contextlib.suppress(OSError):
+        os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))
+        pytest.skip("/dev/kmsg may be read here")
+    log = read_kernel_log(time.time())
+    assert log.lines == ()
+    assert log.missing is not None
+    assert "dmesg: read kernel buffer failed: Operation not permitted" in log.missing
+    assert log.missing.endswith("add this user to group adm")
+
+
+def test_records_of_dev_kmsg_are_read_since_then(tmp_path: Path, commands: Commands) -> None:
+    commands("journalctl", "echo of another machine")
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "kmsg").write_text(
+        f"6,1,{int((time.monotonic() - 100) * 1e6)},-;before\n"
+        f"3,2,{int((time.monotonic() - 1) * 1e6)},-;amdgpu 0000:03:00.0: GPU reset(1) succeeded!\n"
+        " SUBSYSTEM=pci\n"
+    )
+    log = read_kernel_log(time.time() - 10, tmp_path)
+    assert log.missing is None
+    assert [line.partition("] ")[2] for line in log.lines] == ["amdgpu 0000:03:00.0: GPU reset(1) succeeded!"]
+
+
+def test_without_dev_kmsg_the_log_is_missing(tmp_path: Path) -> None:
+    log = read_kernel_log(0, tmp_path)
+    assert log.missing == "kernel log: /dev/kmsg: No such file or directory; add this user to group adm"
+
+
+def test_a_command_that_does_not_answer_is_not_waited_for(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.host.kernel_log.COMMAND_SECONDS", 0.2)
+    commands("journalctl", "exec /bin/sleep 30")
+    commands("dmesg", "true")
+    began = time.monotonic()
+    assert read_kernel_log(time.time()).missing is None
+    assert time.monotonic() - began < 10

@@ -1,0 +1,408 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from harness.base.paths import CHECKOUT
+from harness.matrix.cells import VISIBILITY_VARIABLES, Cell, Matrix, Preset, Stack
+from harness.matrix.lint import CATALOGUE, Finding, lint, lint_cell, load_catalogue
+from harness.matrix.load import load_matrix
+
+MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
+CPU = ("cpu", "cpu-debian13-torch2.6.0")
+FINDINGS = lint(MATRIX)
+EVERY_ROCM = tuple(
+    name for name, stack in MATRIX.stacks.items() if stack.accelerator == "rocm" and stack.framework == "torch"
+)
+# Each ROCm version with a torch that was released for it.
+ROCM = {
+    "2.2.2": "5.7",
+    "2.4.1": "6.1",
+    "2.6.0": "6.2.4",
+    "2.7.1": "6.3",
+    "2.8.0": "6.4",
+    "2.9.1": "6.4",
+    "2.11.0": "7.2",
+    "2.12.0": "7.2",
+}
+
+
+def real(preset: str, variable: str, kind: str, key: str | None = None) -> list[Finding]:
+    """Findings on matrix.yaml as it is, without what is said of the CPU."""
+    return [
+        f
+        for f in FINDINGS
+        if (f.preset, f.variable, f.kind, f.key) == (preset, variable, kind, key) and not set(f.stacks) <= set(CPU)
+    ]
+
+
+def made_up(variables: dict[str, str], torch: str = "2.9.1", rocm: str | None = None, **preset: Any) -> Cell:
+    stack = Stack(name="made-up", accelerator="rocm", rocm=rocm or ROCM[torch], torch=torch)
+    return Cell(stack, Preset(name="p", description="made up", variables=variables, **preset))
+
+
+def said(variable: str, value: str, torch: str = "2.9.1", rocm: str | None = None) -> list[tuple[str | None, str]]:
+    return [(f.key, f.kind) for f in lint_cell(made_up({variable: value}, torch, rocm))]
+
+
+def matrix_of(stacks: dict[str, Any], presets: dict[str, Any], exclude: tuple[Any, ...] = ()) -> Matrix:
+    return Matrix.model_validate(
+        {
+            "schema": 1,
+            "stacks": {name: {**stack, "name": name} for name, stack in stacks.items()},
+            "presets": {name: {"description": "d", **preset, "name": name} for name, preset in presets.items()},
+            "workloads": {},
+            "selections": {},
+            "exclude": exclude,
+        }
+    )
+
+
+# The presets of the user's notes, on matrix.yaml as it is.
+
+
+def test_hidden_kernel_flags_are_read_by_nobody() -> None:
+    (finding,) = real("notes-dockerfile", "ROCM_ALLOW_HIDDEN_KERNEL_FLAGS", "unknown")
+    assert "read by nobody" in finding.text
+    assert finding.stacks == EVERY_ROCM
+
+
+@pytest.mark.parametrize("preset", ["notes-dockerfile", "notes-aggressive", "notes-env-only"])
+def test_xnack_has_no_effect_on_rdna3(preset: str) -> None:
+    (finding,) = real(preset, "HSA_XNACK", "no-effect")
+    assert "RDNA3" in finding.text
+    assert finding.source == "https://github.com/ROCm/ROCm/issues/2686"
+    assert finding.stacks == EVERY_ROCM
+
+
+def test_overriding_a_true_gfx1100_has_no_effect_and_harms_beside_an_integrated_gpu() -> None:
+    (finding,) = real("notes-dockerfile", "HSA_OVERRIDE_GFX_VERSION", "no-effect")
+    assert "harmful" in finding.text
+    assert "integrated GPU" in finding.text
+    assert said("HSA_OVERRIDE_GFX_VERSION", "10.3.0") == []
+
+
+@pytest.mark.parametrize("preset", ["notes-dockerfile", "notes-aggressive"])
+def test_rocm_arch_is_read_at_build_time(preset: str) -> None:
+    (finding,) = real(preset, "PYTORCH_ROCM_ARCH", "no-effect")
+    assert "compiled" in finding.text
+
+
+def test_expandable_segments_are_compiled_out_before_2_12() -> None:
+    (finding,) = real("notes-dockerfile", "PYTORCH_HIP_ALLOC_CONF", "no-effect", "expandable_segments")
+    assert finding.stacks == EVERY_ROCM
+    assert finding.source == "https://github.com/pytorch/pytorch/pull/177974"
+    assert ("expandable_segments", "no-effect") in said("PYTORCH_ALLOC_CONF", "expandable_segments:True", "2.11.0")
+    assert said("PYTORCH_ALLOC_CONF", "expandable_segments:True", "2.12.0") == []
+
+
+@pytest.mark.parametrize("preset", ["notes-single-gpu", "notes-aggressive", "notes-env-only"])
+def test_garbage_collection_needs_a_memory_fraction_and_works_the_other_way_round(preset: str) -> None:
+    (finding,) = real(preset, "PYTORCH_HIP_ALLOC_CONF", "no-effect", "garbage_collection_threshold")
+    assert "set_per_process_memory_fraction" in finding.text
+    assert "higher value reclaims later" in finding.text
+
+
+def test_no_caching_contradicts_allocator_settings_of_the_same_process() -> None:
+    (finding,) = real("notes-single-gpu", "PYTORCH_NO_HIP_MEMORY_CACHING", "contradiction")
+    assert "PYTORCH_HIP_ALLOC_CONF" in finding.text
+    assert finding.phase is None
+    assert real("no-caching", "PYTORCH_NO_HIP_MEMORY_CACHING", "contradiction") == []
+
+
+def test_no_caching_contradicts_in_both_phases_because_0_may_disable_caching_too() -> None:
+    features, train = real("notes-aggressive", "PYTORCH_NO_HIP_MEMORY_CACHING", "contradiction")
+    assert (features.phase, train.phase) == ("features", "train")
+    assert "0 turns caching off as well" not in features.text
+    assert "0 turns caching off as well" in train.text
+    (unsafe,) = real("notes-aggressive", "PYTORCH_NO_HIP_MEMORY_CACHING", "invalid")
+    assert unsafe.phase == "train"
+
+
+def test_four_hardware_queues_are_the_default() -> None:
+    older, newer = real("notes-stable", "GPU_MAX_HW_QUEUES", "default")
+    assert set(older.stacks) | set(newer.stacks) == set(EVERY_ROCM)
+    assert "newer sources were not read" in newer.text
+    assert "rocm6.2.4-torch2.6.0" in older.stacks
+    assert "rocm6.3-torch2.7.1" in newer.stacks
+    assert real("one-queue", "GPU_MAX_HW_QUEUES", "default") == []
+
+
+def test_kernel_arguments_in_device_memory_are_the_default_since_6_1() -> None:
+    (finding,) = real("notes-single-gpu", "HIP_FORCE_DEV_KERNARG", "default")
+    assert set(EVERY_ROCM) - set(finding.stacks) == {
+        "rocm5.7-torch2.2.2",
+        "rocm5.7-torch2.3.1",
+        "rocm6.0-torch2.4.1",
+    }
+    assert said("HIP_FORCE_DEV_KERNARG", "0", "2.2.2") == [(None, "default")]
+    assert said("HIP_FORCE_DEV_KERNARG", "0") == []
+
+
+def test_launch_blocking_is_ignored_before_6_1() -> None:
+    (before,) = lint_cell(MATRIX.cell("rocm6.0-torch2.4.1", "notes-launch-blocking"))
+    (since,) = lint_cell(MATRIX.cell("rocm6.1-torch2.4.1", "notes-launch-blocking"))
+    assert (before.kind, since.kind) == ("no-effect", "debug-only")
+    assert "before ROCm 6.1" in before.text
+
+
+def test_miopen_log_level_4_is_the_default() -> None:
+    (finding,) = real("notes-miopen-more", "MIOPEN_LOG_LEVEL", "default")
+    assert "release builds" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("preset", "variable"),
+    [
+        ("notes-miopen-more", "MIOPEN_DISABLE_CACHE"),
+        ("notes-miopen-more", "MIOPEN_ENABLE_LOGGING"),
+        ("notes-single-gpu", "AMD_SERIALIZE_KERNEL"),
+        ("debug-serialize", "AMD_SERIALIZE_COPY"),
+        ("no-interrupt", "HSA_ENABLE_INTERRUPT"),
+        ("debug-no-fragments", "HSA_DISABLE_FRAGMENT_ALLOCATOR"),
+    ],
+)
+def test_debug_aids_are_called_so(preset: str, variable: str) -> None:
+    (finding,) = real(preset, variable, "debug-only")
+    assert finding.stacks == EVERY_ROCM
+
+
+def test_the_allocator_variable_was_renamed_in_2_9() -> None:
+    (finding,) = real("max-split-512", "PYTORCH_HIP_ALLOC_CONF", "deprecated")
+    assert set(finding.stacks) == {name for name in EVERY_ROCM if name.endswith(("2.9.1", "2.10.0"))}
+    assert said("PYTORCH_ALLOC_CONF", "max_split_size_mb:512", "2.8.0") == [(None, "no-effect")]
+    assert said("PYTORCH_ALLOC_CONF", "max_split_size_mb:512", "2.9.1") == []
+
+
+def test_preferring_hipblas_does_what_torch_does_anyway_except_on_2_4() -> None:
+    (nothing,) = real("notes-prefer-hipblas", "TORCH_BLAS_PREFER_HIPBLASLT", "no-effect")
+    (default,) = real("notes-prefer-hipblas", "TORCH_BLAS_PREFER_HIPBLASLT", "default")
+    assert {MATRIX.stacks[name].torch for name in nothing.stacks} == {"2.5.1", "2.6.0"}
+    assert {MATRIX.stacks[name].torch for name in default.stacks} == {"2.7.1", "2.8.0", "2.9.1", "2.10.0"}
+    assert said("TORCH_BLAS_PREFER_HIPBLASLT", "0", "2.4.1") == []
+
+
+def test_preferring_hipblaslt_means_something_only_with_wheels_of_6_3() -> None:
+    assert said("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.4.1") == [(None, "default")]
+    assert said("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.6.0") == [(None, "no-effect")]
+    assert said("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.7.1", "6.2.4") == [(None, "no-effect")]
+    assert said("TORCH_BLAS_PREFER_HIPBLASLT", "1", "2.7.1", "6.3") == []
+
+
+@pytest.mark.parametrize(
+    ("preset", "variable"),
+    [
+        ("no-p2p", "NCCL_P2P_DISABLE"),
+        ("debug-collectives", "NCCL_DEBUG"),
+        ("fine-grain-pcie", "HSA_FORCE_FINE_GRAIN_PCIE"),
+        ("notes-stable", "HSA_FORCE_FINE_GRAIN_PCIE"),
+        ("no-peer-sdma", "HSA_ENABLE_PEER_SDMA"),
+    ],
+)
+def test_what_matters_between_gpus_does_nothing_with_one(preset: str, variable: str) -> None:
+    (finding,) = real(preset, variable, "no-effect")
+    assert finding.text.startswith("with one GPU")
+
+
+@pytest.mark.parametrize("preset", ["notes-miopen", "notes-miopen-more"])
+def test_a_fixed_miopen_folder_is_shared_and_outside_the_run(preset: str) -> None:
+    (finding,) = real(preset, "MIOPEN_USER_DB_PATH", "contradiction")
+    assert "outside the run folder" in finding.text
+    assert "shared between ROCm versions" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("preset", "devices"), [("notes-dockerfile", "0,1"), ("notes-aggressive", "0,1"), ("notes-device-0", "0")]
+)
+def test_devices_of_the_notes_were_moved(preset: str, devices: str) -> None:
+    (finding,) = real(preset, "HIP_VISIBLE_DEVICES", "moved")
+    assert f"HIP_VISIBLE_DEVICES={devices} became the run's device list" in finding.text
+    assert finding.source == MATRIX.presets[preset].source
+
+
+@pytest.mark.parametrize("source", [None, "a blog"])
+def test_devices_from_elsewhere_were_not_moved(source: str | None) -> None:
+    assert lint_cell(made_up({}, devices=(0,), source=source)) == []
+
+
+def test_presets_that_set_the_same_name_each_other() -> None:
+    duplicates = {(f.preset, f.text.split()[-2]) for f in FINDINGS if f.kind == "duplicate"}
+    assert duplicates == {("no-sdma", "notes-no-sdma"), ("notes-no-sdma", "no-sdma")}
+
+
+def test_phases_and_devices_make_presets_differ() -> None:
+    same = {"A": "1"}
+    presets = {"one": {"variables": same}, "two": {"train": same}, "three": {"variables": same, "devices": [0]}}
+    found = lint(matrix_of({"cpu": {"accelerator": "cpu", "torch": "2.9.1"}}, presets))
+    assert "duplicate" not in {f.kind for f in found}
+
+
+# The catalogue as a whole.
+
+
+def test_every_variable_of_the_matrix_is_in_the_catalogue() -> None:
+    known = load_catalogue().variables
+    used = {v for p in MATRIX.presets.values() for v in (*p.variables, *p.features, *p.train)}
+    assert used <= known.keys()
+    assert {f.variable for f in FINDINGS if f.kind == "unknown"} == {"ROCM_ALLOW_HIDDEN_KERNEL_FLAGS"}
+
+
+@pytest.mark.parametrize("variable", sorted(load_catalogue().variables.keys() - VISIBILITY_VARIABLES))
+def test_no_variable_has_an_effect_in_a_cpu_build(variable: str) -> None:
+    cell = Cell(MATRIX.stacks["cpu"], Preset(name="p", description="d", variables={variable: "1"}))
+    assert [(f.kind, f.text) for f in lint_cell(cell)] == [("no-effect", "no ROCm in a CPU build of torch")]
+
+
+def test_the_control_has_no_findings() -> None:
+    assert [f for f in FINDINGS if f.preset == "plain"] == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("meaning: 3 tunes", "meaning: 3 tunes\n    colour: red", "Extra inputs"),
+        ("kind: deprecated", "kind: outdated", "kind"),
+        ('torch: ">=2.9"', 'torch: "2.9 or so"', "Invalid specifier"),
+        ('value: "(?!0$).*"', 'value: "("', "regular expression"),
+        ('with: {PYTORCH_ALLOC_CONF: ".*"}', 'with: {PYTORCH_ALOC_CONF: ".*"}', "PYTORCH_ALOC_CONF"),
+        ("schema: 1", "schema: 2", "schema"),
+    ],
+)
+def test_a_catalogue_with_a_mistake_is_refused(tmp_path: Path, old: str, new: str, told: str) -> None:
+    text = CATALOGUE.read_text(encoding="utf-8")
+    assert old in text
+    file = tmp_path / "variables.yaml"
+    file.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(ValidationError, match=told):
+        load_catalogue(file)
+
+
+# Conditions, on made-up cells.
+
+
+@pytest.mark.parametrize(
+    ("size", "torch", "kinds"),
+    [
+        ("20", "2.8.0", ["invalid"]),
+        ("21", "2.8.0", []),
+        ("19", "2.12.0", ["invalid"]),
+        ("20", "2.12.0", []),
+        ("200", "2.8.0", []),
+    ],
+)
+def test_the_smallest_split_size_depends_on_torch(size: str, torch: str, kinds: list[str]) -> None:
+    found = lint_cell(made_up({"PYTORCH_CUDA_ALLOC_CONF": f"max_split_size_mb:{size}"}, torch))
+    assert [f.kind for f in found] == kinds
+
+
+@pytest.mark.parametrize(
+    ("share", "kind"),
+    [("0", "invalid"), ("1", "invalid"), ("1.5", "invalid"), ("0.0", "invalid"), (".8", "no-effect")],
+)
+def test_the_garbage_collection_threshold_is_a_share(share: str, kind: str) -> None:
+    assert said("PYTORCH_ALLOC_CONF", f"garbage_collection_threshold:{share}") == [
+        ("garbage_collection_threshold", kind)
+    ]
+
+
+def test_a_value_decides_only_as_a_whole() -> None:
+    assert said("AMD_SERIALIZE_KERNEL", "3") == [(None, "debug-only")]
+    assert said("AMD_SERIALIZE_KERNEL", "0") == []
+    assert said("GPU_MAX_HW_QUEUES", "44") == []
+
+
+def test_brackets_keep_a_list_inside_one_key() -> None:
+    value = "roundup_power2_divisions:[256:1,512:2,>:4],expandable_segments:True"
+    assert said("PYTORCH_ALLOC_CONF", value) == [("expandable_segments", "no-effect")]
+
+
+@pytest.mark.parametrize("caching", ["PYTORCH_NO_HIP_MEMORY_CACHING", "PYTORCH_NO_CUDA_MEMORY_CACHING"])
+@pytest.mark.parametrize("value", ["0", "1", ""])
+@pytest.mark.parametrize("conf", ["PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_every_spelling_of_no_caching_contradicts_every_spelling_of_the_settings(
+    caching: str, value: str, conf: str
+) -> None:
+    found = lint_cell(made_up({caching: value, conf: "max_split_size_mb:512"}))
+    assert [f.variable for f in found if f.kind == "contradiction"] == [caching]
+
+
+def test_settings_that_are_not_read_contradict_nothing() -> None:
+    variables = {"PYTORCH_NO_HIP_MEMORY_CACHING": "1", "PYTORCH_ALLOC_CONF": "max_split_size_mb:1"}
+    kinds = [f.kind for f in lint_cell(made_up(variables, "2.8.0"))]
+    assert kinds == ["debug-only", "no-effect"]
+
+
+def test_only_variables_of_the_same_process_contradict() -> None:
+    cell = made_up(
+        {}, features={"PYTORCH_NO_HIP_MEMORY_CACHING": "1"}, train={"PYTORCH_ALLOC_CONF": "max_split_size_mb:512"}
+    )
+    assert [(f.phase, f.kind) for f in lint_cell(cell)] == [("features", "debug-only")]
+
+
+def test_what_is_true_of_both_phases_is_said_once() -> None:
+    cell = made_up({"HSA_XNACK": "1"}, features={"AMD_LOG_LEVEL": "1"})
+    assert [(f.variable, f.phase) for f in lint_cell(cell)] == [("HSA_XNACK", None), ("AMD_LOG_LEVEL", "features")]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("HSA_ENABLE_SMDA", "did you mean HSA_ENABLE_SDMA?"),
+        ("MIOPEN_LOGLEVEL", "did you mean MIOPEN_LOG_LEVEL?"),
+        ("ROCM_ALLOW_HIDDEN_KERNEL_FLAG", "not in the catalogue of variables"),
+        ("LANG", "not in the catalogue of variables"),
+    ],
+)
+def test_an_unknown_variable_gets_the_nearest_name(name: str, told: str) -> None:
+    (finding,) = lint_cell(made_up({name: "1"}))
+    assert finding.kind == "unknown"
+    assert finding.text.endswith(told)
+
+
+def test_an_unknown_key_gets_the_nearest_name() -> None:
+    (finding,) = lint_cell(made_up({"PYTORCH_ALLOC_CONF": "max_split_size:512,"}))
+    assert (finding.key, finding.kind) == ("max_split_size", "unknown")
+    assert finding.text.endswith("did you mean max_split_size_mb?")
+
+
+def test_of_an_interpreter_of_unknown_make_only_unknown_names_are_told() -> None:
+    preset = Preset(name="p", description="d", variables={"HSA_XNACK": "1", "HSA_XNAK": "1"})
+    assert [f.variable for f in lint_cell(Cell(MATRIX.stacks["host"], preset))] == ["HSA_XNAK"]
+
+
+# Grouping over stacks.
+
+
+def test_equal_findings_are_one_over_the_stacks_that_are_run() -> None:
+    matrix = matrix_of(
+        {
+            "a": {"accelerator": "rocm", "rocm": "6.4", "torch": "2.8.0"},
+            "b": {"accelerator": "rocm", "rocm": "6.4", "torch": "2.9.1"},
+            "left-out": {"accelerator": "rocm", "rocm": "7.0", "torch": "2.10.0"},
+            "not-run": {"accelerator": "rocm", "rocm": "7.1", "torch": "2.10.0", "excluded": "not run at all"},
+            "jax": {"accelerator": "rocm", "rocm": "7.1", "framework": "jax", "excluded": "another framework"},
+            "own": {"accelerator": "any"},
+        },
+        {"x": {"variables": {"HSA_XNACK": "1", "PYTORCH_HIP_ALLOC_CONF": "max_split_size_mb:512"}}},
+        ({"stack": "left-out", "preset": "x", "reason": "left out for the test"},),
+    )
+    found = [(f.variable, f.kind, f.stacks) for f in lint(matrix)]
+    assert found == [
+        ("HSA_XNACK", "no-effect", ("a", "b")),
+        ("PYTORCH_HIP_ALLOC_CONF", "deprecated", ("b",)),
+    ]
+
+
+def test_no_finding_names_an_excluded_stack_or_none() -> None:
+    runnable = {*EVERY_ROCM, *CPU}
+    assert all(f.stacks and set(f.stacks) <= runnable for f in FINDINGS)
+    assert len(set(FINDINGS)) == len(FINDINGS)
+
+
+def test_findings_follow_the_order_of_the_file() -> None:
+    order = list(MATRIX.presets)
+    assert [f.preset for f in FINDINGS] == sorted((f.preset for f in FINDINGS), key=order.index)
+    variables = [f.variable for f in FINDINGS if f.preset == "notes-stable"]
+    wanted = list(MATRIX.presets["notes-stable"].variables)
+    assert variables == sorted(variables, key=lambda v: wanted.index(v or ""))

@@ -1,0 +1,185 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.matrix.cells import Matrix
+from harness.matrix.load import load_matrix
+
+WriteMatrix = Callable[[str], Path]
+
+
+def refusal(file: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        load_matrix(file)
+    return str(caught.value)
+
+
+def test_the_small_file_the_tests_start_from_is_valid(write_matrix: WriteMatrix) -> None:
+    assert list(load_matrix(write_matrix("verdicts: {good: 0.85}")).cells) == ["cpu-plain"]
+
+
+STACKS = 'stacks:\n  cpu: {accelerator: cpu, torch: "2.13.0"}\n  '
+WORKLOAD = "workloads:\n  quick: {description: small, synthetic: {sessions: 30}, epochs: 1, time_limit: 60, "
+REFUSED = {
+    "a torch that ROCm never had": (
+        STACKS + 'rocm6.2-torch2.4.1: {accelerator: rocm, rocm: "6.2", torch: "2.4.1"}',
+        "rocm6.2-torch2.4.1:",
+        ["2.4.1 has no wheel for ROCm 6.2", "it exists for ROCm 6.0 and 6.1", "ROCm 6.2 has torch 2.5.0 and 2.5.1"],
+    ),
+    "another one": (
+        STACKS + 'rocm6.3-torch2.5.1: {accelerator: rocm, rocm: "6.3", torch: "2.5.1"}',
+        "rocm6.3-torch2.5.1:",
+        ["ROCm 6.1 and 6.2", "ROCm 6.3 has torch 2.7.0, 2.7.1, 2.8.0, 2.9.0 and 2.9.1"],
+    ),
+    "a Python without a wheel": (
+        STACKS + 'rocm5.7-torch2.2.2: {accelerator: rocm, rocm: "5.7", torch: "2.2.2", python: "3.13"}',
+        "rocm5.7-torch2.2.2:",
+        ["no wheel for Python 3.13", "3.8, 3.9, 3.10, 3.11 and 3.12"],
+    ),
+    "a torch nobody released": (
+        STACKS + 'cpu-old: {accelerator: cpu, torch: "2.13.7"}',
+        "cpu-old:",
+        ["not a known release"],
+    ),
+    "a name that belies its contents": (
+        STACKS + 'rocm6.3-torch2.8.0: {accelerator: rocm, rocm: "6.3", torch: "2.9.1"}',
+        "rocm6.3-torch2.8.0:",
+        ["should start with", "rocm6.3-torch2.9.1"],
+    ),
+    "an unknown key of a stack": (
+        STACKS + 'b: {accelerator: cpu, torch: "2.13.0", pyton: "3.11"}',
+        "pyton",
+        ["did you mean python?"],
+    ),
+    "a misspelt accelerator": (STACKS + 'b: {accelerator: rocmm, torch: "2.13.0"}', "rocmm", ["did you mean rocm?"]),
+    "a stack without torch": (STACKS + "b: {accelerator: cpu}", "b:", ["needs `torch:`"]),
+    "a version that is a number": (STACKS + "b: {accelerator: cpu, torch: 2.13}", "b:", ["string"]),
+    "an unknown section": ("preset:\n  plain: {}", "preset:", ["unknown key", "did you mean presets?"]),
+    "a visibility variable": (
+        "presets:\n  plain: {description: p}\n  two: {description: t, variables: {HIP_VISIBLE_DEVICES: '0'}}",
+        "two:",
+        ["HIP_VISIBLE_DEVICES", "devices:"],
+    ),
+    "a visibility variable of one phase": (
+        "presets:\n  plain: {description: p}\n  two: {description: t, train: {ROCR_VISIBLE_DEVICES: '0'}}",
+        "two:",
+        ["ROCR_VISIBLE_DEVICES"],
+    ),
+    "a variable that is none": (
+        "presets:\n  plain: {description: p}\n  two: {description: t, variables: {A=B: '0'}}",
+        "two:",
+        ["not a name of a variable"],
+    ),
+    "a variable of the harness's own": (
+        "presets:\n  plain: {description: p}\n  two: {description: t, variables: {OMP_NUM_THREADS: '2'}}",
+        "two:",
+        ["set by the harness"],
+    ),
+    "a misspelt preset": (
+        "selections:\n  default:\n    description: d\n    stacks: [cpu]\n    presets:\n      - plain\n      - plian",
+        "plian",
+        ["unknown name 'plian'", "did you mean plain?"],
+    ),
+    "a misspelt workload": (
+        "selections:\n  default: {description: d, stacks: all, presets: all, workload: quik}",
+        "quik",
+        ["unknown workload 'quik'", "did you mean quick?"],
+    ),
+    "a misspelt strategy": (WORKLOAD + "strategy: dpp}", "strategy", ["'dpp' is not known", "did you mean dp?"]),
+    "a micro-batch that is none": (WORKLOAD + "micro_batch_size: many}", "micro", ["'many' is not a number", "auto"]),
+    "no model": (WORKLOAD + "model: []}", "model", ["`model:` names none"]),
+    "a misspelt model": (WORKLOAD + "model: [mpl]}", "model", ["'mpl' is not known", "did you mean mlp?"]),
+    "a backend that is not used": (WORKLOAD + "backend: nccl}", "backend", ["strategy single uses no backend"]),
+    "a type that is not used": (
+        WORKLOAD + "mixed_precision_dtype: float16}",
+        "float16",
+        ["needs `use_mixed_precision: true`"],
+    ),
+    "an exclusion without a reason": ("exclude:\n  - {preset: plain}", "- {preset", ["`reason` is missing"]),
+    "an exclusion of a preset there is not": (
+        "exclude:\n  - {preset: plane, reason: some long reason}",
+        "plane",
+        ["unknown name 'plane'", "did you mean plain?"],
+    ),
+    "an exclusion of everything": (
+        "exclude:\n  - {reason: some long reason}",
+        "- {reason",
+        ["would exclude everything"],
+    ),
+    "a version range that is none": ("exclude:\n  - {torch: new, reason: some long reason}", "- {torch", ["new"]),
+    "thresholds that do not rise": ("verdicts: {candidate: 0.9, good: 0.8}", "verdicts", ["must rise"]),
+    "a name inside": ("presets:\n  plain: {name: plain, description: p}", "plain:", ["the key above is the name"]),
+    "a key given twice": ("presets:\n  plain: {description: p}\n  plain: {description: q}", "q}", ["duplicate key"]),
+    "no YAML": ("presets: }", "presets: }", ["not valid YAML"]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_with_file_and_line(name: str, write_matrix: WriteMatrix) -> None:
+    text, at_fault, told = REFUSED[name]
+    file = write_matrix(text)
+    line = next(n for n, words in enumerate(file.read_text().splitlines(), start=1) if at_fault in words)
+    message = refusal(file)
+    assert message.startswith(f"{file}:{line}: ")
+    for words in told:
+        assert words in message
+
+
+def test_two_cells_of_one_name_are_refused(write_matrix: WriteMatrix) -> None:
+    file = write_matrix(STACKS + 'cpu-a: {accelerator: cpu, torch: "2.13.0"}\n')
+    plain = "  plain: {description: nothing set}\n"
+    file.write_text(file.read_text().replace(plain, plain + "  a-plain: {description: p}\n"))
+    assert "same id" in refusal(file)
+
+
+def test_every_mistake_is_told_at_once(write_matrix: WriteMatrix) -> None:
+    message = refusal(write_matrix(STACKS + "b: {accelerator: cpu}\n  c: {accelerator: nothing}"))
+    assert [line.split(": ")[1] for line in message.splitlines()] == ["stacks.b", "stacks.c.accelerator"]
+
+
+def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
+    assert "--matrix FILE" in refusal(tmp_path / "none.yaml")
+
+
+def test_a_file_that_is_no_mapping(tmp_path: Path) -> None:
+    file = tmp_path / "matrix.yaml"
+    file.write_text("- a list\n")
+    assert "mapping" in refusal(file)
+
+
+class TestTheProjectsOwnFile:
+    def test_has_every_stack_of_the_design(self, matrix: Matrix) -> None:
+        pairs = {(s.rocm, s.torch) for s in matrix.stacks.values() if s.accelerator == "rocm" and s.torch}
+        assert pairs >= {
+            ("6.2", "2.5.1"), ("6.3", "2.7.1"), ("6.3", "2.8.0"), ("6.3", "2.9.1"), ("7.0", "2.10.0"),
+            ("6.1", "2.5.1"), ("6.2.4", "2.7.1"), ("6.4", "2.9.1"), ("7.1", "2.10.0"),
+            ("5.7", "2.2.2"), ("5.7", "2.3.1"), ("6.0", "2.4.1"), ("6.1", "2.4.1"), ("6.2.4", "2.6.0"),
+            ("6.4", "2.8.0"),
+        }  # fmt: skip
+        assert {"cpu", "host"} <= set(matrix.stacks)
+
+    def test_jax_and_tensorflow_are_excluded_with_reasons(self, matrix: Matrix) -> None:
+        others = [cell for cell in matrix.cells.values() if cell.stack.framework != "torch"]
+        assert {cell.stack.framework for cell in others} == {"jax", "tensorflow"}
+        assert all(cell.excluded and len(cell.excluded) > 40 for cell in others)
+
+    def test_neighbours_change_one_axis_only(self, matrix: Matrix) -> None:
+        stacks = [cell.stack for cell in matrix.select("neighbours")]
+        pairs = list(zip(stacks[::2], stacks[1::2], strict=True))
+        assert all(a.torch == b.torch and a.rocm != b.rocm and a.python == b.python for a, b in pairs)
+        assert {pair[0].torch for pair in pairs} == {"2.5.1", "2.7.1", "2.9.1", "2.10.0"}
+
+    def test_plain_sets_nothing_and_is_in_every_selection(self, matrix: Matrix) -> None:
+        assert not matrix.presets["plain"].variables
+        assert all("plain" in {cell.preset.name for cell in matrix.select(name)} for name in matrix.selections)
+
+    def test_notes_holds_every_preset_that_names_the_notes(self, matrix: Matrix) -> None:
+        from_notes = {p.name for p in matrix.presets.values() if p.source and p.source.startswith("notes")}
+        assert from_notes == {cell.preset.name for cell in matrix.select("notes")} - {"plain"}
+        assert len(from_notes) == 11
+
+    def test_there_are_four_presets_to_run_on_a_host_without_a_gpu(self, matrix: Matrix) -> None:
+        cpu = [cell for cell in matrix.select("default") if cell.stack.name == "cpu" and not cell.excluded]
+        assert len(cpu) >= 4

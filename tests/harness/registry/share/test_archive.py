@@ -1,0 +1,179 @@
+import gzip
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.registry.share import archive
+from harness.registry.share.archive import MARK, MARK_CONTENT, unpack, write_archive
+
+RUN = f"runs/{'a' * 64}"
+Member = tuple[str, bytes]
+
+
+def member(name: str, content: bytes = b"", **changes: object) -> tuple[tarfile.TarInfo, bytes]:
+    made = tarfile.TarInfo(name)
+    made.size = len(content)
+    for field, value in changes.items():
+        setattr(made, field, value)
+    return made, content
+
+
+def pack(file: Path, *members: tuple[tarfile.TarInfo, bytes], mark: bytes = MARK_CONTENT) -> Path:
+    with tarfile.open(file, "w:gz") as packed:
+        for made, content in (member(MARK, mark), *members):
+            packed.addfile(made, io.BytesIO(content))
+    return file
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    folder = tmp_path / "in" / "here"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_what_is_packed_is_unpacked(tmp_path: Path, place: Path) -> None:
+    members = [(f"{RUN}/log.txt", b"text"), (f"{RUN}/failure/gpus.json", b"{}"), (f"health/{'b' * 16}.jsonl", b"")]
+    write_archive(tmp_path / "a.tar.gz", members)
+    unpack(tmp_path / "a.tar.gz", place)
+    found = {file.relative_to(place).as_posix(): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+    assert found == {MARK: MARK_CONTENT, **dict(members)}
+
+
+def test_the_same_members_are_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("a.tar.gz", "b.tar.gz"):
+        write_archive(tmp_path / name, [(f"{RUN}/log.txt", b"text")])
+    assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.zst", "a"])
+def test_the_name_says_what_the_file_is(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match=r"ends in \.tar\.gz"):
+        write_archive(tmp_path / name, [])
+
+
+def test_no_file_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "a.tar.gz").write_text("mine", encoding="utf-8")
+    with pytest.raises(UserError, match="choose another name"):
+        write_archive(tmp_path / "a.tar.gz", [])
+    assert (tmp_path / "a.tar.gz").read_text(encoding="utf-8") == "mine"
+
+
+def test_what_fails_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
+    def members() -> object:
+        yield f"{RUN}/log.txt", b"text"
+        raise UserError("the middle")
+
+    with pytest.raises(UserError, match="the middle"):
+        write_archive(tmp_path / "a.tar.gz", members())  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+HOSTILE = {
+    "out of the folder": member("../evil.txt", b"x"),
+    "out of the run": member(f"{RUN}/../../../evil.txt", b"x"),
+    "from the root": member("/tmp/evil.txt", b"x"),
+    "a link": member(f"{RUN}/log.txt", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+    "a hard link": member(f"{RUN}/log.txt", type=tarfile.LNKTYPE, linkname=f"{RUN}/record.json"),
+    "a device": member(f"{RUN}/log.txt", type=tarfile.CHRTYPE),
+    "a pipe": member(f"{RUN}/log.txt", type=tarfile.FIFOTYPE),
+    "a folder": member(RUN, type=tarfile.DIRTYPE),
+    "a model": member(f"{RUN}/output/model.pt", b"x"),
+    "a mark of an import": member(f"{RUN}/imported.json", b"{}"),
+    "another run": member("runs/r1/log.txt", b"x"),
+    "the index": member("records.db", b"x"),
+    "a line break": member(f"{RUN}/log.txt\n", b"x"),
+}
+
+
+@pytest.mark.parametrize("evil", HOSTILE.values(), ids=list(HOSTILE))
+def test_what_is_no_file_of_a_record_is_refused(
+    tmp_path: Path, place: Path, evil: tuple[tarfile.TarInfo, bytes]
+) -> None:
+    file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/intent.json", b"{}"), evil)
+    before = {found for found in tmp_path.rglob("*") if place not in found.parents}
+    with pytest.raises(UserError, match="is no file of a record; nothing was taken"):
+        unpack(file, place)
+    assert {found for found in tmp_path.rglob("*") if place not in found.parents} == before
+
+
+def test_the_same_file_twice_is_refused(tmp_path: Path, place: Path) -> None:
+    file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/log.txt", b"1"), member(f"{RUN}/log.txt", b"2"))
+    with pytest.raises(UserError, match="twice"):
+        unpack(file, place)
+
+
+def test_a_large_file_in_a_small_archive_is_refused(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "LARGEST_FILE", 1000)
+    file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/log.txt", bytes(1001)))
+    with pytest.raises(UserError, match="larger"):
+        unpack(file, place)
+    assert not list(place.rglob("log.txt"))
+
+
+def test_many_files_are_refused(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MOST_MEMBERS", 2)
+    file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/log.txt"), member(f"{RUN}/record.json"))
+    with pytest.raises(UserError, match="one of more"):
+        unpack(file, place)
+
+
+def test_much_in_many_files_is_refused(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "LARGEST_ARCHIVE", 50_000)
+    few = [member(f"{RUN}/progress-{n}.jsonl", bytes(9000)) for n in range(4)]
+    unpack(pack(tmp_path / "few.tar.gz", *few), place)
+    many = [member(f"{RUN}/progress-{n}.jsonl", bytes(9000)) for n in range(8)]
+    with pytest.raises(UserError, match="unpacks to more than records are"):
+        unpack(pack(tmp_path / "many.tar.gz", *many), place)
+
+
+def test_a_header_as_large_as_memory_is_refused(tmp_path: Path, place: Path) -> None:
+    """What tarfile takes in one piece: a name, or facts of the next file, in a member of their own."""
+    header = tarfile.TarInfo("././@PaxHeader")
+    header.type, header.size = tarfile.XHDTYPE, 1 << 30
+    with gzip.open(tmp_path / "a.tar.gz", "wb") as packed:
+        packed.write(header.tobuf(tarfile.USTAR_FORMAT))
+        packed.write(bytes(1 << 12))
+    with pytest.raises(UserError, match="unpacks to more than records are"):
+        unpack(tmp_path / "a.tar.gz", place)
+
+
+DAMAGED: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda whole: whole[: len(whole) // 2],
+    "cut at its end": lambda whole: whole[:-4],
+    "not packed": gzip.decompress,
+    "empty": lambda _: b"",
+    "a bit": lambda whole: whole[:60] + bytes([whole[60] ^ 1]) + whole[61:],
+    "no archive in it": lambda _: gzip.compress(b"text" * 1000),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=list(DAMAGED))
+def test_a_damaged_file_is_told_of(tmp_path: Path, place: Path, damage: Callable[[bytes], bytes]) -> None:
+    file = pack(tmp_path / "a.tar.gz", member(f"{RUN}/log.txt", bytes(range(256)) * 40))
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(UserError, match=r"a\.tar\.gz: "):
+        unpack(file, place)
+
+
+def test_an_archive_of_something_else_is_told_of(tmp_path: Path, place: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as packed:
+        packed.addfile(*_as_stream(member(f"{RUN}/log.txt", b"x")))
+    with pytest.raises(UserError, match=f"does not begin with {MARK}"):
+        unpack(tmp_path / "a.tar.gz", place)
+
+
+@pytest.mark.parametrize("mark", [b'{"schema": 2}', b"[]", b"{", b"[" * 100_000])
+def test_an_archive_of_another_time_is_told_of(tmp_path: Path, place: Path, mark: bytes) -> None:
+    with pytest.raises(UserError, match="this tool reads 1"):
+        unpack(pack(tmp_path / "a.tar.gz", mark=mark), place)
+
+
+def _as_stream(made: tuple[tarfile.TarInfo, bytes]) -> tuple[tarfile.TarInfo, io.BytesIO]:
+    return made[0], io.BytesIO(made[1])

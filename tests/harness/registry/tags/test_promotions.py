@@ -1,0 +1,95 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.evidence.records import Results
+from harness.registry.tags.promotions import (
+    FILE,
+    KnownGood,
+    TagMove,
+    append_move,
+    from_lines,
+    place_of,
+    read_moves,
+    standing,
+    to_line,
+)
+
+Evidence = Callable[..., KnownGood]
+
+
+def moved(evidence: KnownGood, move: str = "promoted", reason: str | None = None) -> TagMove:
+    return TagMove.model_validate({"move": move, "at": 1.0, "reason": reason, "evidence": evidence.model_dump()})
+
+
+def test_a_tag_stands_until_it_is_demoted(make_evidence: Evidence) -> None:
+    first, second = make_evidence(), make_evidence(image="sha256:" + "2" * 64)
+    other = make_evidence(tag="known-good-gfx1100")
+    assert standing([]) == {}
+    assert standing([moved(first), moved(other), moved(second)]) == {first.tag: second, other.tag: other}
+    assert standing([moved(first), moved(other), moved(first, "demoted", "it hangs")]) == {other.tag: other}
+    assert standing([moved(first), moved(first, "demoted", "it hangs"), moved(second)]) == {first.tag: second}
+
+
+def test_what_was_written_is_read_in_that_order(tmp_path: Path, make_evidence: Evidence) -> None:
+    results = Results(tmp_path / "results")
+    assert read_moves(results) == []
+    moves = [moved(make_evidence(passes=n)) for n in (33, 34, 35)]
+    for move in moves:
+        append_move(results, move)
+    assert read_moves(results) == moves
+
+
+def test_a_line_that_a_crash_cut_short_was_never_written(tmp_path: Path, make_evidence: Evidence) -> None:
+    results, move = Results(tmp_path), moved(make_evidence())
+    whole = to_line(move)
+    # Also where the cut leaves a line that only lacks its newline.
+    for cut in (1, len(whole) // 2, len(whole) - 1):
+        (tmp_path / FILE).write_bytes(whole + whole[:cut])
+        assert read_moves(results) == [move]
+        append_move(results, move)
+        assert read_moves(results) == [move, move]
+
+
+def test_a_damaged_line_is_never_passed_over(tmp_path: Path, make_evidence: Evidence) -> None:
+    line = to_line(moved(make_evidence()))
+    (tmp_path / FILE).write_bytes(line + b"{}\n" + line)
+    with pytest.raises(UserError, match=r"promotions\.jsonl:2: is damaged"):
+        read_moves(Results(tmp_path))
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, make_evidence: Evidence) -> None:
+    (tmp_path / "results").write_text("a file")
+    with pytest.raises(UserError, match="cannot be written"):
+        append_move(Results(tmp_path / "results"), moved(make_evidence()))
+
+
+def test_a_file_of_a_later_layout_is_refused(make_evidence: Evidence) -> None:
+    line = to_line(moved(make_evidence())).replace(b'"schema":1', b'"schema":2', 1)
+    with pytest.raises(UserError, match="here:1: is damaged"):
+        from_lines(line, "here")
+
+
+def test_an_image_in_a_registry_is_asked_for_by_digest(make_evidence: Evidence) -> None:
+    local = make_evidence()
+    assert (local.reference, local.target) == (local.image, local.image)
+    there = make_evidence(repository="ghcr.io/me/vpoc", digest="sha256:" + "d" * 64)
+    assert there.reference == f"ghcr.io/me/vpoc@{there.digest}"
+    assert there.target == there.digest
+
+
+def test_where_an_image_was_pushed_is_known_whatever_became_of_its_tags(make_evidence: Evidence) -> None:
+    digest, image = "sha256:" + "d" * 64, "sha256:" + "2" * 64
+    pushed = make_evidence(repository="ghcr.io/me/vpoc", digest=digest)
+    moves = [
+        moved(pushed),
+        moved(pushed, "demoted", "it hangs"),
+        moved(make_evidence()),
+        moved(make_evidence(image=image)),
+    ]
+    assert place_of(pushed.image, moves) == ("ghcr.io/me/vpoc", digest)
+    assert place_of(image, moves) == (None, None)
+    elsewhere = make_evidence(repository="quay.io/me/vpoc", digest=digest)
+    assert place_of(pushed.image, [*moves, moved(elsewhere)]) == ("quay.io/me/vpoc", digest)

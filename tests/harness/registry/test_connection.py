@@ -1,0 +1,212 @@
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.registry import connection
+from harness.registry.connection import Connection
+from harness.registry.oci import Repository
+from tests.harness.fake_registry import BASIC, FakeRegistry
+
+KIND = "application/vnd.vpoc.test+json"
+Keep = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture
+def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keep:
+    """Writes what the docker command keeps; other places for credentials hold wrong ones."""
+    folder = tmp_path / "docker"
+    folder.mkdir()
+    monkeypatch.setenv("DOCKER_CONFIG", str(folder))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    netrc = tmp_path / ".netrc"
+    netrc.write_text("default login somebody password elsewhere\n")
+    netrc.chmod(0o600)
+
+    def write(config: dict[str, Any]) -> None:
+        (folder / "config.json").write_text(json.dumps(config))
+
+    write({})
+    return write
+
+
+@pytest.fixture(params=["basic", "bearer"])
+def closed(request: pytest.FixtureRequest, keep: Keep) -> Iterator[FakeRegistry]:
+    """A registry that asks who writes to it."""
+    keep({})
+    fake = FakeRegistry(asks=request.param)
+    with fake.serving():
+        yield fake
+
+
+def store(registry: FakeRegistry) -> bytes:
+    """Write something, read it back, and write again."""
+    repository = Repository(f"{registry.host}/vpoc")
+    for tag in ("one", "two"):
+        assert repository.manifest(tag) is None
+        repository.put_manifest(tag, repository.artifact(KIND, tag.encode(), {}, None))
+    found = repository.manifest("two")
+    assert found
+    return repository.content(found)
+
+
+def test_credentials_of_dockers_file_are_used(closed: FakeRegistry, keep: Keep) -> None:
+    keep({"auths": {closed.host: {"auth": BASIC.removeprefix("Basic ")}}})
+    assert store(closed) == b"two"
+
+
+@pytest.mark.parametrize("key", ["credHelpers", "credsStore"])
+def test_credentials_of_dockers_helpers_are_used(
+    key: str, closed: FakeRegistry, keep: Keep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helper = tmp_path / "docker-credential-made-up"
+    secret = json.dumps({"ServerURL": closed.host, "Username": "somebody", "Secret": "secret"})
+    helper.write_text(f"#!/bin/sh\n[ \"$(cat)\" = {closed.host} ] && echo '{secret}'\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    keep({"credHelpers": {closed.host: "made-up"}} if key == "credHelpers" else {"credsStore": "made-up"})
+    assert store(closed) == b"two"
+
+
+@pytest.mark.parametrize("password", [None, "wrong"])
+def test_without_them_or_with_wrong_ones_it_is_one_line(password: str | None, closed: FakeRegistry, keep: Keep) -> None:
+    if password:
+        keep({"auths": {closed.host: {"auth": "c29tZWJvZHk6d3Jvbmc="}}})
+    with pytest.raises(UserError, match=rf"refuses .*`docker login {closed.host}`") as refused:
+        store(closed)
+    assert "\n" not in str(refused.value)
+
+
+def test_nothing_but_dockers_own_is_ever_sent(closed: FakeRegistry) -> None:
+    with pytest.raises(UserError):
+        store(closed)
+    assert {given for _, _, given in closed.asked} <= {"", "Bearer pull"}
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_who_is_redirected_to_gets_no_credentials_at_all(name: str, keep: Keep) -> None:
+    storage = FakeRegistry()
+    with storage.serving() as elsewhere:
+        registry = FakeRegistry(asks="basic", moved_to=elsewhere.replace("127.0.0.1", name))
+        with registry.serving() as host:
+            keep({"auths": {host: {"auth": BASIC.removeprefix("Basic ")}}})
+            assert Connection(host).ask("GET", "").status_code == 200
+    assert [given for _, _, given in registry.asked] == ["", BASIC]
+    assert storage.asked == [("GET", "/v2/", "")]
+
+
+def test_a_redirect_within_the_registry_keeps_them(keep: Keep) -> None:
+    registry = FakeRegistry(asks="basic")
+    with registry.serving() as host:
+        keep({"auths": {host: {"auth": BASIC.removeprefix("Basic ")}}})
+        connection = Connection(host)
+        connection.ask("GET", "")
+        registry.moved_to = host
+        with pytest.raises(UserError, match="redirects"):
+            connection.ask("GET", "")
+    assert {given for _, _, given in registry.asked[1:]} == {BASIC}
+
+
+def test_a_proxy_of_the_environment_is_used(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep({})
+    monkeypatch.setattr(connection, "_speaks_plain_http", lambda _: True)
+    proxy = FakeRegistry()
+    with proxy.serving() as host:
+        monkeypatch.setenv("http_proxy", f"http://{host}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        assert Connection("registry.example").ask("GET", "").status_code == 200
+    assert proxy.asked == [("GET", "/v2/", "")]
+
+
+def test_a_helper_that_fails_is_one_line(closed: FakeRegistry, keep: Keep) -> None:
+    keep({"credsStore": "that-is-not-installed"})
+    with pytest.raises(UserError, match="reading docker's credentials"):
+        store(closed)
+
+
+def test_an_identity_token_is_told_to_be_of_no_use(closed: FakeRegistry, keep: Keep) -> None:
+    keep({"auths": {closed.host: {"auth": "", "identitytoken": "x"}}})
+    with pytest.raises(UserError, match="identity token"):
+        store(closed)
+
+
+def test_what_anybody_may_read_needs_no_credentials(keep: Keep) -> None:
+    keep({})
+    with FakeRegistry(asks="bearer").serving() as host:
+        assert Repository(f"{host}/vpoc").manifest("one") is None
+
+
+def test_a_registry_that_does_not_answer_is_not_waited_for_for_ever(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep({})
+    monkeypatch.setattr(connection, "SECONDS", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(UserError, match=rf"registry {host} does not answer: .*timed? ?out"):
+            Connection(host).ask("GET", "")
+
+
+def test_a_refusal_of_another_kind_is_told(keep: Keep) -> None:
+    keep({})
+    with FakeRegistry().serving() as host, pytest.raises(UserError, match=f"registry {host} says 404 to GET nowhere"):
+        Connection(host).ask("GET", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("host", "plain"),
+    [
+        ("localhost:5000", True),
+        ("127.0.0.1", True),
+        ("127.9.9.9:5000", True),
+        ("[::1]:5000", True),
+        ("ghcr.io", False),
+        ("10.1.2.3:5000", True),
+        ("10.2.2.3:5000", False),
+        ("listed.example:5000", True),
+        ("secure.example", False),
+        ("localhost.example", False),
+    ],
+)
+def test_plain_http_is_for_loopback_and_what_the_engine_was_told(
+    host: str, plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FakeEngine:
+        facts = {  # noqa: RUF012
+            "RegistryConfig": {
+                "InsecureRegistryCIDRs": ["127.0.0.0/8", "10.1.0.0/16"],
+                "IndexConfigs": {"listed.example:5000": {"Secure": False}, "secure.example": {"Secure": True}},
+            }
+        }
+
+    monkeypatch.setattr(connection, "reach_engine", FakeEngine)
+    assert connection._speaks_plain_http(host) == plain
+
+
+def test_without_an_engine_only_loopback_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise UserError("an engine is there, and does not answer")
+
+    monkeypatch.setattr(connection, "reach_engine", none)
+    assert not connection._speaks_plain_http("10.1.2.3:5000")
+
+
+def test_credentials_are_not_sent_unprotected_where_the_registry_is_protected(
+    keep: Keep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep({"auths": {"secure.example": {"auth": BASIC.removeprefix("Basic ")}}})
+    monkeypatch.setattr(connection, "reach_engine", lambda: None)
+    asked = FakeRegistry()
+    with asked.serving() as host:
+        challenge = f'Bearer realm="http://{host}/token",service="x",scope="repository:vpoc:pull"'
+        with pytest.raises(UserError, match="unprotected; nothing was sent"):
+            Connection("secure.example")._authorize(challenge, "vpoc/manifests/one")
+    assert asked.asked == []

@@ -1,0 +1,97 @@
+import pytest
+
+from harness.base.errors import UserError
+from harness.registry.oci import Manifest, Repository
+from tests.harness.fake_registry import FakeRegistry
+
+KIND = "application/vnd.vpoc.test+json"
+
+
+@pytest.fixture
+def repository(registry: FakeRegistry) -> Repository:
+    return Repository(f"{registry.host}/me/vpoc")
+
+
+def stored(repository: Repository, tag: str, content: bytes = b"an image") -> Manifest:
+    image = repository.artifact(KIND, content, {}, None)
+    repository.put_manifest(tag, image)
+    return image
+
+
+def test_what_is_stored_under_a_tag_is_found_by_tag_and_digest(repository: Repository) -> None:
+    assert repository.manifest("latest") is None
+    image = stored(repository, "latest")
+    assert repository.manifest("latest") == repository.manifest(image.digest) == image
+    assert repository.content(image) == b"an image"
+
+
+def test_a_tag_can_be_moved(repository: Repository) -> None:
+    stored(repository, "latest")
+    newer = stored(repository, "latest", b"another")
+    assert repository.manifest("latest") == newer
+
+
+def test_what_refers_to_an_image_is_found_by_its_digest(repository: Repository, registry: FakeRegistry) -> None:
+    image, other = stored(repository, "one"), stored(repository, "two", b"two")
+    assert repository.referrers(image.digest, KIND) == []
+    attached = [repository.artifact(KIND, content, {"n": "1"}, image) for content in (b"first", b"second")]
+    foreign = repository.artifact("application/vnd.other", b"x", {}, image)
+    for artifact in (*attached, foreign, attached[0]):
+        repository.attach(artifact, image)
+    found = repository.referrers(image.digest, KIND)
+    assert [repository.content(artifact) for artifact in found] == [b"first", b"second"]
+    assert repository.referrers(other.digest, KIND) == []
+    # The index under a tag is only for registries that do not list referrers themselves.
+    assert (image.digest.replace(":", "-") in registry.manifests) != registry.knows_referrers
+
+
+def test_an_index_that_somebody_else_replaces_is_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake = FakeRegistry()
+    with fake.serving() as host:
+        repository = Repository(f"{host}/vpoc")
+        image = stored(repository, "one")
+        mine, theirs = (repository.artifact(KIND, content, {}, image) for content in (b"mine", b"theirs"))
+        repository.attach(theirs, image)
+        tag = image.digest.replace(":", "-")
+        with_theirs = fake.manifests[tag]
+        put = repository.put_manifest
+        lost: list[object] = []
+
+        def contended(reference: str, manifest: Manifest) -> object:
+            answer = put(reference, manifest)
+            if reference == tag and not lost:
+                lost.append(fake.manifests.pop(tag))
+                fake.manifests[tag] = with_theirs
+            return answer
+
+        monkeypatch.setattr(repository, "put_manifest", contended)
+        repository.attach(mine, image)
+        assert lost
+        found = repository.referrers(image.digest, KIND)
+        assert [repository.content(artifact) for artifact in found] == [b"theirs", b"mine"]
+
+
+def test_a_name_is_read_as_the_docker_command_reads_it() -> None:
+    with pytest.raises(UserError, match=r"registry https://ghcr.io/me/vpoc: .*scheme"):
+        Repository("https://ghcr.io/me/vpoc")
+
+
+def test_what_somebody_else_made_is_no_traceback(repository: Repository, registry: FakeRegistry) -> None:
+    for content in (b"[]", b"{}", b'{"layers": [1]}', b"not JSON"):
+        with pytest.raises(UserError, match="holds nothing"):
+            repository.content(Manifest(content, KIND))
+    image = stored(repository, "latest")
+    registry.manifests[image.digest.replace(":", "-")] = (b'{"manifests": [1, {}]}', KIND)
+    if not registry.knows_referrers:
+        assert repository.referrers(image.digest, KIND) == []
+
+
+def test_content_that_is_not_what_was_asked_for_is_refused(repository: Repository, registry: FakeRegistry) -> None:
+    image = stored(repository, "latest")
+    registry.instead = b"{}"
+    with pytest.raises(UserError, match="do not trust it"):
+        repository.manifest(image.digest)
+    with pytest.raises(UserError, match="was exchanged"):
+        repository.content(image)

@@ -1,0 +1,95 @@
+"""Which checkpoints can be gone on from, and how another run gets them."""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.run.checkpoints import hand_over, newest_checkpoints, steps_done
+
+
+def write(output: Path, step: int, *, folder: str = "bars_checkpoints", content: bytes = b"weights") -> Path:
+    file = output / folder / f"step-{step:09}.{hashlib.sha256(content).hexdigest()}.pt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return file
+
+
+def test_the_newest_of_each_model_counts_wherever_it_is(tmp_path: Path) -> None:
+    one, two = tmp_path / "1", tmp_path / "2"
+    write(one, 20)
+    newest = write(one, 40)
+    write(two, 30)
+    other = write(two, 58, folder="bars_mlp_checkpoints")
+    found = newest_checkpoints([one, two, tmp_path / "none"])
+    assert found == (newest, other)
+    assert steps_done(found) == 98
+    assert newest_checkpoints([one, two], "bars_mlp_checkpoints") == (other,)
+
+
+@pytest.mark.parametrize("name", [".step-000000040.{}.pt.tmp", "step-40.{}.pt", "step-000000040.pt", "other.pt"])
+def test_what_is_no_checkpoint_is_passed_over(name: str, tmp_path: Path) -> None:
+    kept = write(tmp_path, 20)
+    (kept.parent / name.format("0" * 64)).write_bytes(b"weights")
+    assert newest_checkpoints([tmp_path]) == (kept,)
+
+
+def test_one_that_was_cut_is_passed_over(tmp_path: Path) -> None:
+    kept = write(tmp_path, 20)
+    write(tmp_path, 40).write_bytes(b"weigh")
+    assert newest_checkpoints([tmp_path]) == (kept,)
+    kept.unlink()
+    assert newest_checkpoints([tmp_path]) == ()
+
+
+def test_it_is_handed_over_without_a_copy_and_the_first_one_can_go(tmp_path: Path) -> None:
+    file = write(tmp_path / "1", 20)
+    for _ in range(2):
+        hand_over([file], tmp_path / "2")
+    (handed,) = newest_checkpoints([tmp_path / "2"])
+    assert handed.samefile(file)
+    file.unlink()
+    assert handed.read_bytes() == b"weights"
+
+
+def test_where_there_are_no_links_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    file = write(tmp_path / "1", 20)
+    monkeypatch.setattr(os, "link", refuse)
+    hand_over([file], tmp_path / "2")
+    (handed,) = newest_checkpoints([tmp_path / "2"])
+    assert not handed.samefile(file)
+
+
+def test_what_was_cut_there_is_replaced_and_half_a_copy_has_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    def full(_: Path, place: Path) -> None:
+        place.write_bytes(b"wei")
+        raise OSError(28, "No space left on device")
+
+    file = write(tmp_path / "1", 20)
+    monkeypatch.setattr(os, "link", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", full)
+        with pytest.raises(UserError, match="No space left"):
+            hand_over([file], tmp_path / "2")
+    place = tmp_path / "2" / file.parent.name / file.name
+    assert not place.exists()
+    place.write_bytes(b"wei")
+    hand_over([file], tmp_path / "2")
+    assert place.read_bytes() == b"weights"
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "2").write_text("in the way", encoding="utf-8")
+    with pytest.raises(UserError, match=r"2/bars_checkpoints/step-000000020.*cannot be written"):
+        hand_over([write(tmp_path / "1", 20)], tmp_path / "2")

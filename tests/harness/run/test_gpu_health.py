@@ -1,0 +1,247 @@
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.environments.environment import Environment
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_files import InputFile
+from harness.evidence.health_log import read_steps, sick_gpus
+from harness.evidence.records import Results
+from harness.host.facts import HostFacts
+from harness.host.gpu_reset import Reset
+from harness.matrix.cells import Matrix
+from harness.run import gpu_health
+from harness.run.gpu_health import (
+    Checkup,
+    after_completion,
+    after_failure,
+    after_interruption,
+    after_unkillable,
+    before_run,
+    recheck,
+)
+from harness.run.gpu_probe import Probed
+from harness.run.gpu_recovery import Actions
+from harness.run.spec import Run
+from tests.harness.gpu_tree import ADDRESSES, Tree
+
+WELL, SICK = Probed(True, "5 checks passed"), Probed(False, "device hung: no end within 90 s")
+CALM = "usb 1-2: new high-speed USB device number 3 using xhci_hcd"
+
+
+@pytest.fixture
+def checkup(tmp_path: Path, tree: Tree, matrix: Matrix, dual_host: HostFacts) -> Checkup:
+    """A run on both GPUs of a host whose kernel log can be read."""
+    tree.kernel_says(CALM)
+    environment = Environment(Path("/no/python"), {"lock": "l"}, {}, "cuda")
+    cell, data = matrix.cells["rocm6.3-torch2.9.1-plain"], InputFile(path="/bars.csv", sha256="a" * 64)
+    run = Run("r1", cell, matrix.workloads["quick"], data, environment, dual_host, gpus=(0, 1))
+    results = Results(tmp_path / "results")
+    folder = results.run_folder("r1")
+    folder.mkdir(parents=True)
+    return Checkup(run, folder, results, ProcessExecutor(results.runs), tree.root)
+
+
+def prove(checkup: Checkup, monkeypatch: pytest.MonkeyPatch, *probed: Probed) -> None:
+    """Have the probes before the run, of GPU 0 and of GPU 1, end like this."""
+    answers = iter(probed)
+    monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
+    before_run(checkup)
+
+
+def acting(*probed: Probed, reset: Reset | None = None) -> Actions:
+    answers = iter(probed)
+    refused = Reset(False, "not reset: a screen is attached to it (DP-1)")
+    return Actions(lambda _: 1, lambda _: next(answers), lambda _: reset or refused)
+
+
+def shown(checkup: Checkup) -> list[tuple[str, str, int | None, bool | None]]:
+    return [(step.when, step.check, step.gpu, step.good) for step in read_steps(checkup.results)]
+
+
+def test_an_environment_is_probed_once_on_each_gpu_before_it_is_used(
+    checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.use_memory(1, 5 << 20)
+    answers = iter([WELL, SICK])
+    monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
+    assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, ())
+    # What fails there may be the environment's fault.
+    assert shown(checkup) == [("before-run", "probe", 0, True), ("before-run", "probe", 1, None)]
+    assert sick_gpus(checkup.results, checkup.run.host) == {}
+    assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, ())
+    assert len(shown(checkup)) == 2
+
+
+def test_a_run_on_the_cpu_is_left_alone(checkup: Checkup) -> None:
+    environment = Environment(Path("/no/python"), {}, {}, "cpu")
+    on_cpu = Checkup(
+        Run("r1", checkup.run.cell, checkup.run.workload, checkup.run.data, environment, checkup.run.host, gpus=(0,)),
+        checkup.folder,
+        checkup.results,
+        checkup.executor,
+        checkup.root,
+    )
+    assert before_run(on_cpu) == ({}, ())
+    assert after_failure(on_cpu, {}, time.time()).problems == ()
+    assert not (checkup.folder / "failure").exists()
+    assert shown(on_cpu) == []
+
+
+def test_well_gpus_are_no_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, WELL))
+    assert (report.problems, report.sick) == ((), {})
+    assert shown(checkup)[2:] == [
+        ("after-failure", "kernel-log", None, True),
+        ("after-failure", "memory", 0, True),
+        ("after-failure", "probe", 0, True),
+        ("after-failure", "memory", 1, True),
+        ("after-failure", "probe", 1, True),
+    ]
+
+
+def test_a_gpu_that_fails_is_a_problem_and_sick(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, SICK))
+    assert report.problems == ("GPU 1 failed its probe: device hung: no end within 90 s",)
+    assert report.sick == sick_gpus(checkup.results, checkup.run.host) == {1: SICK.detail}
+    told = json.loads((checkup.folder / "failure/health.json").read_text())
+    assert told["schema"] == 1
+    assert told["problems"] == list(report.problems)
+    assert told["sick"] == {"1": SICK.detail}
+    assert [(step["check"], step["gpu"], step["good"]) for step in told["steps"]][-2:] == [
+        ("probe", 1, False),
+        ("reset", 1, None),
+    ]
+    assert all(step["seconds"] >= 0 for step in told["steps"])
+
+
+def test_a_gpu_that_is_well_after_a_reset_was_a_problem_but_is_not_sick(
+    checkup: Checkup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    actions = acting(SICK, WELL, WELL, reset=Reset(True, "reset by amd-smi"))
+    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), actions)
+    assert report.problems == ("GPU 0 failed its probe: device hung: no end within 90 s",)
+    assert report.sick == {}
+
+
+def test_an_environment_that_never_worked_convicts_no_gpu(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove(checkup, monkeypatch, SICK, SICK)
+    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(SICK, SICK))
+    assert (report.problems, report.sick) == ((), {})
+
+
+@pytest.mark.parametrize(("address", "concerns"), [(ADDRESSES[1], True), ("0000:43:00.0", False)])
+def test_a_reset_in_the_kernel_log_is_a_problem_where_it_is_of_these_gpus(
+    address: str, concerns: bool, checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    said = f"amdgpu {address}: amdgpu: "
+    tree.kernel_says(CALM, f"{said}GPU reset begin!", f"{said}ring gfx_0.0.0 timeout")
+    report = after_failure(checkup, {}, time.time(), acting(WELL, WELL))
+    assert bool(report.problems) is concerns
+    if concerns:
+        (problem,) = report.problems
+        assert problem.startswith("the kernel log shows that a GPU did not answer: ")
+        assert "GPU reset begin! (and 1 more)" in problem
+        # The probe passed: it may be used again.
+        assert report.sick == {}
+
+
+def test_a_kernel_log_that_cannot_be_read_is_told_and_no_problem(
+    checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    (tree.root / "dev/kmsg").unlink()
+    assert after_failure(checkup, {}, time.time(), acting(WELL, WELL)).problems == ()
+    told = next(step for step in read_steps(checkup.results) if step.check == "kernel-log")
+    assert told.good is None
+    assert "group adm" in told.detail
+
+
+def test_a_probe_that_cannot_be_killed_is_a_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    stuck = Probed(False, "the probe did not end in 540 s", killable=False)
+    report = after_failure(checkup, {}, time.time(), acting(WELL, stuck))
+    assert report.problems == (
+        "a probe of GPU 1 cannot be killed",
+        "GPU 1 failed its probe: the probe did not end in 540 s; it cannot be killed",
+    )
+    # It may hold the locks of all of them.
+    assert sick_gpus(checkup.results, checkup.run.host).keys() == {0, 1}
+
+
+def test_a_probe_before_a_run_that_cannot_be_killed_forbids_the_run(
+    checkup: Checkup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([WELL, Probed(False, "the probe did not end in 540 s", killable=False)])
+    monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
+    assert before_run(checkup)[1] == ("a probe of GPU 1 cannot be killed",)
+    assert sick_gpus(checkup.results, checkup.run.host).keys() == {1}
+
+
+def test_the_gpus_of_a_run_that_cannot_be_killed_are_sick_and_not_touched(
+    checkup: Checkup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    after_unkillable(checkup)
+    report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(), unkillable=True)
+    assert report.problems == ()
+    assert report.sick == dict.fromkeys((0, 1), "a process of a run on it cannot be killed")
+    assert shown(checkup)[2:] == [
+        ("after-failure", "probe", 0, False),
+        ("after-failure", "probe", 1, False),
+        ("after-failure", "kernel-log", None, True),
+    ]
+
+
+def test_after_an_interruption_only_the_memory_is_waited_for(checkup: Checkup) -> None:
+    report = after_interruption(checkup, {0: 1, 1: 1}, acting())
+    assert (report.problems, report.sick) == ((), {})
+    assert shown(checkup) == [("after-failure", "memory", 0, True), ("after-failure", "memory", 1, True)]
+
+
+def test_what_was_seen_is_written_down_before_the_next_step(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+
+    def interrupted(_: object) -> Probed:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        after_failure(checkup, {0: 1}, time.time(), Actions(lambda _: 1, interrupted, lambda _: Reset(False, "")))
+    assert shown(checkup)[2:] == [("after-failure", "kernel-log", None, True), ("after-failure", "memory", 0, True)]
+
+
+def test_a_run_that_completed_is_a_probe_that_passed(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove(checkup, monkeypatch, SICK, SICK)
+    after_completion(checkup)
+    assert shown(checkup)[2:] == [("after-completion", "probe", 0, True), ("after-completion", "probe", 1, True)]
+    # From now on a probe that fails convicts a GPU, until a run completes on it.
+    assert after_failure(checkup, {}, time.time(), acting(WELL, SICK)).sick == {1: SICK.detail}
+    after_completion(checkup)
+    assert sick_gpus(checkup.results, checkup.run.host) == {}
+
+
+def test_a_sick_gpu_that_passes_again_is_used_again(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, SICK))
+    place = (checkup.run, checkup.results, checkup.executor, checkup.root)
+    monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: SICK)
+    assert recheck(*place) == {1: SICK.detail}
+    monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: WELL)
+    assert recheck(*place) == {}
+    # Only the sick one was probed.
+    assert [step[1:] for step in shown(checkup) if step[0] == "recheck"] == [("probe", 1, False), ("probe", 1, True)]
+
+
+def test_a_recheck_that_cannot_be_killed_is_not_followed_by_another(
+    checkup: Checkup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after_unkillable(checkup)
+    answers = iter([Probed(None, "the probe was lost", killable=False)])
+    monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
+    assert recheck(checkup.run, checkup.results, checkup.executor, checkup.root).keys() == {0, 1}

@@ -1,0 +1,223 @@
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.environments.environment import Environment
+from harness.environments.executors.container import Device
+from harness.environments.executors.job import Exit, Job, JobLost
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_files import InputFile
+from harness.host.facts import HostFacts
+from harness.host.processes import processes_of_run
+from harness.matrix.cells import Matrix
+from harness.run import gpu_probe
+from harness.run.gpu_probe import RUNGS, Probed, probe_gpu, read_climb
+from harness.run.process_environment import make_scratch, remove_scratch
+from harness.run.spec import Run
+from tests.harness.gpu_tree import a_gpu
+
+GPU = a_gpu(1)
+
+
+def climb(**broken: str) -> str:
+    """What `vpoc probe --json` prints; keywords (with underscores) name rungs with an outcome that is not `passed`."""
+    outcomes = {rung: broken.get(rung.replace("-", "_"), "passed") for rung in RUNGS}
+    trials = [{"rung": r, "outcome": o, "detail": f"{r} told", "killable": True} for r, o in outcomes.items()]
+    breaks = next((rung for rung, outcome in outcomes.items() if outcome not in ("passed", "skipped")), None)
+    return json.dumps({"schema": 1, "device": "cuda", "breaks_at": breaks, "rungs": trials}, indent=2)
+
+
+def read(tmp_path: Path, text: str) -> Probed:
+    log = tmp_path / "probe.txt"
+    log.write_text(text)
+    return read_climb(log)
+
+
+def test_a_gpu_is_well_when_every_check_passed(tmp_path: Path) -> None:
+    assert read(tmp_path, f"a warning\n{climb()}\n") == Probed(True, "5 checks passed")
+
+
+@pytest.mark.parametrize("outcome", ["failed", "wrong-result", "crashed", "hung"])
+def test_a_check_that_breaks_says_where(outcome: str, tmp_path: Path) -> None:
+    told = read(tmp_path, climb(matmul_fp32=outcome, optimizer_step="skipped"))
+    assert told == Probed(False, f"matmul-fp32 {outcome}: matmul-fp32 told")
+
+
+def test_where_torch_cannot_be_imported_nothing_is_said_of_the_gpu(tmp_path: Path) -> None:
+    told = read(tmp_path, climb(**{"import": "failed"}))
+    assert (told.good, told.detail) == (None, "import failed: import told")
+
+
+def test_checks_that_were_left_out_prove_nothing(tmp_path: Path) -> None:
+    told = read(tmp_path, climb(copy="skipped"))
+    assert (told.good, told.detail) == (None, "only 4 of 5 checks were made")
+
+
+def test_a_process_that_could_not_be_killed_is_told(tmp_path: Path) -> None:
+    text = climb(device="hung").replace('"killable": true', '"killable": false', 2)
+    assert not read(tmp_path, text).killable
+
+
+@pytest.mark.parametrize("text", ["", "Segmentation fault\n", "{}", '{"rungs": [], "breaks_at": 3}'])
+def test_an_answer_that_is_none_says_nothing(text: str, tmp_path: Path) -> None:
+    assert read(tmp_path, text).good is None
+
+
+MakeRun = Callable[[str], tuple[Run, Path, ProcessExecutor]]
+
+
+def a_run(python: Path, matrix: Matrix, host: HostFacts, **changes: Any) -> Run:
+    environment = Environment(python, {"lock": "l"}, {}, "cuda", **changes)
+    cell = matrix.cells["rocm6.3-torch2.9.1-no-sdma"]
+    data = InputFile(path="/bars.csv", sha256="a" * 64)
+    return Run("r1", cell, matrix.workloads["quick"], data, environment, host, gpus=(0, 1))
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, matrix: Matrix, dual_host: HostFacts) -> Iterator[MakeRun]:
+    """Makes a run on both GPUs whose interpreter is a script, and its folder."""
+    folder = tmp_path / "runs" / "r1"
+
+    def make(script: str) -> tuple[Run, Path, ProcessExecutor]:
+        python = tmp_path / "python"
+        python.write_text(f"#!{sys.executable}\nimport os, signal, sys, time\n{script}\n")
+        python.chmod(0o755)
+        folder.mkdir(parents=True)
+        make_scratch(folder)
+        return a_run(python, matrix, dual_host), folder, ProcessExecutor(folder.parent)
+
+    yield make
+    remove_scratch(folder, all_of_it=False)
+
+
+def test_only_that_gpu_is_seen_and_the_preset_is_not(make_run: MakeRun) -> None:
+    run, folder, executor = make_run("print(sys.argv[1:], dict(os.environ), file=open('seen.txt', 'w'))")
+    probe_gpu(run, folder, GPU, executor)
+    seen = (folder / "seen.txt").read_text()
+    assert "'-m', 'vpoc', 'probe', '--device', 'cuda', '--json', '--limit-scale', '0.5', '--rung', 'import'" in seen
+    assert "'ROCR_VISIBLE_DEVICES': '1'" in seen
+    assert "HSA_ENABLE_SDMA" not in seen
+
+
+class Refusing(ProcessExecutor):
+    """Keeps the job it is given and refuses it as an engine that is gone does."""
+
+    job: Job | None = None
+
+    def start(self, job: Job) -> Any:
+        self.job = job
+        raise JobLost("the Docker engine does not answer")
+
+
+def test_a_container_gets_the_nodes_of_that_gpu_alone(tmp_path: Path, matrix: Matrix, dual_host: HostFacts) -> None:
+    run = a_run(Path("/opt/venv/bin/python"), matrix, dual_host, image="sha256:1")
+    nodes = ("/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD129")
+    run = replace(run, devices=tuple(Device(node, node, 44) for node in nodes))
+    executor = Refusing(tmp_path)
+    told = probe_gpu(run, tmp_path, GPU, executor)
+    assert (told.good, told.detail) == (None, "the probe could not be started: the Docker engine does not answer")
+    job = executor.job
+    assert job is not None
+    assert job.container is not None
+    assert [device.inside for device in job.container.devices] == ["/dev/kfd", "/dev/dri/renderD129"]
+    assert not any("VISIBLE" in name for name in job.variables)
+    # The preset is in the image, so it has to be taken away.
+    assert job.arguments[:3] == ("/usr/bin/env", "--unset", "HSA_ENABLE_SDMA")
+
+
+def test_what_it_printed_is_judged_and_kept(make_run: MakeRun) -> None:
+    run, folder, executor = make_run(f"print({climb()!r})")
+    assert probe_gpu(run, folder, GPU, executor).good
+    assert probe_gpu(run, folder, GPU, executor).good
+    assert sorted(file.name for file in folder.glob("probe-*")) == ["probe-gpu1-2.txt", "probe-gpu1.txt"]
+
+
+def test_a_probe_that_hangs_is_ended_with_all_it_started(make_run: MakeRun) -> None:
+    run, folder, executor = make_run("os.fork(); time.sleep(60)")
+    began = time.monotonic()
+    told = probe_gpu(run, folder, GPU, executor, limit=0.5)
+    assert told == Probed(False, "the probe did not end in 0 s")
+    assert time.monotonic() - began < 20
+    assert processes_of_run(folder) == []
+
+
+def test_a_check_that_the_probe_could_not_kill_is_told(make_run: MakeRun) -> None:
+    text = climb(device="hung").replace('"killable": true', '"killable": false', 2)
+    run, folder, executor = make_run(f"print({text!r})")
+    assert not probe_gpu(run, folder, GPU, executor).killable
+
+
+def test_a_probe_that_cannot_be_started_says_nothing(make_run: MakeRun) -> None:
+    run, folder, executor = make_run("")
+    run.environment.python.unlink()
+    told = probe_gpu(run, folder, GPU, executor)
+    assert told.good is None
+    assert "could not be started" in told.detail
+
+
+class Lost:
+    """A probe whose engine is gone: it cannot be asked, or is not even ended."""
+
+    pid = None
+    inspected = None
+
+    def __init__(self, *, asked: bool) -> None:
+        self._asked = asked
+        self.stopped = False
+
+    def poll(self) -> Exit | None:
+        if self._asked:
+            raise JobLost("the Docker engine does not answer any more")
+        return None
+
+    def stop(self, grace: float) -> bool:
+        self.stopped = True
+        return True
+
+
+class Losing(ProcessExecutor):
+    def __init__(self, runs: Path, lost: Lost) -> None:
+        super().__init__(runs)
+        self._lost = lost
+
+    def start(self, job: Job) -> Any:
+        self.real = super().start(job)
+        return self._lost
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_probe_that_lost_its_engine_is_ended_by_its_mark(asked: bool, make_run: MakeRun) -> None:
+    run, folder, _ = make_run("time.sleep(60)")
+    lost = Lost(asked=asked)
+    executor = Losing(folder.parent, lost)
+    told = probe_gpu(run, folder, GPU, executor, limit=0.5)
+    assert (told.good, told.killable) == (None if asked else False, True)
+    assert lost.stopped
+    assert processes_of_run(folder) == []
+    assert executor.real.poll() is not None
+
+
+def test_a_probe_that_lost_its_engine_and_cannot_be_killed_is_told(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, folder, _ = make_run("")
+    monkeypatch.setattr(gpu_probe, "end_processes_of_run", lambda *_: False)
+    executor = Losing(folder.parent, Lost(asked=True))
+    told = probe_gpu(run, folder, GPU, executor)
+    assert (told.good, told.killable) == (None, False)
+    executor.real.stop(1)
+
+
+# It may come between the opening of a file and the `with` that closes it.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_an_interruption_ends_the_probe(make_run: MakeRun) -> None:
+    run, folder, executor = make_run("os.kill(os.getppid(), signal.SIGINT); time.sleep(60)")
+    with pytest.raises(KeyboardInterrupt):
+        probe_gpu(run, folder, GPU, executor)
+    assert processes_of_run(folder) == []

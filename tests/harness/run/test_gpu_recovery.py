@@ -1,0 +1,138 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.host.facts import GpuFacts
+from harness.host.gpu_reset import Reset
+from harness.run.gpu_probe import Probed
+from harness.run.gpu_recovery import MEMORY_SECONDS, SLACK_BYTES, Actions, Step, climb, wait_for_memory
+from tests.harness.gpu_tree import a_gpu
+
+BEFORE = 100 << 20
+WELL, SICK = Probed(True, "5 checks passed"), Probed(False, "matmul-fp32 hung: no end within 60 s")
+SILENT = Probed(None, "the probe could not be started: the engine is gone")
+
+
+Memory = Callable[[float], int | None]
+
+
+class Made:
+    """A made-up GPU and a clock that goes on while one sleeps; what was done to it is in `done`."""
+
+    def __init__(self, *probes: Probed, reset: Reset | None = None) -> None:
+        self.seconds = 0.0
+        self.done: list[str] = []
+        self.memory: Memory = lambda _: BEFORE
+        self._probes = iter(probes)
+        self._reset = reset or Reset(False, "not reset: a screen is attached to it (DP-1)")
+
+    @property
+    def actions(self) -> Actions:
+        return Actions(
+            lambda _: self.memory(self.seconds), self._probe, self._do_reset, lambda: self.seconds, self._sleep
+        )
+
+    def _probe(self, _: GpuFacts) -> Probed:
+        self.done.append("probe")
+        self.seconds += 7
+        return next(self._probes)
+
+    def _do_reset(self, _: GpuFacts) -> Reset:
+        self.done.append("reset")
+        self.seconds += 3
+        return self._reset
+
+    def _sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def climbed(made: Made, **changes: Any) -> list[Step]:
+    return list(climb(a_gpu(1), BEFORE, made.actions, **{"proven": True, **changes}))
+
+
+def shown(steps: list[Step]) -> list[tuple[str, bool | None]]:
+    return [(step.check, step.good) for step in steps]
+
+
+def test_memory_that_comes_back_late_is_waited_for_and_timed() -> None:
+    made = Made()
+    made.memory = lambda seconds: (20 << 30) if seconds < 12 else BEFORE + SLACK_BYTES
+    step = wait_for_memory(a_gpu(1), BEFORE, made.actions)
+    assert (step.good, step.gpu, step.seconds) == (True, 1, 12.0)
+    assert step.detail == "356 MiB in use, 100 MiB before the run"
+
+
+def test_memory_that_stays_is_not_waited_for_longer_than_a_minute() -> None:
+    made = Made(WELL)
+    made.memory = lambda _: BEFORE + SLACK_BYTES + 1
+    memory, probe = climbed(made)
+    assert (memory.good, memory.seconds) == (False, MEMORY_SECONDS)
+    assert memory.detail.startswith("not back after 60 s: 356 MiB in use")
+    # The probe alone says whether the GPU can be used.
+    assert probe.good
+
+
+@pytest.mark.parametrize(("before", "now"), [(None, 1), (1, None)])
+def test_a_driver_that_tells_nothing_is_not_waited_for(before: int | None, now: int | None) -> None:
+    made = Made()
+    made.memory = lambda _: now
+    step = wait_for_memory(a_gpu(1), before, made.actions)
+    assert (step.good, made.seconds) == (None, 0)
+
+
+def test_memory_that_cannot_be_read_for_a_moment_is_read_again() -> None:
+    readings = iter([20 << 30, None, None, BEFORE])
+    made = Made()
+    made.memory = lambda _: next(readings)
+    step = wait_for_memory(a_gpu(1), BEFORE, made.actions)
+    assert (step.good, step.detail) == (True, "100 MiB in use, 100 MiB before the run")
+
+
+def test_a_gpu_that_passes_its_probe_is_left_alone() -> None:
+    made = Made(WELL)
+    assert shown(climbed(made)) == [("memory", True), ("probe", True)]
+    assert made.done == ["probe"]
+
+
+def test_a_gpu_that_fails_is_reset_and_probed_again() -> None:
+    made = Made(SICK, WELL, reset=Reset(True, "reset by amd-smi"))
+    steps = climbed(made)
+    assert shown(steps) == [("memory", True), ("probe", False), ("reset", True), ("probe", True)]
+    assert [step.seconds for step in steps] == [0, 7, 3, 7]
+
+
+def test_a_gpu_that_fails_again_stays_sick() -> None:
+    steps = climbed(Made(SICK, SICK, reset=Reset(True, "reset by amd-smi")))
+    assert shown(steps)[-1] == ("probe", False)
+
+
+def test_without_a_reset_there_is_no_second_probe() -> None:
+    made = Made(SICK)
+    assert shown(climbed(made)) == [("memory", True), ("probe", False), ("reset", None)]
+    assert made.done == ["probe", "reset"]
+
+
+def test_a_probe_that_says_nothing_leads_to_nothing() -> None:
+    made = Made(SILENT)
+    assert shown(climbed(made)) == [("memory", True), ("probe", None)]
+    assert made.done == ["probe"]
+
+
+def test_where_the_environment_never_passed_the_gpu_is_not_to_blame() -> None:
+    made = Made(SICK)
+    steps = climbed(made, proven=False)
+    assert shown(steps) == [("memory", True), ("probe", None)]
+    assert "matmul-fp32 hung" in steps[-1].detail
+    assert "the fault may be its own" in steps[-1].detail
+    assert made.done == ["probe"]
+
+
+def test_a_probe_that_cannot_be_killed_is_told() -> None:
+    assert not climbed(Made(Probed(False, "did not end", killable=False)))[1].killable
+
+
+@pytest.mark.parametrize("good", [False, None])
+def test_a_probe_that_cannot_be_killed_is_no_fault_of_the_environment(good: bool | None) -> None:
+    step = climbed(Made(Probed(good, "did not end", killable=False)), proven=False)[1]
+    assert (step.good, step.detail) == (False, "did not end; it cannot be killed")

@@ -1,0 +1,268 @@
+"""Runs of a stand-in app on made-up GPUs: what follows a run that does not complete."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.base.interrupts import interruptible
+from harness.environments.environment import Environment
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_files import InputFile
+from harness.evidence.health_log import read_steps, sick_gpus
+from harness.evidence.outcome import Outcome
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.host import amdgpu
+from harness.host.facts import HostFacts
+from harness.host.processes import processes_of_run
+from harness.matrix.cells import Matrix
+from harness.run import gpu_health, post_run
+from harness.run.gpu_probe import RUNGS, Probed
+from harness.run.run_cell import run_cell
+from harness.run.spec import Run
+from harness.run.watch.watch import Observer
+from tests.harness.gpu_tree import Tree, silent
+
+# Trains by waiting where the file `wait` lies in the folder of results, and fails; from then on its probe finds what is
+# in the file `breaks`.
+APP = f"""#!{sys.executable}
+import json, os, pathlib, sys, time
+command, results = sys.argv[3], pathlib.Path.cwd().parent.parent
+if command == "probe":
+    trained, breaks = (results / "trained").exists(), results / "breaks"
+    if trained and (results / "probe-waits").exists():
+        (results / "probing").touch()
+        time.sleep(60)
+    at = breaks.read_text() if trained and breaks.exists() else None
+    rungs = [dict(rung=r, outcome="hung" if r == at else "passed", detail="told", killable=True) for r in {RUNGS!r}]
+    print(json.dumps(dict(breaks_at=at, rungs=rungs)))
+else:
+    memory = {{"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}}
+    line = {{"schema": 1, "wall": 0, "monotonic": time.monotonic(), "rank": 0, "pid": os.getpid(), "phase": "import",
+            "done": 1, "total": None, "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}}
+    open("progress-0.jsonl", "w").write(json.dumps(line) + chr(10))
+    (results / "trained").touch()
+    time.sleep(60 if (results / "wait").exists() else 0)
+    sys.exit("RuntimeError: HIP error: the GPU said no")
+"""
+
+
+class Bench:
+    """A results folder, a host with two GPUs, and the stand-in app on it."""
+
+    def __init__(self, results: Results, tree: Tree, run: Run) -> None:
+        self.results = results
+        self.tree = tree
+        self.run = run
+
+    def lay(self, name: str, text: str = "") -> None:
+        """Lay a file where the app looks for it."""
+        self.results.folder.mkdir(exist_ok=True)
+        (self.results.folder / name).write_text(text, encoding="utf-8")
+
+    def make(self, observe: Observer = lambda _: None) -> Record:
+        return run_cell(self.run, self.results, ProcessExecutor(self.results.runs), observe, self.tree.root)
+
+    @property
+    def record(self) -> Record:
+        """What became of a run that was interrupted."""
+        record = self.results.record(self.run.run_id)
+        assert record is not None
+        return record
+
+    @property
+    def steps(self) -> list[tuple[str, str, bool | None]]:
+        return [(step.when, step.check, step.good) for step in read_steps(self.results)]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, matrix: Matrix, dual_host: HostFacts) -> Bench:
+    tree = Tree(tmp_path / "root")
+    tree.kernel_says("usb 1-2: new high-speed USB device number 3 using xhci_hcd")
+    python = tmp_path / "python"
+    python.write_text(APP, encoding="utf-8")
+    python.chmod(0o755)
+    environment = Environment(python, {"lock": "l"}, {}, "cuda")
+    cell, data = matrix.cells["rocm6.3-torch2.9.1-plain"], InputFile(path="/bars.csv", sha256="a" * 64)
+    run = Run("r1", cell, matrix.workloads["quick"], data, environment, dual_host, gpus=(1,))
+    return Bench(Results(tmp_path / "results"), tree, run)
+
+
+def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -> None:
+    record = bench.make()
+    assert (record.outcome, record.diagnosis) == ("failed", "app-error")
+    assert record.detail == "the train process ended with exit 1: RuntimeError: HIP error: the GPU said no"
+    assert record.host_problems == ()
+    assert record.explanation is not None
+    assert set(record.standstill) == {"import"}
+    assert bench.steps == [
+        ("before-run", "probe", True),
+        ("after-failure", "kernel-log", True),
+        ("after-failure", "memory", True),
+        ("after-failure", "probe", True),
+    ]
+    health = json.loads((bench.results.run_folder("r1") / "failure/health.json").read_text())
+    assert [step["check"] for step in health["steps"]] == ["kernel-log", "memory", "probe"]
+    # What a probe writes down is no part of the run's own log.
+    assert "rungs" not in (bench.results.run_folder("r1") / "log.txt").read_text()
+
+
+def test_a_run_after_which_the_gpu_fails_its_probe_is_the_hosts_fault(bench: Bench) -> None:
+    bench.lay("breaks", "matmul-fp32")
+    record = bench.make()
+    assert (record.outcome, record.diagnosis) == ("host-fault", "sick-gpu")
+    assert record.host_problems == ("GPU 1 failed its probe: matmul-fp32 hung: told",)
+    assert record.detail.startswith(
+        "GPU 1 failed its probe: matmul-fp32 hung: told; the run itself: failed (app-error)"
+    )
+    assert sick_gpus(bench.results, bench.run.host) == {1: "matmul-fp32 hung: told"}
+    assert Record.model_validate_json(record.model_dump_json(by_alias=True)) == record
+
+
+def test_a_run_that_completed_is_its_own_probe(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.lay("breaks", "matmul-fp32")
+    monkeypatch.setattr("harness.run.run_cell.decide", lambda *_: Outcome("completed", None, "done"))
+    record = bench.make()
+    assert (record.outcome, record.explanation, record.host_problems) == ("completed", None, ())
+    assert bench.steps == [("before-run", "probe", True), ("after-completion", "probe", True)]
+
+
+def test_a_reset_in_the_kernel_log_is_the_hosts_fault(bench: Bench) -> None:
+    bench.tree.kernel_says("amdgpu 0000:0a:00.0: amdgpu: GPU reset begin!")
+    record = bench.make()
+    assert (record.outcome, record.diagnosis) == ("host-fault", "sick-gpu")
+    assert "GPU reset begin!" in record.host_problems[0]
+    assert sick_gpus(bench.results, bench.run.host) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("before_run", "looking at the GPUs before the run failed: RuntimeError: a mistake of ours"),
+        ("known_standstills", "reading how long earlier runs stood still failed: RuntimeError: a mistake of ours"),
+        ("after_failure", "looking after the GPUs failed: RuntimeError: a mistake of ours"),
+        ("explain_run", "explaining it failed: RuntimeError: a mistake of ours"),
+    ],
+)
+def test_a_mistake_of_ours_costs_no_record(name: str, note: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(post_run, name, mistaken)
+    record = bench.make()
+    assert (record.outcome, record.diagnosis) == ("failed", "app-error")
+    assert record.detail.endswith(f"; {note}")
+    assert bench.results.record("r1") == record
+
+
+def interrupting(_: Any) -> None:
+    raise KeyboardInterrupt("SIGINT")
+
+
+def test_after_ctrl_c_only_the_memory_is_waited_for(bench: Bench) -> None:
+    bench.lay("wait")
+    bench.lay("breaks", "device")
+    with pytest.raises(KeyboardInterrupt):
+        bench.make(interrupting)
+    record = bench.record
+    assert (record.outcome, record.detail) == ("interrupted", "stopped by SIGINT")
+    assert record.explanation is None
+    # The record does not wait for that.
+    assert bench.steps == [("before-run", "probe", True), ("after-failure", "memory", True)]
+    assert [step.at > record.finished for step in read_steps(bench.results)] == [False, True]
+    assert processes_of_run(bench.results.run_folder("r1")) == []
+
+
+# It may come between the opening of a file and the `with` that closes it.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_ctrl_c_while_the_gpu_is_looked_after_leaves_the_run_what_it_was(bench: Bench, signal_when: Any) -> None:
+    bench.lay("probe-waits")
+    with interruptible(), signal_when(bench.results.folder / "probing"), pytest.raises(KeyboardInterrupt):
+        bench.make()
+    record = bench.record
+    assert (record.outcome, record.diagnosis) == ("failed", "app-error")
+    assert record.detail.endswith("; looking after it was stopped by SIGINT")
+    assert bench.steps[-1] == ("after-failure", "memory", True)
+    assert processes_of_run(bench.results.run_folder("r1")) == []
+
+
+@pytest.fixture
+def signal_when() -> Any:
+    """Sends this process SIGINT as soon as a file appears."""
+
+    @contextmanager
+    def sending(file: Path) -> Iterator[None]:
+        ended = threading.Event()
+
+        def wait() -> None:
+            while not file.exists() and not ended.wait(0.02):
+                pass
+            if file.exists():
+                os.kill(os.getpid(), signal.SIGINT)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            waiting.join()
+
+    return sending
+
+
+def test_a_run_on_the_cpu_is_explained_and_no_gpu_looked_at(bench: Bench) -> None:
+    environment = Environment(bench.run.environment.python, {"lock": "l"}, {}, "cpu")
+    bench.run = replace(bench.run, environment=environment, gpus=())
+    record = bench.make()
+    assert (record.outcome, record.diagnosis) == ("failed", "app-error")
+    assert record.explanation is not None
+    assert bench.steps == []
+    assert not (bench.results.run_folder("r1") / "failure/health.json").exists()
+
+
+def test_what_cannot_be_killed_is_the_hosts_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.run.watch.watch.end_processes_of_run", lambda *_: False)
+    record = bench.make()
+    assert (record.outcome, record.diagnosis) == ("host-fault", "unkillable")
+    assert record.host_problems == ("a process of the run cannot be killed",)
+    # Its lock may never be had again: nothing is to be run on it, and it was not probed.
+    assert sick_gpus(bench.results, bench.run.host) == {1: "a process of a run on it cannot be killed"}
+    assert list(bench.results.run_folder("r1").glob("probe-*")) == [bench.results.run_folder("r1") / "probe-gpu1.txt"]
+    assert ("after-failure", "memory", True) not in bench.steps
+
+
+def test_what_cannot_be_killed_after_ctrl_c_is_noted_too(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.run.watch.watch.end_processes_of_run", lambda *_: False)
+    bench.lay("wait")
+    with pytest.raises(KeyboardInterrupt):
+        bench.make(interrupting)
+    assert (bench.record.outcome, bench.record.diagnosis) == ("host-fault", "unkillable")
+    assert sick_gpus(bench.results, bench.run.host).keys() == {1}
+
+
+def test_where_a_probe_before_the_run_cannot_be_killed_nothing_is_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: Probed(False, "the probe did not end", killable=False))
+    record = bench.make()
+    assert (record.outcome, record.diagnosis) == ("host-fault", "unkillable")
+    assert record.host_problems == ("a probe of GPU 1 cannot be killed",)
+    assert not (bench.results.folder / "trained").exists()
+    assert sick_gpus(bench.results, bench.run.host).keys() == {1}
+
+
+def test_a_driver_that_does_not_answer_costs_no_record(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amdgpu, "ANSWER_SECONDS", 0.2)
+    with silent(bench.tree.device(1) / "mem_info_vram_used"):
+        assert bench.make().outcome == "failed"
+    assert ("after-failure", "memory", None) in bench.steps

@@ -1,0 +1,159 @@
+from typing import Any
+
+import pytest
+
+from harness.matrix.cells import Matrix, SyntheticData, Workload
+from harness.matrix.workload_options import (
+    REFERENCE_OPTIONS,
+    arguments,
+    device_count,
+    options_of,
+    train_options,
+    workload_hash,
+)
+
+
+def workload(**changes: Any) -> Workload:
+    values = {"description": "d", "synthetic": SyntheticData(sessions=30), "epochs": 1, "time_limit": 60, **changes}
+    return Workload.model_validate(values)
+
+
+def test_what_is_left_to_the_app_is_neither_an_argument_nor_an_option_that_is_compared() -> None:
+    left = {"backend", "micro_batch_size", "chunk_rows", "mixed_precision_dtype", "devices"}
+    assert not left & set(options_of(workload()))
+    words = arguments(options_of(workload()))
+    assert not {"--" + name.replace("_", "-") for name in left} & set(words)
+    assert "None" not in words
+
+
+def test_every_option_that_is_set_becomes_an_argument() -> None:
+    chosen = workload(
+        model=["mlp", "attention"],
+        micro_batch_size="auto",
+        use_mixed_precision=True,
+        mixed_precision_dtype="bfloat16",
+        sdpa="math",
+        activation_checkpointing=True,
+        chunk_rows=4096,
+        loop="resident",
+        strategy="fsdp",
+        backend="gloo",
+    )
+    line = " ".join(arguments(train_options(chosen, 2)))
+    for words in (
+        "--model mlp --model attention",
+        "--hidden-layers 32,16",
+        "--micro-batch-size auto",
+        "--use-mixed-precision",
+        "--mixed-precision-dtype bfloat16",
+        "--sdpa math",
+        "--activation-checkpointing",
+        "--chunk-rows 4096",
+        "--loop resident",
+        "--strategy fsdp",
+        "--backend gloo",
+        "--devices 2",
+    ):
+        assert f" {words} " in f" {line} "
+
+
+def test_the_reference_is_one_process_on_the_cpu_whatever_the_strategy() -> None:
+    for strategy in ("ddp", "fsdp", "dp", "single"):
+        options = options_of(workload(strategy=strategy, sdpa="efficient", loop="resident"), REFERENCE_OPTIONS)
+        assert options == options_of(workload(), REFERENCE_OPTIONS)
+        assert not {"strategy", "backend", "devices", "loop", "sdpa"} & set(options)
+    assert options_of(workload(chunk_rows=64), REFERENCE_OPTIONS)["chunk_rows"] == 64
+
+
+@pytest.mark.parametrize("strategy", ["dp", "ddp", "averaging", "fsdp", "model-parallel"])
+def test_a_strategy_of_several_devices_is_told_how_many(strategy: str) -> None:
+    chosen = workload(strategy=strategy)
+    assert device_count(chosen, "cuda", (0, 1, 3)) == 3
+    assert device_count(chosen, "cpu", ()) == 2
+    # An interpreter of the user's may see GPUs that are not AMD's.
+    assert device_count(chosen, "cuda", ()) == 1
+    assert train_options(chosen, 3)["devices"] == 3
+
+
+def test_one_device_needs_no_telling() -> None:
+    assert device_count(workload(), "cuda", (0, 1)) == 1
+    assert "devices" not in train_options(workload(), 1)
+
+
+CHANGES: dict[str, Any] = {
+    "rows": "session",
+    "as_of": "open",
+    "target": "next_up",
+    "warm_up": 61,
+    "model": ["attention"],
+    "epochs": 2,
+    "batch_size": 8,
+    "micro_batch_size": 4,
+    "learning_rate": 0.1,
+    "hidden_layers": [8],
+    "use_mixed_precision": True,
+    "sdpa": "math",
+    "activation_checkpointing": True,
+    "data_fraction": 0.5,
+    "chunk_size": 7,
+    "chunk_rows": 64,
+    "placement": "close",
+    "value_area": "one_row",
+    "rth_close": "16:15",
+    "rolls": "none",
+    "vpoc_path": "naive",
+    "loop": "resident",
+    "loader_workers": 0,
+    "strategy": "ddp",
+    "seed": 8,
+    "threads": 2,
+    "max_device_memory": 10**9,
+}
+LABELS: dict[str, Any] = {"name": "other", "description": "other", "time_limit": 61}
+
+
+def test_the_hash_of_a_workload_changes_with_everything_but_its_labels() -> None:
+    hashes = {workload_hash(workload(**{name: value}), "a") for name, value in CHANGES.items()}
+    hashes |= {workload_hash(workload(), data) for data in ("a", "b")}
+    hashes |= {workload_hash(workload(strategy="ddp", backend=backend), "a") for backend in ("gloo", "nccl")}
+    hashes |= {workload_hash(workload(use_mixed_precision=True, mixed_precision_dtype="float16"), "a")}
+    hashes |= {workload_hash(workload(), "a", resumed=True)}
+    assert len(hashes) == len(CHANGES) + 6
+    assert {workload_hash(workload(**{name: value}), "a") for name, value in LABELS.items()} == {
+        workload_hash(workload(), "a")
+    }
+    others = {"synthetic", "backend", "mixed_precision_dtype"}
+    assert set(Workload.model_fields) == set(CHANGES) | set(LABELS) | others
+
+
+@pytest.mark.parametrize(
+    ("changes", "earns"),
+    [
+        ({"vpoc_path": "naive"}, True),
+        ({"vpoc_path": "pooled", "strategy": "ddp", "model": ["attention"]}, True),
+        ({}, False),
+        ({"vpoc_path": "naive", "loop": "resident"}, False),
+        ({"vpoc_path": "naive", "chunk_rows": 4096}, False),
+    ],
+)
+def test_only_what_exercises_what_failed_earns_tags(changes: dict[str, Any], earns: bool) -> None:
+    assert workload(**changes).earns_tags is earns
+
+
+def test_the_workload_that_earns_tags_is_what_the_user_had(matrix: Matrix) -> None:
+    standard = matrix.workloads["standard"]
+    assert standard.earns_tags
+    assert standard.model == ("mlp", "attention")
+    assert (standard.rows, standard.batch_size, standard.loop) == ("bar", 8, "plain")
+    assert standard.use_mixed_precision
+    assert standard.loader_workers > 0
+
+
+def test_the_users_own_criteria_are_workloads(matrix: Matrix) -> None:
+    immediate, full, production = (matrix.workloads[name] for name in ("immediate", "full", "production"))
+    assert (immediate.epochs, immediate.data_fraction, immediate.time_limit) == (1, 0.1, 3600)
+    assert full.epochs > 1
+    assert full.data_fraction == 1
+    assert production.max_device_memory == 18 * 10**9
+    assert production.strategy != "single"
+    assert all(one.earns_tags for one in matrix.workloads.values())

@@ -1,0 +1,119 @@
+from collections.abc import Sequence
+
+from harness.evidence.step_position import Position
+from harness.run.watch.confirm import Confirmation
+from harness.run.watch.limits import LIMITS, Standing
+from harness.run.watch.python_stacks import ProcessStacks, StackSample
+
+COLLECTIVE = "/x/torch/distributed/distributed_c10d.py"
+LIMIT = 15.0
+
+
+def told(line: int, rank: int = 0, file: str = "/x/vpoc/training/loop.py") -> ProcessStacks:
+    text = f'Current thread 0x00007f (most recent call first):\n  File "{file}", line {line} in somewhere\n'
+    return ProcessStacks(100 + rank, rank, text)
+
+
+class Samples:
+    """Gives the stacks of its list, one list a time, and repeats the last."""
+
+    def __init__(self, *samples: Sequence[ProcessStacks], steps: Sequence[int] = (5,)) -> None:
+        self._samples, self._steps = samples, steps
+        self.now, self.taken = 0.0, 0
+        self.seconds = 0.0
+
+    def __call__(self) -> StackSample:
+        stacks = self._samples[min(self.taken, len(self._samples) - 1)]
+        step = self._steps[min(self.taken, len(self._steps) - 1)]
+        self.taken += 1
+        self.now += self.seconds
+        return StackSample(self.now, 0, (), tuple(stacks), {0: Position(step, 2), 1: Position(5, 4)})
+
+
+def until_hung(samples: Samples, ranks: int = 1, seconds: int = 400) -> tuple[float, str] | None:
+    """When a rank that advanced at 0 is held to hang, and why."""
+    confirmation = Confirmation(samples)
+    while samples.now < seconds:
+        now = samples.now = round(samples.now + 0.1, 1)
+        late = [Standing(rank, "step", 5, now, LIMIT) for rank in range(ranks) if now > LIMIT]
+        if hang := confirmation.judge(late, now):
+            return samples.now, hang.why
+    return None
+
+
+def test_two_samples_ten_seconds_apart_that_do_not_differ_confirm_a_hang() -> None:
+    samples = Samples([told(1)])
+    assert until_hung(samples) == (25.0, "")
+    assert samples.taken == 2
+
+
+def test_a_hang_is_found_within_30_s_though_samples_take_long() -> None:
+    samples = Samples([told(1)])
+    samples.seconds = 4.0
+    hung = until_hung(samples)
+    assert hung is not None
+    assert hung[0] < 30
+
+
+def test_a_hang_keeps_its_two_last_samples() -> None:
+    samples = Samples([told(1)], [told(2)])
+    confirmation = Confirmation(samples)
+    hang = None
+    while hang is None:
+        samples.now += 1
+        hang = confirmation.judge([Standing(0, "import", 5, samples.now + 60, 60)], samples.now)
+    assert [sample.taken for sample in hang.samples] == [11, 21]
+
+
+def test_changing_stacks_are_no_hang_until_it_takes_too_long_in_any_case() -> None:
+    samples = Samples(*[[told(number)] for number in range(100)])
+    hung = until_hung(samples)
+    assert hung is not None
+    assert hung == (LIMITS["step"] + 0.1, "stacks change, but that is too long in any case")
+
+
+def test_a_step_that_is_made_between_two_samples_is_no_hang() -> None:
+    hung = until_hung(Samples([told(1)], steps=range(100)))
+    assert hung is not None
+    assert hung[0] > 60
+
+
+def test_progress_clears_a_suspicion() -> None:
+    samples = Samples([told(1)])
+    confirmation = Confirmation(samples)
+    late = [Standing(0, "step", 5, 16, LIMIT)]
+    assert confirmation.judge(late, 0) is None
+    samples.now = 9
+    assert confirmation.judge([], 9) is None
+    samples.now = 10
+    assert confirmation.judge(late, 10) is None
+    samples.now = 19
+    assert confirmation.judge(late, 19) is None
+    samples.now = 20
+    assert confirmation.judge(late, 20) is not None
+
+
+def test_without_stacks_twice_the_limit_is_waited_for() -> None:
+    assert until_hung(Samples([])) == (30.1, "it gives no stacks, and twice its limit is over")
+
+
+def test_a_rank_that_waits_for_others_may_move_within_its_waiting() -> None:
+    waiting = [[told(1), told(number, 1, COLLECTIVE)] for number in range(100)]
+    hung = until_hung(Samples(*waiting), ranks=2)
+    assert hung is not None
+    assert hung[0] < 26
+
+
+def test_a_rank_that_works_while_another_waits_for_it_is_no_hang() -> None:
+    working = [[told(number), told(1, 1, COLLECTIVE)] for number in range(100)]
+    hung = until_hung(Samples(*working), ranks=2)
+    assert hung is not None
+    assert hung[0] > 60
+
+
+def test_a_tight_limit_is_confirmed_in_little_more_than_twice_the_time() -> None:
+    samples = Samples([told(1)])
+    confirmation = Confirmation(samples)
+    assert confirmation.judge([Standing(0, "step", 5, 2.1, 2)], 0) is None
+    samples.now = 2
+    assert confirmation.judge([Standing(0, "step", 5, 4.1, 2)], 2) is not None

@@ -1,0 +1,328 @@
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.base.paths import CHECKOUT
+from harness.evidence.app_files import Phase, Progress
+from harness.evidence.step_position import Position
+from harness.run.watch.limits import KNOWN_LIMITS, LIMITS, Limits, Watchdog, limits_of
+
+OUTSIDE, WAITING, FORWARD, EXCHANGE = 0, 1, 2, 4
+QUICK: Mapping[Phase, float] = dict.fromkeys(LIMITS, 0.5)
+
+
+def line(phase: Phase, done: int = 0, rank: int = 0) -> Progress:
+    memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
+    values: dict[str, Any] = {
+        "schema": 1, "wall": 0, "monotonic": 0, "rank": rank, "pid": 1, "phase": phase, "done": done, "total": None,
+        "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory,
+    }  # fmt: skip
+    return Progress.model_validate(values)
+
+
+def watchdog(limits: Limits | None = None) -> Watchdog:
+    return Watchdog(0, limits or Limits.fixed({**LIMITS, "step": 10}))
+
+
+def stuck(dog: Watchdog, now: float, **positions: Position) -> list[int]:
+    return [one.rank for one in dog.suspects(now, lambda rank: positions.get(f"rank{rank}"))]
+
+
+def test_before_the_first_line_the_limit_of_import_holds() -> None:
+    dog = watchdog()
+    assert stuck(dog, LIMITS["import"]) == []
+    assert stuck(dog, LIMITS["import"] + 1) == [0]
+
+
+@pytest.mark.parametrize("phase", LIMITS)
+def test_each_phase_has_its_own_limit(phase: Phase) -> None:
+    dog = Watchdog(0, Limits.fixed(LIMITS))
+    dog.saw(line("first-step", 2), now=1)
+    dog.saw(line(phase, 3), now=2)
+    assert stuck(dog, 2 + LIMITS[phase]) == []
+    (found,) = dog.suspects(3 + LIMITS[phase])
+    assert (found.phase, found.done, found.idle) == (phase, 3, LIMITS[phase] + 1)
+
+
+def test_only_an_advance_counts() -> None:
+    dog = watchdog()
+    dog.saw(line("first-step", 0), now=0)
+    dog.saw(line("step", 1), now=0)
+    dog.saw(line("step", 1), now=9)
+    assert stuck(dog, 10.5) == [0]
+    dog.saw(line("step", 2), now=11)
+    assert stuck(dog, 20.5) == []
+
+
+def test_the_stuck_rank_is_found_while_others_go_on() -> None:
+    dog = watchdog()
+    for second in range(30):
+        dog.saw(line("step", second, rank=0), now=second)
+        dog.saw(line("step", min(second, 12), rank=1), now=second)
+    assert stuck(dog, 29.9) == [1]
+    assert [one.rank for one in dog.standing(29.9)] == [1]
+
+
+def test_with_a_suspect_the_ranks_that_wait_for_it_are_told() -> None:
+    dog = watchdog()
+    dog.saw(line("first-step", 0, rank=0), now=19.5)
+    dog.saw(line("step", 41, rank=0), now=20.0)
+    dog.saw(line("step", 40, rank=1), now=20.9)
+    assert stuck(dog, 30) == []
+    assert stuck(dog, 30.95) == [0, 1]
+    assert [one.rank for one in dog.standing(30.95)] == [0, 1]
+
+
+def test_a_rank_that_waits_for_one_that_writes_a_checkpoint_is_no_suspect() -> None:
+    dog = watchdog()
+    dog.saw(line("checkpoint", 40, rank=0), now=100)
+    dog.saw(line("step", 40, rank=1), now=100.4)
+    assert stuck(dog, 160) == []
+    assert stuck(dog, 100.5 + LIMITS["checkpoint"]) == [0, 1]
+
+
+def test_a_rank_that_goes_on_is_no_excuse_for_one_that_does_not() -> None:
+    dog = watchdog()
+    dog.saw(line("step", 40, rank=1), now=100)
+    dog.saw(line("checkpoint", 40, rank=0), now=108)
+    assert stuck(dog, 111) == [1]
+
+
+@pytest.mark.parametrize("seconds", [20, 60, 200])
+def test_a_rank_that_waited_for_a_checkpoint_is_no_suspect_until_the_one_that_wrote_it_is(seconds: int) -> None:
+    dog = after_a_checkpoint(seconds)
+    behind, ahead = Position(40, OUTSIDE), Position(41, EXCHANGE)
+    assert stuck(dog, seconds, rank0=behind, rank1=ahead) == []
+    dog.saw(line("step", 40, rank=0), now=seconds)
+    for position in (behind, Position(41, WAITING), Position(41, FORWARD)):
+        for later in (0, 1, 9.9):
+            assert stuck(dog, seconds + later, rank0=position, rank1=ahead) == []
+    assert stuck(dog, seconds + 10.1, rank0=Position(41, FORWARD), rank1=ahead) == [0, 1]
+    dog.saw(line("step", 41, rank=0), now=seconds + 5)
+    dog.saw(line("step", 41, rank=1), now=seconds + 5)
+    assert stuck(dog, seconds + 15, rank0=behind, rank1=ahead) == []
+
+
+@pytest.mark.parametrize("seconds", [20, 60, 200])
+def test_ranks_that_meet_after_the_last_checkpoint_are_no_suspects(seconds: int) -> None:
+    dog = after_a_checkpoint(seconds)
+    dog.saw(line("step", 40, rank=0), now=seconds)
+    same = Position(40, OUTSIDE)
+    assert stuck(dog, seconds + 9, rank0=same, rank1=same) == []
+    assert stuck(dog, seconds + 10.1, rank0=same, rank1=same) == [0, 1]
+
+
+def test_a_rank_that_hangs_while_another_writes_a_checkpoint_is_found_once_that_one_is_ahead() -> None:
+    dog = after_a_checkpoint(60)
+    dog.saw(line("step", 40, rank=0), now=60)
+    assert stuck(dog, 61, rank0=Position(41, EXCHANGE), rank1=Position(41, FORWARD)) == [1]
+
+
+def after_a_checkpoint(seconds: float) -> Watchdog:
+    """Rank 0 writes one from 0 on, and rank 1 goes on; step 40 was made by both."""
+    dog = watchdog(Limits({**LIMITS, "first-step": 10, "checkpoint": 2 * seconds}, steady_step=10))
+    for rank in (0, 1):
+        dog.saw(line("first-step", 0, rank), now=-4)
+        dog.saw(line("step", 1, rank), now=-3)
+        dog.saw(line("step", 40, rank), now=-2)
+        dog.saw(line("checkpoint", 40, rank), now=0)
+    dog.saw(line("step", 40, rank=1), now=0.1)
+    return dog
+
+
+def test_a_rank_that_validates_slower_is_a_reason_to_wait_and_one_that_is_ahead_is_none() -> None:
+    dog = watchdog(Limits.fixed({**LIMITS, "validate": 10}))
+    dog.saw(line("validate", 100, rank=1), now=0)
+    for second in range(20):
+        dog.saw(line("validate", 2 * second, rank=0), now=second)
+    same = Position(40, OUTSIDE)
+    assert stuck(dog, 19.5, rank0=same, rank1=same) == []
+    dog.saw(line("validate", 101, rank=0), now=20)
+    assert stuck(dog, 20.5, rank0=same, rank1=same) == [1]
+
+
+def test_a_rank_that_ended_early_is_no_excuse_for_those_that_wait_for_it() -> None:
+    dog = watchdog()
+    dog.saw(line("step", 40, rank=0), now=0)
+    dog.saw(line("teardown", 40, rank=1), now=0)
+    assert stuck(dog, 10.1, rank0=Position(41, EXCHANGE), rank1=Position(40, OUTSIDE)) == [0]
+
+
+def test_a_rank_that_is_through_may_wait_for_the_others() -> None:
+    dog = watchdog(Limits.fixed({**LIMITS, "teardown": 5, "checkpoint": 60}))
+    dog.saw(line("teardown", rank=1), now=10)
+    dog.saw(line("checkpoint", rank=0), now=12)
+    assert stuck(dog, 72) == []
+    assert stuck(dog, 72.1) == [0]
+    dog.saw(line("teardown", rank=0), now=73)
+    assert stuck(dog, 78) == []
+    assert stuck(dog, 78.1) == [0, 1]
+
+
+def test_a_hang_in_a_steady_step_on_a_cpu_is_suspected_after_15_s() -> None:
+    dog = watchdog(limits_of([], "cpu"))
+    for second in range(3):
+        dog.saw(line("first-step" if not second else "step", second), now=second)
+    assert stuck(dog, 17) == []
+    assert stuck(dog, 17.1) == [0]
+
+
+def test_slow_steps_get_five_times_as_long_as_the_longest() -> None:
+    dog = watchdog(limits_of([], "cpu"))
+    dog.saw(line("first-step", 0), now=0)
+    dog.saw(line("step", 1), now=8)
+    assert stuck(dog, 48) == []
+    assert stuck(dog, 48.1) == [0]
+    dog.saw(line("step", 2), now=18)
+    assert stuck(dog, 68) == []
+    assert stuck(dog, 68.1) == [0]
+
+
+def test_on_a_gpu_steps_are_steady_after_the_first_validation_or_once_five_runs_are_known() -> None:
+    new, known = limits_of([], "cuda"), limits_of([QUICK] * 5, "cuda")
+    for limits, before in ((new, LIMITS["step"]), (known, 15)):
+        dog = watchdog(limits)
+        dog.saw(line("first-step", 0), now=0)
+        dog.saw(line("step", 1), now=1)
+        dog.saw(line("step", 2), now=2)
+        assert stuck(dog, 2 + before) == []
+        assert stuck(dog, 2.1 + before) == [0]
+        dog.saw(line("validate", 0), now=3)
+        dog.saw(line("step", 3), now=4)
+        dog.saw(line("step", 4), now=5)
+        assert stuck(dog, 20) == []
+        assert stuck(dog, 20.1) == [0]
+
+
+def test_the_first_batch_of_an_epoch_may_have_to_wait_for_new_workers() -> None:
+    dog = watchdog(limits_of([], "cpu"))
+    dog.saw(line("first-step", 0), now=-40)
+    dog.saw(line("step", 1), now=-20)
+    dog.saw(line("step", 2), now=-19)
+    dog.saw(line("checkpoint", 40), now=-18)
+    dog.saw(line("step", 40), now=0)
+    assert stuck(dog, 60) == []
+    assert stuck(dog, 60, rank0=Position(41, WAITING)) == []
+    assert stuck(dog, 60, rank0=Position(41, FORWARD)) == [0]
+    assert stuck(dog, 60, rank0=Position(41, OUTSIDE)) == [0]
+    assert stuck(dog, 60, rank0=Position(42, WAITING)) == [0]
+    assert stuck(dog, 60, rank0=Position(40, OUTSIDE)) == []
+    assert stuck(dog, 100) == []
+    assert stuck(dog, 101, rank0=Position(41, WAITING)) == [0]
+    dog.saw(line("step", 41), now=60)
+    dog.saw(line("step", 42), now=61)
+    assert stuck(dog, 76) == []
+    assert stuck(dog, 76.1) == [0]
+
+
+def test_a_training_that_is_taken_up_again_has_its_first_step_still_to_make() -> None:
+    dog = watchdog(limits_of([], "cpu"))
+    dog.saw(line("features", 0), now=0)
+    dog.saw(line("step", 40), now=1)
+    assert stuck(dog, 1 + LIMITS["first-step"]) == []
+    assert stuck(dog, 2 + LIMITS["first-step"]) == [0]
+
+
+def test_a_second_model_has_its_own_first_steps_and_its_own_first_validation() -> None:
+    dog = watchdog(limits_of([], "cuda"))
+    first_model(dog)
+    assert stuck(dog, 40 + LIMITS["first-step"]) == []
+    assert stuck(dog, 41 + LIMITS["first-step"]) == [0]
+    dog.saw(line("step", 1), now=65)
+    dog.saw(line("step", 2), now=66)
+    assert stuck(dog, 66 + LIMITS["step"]) == []
+    assert stuck(dog, 67 + LIMITS["step"]) == [0]
+    dog.saw(line("validate", 0), now=67)
+    dog.saw(line("step", 2), now=68)
+    dog.saw(line("step", 3), now=69)
+    assert stuck(dog, 84) == []
+    assert stuck(dog, 84.1) == [0]
+
+
+def test_the_second_step_of_a_second_model_may_take_five_times_as_long_as_its_first() -> None:
+    dog = watchdog(limits_of([], "cpu"))
+    first_model(dog)
+    dog.saw(line("step", 1), now=60)
+    assert stuck(dog, 160) == []
+    assert stuck(dog, 160.1) == [0]
+
+
+def test_slow_steps_of_one_model_are_no_excuse_for_the_next_and_yet_are_kept() -> None:
+    dog = watchdog(limits_of([], "cpu"))
+    dog.saw(line("first-step", 0), now=0)
+    dog.saw(line("step", 1), now=90)
+    dog.saw(line("step", 2), now=120)
+    dog.saw(line("checkpoint", 0), now=121)
+    dog.saw(line("first-step", 0), now=122)
+    dog.saw(line("step", 1), now=123)
+    assert stuck(dog, 138.1) == [0]
+    dog.saw(line("step", 2), now=124)
+    assert stuck(dog, 139.1) == [0]
+    assert dog.standstill(125) == {"import": 0, "first-step": 90, "step": 30, "checkpoint": 1}
+
+
+def first_model(dog: Watchdog) -> None:
+    """Quick steps, a validation and checkpoints; the first step of the next one begins at 40."""
+    phases: list[tuple[Phase, int]] = [
+        ("first-step", 0), ("step", 1), ("step", 2), ("validate", 0), ("checkpoint", 2), ("step", 2), ("checkpoint", 0),
+    ]  # fmt: skip
+    for number, (phase, done) in enumerate(phases):
+        dog.saw(line(phase, done), now=30 + number)
+    dog.saw(line("first-step", 0), now=40)
+
+
+def test_until_five_runs_are_known_limits_are_never_below_the_loose_ones() -> None:
+    few, enough = limits_of([QUICK] * 4, "cpu"), limits_of([QUICK] * 5, "cpu")
+    assert few.phases == LIMITS
+    assert (few.phases["import"], few.phases["first-step"]) == (180, 300)
+    assert enough.phases == KNOWN_LIMITS
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(sorted(LIMITS)), st.floats(0, 1e5)), max_size=8),
+    st.sampled_from(["cpu", "cuda"]),
+)
+def test_no_phase_gets_less_than_five_times_what_it_ever_took(history: list[dict[Phase, float]], device: Any) -> None:
+    limits = limits_of(history, device)
+    for run in history:
+        assert all(limits.phases[phase] >= 5 * seconds for phase, seconds in run.items())
+        assert limits.steady_step >= 5 * run.get("step", 0)
+    assert all(limits.phases[phase] >= KNOWN_LIMITS[phase] for phase in LIMITS)
+
+
+def test_the_longest_standstill_is_kept_by_phase() -> None:
+    dog = watchdog()
+    dog.saw(line("first-step", 0), now=4)
+    dog.saw(line("step", 1), now=7)
+    dog.saw(line("step", 2), now=9)
+    dog.saw(line("step", 3, rank=1), now=9)
+    dog.saw(line("step", 3), now=10)
+    dog.saw(line("checkpoint", 3), now=11)
+    dog.saw(line("step", 3), now=12)
+    dog.saw(line("step", 4), now=17)
+    dog.saw(line("teardown", 4, rank=1), now=12)
+    dog.saw(line("teardown", 4), now=18)
+    assert dog.standstill(20) == {"import": 4, "first-step": 5, "step": 3, "checkpoint": 1, "teardown": 8}
+
+
+def test_what_stands_for_much_longer_than_it_may_has_no_excuse() -> None:
+    dog = watchdog(limits_of([QUICK] * 5, "cpu"))
+    dog.saw(line("step", 1), now=0)
+    dog.saw(line("step", 2), now=1)
+    (found,) = dog.suspects(100)
+    assert (found.limit, found.cap) == (15, LIMITS["step"])
+    dog.saw(line("features", 0), now=101)
+    (found,) = dog.suspects(500)
+    assert (found.limit, found.cap) == (120, LIMITS["features"])
+
+
+def test_the_floors_are_documented() -> None:
+    page = (CHECKOUT / "docs" / "watching.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    assert {phase: (int(loose), int(known)) for phase, loose, known in rows} == {
+        phase: (LIMITS[phase], KNOWN_LIMITS[phase]) for phase in LIMITS
+    }

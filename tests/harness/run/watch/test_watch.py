@@ -1,0 +1,406 @@
+"""Real processes as the ranks of a run, watched from outside."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.base.interrupts import interruptible
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_files import Progress
+from harness.evidence.step_position import Position
+from harness.host.gpu_memory import GpuWatch
+from harness.host.processes import processes_of_run
+from harness.run.watch.confirm import Confirmation, Hang
+from harness.run.watch.limits import LIMITS, Limits, Standing, limits_of
+from harness.run.watch.watch import Watch
+
+RANKS = Path(__file__).with_name("fake_ranks.py")
+TIGHT = Limits.fixed({**LIMITS, "step": 1.5, "first-step": 1.5})
+FOR_EVER = 100_000
+
+
+def watch(folder: Path, *words: object, limits: Limits = TIGHT, seconds: float = 60) -> tuple[Watch, list[Progress]]:
+    folder.mkdir(exist_ok=True)
+    seen: list[Progress] = []
+    made = Watch(folder, ProcessExecutor(folder.parent), seen.append, None)
+    command = (sys.executable, str(RANKS), *map(str, words))
+    made.execute(command, {"PATH": "/usr/bin:/bin"}, "log.txt", seconds, limits)
+    assert processes_of_run(folder) == []
+    return made, seen
+
+
+def index(folder: Path) -> dict[str, dict[str, str]]:
+    told: dict[str, dict[str, str]] = json.loads((folder / "failure" / "index.json").read_text())
+    for file in told["collected"].values():
+        assert (folder / file).is_file()
+    return told
+
+
+def test_the_lines_of_every_rank_are_seen_to_the_last_and_their_memory_is_kept(tmp_path: Path) -> None:
+    made, seen = watch(tmp_path / "run", 2, 5)
+    assert made.stopped_by is None, made.stop_detail
+    steps = [(line.rank, line.done) for line in seen if line.phase == "step"]
+    assert sorted(steps) == [(rank, step) for rank in (0, 1) for step in range(1, 6)]
+    assert {sample.rank for sample in made.memory.samples} == {0, 1}
+    assert {"import", "first-step", "step", "teardown"} <= set(made.standstill)
+    assert not made.collected
+    assert not (tmp_path / "run" / "failure").exists()
+
+
+@pytest.mark.parametrize("fault", ["hang", "spin", "hold_gil"])
+def test_a_rank_that_stands_still_is_found_and_named_with_its_place_and_the_others_wait(
+    fault: str, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    made, _ = watch(tmp_path / "run", 2, FOR_EVER, f"{fault}@4/1")
+    assert made.stopped_by == "watchdog"
+    told = rf"rank 1 made no progress for \d+ s in phase step at step 4, in backward \(fake_ranks\.py:\d+ {fault}\)"
+    waits = r"; rank 0 waits, in the exchange with other ranks \(exchange\.py:\d+ (wait_for|<genexpr>)\)"
+    assert re.fullmatch(told + waits, made.stop_detail), made.stop_detail
+    assert time.monotonic() - began < 30
+    collected = index(tmp_path / "run")["collected"]
+    assert {"stacks-1", "stacks-2", "processes"} <= set(collected)
+    for sample in ("stacks-1.txt", "stacks-2.txt"):
+        text = (tmp_path / "run" / "failure" / sample).read_text()
+        assert f"in {fault}\n" in text
+        assert "in wait_for\n" in text
+    table = (tmp_path / "run" / "failure" / "processes.txt").read_text()
+    assert len([line for line in table.splitlines() if "fake_ranks.py" in line]) == 3
+
+
+def test_a_rank_that_sleeps_is_named_while_the_others_go_on(tmp_path: Path) -> None:
+    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "alone@3/1")
+    assert made.stopped_by == "watchdog"
+    assert re.fullmatch(
+        r"rank 1 made no progress for \d+ s in phase step at step 3, in backward \(fake_ranks\.py:\d+ hang\)",
+        made.stop_detail,
+    )
+
+
+def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since_confirmed: list[int] = []
+    judge = Confirmation.judge
+
+    def judged(confirmation: Confirmation, suspects: Sequence[Standing], now: float) -> Hang | None:
+        if hang := judge(confirmation, suspects, now):
+            since_confirmed.clear()
+            since_confirmed.append(1)
+        return hang
+
+    def moving(_: Path, rank: int) -> Position:
+        """Rank 0 falls behind after its position was read once since the hang was confirmed."""
+        if since_confirmed and rank == 0:
+            since_confirmed.append(rank)
+        return Position(1 if len(since_confirmed) > 2 and rank == 0 else 3 + (rank == 0), 3)
+
+    monkeypatch.setattr(Confirmation, "judge", judged)
+    monkeypatch.setattr("harness.run.watch.watch.read_position", moving)
+    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "alone@3/1")
+    assert made.stopped_by == "watchdog"
+    assert made.stop_detail.startswith("rank 1 made no progress")
+
+
+def test_a_rank_that_never_told_of_progress_is_named(tmp_path: Path) -> None:
+    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "silent@1/1")
+    assert made.stopped_by == "watchdog"
+    assert made.stop_detail.startswith("rank 1 never told of any progress; rank 0 waits, in the exchange")
+
+
+def test_a_process_that_works_and_tells_nothing_for_a_while_is_not_hung(tmp_path: Path) -> None:
+    made, seen = watch(tmp_path / "run", 1, 10, "work@4/0", limits=Limits.fixed({**LIMITS, "step": 1, "first-step": 1}))
+    assert made.stopped_by is None, made.stop_detail
+    assert max(line.done for line in seen) == 10
+    assert made.standstill["step"] > 3
+
+
+def test_a_process_that_does_not_catch_the_signal_is_left_alone_and_hung_after_twice_its_limit(tmp_path: Path) -> None:
+    made, _ = watch(tmp_path / "run", 1, FOR_EVER, "deaf@4/0")
+    assert made.stopped_by == "watchdog"
+    assert re.search(
+        r"for \d+ s in phase step at step 4, in backward \(it gives no stacks, and twice", made.stop_detail
+    )
+    missing = index(tmp_path / "run")["missing"]
+    assert "SIGUSR1" in missing["stacks-1"]
+
+
+def test_a_stopped_process_is_told_to_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.run.watch.watch.GRACE_SECONDS", 1.0)
+    made, _ = watch(tmp_path / "run", 1, FOR_EVER, "stop@4/0")
+    assert made.stopped_by == "watchdog"
+    assert re.search(r"process \d+ is stopped \(state T\)", made.stop_detail)
+
+
+def test_a_crash_leaves_evidence_of_the_ranks_that_live(tmp_path: Path) -> None:
+    made, _ = watch(tmp_path / "run", 2, FOR_EVER, "segv@4/1")
+    assert made.stopped_by is None
+    assert made.collected
+    collected = index(tmp_path / "run")["collected"]
+    assert "rank 0" in (tmp_path / "run" / collected["stacks-1"]).read_text()
+
+
+def test_at_the_time_limit_there_are_two_samples(tmp_path: Path) -> None:
+    made, _ = watch(tmp_path / "run", 1, FOR_EVER, seconds=6)
+    assert made.stopped_by == "time-limit"
+    assert {"stacks-1", "stacks-2"} <= set(index(tmp_path / "run")["collected"])
+
+
+def test_a_process_that_tells_no_progress_is_not_expected_to(tmp_path: Path) -> None:
+    made = Watch(tmp_path, ProcessExecutor(tmp_path.parent), lambda _: None, None)
+    exit_ = made.execute((sys.executable, "-c", "raise SystemExit(3)"), {}, "log.txt", 30)
+    assert exit_ is not None
+    assert exit_.code == 3
+    assert not made.collected
+
+
+def test_a_driver_that_does_not_answer_does_not_keep_the_run_from_being_watched(tmp_path: Path) -> None:
+    class Sick(GpuWatch):
+        def sample(self, of_run: Callable[[int], bool]) -> None:
+            time.sleep(300)
+
+    made = Watch(tmp_path, ProcessExecutor(tmp_path.parent), lambda _: None, Sick(None))
+    command = (sys.executable, str(RANKS), "1", str(FOR_EVER), "hang@4/0")
+    made.execute(command, {"PATH": "/usr/bin:/bin"}, "log.txt", 60, TIGHT)
+    assert made.stopped_by == "watchdog"
+    assert made.gpus_seen == 0
+
+
+def test_a_run_is_seen_to_use_a_gpu_while_it_does(tmp_path: Path) -> None:
+    folder, root = tmp_path / "run", tmp_path / "root"
+    folder.mkdir()
+    made = Watch(folder, ProcessExecutor(tmp_path), lambda _: None, GpuWatch(None, root))
+    holding = threading.Thread(target=hold_gpu_memory, args=(folder, root))
+    holding.start()
+    made.execute((sys.executable, str(RANKS), "1", "60"), {"PATH": "/usr/bin:/bin"}, "log.txt", 60, TIGHT)
+    holding.join()
+    assert made.gpus_seen == 1
+
+
+def hold_gpu_memory(folder: Path, root: Path) -> None:
+    """Let the driver say that the processes of the run do, and a process of somebody else on another GPU."""
+    until = time.monotonic() + 30
+    while len(found := processes_of_run(folder)) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    for pid, gpu in [*((process.pid, 51001) for process in found), (1, 51002)]:
+        file = root / f"sys/class/kfd/kfd/proc/{pid}/vram_{gpu}"
+        file.parent.mkdir(parents=True)
+        file.write_text(str(1 << 30))
+
+
+def test_a_process_stopped_for_ten_seconds_does_not_alarm(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    paused = threading.Thread(target=pause_ranks, args=(folder, 10))
+    paused.start()
+    made, _ = watch(folder, 2, 60, limits=limits_of([], "cpu"))
+    paused.join()
+    assert made.stopped_by is None, made.stop_detail
+    assert made.standstill["step"] > 9
+
+
+def pause_ranks(folder: Path, seconds: float) -> None:
+    until = time.monotonic() + 30
+    while not any('"step"' in file.read_text() for file in folder.glob("progress-*")) and time.monotonic() < until:
+        time.sleep(0.05)
+    ranks = [process for process in processes_of_run(folder) if process.environ().get("RANK")]
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for process in ranks:
+            process.send_signal(number)
+        time.sleep(seconds if number == signal.SIGSTOP else 0)
+
+
+@contextmanager
+def load(processes: int) -> Iterator[None]:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def test_a_healthy_run_on_a_machine_under_load_ten_does_not_alarm(tmp_path: Path) -> None:
+    with load(10):
+        made, _ = watch(tmp_path / "run", 2, 40, limits=limits_of([], "cpu"))
+    assert made.stopped_by is None, made.stop_detail
+
+
+def test_a_hang_is_found_within_30_s_under_load_ten(tmp_path: Path) -> None:
+    with load(10):
+        made, seen = watch(tmp_path / "run", 2, FOR_EVER, "hang@4/1", limits=limits_of([], "cpu"))
+        found = time.monotonic() - max(line.monotonic for line in seen)
+    assert made.stop_detail.startswith("rank 1 made no progress")
+    assert found < 30 + 10, "grace, and killing what does not end, comes on top"
+
+
+def test_watching_takes_little_time_of_the_cpu(tmp_path: Path) -> None:
+    me = psutil.Process()
+    before = me.cpu_times()
+    watch(tmp_path / "run", 2, 60)
+    after = me.cpu_times()
+    spent = after.user + after.system - before.user - before.system
+    assert spent < 0.5
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[..., None]]:
+    """Presses it in another thread, as a person does, from step 3 of a run on; never after the test."""
+    over = threading.Event()
+    threads = []
+
+    def press(folder: Path, pauses: Sequence[float]) -> None:
+        while not any('"done": 3' in file.read_text() for file in folder.glob("progress-1.jsonl")):
+            if over.wait(0.05):
+                return
+        for pause in pauses:
+            if over.wait(pause):
+                return
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def begin(folder: Path, *pauses: float) -> None:
+        threads.append(threading.Thread(target=press, args=(folder, pauses)))
+        threads[-1].start()
+
+    yield begin
+    over.set()
+    for thread in threads:
+        thread.join()
+
+
+# It may come between the opening of a file or folder and the `with` that closes it.
+LEFT_OPEN = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+def interrupted(folder: Path, fault: str) -> str:
+    """What is said of a run of two ranks that is interrupted."""
+    with pytest.raises(KeyboardInterrupt) as caught, interruptible():
+        watch(folder, 2, FOR_EVER, fault, limits=limits_of([], "cpu"))
+    assert processes_of_run(folder) == []
+    return str(caught.value)
+
+
+@LEFT_OPEN
+def test_ctrl_c_on_a_run_in_which_nothing_advances_keeps_its_stacks_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ctrl_c: Callable[..., None]
+) -> None:
+    monkeypatch.setattr("harness.run.watch.watch.STUCK_SECONDS", 1.5)
+    ctrl_c(tmp_path / "run", 4)
+    told = interrupted(tmp_path / "run", "hang@4/1")
+    assert re.match(r"SIGINT; rank 1 made no progress for \d+ s in phase step at step 4, in backward", told), told
+    assert "rank 0 waits" in told
+    collected = index(tmp_path / "run")["collected"]
+    assert {"stacks-1", "stacks-2", "processes"} <= set(collected)
+    assert "in hang\n" in (tmp_path / "run" / collected["stacks-1"]).read_text()
+
+
+@LEFT_OPEN
+def test_ctrl_c_on_a_run_that_advances_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ctrl_c: Callable[..., None]
+) -> None:
+    monkeypatch.setattr("harness.run.watch.watch.STUCK_SECONDS", 1.5)
+    ctrl_c(tmp_path / "run", 4)
+    began = time.monotonic()
+    assert interrupted(tmp_path / "run", "none@0/0") == "SIGINT"
+    assert time.monotonic() - began < 50
+    assert not (tmp_path / "run" / "failure").exists()
+
+
+@LEFT_OPEN
+def test_a_second_ctrl_c_skips_keeping_stacks(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    ctrl_c: Callable[..., None],
+) -> None:
+    monkeypatch.setattr("harness.run.watch.watch.STUCK_SECONDS", 1.5)
+    monkeypatch.setattr("harness.run.watch.watch.BETWEEN_SAMPLES_SECONDS", 60.0)
+    ctrl_c(tmp_path / "run", 4, 4)
+    began = time.monotonic()
+    assert interrupted(tmp_path / "run", "hang@4/1") == "SIGINT"
+    assert time.monotonic() - began < 50
+    assert "keeping the stacks first; once more skips that\nleft out\n" in capfd.readouterr().err
+
+
+class Planned(KeyboardInterrupt):
+    """What an observer ends a run with."""
+
+
+def ended_by(folder: Path, observe: Callable[[Progress], None], ranks: int, fault: str) -> KeyboardInterrupt:
+    """What comes of a run that its observer ends."""
+    folder.mkdir()
+    made = Watch(folder, ProcessExecutor(folder.parent), observe, None)
+    command = (sys.executable, str(RANKS), str(ranks), str(FOR_EVER), fault)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        made.execute(command, {"PATH": "/usr/bin:/bin"}, "log.txt", 60, limits_of([], "cpu"))
+    assert processes_of_run(folder) == []
+    return caught.value
+
+
+def test_an_observer_that_ends_a_run_after_a_slow_step_is_no_interruption_of_a_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.run.watch.watch.STUCK_SECONDS", 1.5)
+
+    def observe(line: Progress) -> None:
+        if (line.phase, line.done) == ("step", 4):
+            raise Planned("memory in pieces")
+
+    ended = ended_by(tmp_path / "run", observe, 1, "work@4/0")
+    assert (type(ended), str(ended)) == (Planned, "memory in pieces")
+    assert not (tmp_path / "run" / "failure").exists()
+
+
+def test_an_observer_that_ends_a_run_in_which_nothing_advances_is_still_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.run.watch.watch.STUCK_SECONDS", -1.0)
+
+    def observe(line: Progress) -> None:
+        if (line.phase, line.done) == ("step", 4):
+            raise Planned("memory in pieces")
+
+    ended = ended_by(tmp_path / "run", observe, 1, "none@0/0")
+    assert type(ended) is Planned
+    assert str(ended).startswith("memory in pieces; rank ")
+
+
+def test_what_comes_after_an_interruption_does_not_take_its_place(tmp_path: Path) -> None:
+    interrupted: list[Progress] = []
+
+    def observe(line: Progress) -> None:
+        if interrupted:
+            raise Planned("too late")
+        if line.phase == "step":
+            interrupted.append(line)
+            time.sleep(0.5)
+            raise KeyboardInterrupt("SIGINT")
+
+    ended = ended_by(tmp_path / "run", observe, 2, "none@0/0")
+    assert (type(ended), str(ended)) == (KeyboardInterrupt, "SIGINT")
+
+
+def test_who_looks_is_told_how_long_nothing_has_advanced(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    told: list[Standing] = []
+    made = Watch(tmp_path / "run", ProcessExecutor(tmp_path), lambda _: None, None, told.append)
+    command = (sys.executable, str(RANKS), "2", str(FOR_EVER), "hang@4/1")
+    made.execute(
+        command, {"PATH": "/usr/bin:/bin"}, "log.txt", 60, Limits.fixed({**LIMITS, "step": 4, "first-step": 4})
+    )
+    stepping = [one for one in told if one.phase == "step"]
+    assert 3 <= len(stepping) <= 40
+    assert [one.idle for one in stepping] == sorted(one.idle for one in stepping)
+    assert stepping[0].idle < 10
+    assert min(one.limit for one in stepping) >= 4

@@ -1,0 +1,234 @@
+"""What is shown of a campaign while it runs, on recorded terminals of several sizes."""
+
+import io
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from benchmarks.live_picture import FILE, picture
+from harness.base.durations import span
+from harness.campaign.plan import PlannedRun
+from harness.evidence.app_files import Progress
+from harness.evidence.run_files import Record
+from harness.evidence.verdicts.verdict import Verdict
+from harness.matrix.cells import Matrix
+from harness.run.watch.limits import Standing
+from harness.screen.display import CampaignDisplay, StandstillLines
+from harness.screen.live import Current, LiveView, Scene, Square, Standstill, expected_end, squares_of
+
+NOW = 1e9
+STACKS = ("rocm6.2-torch2.5.1", "rocm6.3-torch2.7.1", "rocm6.3-torch2.9.1", "rocm7.0-torch2.10.0", "cpu")
+PRESETS = ("plain", "no-hipblaslt", "no-sdma", "notes-stable", "notes-aggressive", "notes-dockerfile", "one", "two")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def a_line(**changes: Any) -> Progress:
+    memory = {"rss_bytes": 2_000_000_000, "device_allocated_bytes": None, "device_reserved_bytes": None}
+    values = {"wall": NOW, "monotonic": 1.0, "rank": 0, "pid": 1, "phase": "step", "done": 30, "total": 120}
+    return Progress.model_validate(
+        {"schema": 1, **values, "max_step_s": 0.1, "loss": 0.69314, "gradient_norm": 1.0, "memory": memory, **changes}
+    )
+
+
+def a_square(stack: str, preset: str, **changes: Any) -> Square:
+    return replace(Square(f"{stack}-{preset}", stack, preset), **changes)
+
+
+def forty() -> tuple[Square, ...]:
+    return tuple(a_square(stack, preset) for stack in STACKS for preset in PRESETS)
+
+
+def shown(scene: Scene, width: int = 120, height: int = 40, now: float = NOW) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True)
+    console.print(LiveView(scene, now))
+    lines = ESCAPES.sub("", console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= width
+    assert len(lines) < height
+    return [line.rstrip() for line in lines]
+
+
+def a_run(**changes: Any) -> Current:
+    first = a_line(wall=NOW - 30, done=0)
+    current = Current("[3/12] cpu-plain", NOW - 90, "cpu-plain").advanced(first).advanced(a_line())
+    return replace(current, **changes)
+
+
+def test_the_grid_tells_every_tier_its_counts_and_which_cell_runs() -> None:
+    squares = (
+        a_square("cpu", "plain", tier="known-good", passes=33, runs=33),
+        a_square("cpu", "no-sdma"),
+        a_square("rocm6.3-torch2.9.1", "plain", tier="failing", passes=0, runs=2),
+        a_square("rocm6.3-torch2.9.1", "no-sdma", tier="flaky", passes=2, runs=3),
+    )
+    lines = shown(Scene(NOW - 600, squares, (a_run(cell="cpu-no-sdma"),), done=2, total=12, ends=NOW + 1500))
+    assert lines[:3] == [
+        "                    plain             no-sdma",
+        "cpu                 33/33 known-good  >",
+        "rocm6.3-torch2.9.1  0/2 failing       2/3 flaky",
+    ]
+    assert lines[-1] == "2 of 12 runs, 10 min so far, about 25 min left"
+
+
+def test_a_run_tells_phase_step_loss_memory_and_time_left() -> None:
+    text = " ".join(shown(Scene(NOW, currents=(a_run(),))))
+    assert "[3/12] cpu-plain" in text
+    # 30 steps took 30 s, and 90 are left.
+    assert "step 30 of 120, loss 0.6931, 2.0 GB, 2 min so far, about 2 min left" in text
+    # A line of a phase that has none does not hide the last loss.
+    validating = a_run().advanced(a_line(phase="validate", done=0, total=9, loss=None))
+    assert "validate 0 of 9, loss 0.6931, 2.0 GB" in " ".join(shown(Scene(NOW, currents=(validating,))))
+    assert validating.seconds_left(NOW) is None
+    device = {"rss_bytes": 10**9, "device_allocated_bytes": 10**9, "device_reserved_bytes": 3 * 10**9}
+    two = a_run().advanced(a_line(memory=device)).advanced(a_line(rank=1, memory=device))
+    assert "2.0 GB + 6.0 GB on devices" in " ".join(shown(Scene(NOW, currents=(two,))))
+
+
+def test_a_standstill_is_told_with_its_limit_while_it_lasts() -> None:
+    still = Standstill(75.0, "step", 180.0, NOW)
+    assert "no progress for 75 s in phase step (limit 180 s)" in " ".join(
+        shown(Scene(NOW, currents=(a_run(still=still),)))
+    )
+    for over in (replace(still, at=NOW - 60), replace(still, seconds=2.0)):
+        assert "no progress" not in " ".join(shown(Scene(NOW, currents=(a_run(still=over),))))
+    assert a_run(still=still).advanced(a_line(done=31)).still is None
+
+
+@pytest.mark.parametrize("width", [200, 120, 100, 80, 60, 40])
+@pytest.mark.parametrize("height", [50, 24, 12])
+def test_forty_cells_fit_every_terminal(width: int, height: int) -> None:
+    scene = Scene(NOW, forty(), (a_run(), a_run(label="[4/12] rocm7.0-torch2.10.0-notes-dockerfile")), 3, 40, NOW + 60)
+    lines = shown(scene, width, height)
+    grid = [line for line in lines if re.fullmatch(r"\S+( +[.>])+", line)]
+    if height >= 24:
+        assert len(grid) in (len(STACKS), len(PRESETS))
+        assert sum(line.count(" .") + line.count(" >") for line in grid) == 40
+    assert any(line.startswith(("[3/12]", "[4/12]")) for line in lines)
+
+
+def test_where_no_grid_fits_its_sums_are_told() -> None:
+    squares = (*forty()[1:], a_square("cpu", "plain", tier="good", passes=17, runs=17))
+    told = " ".join(shown(Scene(NOW, squares, (a_run(),)), 60, 8))
+    assert "40 cells: 39 untested, 1 good" in told
+
+
+def test_only_the_newest_verdict_that_is_not_stale_counts(matrix: Matrix) -> None:
+    cell = matrix.cells["cpu-plain"]
+    verdicts = [
+        a_verdict(passes=3, runs=3, last_at=2.0),
+        a_verdict(passes=9, runs=9, last_at=1.0),
+        a_verdict(passes=5, runs=5, last_at=3.0, stale=True),
+    ]
+    assert squares_of([cell], verdicts) == (Square("cpu-plain", "cpu", "plain", "seen", 3, 3),)
+    assert squares_of([cell], ()) == (Square("cpu-plain", "cpu", "plain"),)
+
+
+def a_verdict(**changes: Any) -> Verdict:
+    values: dict[str, Any] = {
+        "cell": "cpu-plain", "stack": "cpu", "preset": "plain", "scope": "cpu", "device": "cpu", "ran_on": "cpu",
+        "workload": "quick", "workload_hash": "w", "environment_hash": "e", "host_kind": "k", "executor": "process",
+        "earns_tags": False, "stale": False, "tier": "seen", "passes": 3, "runs": 3, "low": 0.3, "high": 1.0,
+        "outcomes": {}, "diagnoses": {}, "not_counted": {}, "imported": 0, "run_ids": (), "last": "r", "last_at": 1.0,
+    }  # fmt: skip
+    return Verdict(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3599, "60 min"), (7200, "2.0 h")]
+)
+def test_times_as_people_say_them(seconds: float, told: str) -> None:
+    assert span(seconds) == told
+
+
+def test_a_standstill_is_worth_a_line_after_a_minute_and_each_time_it_doubles() -> None:
+    lines = StandstillLines()
+    assert [s for s in range(600) if lines.worth(s)] == [60, 120, 240, 480]
+    assert [s for s in range(100) if lines.worth(s)] == [60]
+    late = StandstillLines()
+    assert [late.worth(300), late.worth(301), late.worth(480)] == [True, False, True]
+
+
+def console_of(*, terminal: bool) -> Console:
+    return Console(file=io.StringIO(), width=100, height=30, force_terminal=terminal, highlight=False)
+
+
+def printed(console: Console) -> str:
+    return ESCAPES.sub("", console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def campaign(
+    console: Console, matrix: Matrix, record: Record, verdicts: Callable[[], Sequence[Verdict]] = tuple
+) -> CampaignDisplay:
+    """One run of two, with a standstill of 61 s in it."""
+    cell = matrix.cells["cpu-plain"]
+    with CampaignDisplay(console, [cell, matrix.cells["cpu-no-sdma"]], verdicts) as display:
+        display.preparing(cell.stack)
+        display.time_left(120.0)
+        display.started(PlannedRun(cell, 2), 1, 2)
+        display.progress(a_line(wall=time.time()))
+        for seconds in (5.0, 61.0, 62.0):
+            display.still(Standing(0, "step", 30, seconds, 180.0))
+        wait_for(console, "no progress for 62 s")
+        display.finished(record)
+        wait_for(console, "1 of 2 runs")
+    return display
+
+
+def wait_for(console: Console, text: str) -> None:
+    """Wait until a terminal shows something, which it does twice a second."""
+    until = time.monotonic() + 30
+    while console.is_terminal and text not in printed(console) and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def test_without_a_terminal_there_are_only_lines(matrix: Matrix, make_record: Callable[..., Record]) -> None:
+    console = console_of(terminal=False)
+
+    def never() -> Sequence[Verdict]:
+        raise AssertionError("nothing shows them")
+
+    campaign(console, matrix, make_record(detail="all is right"), never)
+    assert printed(console).splitlines() == [
+        "[1/2] cpu-plain (repeat 2): no progress for 61 s in phase step (limit 180 s)",
+        "[1/2] cpu-plain (repeat 2): completed in 5.0 s, cpu (a CPU) x1: all is right",
+    ]
+
+
+def test_on_a_terminal_the_view_follows_the_events(matrix: Matrix, make_record: Callable[..., Record]) -> None:
+    console, known = console_of(terminal=True), [a_verdict()]
+    campaign(console, matrix, make_record(detail="all is right"), lambda: known)
+    text = printed(console)
+    assert "3/3 seen" in text
+    assert "no progress for 62 s in phase step (limit 180 s)" in text
+    assert re.search(r"0 of 2 runs, \d s so far, about 2 min left", text)
+    assert "1 of 2 runs" in text
+    assert "[1/2] cpu-plain (repeat 2): completed" in text
+    assert "\x1b[2K" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_time_left_follows_from_the_runs_before(matrix: Matrix, make_record: Callable[..., Record]) -> None:
+    console, cell = console_of(terminal=True), matrix.cells["cpu-plain"]
+    with CampaignDisplay(console) as display:
+        display.finished(make_record())
+        display.started(PlannedRun(cell, 2), 2, 25)
+        wait_for(console, "1 of 25 runs")
+    # Each took 5 s, and 24 are left.
+    assert re.search(r"1 of 25 runs, \d s so far, about 2 min left", printed(console))
+    assert expected_end([5.0, 5.0, 60.0], 3, NOW) == NOW + 15
+    assert expected_end([], 3, NOW) is None
+
+
+def test_how_many_runs_there_will_be_need_not_be_known(matrix: Matrix, make_record: Callable[..., Record]) -> None:
+    console = console_of(terminal=False)
+    with CampaignDisplay(console) as display:
+        display.started(PlannedRun(matrix.cells["cpu-plain"], 1), 7, 0)
+        display.finished(make_record())
+    assert printed(console).startswith("[7] cpu-plain: completed")
+
+
+def test_the_picture_in_the_docs_is_that_of_the_code() -> None:
+    assert FILE.read_text(encoding="utf-8") == picture()

@@ -1,0 +1,248 @@
+"""What is seen of the runs of another process, from the files of a results folder alone."""
+
+import fcntl
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.base.paths import CHECKOUT
+from harness.cli import watch
+from harness.cli.shared import Settings
+from harness.evidence.index import Index
+from harness.evidence.records import Results
+from harness.evidence.run_files import Intent, Record
+from harness.host.facts import HostFacts
+from harness.host.processes import ProcessId, boot_id
+from harness.matrix.cells import Matrix
+from harness.screen import watched
+from harness.screen.live import Scene
+from harness.screen.watched import Look, Watched, describe, held_campaigns, locked_inodes
+from harness.training.trainings import open_notebook
+from tests.harness.screen.test_live import a_line
+
+MakeIntent = Callable[..., Intent]
+MakeRecord = Callable[..., Record]
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "results")
+
+
+@pytest.fixture
+def mine(host: HostFacts) -> dict[str, object]:
+    """What makes an intent one of this very process."""
+    me = ProcessId.mine()
+    here = host.model_copy(update={"boot_id": boot_id()})
+    return {"owner_pid": me.pid, "owner_started": me.started, "host": here, "started": time.time() - 30}
+
+
+def tell(results: Results, run_id: str, *ends: str) -> None:
+    """Three lines of rank 0 and one of rank 1, the last of which is not yet whole."""
+    folder, now = results.run_folder(run_id), time.time()
+    lines = [a_line(done=done, wall=now - 40 + 10 * at).model_dump_json() for at, done in enumerate((10, 20, 30))]
+    (folder / "progress-0.jsonl").write_text("\n".join(lines) + "\n" + '{"schema": 1, "wal')
+    (folder / "progress-1.jsonl").write_text(a_line(rank=1, done=30, wall=now - 20).model_dump_json() + "\n")
+
+
+def files(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(f): (f.stat().st_mtime_ns, f.stat().st_size) for f in [folder, *folder.rglob("*")]}
+
+
+def test_what_the_index_lacks_is_not_entered(
+    results: Results, matrix: Matrix, make_intent: MakeIntent, make_record: MakeRecord
+) -> None:
+    for name in ("old", "missed"):
+        results.begin(make_intent(name))
+        results.finish(make_record(name))
+        if name == "old":
+            Index(results).add(make_record("old"))
+    before = files(results.folder)
+    seen = Watched(results, matrix)
+    seen.scene(seen.look(), time.time())
+    assert files(results.folder) == before
+
+
+def test_a_run_of_a_living_process_is_seen_and_nothing_is_written(
+    results: Results, matrix: Matrix, make_intent: MakeIntent, make_record: MakeRecord, mine: dict[str, object]
+) -> None:
+    results.begin(make_intent("old", started=time.time() - 100))
+    results.finish(make_record("old"))
+    Index(results).add(make_record("old"))
+    results.begin(make_intent("now", repeat=2, **mine))
+    tell(results, "now")
+    before = files(results.folder)
+    seen = Watched(results, matrix)
+    look = seen.look()
+    scene = seen.scene(look, time.time())
+    assert files(results.folder) == before
+    assert [intent.run_id for intent in look.running] == ["now"]
+    assert look.finished == ()
+    [current] = scene.currents
+    assert current.label == "cpu-plain (repeat 2), quick"
+    assert {rank: line.done for rank, line in current.lines.items()} == {0: 30, 1: 30}
+    assert current.still is not None
+    assert 19 < current.still.seconds < 300
+    [square] = scene.squares
+    assert (square.cell, square.passes, square.runs, square.tier) == ("cpu-plain", 1, 1, "seen")
+
+
+def test_a_run_whose_harness_is_gone_does_not_go_on(
+    results: Results, matrix: Matrix, make_intent: MakeIntent, mine: dict[str, object]
+) -> None:
+    results.begin(make_intent("dead", **{**mine, "owner_started": 1}))
+    assert not Watched(results, matrix).look().goes_on
+    (results.runs / ".half.1.tmp").mkdir()
+    (results.runs / "damaged").mkdir()
+    (results.runs / "damaged" / "intent.json").write_text("{")
+    assert not Watched(results, matrix).look().goes_on
+
+
+def test_what_finishes_between_two_looks_is_told_once(
+    results: Results, matrix: Matrix, make_intent: MakeIntent, make_record: MakeRecord, mine: dict[str, object]
+) -> None:
+    seen = Watched(results, matrix)
+    assert seen.look() == Look()
+    results.begin(make_intent("quick", **mine))
+    results.finish(make_record("quick", **mine))
+    results.begin(make_intent("elsewhere"))
+    results.finish(make_record("elsewhere"))
+    assert [record.intent.run_id for record in seen.look().finished] == ["quick"]
+    assert seen.look() == Look()
+
+
+def test_a_run_that_is_being_checked_does_not_stand_still(
+    results: Results, matrix: Matrix, make_intent: MakeIntent, mine: dict[str, object]
+) -> None:
+    results.begin(make_intent("now", **mine))
+    seen = Watched(results, matrix)
+    tell(results, "now")
+    assert seen.scene(seen.look(), time.time()).currents[0].doing == ""
+    (results.run_folder("now") / "result.json").write_text("{}")
+    [current] = seen.scene(seen.look(), time.time()).currents
+    assert (current.doing, current.still) == ("checking what was trained", None)
+
+
+def campaign(results: Results, **more: object) -> Path:
+    file = results.folder / "campaigns" / "c1.json"
+    file.parent.mkdir(parents=True)
+    runs = [{"cell": cell, "repeat": repeat} for repeat in (1, 2) for cell in ("cpu-plain", "cpu-no-sdma")]
+    file.write_text(json.dumps({"schema": 1, "key": "k", "started": time.time() - 60, "runs": runs, **more}))
+    return file
+
+
+def test_a_campaign_is_seen_while_a_process_holds_it_and_its_lock_is_left_alone(
+    results: Results, matrix: Matrix, make_intent: MakeIntent, make_record: MakeRecord, mine: dict[str, object]
+) -> None:
+    file = campaign(results)
+    assert list(held_campaigns(results, locked_inodes())) == []
+    for run_id, outcome in (("c1-a", "interrupted"), ("c1-a-again2", "completed")):
+        results.begin(make_intent(run_id, campaign="c1", **mine))
+        results.finish(record := make_record(run_id, outcome, campaign="c1", **mine))
+        Index(results).add(record)
+    seen = Watched(results, matrix)
+    with file.open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        look = seen.look()
+        assert look.goes_on
+        scene = seen.scene(look, time.time())
+        described = describe(look, scene, time.time())
+    assert [square.cell for square in scene.squares] == ["cpu-plain", "cpu-no-sdma"]
+    assert (scene.done, scene.total) == (1, 4)
+    assert scene.ends is not None
+    assert json.loads(json.dumps(described))["campaigns"][0]["runs"] == 4
+    assert not seen.look().goes_on
+
+
+def test_a_training_under_supervision_goes_on_between_its_attempts(
+    results: Results, matrix: Matrix, host: HostFacts, tmp_path: Path
+) -> None:
+    seen = Watched(results, matrix)
+    with open_notebook(results, host, tmp_path, "model"):
+        assert seen.look() == Look(trains=True)
+        assert seen.look().goes_on
+    assert not seen.look().goes_on
+
+
+def test_how_many_runs_a_goal_takes_is_not_known(results: Results, matrix: Matrix) -> None:
+    file = campaign(results, goal={"kind": "until"})
+    seen = Watched(results, matrix)
+    with file.open("rb") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        scene = seen.scene(seen.look(), time.time())
+    assert (scene.done, scene.total, scene.ends) == (0, None, None)
+
+
+def test_without_an_index_or_a_table_of_locks_runs_are_seen_all_the_same(
+    results: Results,
+    matrix: Matrix,
+    make_intent: MakeIntent,
+    mine: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    results.begin(make_intent("now", **mine))
+    (results.folder / "records.db").write_text("no database")
+    campaign(results)
+    monkeypatch.setattr(watched, "LOCKS", results.folder / "none")
+    seen = Watched(results, matrix)
+    look = seen.look()
+    scene = seen.scene(look, time.time())
+    assert [one.tier for one in scene.squares] == ["untested"]
+    assert scene.currents[0].last is None
+    assert not look.campaigns
+
+
+def test_nothing_to_watch_is_said_plainly(results: Results) -> None:
+    settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)
+    done = CliRunner().invoke(watch.watch, [], obj=settings)
+    assert done.exit_code == 0
+    assert done.output.startswith(f"Nothing runs with {results.folder} on this host")
+    told = json.loads(CliRunner().invoke(watch.watch, ["--json"], obj=settings).output)
+    assert told == {"schema": 1, "campaigns": [], "trains": False, "runs": [], "cells": [], "runs_done": 0}
+    assert not results.folder.exists()
+
+
+def test_looks_that_take_longer_than_the_quiet_do_not_end_it(
+    results: Results, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([Look(trains=True), Look(trains=True), Look(finished=(make_record("done"),)), Look()])
+    monkeypatch.setattr(Watched, "look", lambda _self: next(looks))
+    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.0)
+    settings = Settings(CHECKOUT / "matrix.yaml", results.folder, None)
+    done = CliRunner().invoke(watch.watch, [], obj=settings)
+    assert done.exit_code == 0, done.output
+    assert "cpu-plain: completed" in done.output
+    assert done.output.endswith("It has ended; `matrix status` sums up.\n")
+    assert next(looks, None) is None
+
+
+def test_a_quiet_moment_between_looks_that_take_long_does_not_end_it(
+    results: Results, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([Look(trains=True), Look(), Look(finished=(make_record("done"),)), *[Look()] * 5])
+
+    def look(_self: Watched) -> Look:
+        time.sleep(0.6)
+        return next(looks)
+
+    monkeypatch.setattr(Watched, "look", look)
+    monkeypatch.setattr(watch, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.0)
+    done = CliRunner().invoke(watch.watch, [], obj=Settings(CHECKOUT / "matrix.yaml", results.folder, None))
+    assert "cpu-plain: completed" in done.output
+
+
+def test_one_moment_as_json(results: Results, matrix: Matrix, make_intent: MakeIntent, mine: dict[str, object]) -> None:
+    results.begin(make_intent("now", **mine))
+    tell(results, "now")
+    seen = Watched(results, matrix)
+    look, now = seen.look(), time.time()
+    [run] = describe(look, seen.scene(look, now), now)["runs"]
+    assert (run["run"], run["phase"], run["done"], run["total"], run["loss"]) == ("now", "step", 30, 120, 0.69314)
+    assert 19 < run["seconds_without_progress"] < 300
+    assert describe(Look(), Scene(now), now)["runs"] == []

@@ -1,0 +1,85 @@
+"""Whether two cells differ."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from scipy.stats import binom, fisher_exact
+
+from harness.evidence.index import Row
+from harness.evidence.run_files import Record
+from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.matrix.cells import Verdicts
+from harness.search.compare import Comparison, compare, told_apart
+from harness.search.sequential import Count
+
+
+@pytest.fixture
+def verdict(make_record: Callable[..., Record]) -> Callable[..., Verdict]:
+    """Of a cell with so many passes of so many runs; keywords replace other fields."""
+    made = judge([Row.of(make_record(), imported=False)], {}, Verdicts())[0]
+
+    def make(cell: str, passes: int, runs: int, **changes: object) -> Verdict:
+        return replace(made, cell=cell, passes=passes, runs=runs, **changes)  # type: ignore[arg-type]
+
+    return make
+
+
+def one(*verdicts: Verdict) -> Comparison:
+    (compared,) = compare(verdicts, "a", ["b"])
+    return compared
+
+
+def test_a_difference_is_told_by_fishers_test(verdict: Callable[..., Verdict]) -> None:
+    compared = one(verdict("a", 10, 10), verdict("b", 3, 10))
+    assert compared.p_value == fisher_exact([[10, 0], [3, 7]]).pvalue
+    assert compared.differ
+    few = one(verdict("a", 3, 3), verdict("b", 0, 3))
+    assert not few.differ
+    assert few.told_apart is None
+
+
+def test_only_what_was_run_alike_is_compared(verdict: Callable[..., Verdict]) -> None:
+    other = verdict("b", 0, 20)
+    for changes in (
+        {"workload_hash": "w"},
+        {"host_kind": "h"},
+        {"executor": "docker"},
+        {"scope": "gfx1100"},
+        {"stale": True},
+    ):
+        assert compare([verdict("a", 20, 20, **changes), other], "a", ["b"]) == []
+    assert compare([verdict("a", 0, 0), other], "a", ["b"]) == []
+
+
+def test_several_comparisons_are_corrected_for(verdict: Callable[..., Verdict]) -> None:
+    verdicts = [verdict("a", 20, 20), verdict("b", 15, 20), verdict("c", 19, 20), verdict("d", 5, 20)]
+    compared = {c.other: c for c in compare(verdicts, "a", ["b", "c", "d"])}
+    alone = one(*verdicts[:2])
+    assert alone.differ
+    assert not compared["b"].differ
+    assert compared["b"].adjusted == pytest.approx(2 * alone.p_value)
+    assert compared["d"].adjusted == pytest.approx(3 * compared["d"].p_value)
+    assert compared["d"].differ
+    assert compared["c"].adjusted == 1.0
+
+
+@pytest.mark.parametrize(("runs", "others"), [(10, 10), (14, 14), (20, 8)])
+def test_the_power_is_that_of_the_very_test(runs: int, others: int) -> None:
+    """Against every possible outcome, weighed by its probability."""
+    rate = told_apart(Count(runs, runs), Count(0, others))
+    assert rate is not None
+
+    def power(rate: float) -> float:
+        found = (fisher_exact([[runs, 0], [k, others - k]]).pvalue <= 0.05 for k in range(others + 1))
+        return sum(float(binom.pmf(k, others, rate)) for k, is_found in enumerate(found) if is_found)
+
+    assert power(rate) >= 0.8
+    assert power(rate + 0.01) < 0.8
+
+
+def test_more_runs_tell_more_apart() -> None:
+    rates = [told_apart(Count(n, n), Count(n, n)) or 0.0 for n in (4, 8, 16, 32, 64)]
+    assert rates == sorted(rates)
+    assert rates[-1] > 0.85
+    assert told_apart(Count(30, 40), Count(28, 40)) == told_apart(Count(28, 40), Count(30, 40))
