@@ -12,7 +12,7 @@ from typing import IO, Any, TypeVar
 
 from vpoc.errors import UserError, from_os_error
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -43,7 +43,7 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def ahead(work: Callable[[Path], T], path: Path) -> Future[T]:
+def ahead(work: Callable[[Path], _T], path: Path) -> Future[_T]:
     """What `work` makes of `path`, which a thread does meanwhile."""
     pool = ThreadPoolExecutor(1)
     found = pool.submit(work, path)

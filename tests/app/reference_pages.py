@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from vpoc.features.table import FEATURES, SCALING
-from vpoc.probes.ladder import LADDER
-from vpoc.training.drills import KINDS
+from vpoc.probes.all_checks import ALL_CHECKS
+from vpoc.training.faults.kinds import FAULT_KINDS
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -70,8 +70,8 @@ Exit status: 0 all passed or skipped, 1 a check broke, 3 the device is not there
 | `device`, `limit_scale` | as asked |
 | `interrupted_by` | name of the signal that ended the probe, else null |
 | `breaks_at` | the first check that broke, else null |
-| `rungs` | one object per check that was tried or skipped, in order: |
-| `rung` | its name |
+| `checks` | one object per check that was tried or skipped, in order: |
+| `check` | its name |
 | `outcome` | see above |
 | `seconds`, `limit_s` | time it took, with the start of the process; its limit, scaled |
 | `detail` | what it saw, or at what it broke, in one line |
@@ -105,13 +105,13 @@ def features_page() -> str:
 
 def probes_page() -> str:
     """Return the page of the checks of `vpoc probe`."""
-    rows = [f"| `{one.name}` | {one.limit_s:g} | {one.shows} |\n" for one in LADDER]
+    rows = [f"| `{one.name}` | {one.limit_s:g} | {one.shows} |\n" for one in ALL_CHECKS]
     return PROBES_HEAD + "".join(rows) + PROBES_TAIL
 
 
 def faults_page() -> str:
     """Return the page of the faults that `vpoc train` injects."""
-    return FAULTS_HEAD + "".join(f"| `{kind}` | {what} |\n" for kind, what in KINDS.items())
+    return FAULTS_HEAD + "".join(f"| `{kind}` | {what} |\n" for kind, what in FAULT_KINDS.items())
 
 
 PAGES = {FOLDER / "features.md": features_page, FOLDER / "probes.md": probes_page, FOLDER / "train-faults.md": faults_page}

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from vpoc.data.bars import Flags, Ints
+from vpoc.arrays import Flags, Ints
 from vpoc.data.closures import CLOSES
 from vpoc.errors import UserError
 

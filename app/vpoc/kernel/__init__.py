@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-SOURCES = ("csv.c", "naked.c", "profiles.c")
-T = TypeVar("T")
+SOURCES = ("naked.c", "profiles.c")
+_T = TypeVar("_T")
 
 
 def file_name() -> str:
@@ -37,12 +37,21 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
+def profile_kernel() -> str:
+    """Return what computes profiles here, in words."""
+    if library() is not None:
+        return "compiled profile kernel"
+    if os.environ.get("VPOC_KERNEL") == "off":
+        return "numpy profiles: VPOC_KERNEL=off"
+    return "numpy profiles: no compiled kernel for this platform"
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def in_threads(work: Callable[[int, int], T], borders: Sequence[int]) -> list[T]:
+def in_threads(work: Callable[[int, int], _T], borders: Sequence[int]) -> list[_T]:
     """What `work` makes of the parts between the `borders`, one thread for each; the library lets others run."""
     parts = list(pairwise(borders))
     if len(parts) == 1:

@@ -1,4 +1,4 @@
-"""Where a check runs, and how it says what it does, so that a rung that hangs or dies has said so before."""
+"""Where a check runs, and how it says what it does, so that a check that hangs or dies has said so before."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -37,9 +37,9 @@ class Site:
     @cached_property
     def devices(self) -> "tuple[torch.device, ...]":
         """The CPU, or every GPU that is visible; UserError with exit code 3 when there is none."""
-        import torch  # noqa: PLC0415 - the rung `import` comes first
+        import torch  # noqa: PLC0415 - the check `import` comes first
 
-        from vpoc.training.device import require_device  # noqa: PLC0415
+        from vpoc.device import require_device  # noqa: PLC0415
 
         device = require_device(self.device)
         if device.type == "cpu":
@@ -87,7 +87,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a check said of itself: an outcome of `vpoc.probes.rung` and one line."""
+    """What a check said of itself: an outcome of `vpoc.probes.check` and one line."""
 
     outcome: str
     detail: str

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from vpoc.data.bars import Flags, Ints, SmallInts
+from vpoc.arrays import Flags, Ints, SmallInts
 
 VALUE_AREA = (7, 10)
 """The value area holds at least 7/10 of the volume; a ratio of integers, so that no rounding decides."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from vpoc.data.bars import Flags, Ints, SmallInts
+from vpoc.arrays import Flags, Ints, SmallInts
 from vpoc.profile.levels import within
 
 BRACKET_SECONDS = 1800

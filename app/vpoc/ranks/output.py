@@ -7,7 +7,7 @@ import select
 from collections.abc import Callable
 from dataclasses import dataclass
 
-BLOCK = 1 << 16
+PIPE_BYTES = 1 << 16
 """Bytes; what a pipe of Linux holds."""
 LONGEST_LINE = 1 << 20
 """Bytes; a longer line is passed on in parts of this size."""
@@ -64,7 +64,7 @@ class Lines:
         if not self.open:
             return
         try:
-            block = os.read(self.descriptor, BLOCK)
+            block = os.read(self.descriptor, PIPE_BYTES)
         except BlockingIOError:
             return
         if not block:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpoc.training.memory import MemorySample
+from vpoc.gpu_memory.monitor import MemorySample
+from vpoc.plots.style import GRID_COLOUR, INK_COLOUR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,6 @@ LOSS_POINTS = 4000
 MEMORY_POINTS = 2000
 MEMORY_KINDS = ("rss_bytes", "allocated_bytes", "reserved_bytes", "driver_used_bytes")
 HEADER = ("kind", "step", "seconds", "value")
-GRID, INK = "#e3e6ea", "#22262c"
 TRAINING, VALIDATION = "#24406f", "#e07b00"
 MEMORY_LINES = {
     "rss_bytes": ("#a9afb8", "resident in the host's memory"),
@@ -198,9 +198,9 @@ def _line(axes: "Axes", x: list[Any], y: list[float], colour: str, name: str, **
 
 
 def _frame(axes: "Axes", x: str, y: str) -> None:
-    axes.set_xlabel(x, color=INK)
-    axes.set_ylabel(y, color=INK)
-    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_xlabel(x, color=INK_COLOUR)
+    axes.set_ylabel(y, color=INK_COLOUR)
+    axes.grid(color=GRID_COLOUR, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.lines:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from vpoc.training.flat_adam import ALIGNMENT, FlatAdam
 
-BLOCK_ROWS = 16_384
+PICKED_ROWS = 16_384
 """Rows that `blocks` picks at a time: many small batches for one call, few enough to be in the cache when used."""
 
 _relu_backward = torch.ops.aten.threshold_backward.grad_input
@@ -207,7 +207,7 @@ def blocks(
     `ends`: which row of the first tensor is a sample's, where the first has other rows than the rest. To pick many rows
     at once costs a fraction of picking them batch by batch, or of bringing all rows into the order of samples before.
     """
-    rows = max(BLOCK_ROWS // batch_size, 1) * batch_size
+    rows = max(PICKED_ROWS // batch_size, 1) * batch_size
     room = [tensor.new_empty((min(rows, len(order)), *tensor.shape[1:])) for tensor in tensors]
     for part in torch.split(order, rows):
         places = [part if ends is None else ends[part], *[part] * (len(tensors) - 1)]

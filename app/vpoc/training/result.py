@@ -48,7 +48,7 @@ def about(trained: Trained) -> dict[str, Any]:
     fit, options = trained.fit, trained.fit.options
     run = fit.run
     return {
-        "schema": 1,
+        "schema": 2,
         "app_version": __version__,
         "command": "train",
         "workload_hash": options.workload_hash,
@@ -64,7 +64,7 @@ def about(trained: Trained) -> dict[str, Any]:
         "world_size": run.ranks.world,
         "threads": torch.get_num_threads(),
         "dtype": fit.trainer.dtype,
-        "drill": fit.history.drill,
+        "injected_fault": fit.history.injected_fault,
         "sessions": {
             "total": run.features.sessions_total,
             "used": run.features.sessions_used,

@@ -14,7 +14,7 @@ from vpoc.data.cache import load_cached
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.store import read_features, write_features
 
 
@@ -155,7 +155,7 @@ def test_a_cache_with_a_flipped_byte_is_not_used(data, tmp_path):
 
 def test_features_are_no_cache(data, merged, tmp_path, parsed):
     kept = tmp_path / "f.parquet"
-    options = FeatureOptions(rows="session", warm_up=20)
+    options = FeatureOptions(rows="session", lookback=20)
     write_features(kept, build_features(load_bars(merged), options))
     assert same(load_cached(data, kept), load_bars(data))
     with pytest.raises(UserError, match="not a file that `vpoc features` wrote"):
@@ -171,7 +171,7 @@ def test_a_value_that_was_changed_is_noticed(data, tmp_path, parsed, name):
     column = frame[name].to_list()
     column[200] = not column[200] if name == "off_grid" else column[200] + 1
     frame.with_columns(pl.Series(name, column, dtype=frame[name].dtype)).write_parquet(
-        kept, metadata={cache.KEY: metadata[cache.KEY]}
+        kept, metadata={cache.BARS_KEY: metadata[cache.BARS_KEY]}
     )
     assert same(load_cached(data, kept), wanted)
     assert len(parsed) == 2
@@ -191,10 +191,10 @@ def test_a_value_that_was_changed_is_noticed(data, tmp_path, parsed, name):
 def test_a_fact_that_was_changed_is_noticed(data, tmp_path, parsed, name, value):
     kept = tmp_path / "c.parquet"
     wanted = load_cached(data, kept)
-    document = json.loads(pl.read_parquet_metadata(kept)[cache.KEY])
+    document = json.loads(pl.read_parquet_metadata(kept)[cache.BARS_KEY])
     assert document.keys() >= {name}
     changed = json.dumps({**document, name: value})
-    pl.read_parquet(kept).write_parquet(kept, metadata={cache.KEY: changed})
+    pl.read_parquet(kept).write_parquet(kept, metadata={cache.BARS_KEY: changed})
     assert same(load_cached(data, kept), wanted)
     assert len(parsed) == 2
 

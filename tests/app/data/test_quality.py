@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vpoc.cli import run
-from vpoc.data import cells
+from vpoc.data import merged_csv
 from vpoc.data.quality import inspect
 from vpoc.data.synth import BARS, synthetic_csv
 from vpoc.errors import UserError
@@ -243,7 +243,7 @@ def test_blank_lines_at_the_end_are_no_rows(minutes, tmp_path, end):
 
 
 def test_blank_lines_that_are_not_at_the_end_keep_their_place(minutes, tmp_path, monkeypatch):
-    monkeypatch.setattr(cells, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(merged_csv, "BLOCK_BYTES", 500)
     lines = minutes.read_text().splitlines(keepends=True)
     path = tmp_path / "m.csv"
     path.write_text("".join([*lines[:200], "\n" * 1000, *lines[200:300]]) + "1,2")
@@ -270,7 +270,7 @@ def test_blocks_of_any_size_tell_the_same(changed, monkeypatch):
     )
     whole = inspect(path)
     assert len(whole.errors) == 4
-    monkeypatch.setattr(cells, "BLOCK_BYTES", 100_000)
+    monkeypatch.setattr(merged_csv, "BLOCK_BYTES", 100_000)
     assert inspect(path) == whole
 
 
@@ -416,7 +416,7 @@ def test_real_files(real_data):
 
 def test_the_line_is_right_in_a_file_of_several_blocks(tmp_path):
     content = bytearray(synthetic_csv(600, 7))
-    assert len(content) > 1.2 * cells.BLOCK_BYTES
+    assert len(content) > 1.2 * merged_csv.BLOCK_BYTES
     place = content.index(b"\n", 45_000_000) + 1
     line = content.count(b"\n", 0, place) + 1
     content[place + 4 : place + 5] = b"x"

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from vpoc.data.bars import Bars
-from vpoc.data.enough import chain
 from vpoc.data.load import load_bars
+from vpoc.data.selection import chain
 from vpoc.data.sessions import Sessions, new_york, session_dates, split_sessions
 from vpoc.errors import UserError
 

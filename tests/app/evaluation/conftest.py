@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from vpoc.evaluation.network import NetworkFit
-from vpoc.evaluation.rows import Rows
+from vpoc.evaluation.rows import LabelledRows
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def made():
         count = sessions * per_session
         inputs = random.normal(size=(count, 54)).astype(np.float32)
         chance = 1 / (1 + np.exp(-edge * inputs[:, column].astype(np.float64)))
-        return Rows(
+        return LabelledRows(
             inputs=inputs,
             places=random.integers(0, 4, count),
             labels=(random.random(count) < chance).astype(np.float64),

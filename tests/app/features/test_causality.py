@@ -11,19 +11,19 @@ from vpoc.data.load import load_bars
 from vpoc.data.sessions import new_york, split_sessions
 from vpoc.features import build, snapshots
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
-from vpoc.features.targets import SIZES, TARGETS
-from vpoc.profile.rth import session_facts
+from vpoc.features.targets import SIZE_TARGETS, TARGETS
+from vpoc.profile.rth import session_rth_facts
 
-WARM_UP = 20
+LOOKBACK = 20
 BAR_SESSIONS = (21, 25)
 """Those whose bars are all looked at; the first is the half day of `summer`, the last ends the file."""
 KINDS = [("bar", "close"), ("session", "close"), ("session", "open")]
 
 
 def options_of(rows, as_of):
-    return FeatureOptions(rows=rows, as_of=as_of, warm_up=WARM_UP)
+    return FeatureOptions(rows=rows, as_of=as_of, lookback=LOOKBACK)
 
 
 def ends(path: Path, rows: str, as_of: str) -> list[int]:
@@ -33,9 +33,9 @@ def ends(path: Path, rows: str, as_of: str) -> list[int]:
     if rows == "bar":
         return [row + 1 for t in BAR_SESSIONS for row in range(sessions.start[t], sessions.stop[t])]
     if as_of == "open":
-        return [int(start) + 1 for start in sessions.start[WARM_UP + 1 :]]
+        return [int(start) + 1 for start in sessions.start[LOOKBACK + 1 :]]
     date, minute = new_york(bars.ts)
-    found = [int(np.flatnonzero(date == day)[-1]) + 1 for day in sessions.date[WARM_UP:]]
+    found = [int(np.flatnonzero(date == day)[-1]) + 1 for day in sessions.date[LOOKBACK:]]
     assert all(minute[end - 1] == 16 * 60 + 50 for end in found)
     return found
 
@@ -146,7 +146,7 @@ def test_any_more_of_the_opening_bar_than_its_open_is_found(merged, tmp_path, mo
 
 def test_a_leak_within_the_session_is_found(merged, tmp_path, monkeypatch):
     def final(bars, sessions, rth, placement, method):
-        return snapshots._take(session_facts(bars, sessions, rth, placement, method)[0], rth.session)
+        return snapshots._take(session_rth_facts(bars, sessions, rth, placement, method)[0], rth.session)
 
     monkeypatch.setattr(snapshots, "developing_facts", final)
     assert not causes_nothing_from_later(merged, tmp_path, "bar")
@@ -168,7 +168,7 @@ def contradicts_no_target(path: Path, tmp_path: Path, rows: str, as_of: str = "c
         truncated.write_text(header + "".join(lines[:end]))
         early = build_features(load_bars(truncated), chosen, fewest=1).frame
         both = early.join(whole, on=keys, how="left", suffix="_whole")
-        for target in {*TARGETS[rows], *SIZES[rows]} - {"label_weight"}:
+        for target in {*TARGETS[rows], *SIZE_TARGETS[rows]} - {"label_weight"}:
             known = both.filter(pl.col(target).is_not_null())
             if known.filter(~pl.col(target).eq_missing(pl.col(f"{target}_whole"))).height:
                 return False

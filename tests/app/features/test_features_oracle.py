@@ -235,11 +235,11 @@ def test_regular_hours_until_1615(rows, as_of):
 
 
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
-@pytest.mark.parametrize(("warm_up", "days"), [(5, 26), (24, 26), (60, 64), (62, 66)])
-def test_other_warm_ups(warm_up, days, rows, as_of):
-    """The warm-up is also how far back naked levels are looked for, 60 sessions at most."""
+@pytest.mark.parametrize(("lookback", "days"), [(5, 26), (24, 26), (60, 64), (62, 66)])
+def test_other_lookbacks(lookback, days, rows, as_of):
+    """The lookback is also how far back naked levels are looked for, 60 sessions at most."""
     bars = made_up(15, days, 30, first=dt.date(2025, 9, 2), pace=6)
-    assert check(market(bars, 30, warm_up=warm_up), rows, as_of, chunk_size=7) >= 1
+    assert check(market(bars, 30, lookback=lookback), rows, as_of, chunk_size=7) >= 1
 
 
 @settings(max_examples=40, deadline=None)
@@ -261,7 +261,7 @@ def test_other_warm_ups(warm_up, days, rows, as_of):
         {
             "placement": st.sampled_from(PLACEMENTS),
             "value_area": st.sampled_from(METHODS),
-            "warm_up": st.sampled_from([20, 20, 21]),
+            "lookback": st.sampled_from([20, 20, 21]),
         }
     ),
     st.none() | st.integers(0, 29),
@@ -288,7 +288,7 @@ def test_the_real_file(rolls, rows, as_of, real_data, tmp_path_factory):
     path = merged_2026(real_data, tmp_path_factory)
     days = [dt.date(2026, 3, 16)] if rolls == "calendar" else []
     known = market(read_merged(path), 5, days)
-    frame = frame_of(path, rows, as_of, rolls=rolls, warm_up=20)
+    frame = frame_of(path, rows, as_of, rolls=rolls, lookback=20)
     if rows == "session":
         assert_same(frame, oracle.session_rows(known, as_of), rows)
         return

@@ -15,7 +15,7 @@ from vpoc.data.sessions import Sessions
 from vpoc.errors import UserError
 from vpoc.profile.device import PATHS, device_levels, paths
 from vpoc.profile.levels import Levels
-from vpoc.profile.sessions import session_levels
+from vpoc.profile.session_profiles import session_levels
 
 PRICE = 16_000
 CHUNK_SIZES = (1, 2, 7, 1000)

@@ -143,7 +143,7 @@ def test_stamps_of_the_ends_of_bars_are_moved_back(side, shift, tmp_path):
 def test_the_roll_of_march_2026(rows, as_of, real_data, tmp_path_factory):
     """No jump of prices shows it. From Monday of the expiry week on, a row needs five sessions of the new contract."""
     path = merged_2026(real_data, tmp_path_factory)
-    first = [frame_of(path, rows, as_of, rolls=rolls, warm_up=20)["trade_date"][0] for rolls in ("none", "calendar")]
+    first = [frame_of(path, rows, as_of, rolls=rolls, lookback=20)["trade_date"][0] for rolls in ("none", "calendar")]
     assert first == [dt.date(2026, 3, 17), dt.date(2026, 3, 23)]
 
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
+from vpoc.gpu_memory.monitor import DeviceMemory, MemorySample
+from vpoc.gpu_memory.torch_memory import TorchMemory
 from vpoc.training import curves as module
-from vpoc.training.allocator import TorchMemory
 from vpoc.training.curves import LOSS_POINTS, MEMORY_POINTS, Curves
-from vpoc.training.memory import DeviceMemory, MemorySample
 
 
 class Clock:

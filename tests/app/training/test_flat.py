@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from vpoc.models.mlp import mlp_layers
-from vpoc.training.flat import BLOCK_ROWS, FlatMlp, blocks
+from vpoc.training.flat import PICKED_ROWS, FlatMlp, blocks
 
 LEARNING_RATE = 1e-2
 
@@ -251,7 +251,7 @@ def test_a_batch_for_which_there_is_no_room_is_refused():
         flat.step(data.inputs, data.labels, data.weights, 9.0)
 
 
-@pytest.mark.parametrize("size", [8, 100, BLOCK_ROWS + 1])
+@pytest.mark.parametrize("size", [8, 100, PICKED_ROWS + 1])
 def test_blocks_are_the_rows_in_order_in_whole_batches(size):
     torch.manual_seed(1)
     rows, numbers = torch.randn(40_000, 3), torch.arange(40_000)
@@ -261,8 +261,8 @@ def test_blocks_are_the_rows_in_order_in_whole_batches(size):
     assert torch.equal(torch.cat([picked for picked, _ in seen]), rows[order])
     lengths = [len(picked) for _, picked in seen]
     assert all(length % size == 0 for length in lengths[:-1])
-    assert lengths[0] >= min(BLOCK_ROWS - size, 39_500)
-    assert max(lengths) <= max(BLOCK_ROWS, size)
+    assert lengths[0] >= min(PICKED_ROWS - size, 39_500)
+    assert max(lengths) <= max(PICKED_ROWS, size)
 
 
 def test_blocks_find_a_sample_in_other_rows_of_the_first_tensor():

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from vpoc.cli import run
-from vpoc.models.build import fresh_network
+from vpoc.models.by_name import fresh_network
 from vpoc.training.strategies.model_parallel import stages
 
 NEWER = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -27,7 +27,7 @@ RANKED = ["ddp", "averaging", pytest.param("fsdp", marks=needs_fsdp)]
 def features(merged, tmp_path_factory):
     """Features of the small file, so that a rank only has to train."""
     path = tmp_path_factory.mktemp("strategies") / "f.parquet"
-    as_ranks(1, "features", "--data", merged, "--output", path, "--warm-up", 20)
+    as_ranks(1, "features", "--data", merged, "--output", path, "--lookback", 20)
     return path
 
 
@@ -71,7 +71,7 @@ def train(merged, features, tmp_path):
     """Words of `vpoc train` into a folder of that name; options are added."""
 
     def words(name, *more):
-        small = ["--warm-up", 20, "--loader-workers", 0, "--hidden-layers", "8,4", "--batch-size", 8, "--epochs", 1]
+        small = ["--lookback", 20, "--loader-workers", 0, "--hidden-layers", "8,4", "--batch-size", 8, "--epochs", 1]
         place = ["--output", tmp_path / name, "--name", "m", "--run-dir", tmp_path / name / "run"]
         target = ["--target", "prior_vpoc_touched"]
         return ["train", "--data", merged, "--features", features, *small, *target, *place, *more]
@@ -217,19 +217,19 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(
-    ("strategy", "drill"),
+    ("strategy", "fault"),
     [("ddp", "kill@3/1"), ("averaging", "kill@3/1"), ("averaging", "oom@3/1"), ("ddp", "nan@3/1")],
 )
-def test_a_fault_of_one_rank_ends_all_with_its_reason(train, tmp_path, strategy, drill):
-    status, said = FAULTS[drill]
-    done = vpoc(*train("x", "--strategy", strategy, "--devices", 2, "--drill", drill), status=status)
+def test_a_fault_of_one_rank_ends_all_with_its_reason(train, tmp_path, strategy, fault):
+    status, said = FAULTS[fault]
+    done = vpoc(*train("x", "--strategy", strategy, "--devices", 2, "--inject-fault", fault), status=status)
     assert said in done.stderr
     assert not (tmp_path / "x" / "m.pt").exists()
     assert not orphans(tmp_path)
 
 
 def test_a_rank_that_stands_still_is_given_up(train, tmp_path):
-    words = train("x", "--strategy", "averaging", "--devices", 2, "--drill", "sleep@3/1", "--rank-timeout", 3)
+    words = train("x", "--strategy", "averaging", "--devices", 2, "--inject-fault", "sleep@3/1", "--rank-timeout", 3)
     done = subprocess.run(command(*words), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode not in (0, None)
     assert not orphans(tmp_path)
@@ -247,19 +247,21 @@ def test_one_process_is_not_one_of_several(train, capsys, monkeypatch, strategy)
 
 @pytest.mark.parametrize(("strategy", "status", "said"), [("ddp", 5, "weights of rank 1"), ("averaging", 1, "rank 1")])
 def test_a_bit_that_flips_between_ranks_is_caught(train, tmp_path, strategy, status, said):
-    done = vpoc(*train("x", "--strategy", strategy, "--devices", 2, "--drill", "flip-peer-buffer@3/1"), status=status)
+    done = vpoc(
+        *train("x", "--strategy", strategy, "--devices", 2, "--inject-fault", "flip-peer-buffer@3/1"), status=status
+    )
     assert said in done.stderr
     assert not (tmp_path / "x" / "m.pt").exists()
 
 
-def test_a_spoilt_rank_leaves_no_checkpoint_and_its_drill_stays_known(train, tmp_path):
+def test_a_spoilt_rank_leaves_no_checkpoint_and_its_fault_stays_known(train, tmp_path):
     more = ["--strategy", "ddp", "--devices", 2, "--checkpoint-every", 0]
-    done = vpoc(*train("x", *more, "--drill", "flip-peer-buffer@3/0"), status=5)
+    done = vpoc(*train("x", *more, "--inject-fault", "flip-peer-buffer@3/0"), status=5)
     assert "weights of rank 1" in done.stderr
     steps = sorted(path.name.split(".")[0] for path in (tmp_path / "x" / "m_checkpoints").iterdir())
     assert steps == ["step-000000001", "step-000000002"]
     as_ranks(2, *train("x", "--strategy", "ddp", "--resume"))
-    assert result(tmp_path, "x")["drill"] == "flip-peer-buffer@3/0"
+    assert result(tmp_path, "x")["injected_fault"] == "flip-peer-buffer@3/0"
 
 
 def torchrun(*words):
@@ -300,9 +302,9 @@ def test_torchrun_starts_the_ranks_as_well(train, tmp_path):
         (["--strategy", "ddp", "--devices", "2"], 2, "1 ranks were started on this host"),
         (["--strategy", "model-parallel", "--devices", "4"], 2, "the model's layers fill only"),
         (["--model", "mlp", "--model", "mlp"], 2, "the same one is given twice"),
-        (["--drill", "nan@3/1"], 2, "there is no such rank, or no other one, among 1"),
-        (["--drill", "flip-peer-buffer@3"], 2, "there is no such rank, or no other one, among 1"),
-        (["--drill", "nan@12"], 2, "there are only 11 steps"),
+        (["--inject-fault", "nan@3/1"], 2, "there is no such rank, or no other one, among 1"),
+        (["--inject-fault", "flip-peer-buffer@3"], 2, "there is no such rank, or no other one, among 1"),
+        (["--inject-fault", "nan@12"], 2, "there are only 11 steps"),
         (["--sdpa", "efficient"], 2, "there is no such kernel on a CPU"),
         (["--strategy", "single", "--mixed-precision-dtype", "float16"], 2, "give both"),
     ],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Ints
+from vpoc.arrays import Ints
 from vpoc.data.readers.lean import MONTHS
 from vpoc.data.sessions import session_dates
 from vpoc.data.vendor import VendorBars

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from vpoc.data.bars import Floats, Ints
+from vpoc.arrays import Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.readers.clock import starts
 from vpoc.data.stamps import Written

@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import polars as pl
 
-from vpoc.data.bars import Floats, Ints
+from vpoc.arrays import Floats, Ints
 from vpoc.data.columns import PRICES
-from vpoc.data.table import MAX_VOLUME, Table, numbers, volumes
+from vpoc.data.text_table import MAX_VOLUME, Table, numbers, volumes
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import line_parts
 
@@ -120,7 +120,7 @@ def read_values(text: TextFile, wanted: Mapping[str, int]) -> tuple[dict[str, Fl
 
 
 def _table(text: TextFile, frame: pl.DataFrame) -> Table:
-    return Table(text.path, text.sha256, frame, newline_at_end=True, rows_before=text.header_lines - 1)
+    return Table(text.path, text.sha256, frame, header_lines=text.header_lines)
 
 
 def _clean(frame: pl.DataFrame) -> bool:

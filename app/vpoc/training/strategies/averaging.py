@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vpoc.models.build import Network, parameter_count
+from vpoc.models.by_name import Network, parameter_count
 from vpoc.ranks.exchange import MOST_NUMBERS, SharedGradients
 from vpoc.training.strategies.single import Single
 
@@ -35,8 +35,8 @@ class Averaging(Single):
         sums: list[float] = self._shared.sum_numbers(np.asarray(numbers, dtype=np.float64)).tolist()
         return sums
 
-    def spoil_exchange(self) -> bool:
-        """As Single.spoil_exchange."""
+    def flip_next_exchange(self) -> bool:
+        """As Single.flip_next_exchange."""
         self._shared.flip_next()
         return True
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from vpoc.errors import UserError
-from vpoc.models.build import Network
+from vpoc.models.by_name import Network
 from vpoc.ranks.launch import Ranks
 from vpoc.training.strategies.single import Single
 

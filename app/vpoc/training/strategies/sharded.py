@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from vpoc.errors import UserError
-from vpoc.models.build import Network, parameter_count
+from vpoc.models.by_name import Network, parameter_count
 from vpoc.training.strategies.distributed import Collective
 
 

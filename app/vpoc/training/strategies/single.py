@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from vpoc.models.build import Network
+from vpoc.models.by_name import Network
 
 LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)
 
@@ -61,8 +61,8 @@ class Single:
         # Adam squares gradients in float32.
         return math.inf if norm > LARGEST_NORM else norm
 
-    def spoil_exchange(self) -> bool:
-        """For a drill: flip a bit of what this rank passes on next. False where the others would not see which."""
+    def flip_next_exchange(self) -> bool:
+        """Flip a bit of what this rank passes on next (a fault); return False where the others would not see which."""
         return False
 
     def smallest(self, number: int) -> int:
