@@ -72,7 +72,7 @@ class _Sink(io.RawIOBase):
 
 
 def read_checksummed(content: bytes, key: str) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """What `write_sealed` was given.
+    """Return what `write_checksummed` was given.
 
     Raises:
         DamagedError: when a single byte is another, or it is another file.

@@ -44,7 +44,7 @@ def sha256_file(path: Path) -> str:
 
 
 def ahead(work: Callable[[Path], _T], path: Path) -> Future[_T]:
-    """What `work` makes of `path`, which a thread does meanwhile."""
+    """Return the future result of `work` on `path`, computed in a thread."""
     pool = ThreadPoolExecutor(1)
     found = pool.submit(work, path)
     pool.shutdown(wait=False)

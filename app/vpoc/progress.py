@@ -1,7 +1,7 @@
 """Progress lines of a run, for whoever watches it from outside. Standard library only.
 
 Each rank appends JSON lines to `progress-<rank>.jsonl`. They are written by the thread that does the work and by no
-other, because a heartbeat thread would go on while the work hangs.
+other, because a heartbeat thread would continue while the work hangs.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What a person watching sees; nothing when stderr is not a terminal."""
+"""Progress bars for a person who watches; none when stderr is not a terminal."""
 
 import sys
 from collections.abc import Iterable, Iterator

@@ -14,12 +14,12 @@ from vpoc.errors import UserError
 READING_OPTIONS = together(
     [
         click.option(
-            "--zone", help="Time zone of stamps without an offset, such as America/New_York.  [default: found out]"
+            "--zone", help="Time zone of stamps without an offset, such as America/New_York.  [default: detected]"
         ),
         click.option(
             "--stamps",
             type=click.Choice(["start", "end"]),
-            help="What the stamps of the bars mark.  [default: found out]",
+            help="What the stamps of the bars mark.  [default: detected]",
         ),
         click.option(
             "--column",

@@ -16,7 +16,7 @@ IN_FILE = click.Path(path_type=Path)
 """A path that the command opens itself, so that its one-line errors are the same everywhere."""
 
 SEED = click.IntRange(0, 2**63 - 1)
-"""What torch takes as a seed."""
+"""The seeds that torch takes."""
 LARGEST_COUNT = 2**31 - 1
 
 
@@ -151,4 +151,4 @@ FEATURE_OPTIONS = together(
         DEVICE_OPTION,
     ]
 )
-"""What decides about features, and where they are computed."""
+"""Options that decide about features, and where they are computed."""

@@ -27,7 +27,7 @@ def train_command(output: Path, name: str | None, **chosen: Any) -> None:
     """Train a network on the features of a merged CSV.
 
     The last 20 % of the sessions validate. Writes NAME.pt, NAME_metadata.json, NAME_curves.csv and .png in the output
-    folder, and checkpoints in NAME_checkpoints, from which --resume goes on.
+    folder, and checkpoints in NAME_checkpoints, from which --resume continues.
 
     \b
     vpoc train --data merged.csv --output TRAINING

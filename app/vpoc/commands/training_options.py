@@ -149,7 +149,7 @@ DEVICE_OPTIONS = [
         "--rank-timeout",
         type=FiniteRange(1, 86400),
         default=600.0,
-        help="Seconds that a rank waits for the others before it gives up.",
+        help="Seconds that a rank waits for the others before it ends with an error.",
     ),
 ]
 KEEPING_OPTIONS = [
@@ -166,6 +166,7 @@ KEEPING_OPTIONS = [
     ),
     click.option(
         "--inject-fault",
+        "injected_fault",
         callback=injected_fault,
         metavar="KIND@STEP[/RANK]",
         help="Inject a fault, to see that it is found; an unknown KIND lists those there are.",

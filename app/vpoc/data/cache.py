@@ -37,7 +37,7 @@ def load_cached(
     other data or of another version is not used. `digest`: SHA-256 of `path`, if it is being computed already.
     """
     if cache.exists():
-        # What the file holds now is found out while the cache is read.
+        # The file is hashed while the cache is read.
         digest = digest or hash_ahead(path)
         kept = _read(cache, path)
         if kept is not None and kept.sha256 == digest.result():

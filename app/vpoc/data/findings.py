@@ -1,4 +1,4 @@
-"""What the blocks of a file show: counts of rows with the line of the first, and facts of each session."""
+"""Findings about the blocks of a file: counts of rows with the line of the first, and facts of each session."""
 
 from dataclasses import dataclass, field
 

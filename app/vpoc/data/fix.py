@@ -1,6 +1,6 @@
 """The cleaned copy of a file of bars: what is done to which row, and why.
 
-No value is made up, and what is only suspicious stays: a row is dropped when it cannot be a bar of the ES contract, or
+No value is invented, and what is only suspicious stays: a row is dropped when it cannot be a bar of the ES contract, or
 when nothing tells which of two bars is right.
 """
 
@@ -103,7 +103,7 @@ def _copied(path: Path, head: Head | None, actions: pl.DataFrame, output: Path, 
 
 
 def _decided(blocks: Iterable[Block]) -> pl.DataFrame:
-    """What to do to which line, sorted by line."""
+    """Return the action on each line that has one, sorted by line."""
     keeping: list[pl.DataFrame] = []
     dropping: list[pl.DataFrame] = []
     rows = off_grid = 0
@@ -119,7 +119,7 @@ def _decided(blocks: Iterable[Block]) -> pl.DataFrame:
 
 
 def _of_block(block: Block, *, drop_off_grid: bool) -> tuple[list[pl.DataFrame], Flags]:
-    """What to do to which line, and which bars [rows] stay."""
+    """Return the action on each line that has one, and which bars [rows] stay."""
     bars, line = block.bars, block.line
     parts = [block.unreadable.select("line", pl.lit(DROPPED).alias("action"), "reason")]
     left = np.ones(len(bars), dtype=np.bool_)

@@ -50,7 +50,7 @@ class Merged:
     stale_vix: int
 
     def summary(self) -> str:
-        """What was found and done, in one short paragraph."""
+        """Return a short paragraph on what was found and done."""
         step = f"{self.bar_seconds}-second bars" if self.bar_seconds else "single trades"
         parts = [
             f"{self.rows} rows of {step}, read as {self.format}; stamps read as {self.zone}, {self.stamp_side} of bar",

@@ -322,7 +322,7 @@ def _parsed(text: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
 
 
 def _wrong(text: pl.DataFrame) -> pl.Expr:
-    """Whether each row of the parsed columns has a value that cannot be."""
+    """Return, for each row of the parsed columns, whether it has a value that cannot be."""
     wrong = [~_is_number(name) for name in (*PRICES, "volume")]
     wrong += [pl.col(name).abs() > MAX_TICKS * TICK for name in PRICES]
     wrong += [(pl.col("volume") < 0) | (pl.col("volume") != pl.col("volume").round()) | (pl.col("volume") > MAX_VOLUME)]
@@ -331,7 +331,7 @@ def _wrong(text: pl.DataFrame) -> pl.Expr:
 
 
 def _reason() -> pl.Expr:
-    """What the first wrong value of a row is, in words; the texts of the cells are in columns `shown_...`."""
+    """Return the first wrong value of a row, in words; the texts of the cells are in columns `shown_...`."""
     shown = {name: pl.col(_shown(name)) for name in ("ts", *NUMBERS)}
     stamp = pl.format("ts is '{}', not like 2018-01-02T14:30:00Z", shown["ts"])
     first, last = FIRST.item().year, LAST.item().year

@@ -107,7 +107,7 @@ def _row_errors(path: Path, found: Findings, *, merged: bool) -> list[str]:
         if rule.advice and tally.rows and not few and (merged or rule.name != "late"):
             errors.append(f"{path}, line {tally.first_line}: {rule.problem} ({_rows(tally.rows)}); {rule.advice}")
     if merged and found.tally("null_vix").rows + unreadable.rows >= found.rows:
-        errors.append(f"{path}: no row has a VIX value; make the file anew with `vpoc merge --vix`")
+        errors.append(f"{path}: no row has a VIX value; make the file again with `vpoc merge --vix`")
     if merged and 0 < found.nameless < found.rows:
         errors.append(f"{path}: {SYMBOL_MISSING}")
     return errors

@@ -13,7 +13,7 @@ from vpoc.data.bars import Bars, conflicting_duplicates, exact_duplicates, ohlc_
 from vpoc.data.columns import TICK
 
 DROPPED, CHANGED, MOVED = "dropped", "changed", "moved"
-"""What `vpoc check --fix` does to a row."""
+"""Actions of `vpoc check --fix` on a row."""
 MAX_OFF_GRID_SHARE = 0.001
 OFF_GRID = "off_grid"
 INVENTED_RANGE = 2

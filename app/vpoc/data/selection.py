@@ -94,7 +94,7 @@ def require_enough(path: Path, sessions: Sessions, found: Selection, lookback: i
 
 
 def _all_known(complete: Flags, vix_close: Floats, *, through: bool) -> Flags:
-    """Whether the last 20 VIX closes of complete sessions are known, for each session; with its own (`through`)."""
+    """Return for each session whether the last 20 VIX closes of complete ones are known; with its own (`through`)."""
     unknown = np.isnan(vix_close)
     among = np.concatenate([[0], np.cumsum(unknown[complete])])
     stop = np.cumsum(complete) - (0 if through else complete)

@@ -1,4 +1,4 @@
-"""The rows of a file that is looked at as a whole, in blocks of whole sessions; no row stops the others."""
+"""The rows of a file in blocks of whole sessions; a row that is wrong does not stop the others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -86,7 +86,7 @@ def vendor_blocks(vendor: VendorBars) -> Iterator[Block]:
 
 
 def _parted(block: Block) -> tuple[Block | None, Block]:
-    """`block` without its last session, which may go on, and that session; what is no bar goes with the first."""
+    """`block` without its last session, which may continue, and that session; what is no bar goes with the first."""
     bars, line = block.bars, block.line
     if not len(bars):
         return None, block

@@ -1,4 +1,4 @@
-"""What the sessions of a file are good for, as facts for the data-quality table."""
+"""Facts of the sessions of a file, for the data-quality table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

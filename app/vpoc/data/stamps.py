@@ -127,7 +127,7 @@ def _named(table: Table, column: str, zone: str) -> Written:
 
 
 def require_seconds(seconds: Ints, where: Callable[[int], str]) -> None:
-    """UserError, told by `where`, when one of `seconds` since 1970 is not in the years of the contract."""
+    """UserError, whose place `where` returns, when one of `seconds` since 1970 is not in the years of the contract."""
     first, last = (np.datetime64(f"{year}-01-01", "s").astype(np.int64) for year in (YEARS[0], YEARS[1] + 1))
     wrong = (seconds < first) | (seconds >= last)
     if wrong.any():

@@ -16,7 +16,7 @@ from vpoc.evaluation.walk_forward import Fold, Lengths, Plan, plan
 from vpoc.terminal import watched
 
 RETRAINED = ("constant", "logistic", NETWORK)
-"""What is trained on shuffled labels; the first is what chance scores."""
+"""Models that are trained on shuffled labels; the first scores what chance does."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All that was found out."""
+    """The results of an evaluation."""
 
     rows: LabelledRows
     plan: Plan

@@ -49,7 +49,7 @@ def _of_bars(features: FeatureSet) -> Ints:
 
 
 def _follows(dates: Ints) -> Flags:
-    """Whether the session of the calendar before each of `dates`, in order, is also among them."""
+    """Return whether the session of the calendar before each of `dates`, in order, is also among them."""
     follows = np.zeros(len(dates), dtype=np.bool_)
     if len(dates):
         trading = np.cumsum(rth_close(np.arange(dates[0], dates[-1] + 1)) > 0)

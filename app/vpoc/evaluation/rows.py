@@ -1,4 +1,4 @@
-"""What is evaluated: labelled rows in order of time, each with its session and where the open sits."""
+"""The rows that are evaluated, labelled and in order of time, each with its session and where the open sits."""
 
 from dataclasses import dataclass, replace
 

@@ -12,7 +12,7 @@ from vpoc.evaluation.logistic import fit_logistic, probability
 from vpoc.evaluation.rows import LabelledRows
 
 CLIP = 1e-6
-"""Probabilities are held this far from 0 and 1, so that one wrong certainty costs 13.8, not infinity."""
+"""Probabilities are kept this far from 0 and 1, so that one wrong certainty costs 13.8, not infinity."""
 MOST_BINS = 10
 SESSIONS_OF_A_BIN = 10
 """With fewer, the rate of a bin says little."""

@@ -1,4 +1,4 @@
-"""What the numbers say, in a sentence: an edge, or plainly none."""
+"""The verdict on the scores, in a sentence: an edge, or none."""
 
 import math
 from dataclasses import dataclass

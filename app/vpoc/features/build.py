@@ -103,7 +103,7 @@ def stream_features(
 
 
 def no_regular_hours(path: Path) -> UserError:
-    """What is wrong with a file without bars in regular trading hours."""
+    """Return the error about a file without bars in regular trading hours."""
     return UserError(f"{path}: no bars in regular hours, from 09:30 New York; check --zone at the merge")
 
 
@@ -130,7 +130,7 @@ def traded_session_facts(
 def _watched(
     work: Callable[[Sessions], _T], sessions: Sessions, options: FeatureOptions, progress: Progress, label: str
 ) -> list[_T]:
-    """What `work` makes of all chunks of `sessions`, a few at a time where there are cores, with progress."""
+    """Return the results of `work` on all chunks of `sessions`, a few at a time where there are cores."""
     count = -(-len(sessions) // options.chunk_size)
     progress.phase("features", count)
     parts: list[_T] = []

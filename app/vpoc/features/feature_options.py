@@ -1,4 +1,4 @@
-"""What features are asked for."""
+"""The options of features."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What earlier sessions say to a later one: composites and naked VPOCs."""
+"""Features of earlier sessions as seen from a later one: composites and naked VPOCs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

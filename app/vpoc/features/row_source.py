@@ -37,7 +37,7 @@ class RowSource(Protocol):
 
     @property
     def features(self) -> FeatureSet:
-        """What is known of all rows; its frame is without any."""
+        """The facts of all rows; its frame has none."""
 
     @property
     def count(self) -> int:
@@ -148,7 +148,7 @@ class StoredRows:
             part = part if left is None else pl.concat([left, part])
             done = min(start + SLICE_ROWS, self.count)
             last = part["trade_date"] == part["trade_date"][-1]
-            # The last session may go on in the next part.
+            # The last session may continue in the next part.
             whole = int(last.arg_max() or 0) if done < self.count else part.height
             left = part[whole:]
             progress.step(done, time.monotonic() - started)

@@ -23,7 +23,7 @@ FACTS_OF_BARS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
 DECIDING = ("placement", "value_area", "rth_close")
 """Options that facts of sessions depend on."""
 OTHERS = ("in_progress", "histogram")
-"""What is no array of one value, or one row, for each session."""
+"""Fields that are not an array of one value, or one row, for each session."""
 
 
 def write_session_facts(path: Path, bars: Bars, days: SessionFacts, options: FeatureOptions) -> None:

@@ -1,4 +1,4 @@
-"""What is known at the as-of time of each row: of a whole session, or of a session so far."""
+"""Snapshots: the knowledge at the as-of time of each row, of a whole session or of a session so far."""
 
 from typing import Any
 
@@ -196,7 +196,7 @@ def _naked_so_far(
     days: SessionFacts, rolls: Ints, t: Ints, rth: RthBars, profile: ProfileFacts, price: Ints, reach: int
 ) -> Naked:
     level, age, alive = naked_levels(days, rolls, t, reach, after=False)
-    # Few are alive: those alone go on to the bars.
+    # Few are alive: only those are compared with the bars.
     most = int(np.count_nonzero(alive, axis=1).max(initial=1))
     order = np.argsort(~alive, axis=1, kind="stable")[:, :most]
     level, age = np.take_along_axis(level, order, axis=1), np.take_along_axis(age, order, axis=1)

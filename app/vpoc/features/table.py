@@ -30,7 +30,7 @@ _YEAR = 252
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is known at the as-of time of each row; every array is [rows], prices in ticks, volumes in contracts.
+    """The knowledge at the as-of time of each row; every array is [rows], prices in ticks, volumes in contracts.
 
     `high`, `low`, `close`, `profile`, `flow`: RTH of the session up to the as-of time. `price`: where distances are
     taken from. `vwap`, `std`, `skew`, `kurt`: moments of the profile. `ib_range`, `ext_up`, `ext_dn`: the first hour,
@@ -326,7 +326,7 @@ def _capped(s: Snapshot, distance: Ints) -> Floats:
 
 NAMES = tuple(feature.name for feature in FEATURES)
 UNIT_SIZES = {MINUTES: 390.0, SESSIONS: 60.0, POINTS: 100.0, COUNT: 10.0}
-"""What a value of this unit is divided by, to be of the order of 1."""
+"""Divisors of values by unit, which bring them to the order of 1."""
 ATR_SIZE = 1000.0
 SCALING: dict[str, str | float] = {
     feature.name: "atr20" if feature.unit == TICKS else UNIT_SIZES.get(feature.unit, 1.0) for feature in FEATURES

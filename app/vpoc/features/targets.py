@@ -10,7 +10,7 @@ HORIZON = 30
 TARGETS = {"bar": ("up_30", "prior_vpoc_touched"), "session": ("next_up", "next_vpoc_touched")}
 """Targets that are 1 or 0, by kind of row: what the networks predict."""
 SIZE_TARGETS = {"bar": ("move_30", "label_weight"), "session": ("next_vpoc_move",)}
-"""What else a target column can be: sizes, in ticks, and the weight of a label."""
+"""Other target columns: sizes, in ticks, and the weight of a label."""
 DEFAULT_TARGET = {"bar": "up_30", "session": "next_vpoc_touched"}
 
 
@@ -33,7 +33,7 @@ def label_weight(move: Floats) -> Floats:
 
 
 def touched_later(low: Ints, high: Ints, price: int, *, session_over: bool) -> Floats:
-    """Whether a later bar of the session holds `price`, for its RTH bars [bars].
+    """Return for each RTH bar [bars] of a session whether a later one holds `price`.
 
     NaN from the first touch on, and while the session is not over and no touch has come.
     """

@@ -1,6 +1,6 @@
 """GPU memory as the driver tells it: how much of each card is used, and by which processes. Standard library only.
 
-`root` stands for `/`. What cannot be read is left out: to look at a sick GPU must not end a training.
+`root` stands for `/`. What cannot be read is left out: to look at an unhealthy GPU must not end a training.
 """
 
 import re
@@ -62,7 +62,7 @@ def find_cards(root: Path = Path("/")) -> tuple[Card, ...]:
 
 
 def memory_of(folder: Path) -> CardMemory | None:
-    """What the card whose folder in sysfs this is says of its memory; None when it does not."""
+    """Return the memory of the card with this folder in sysfs; None when the card does not report it."""
     used, total = _number(folder / "mem_info_vram_used"), _number(folder / "mem_info_vram_total")
     if used is None or not total:
         return None
@@ -70,7 +70,7 @@ def memory_of(folder: Path) -> CardMemory | None:
 
 
 def sees_host_pids(root: Path = Path("/")) -> bool:
-    """Whether this process numbers processes as the host does; in most containers it does not."""
+    """Return whether this process numbers processes as the host does; in most containers it does not."""
     try:
         return str((root / "proc/self/ns/pid").readlink()) == INITIAL_PID_NAMESPACE
     except OSError:
@@ -80,8 +80,9 @@ def sees_host_pids(root: Path = Path("/")) -> bool:
 def owners(root: Path = Path("/")) -> tuple[Owner, ...]:
     """Who holds GPU memory, as far as this process may see it; those that hold most come first.
 
-    Where pids are the host's, a process that both sources know is told once, by the source that saw more. Elsewhere the
-    two number it differently, and it is told twice. Processes of other users are in `kfd` only, unless root asks.
+    Where pids are the host's, a process that both sources know is reported once, by the source that saw more. Elsewhere
+    the two number it differently, and it is reported twice. Processes of other users are in `kfd` only, unless root
+    asks.
     """
     host = sees_host_pids(root)
     found = [*_kfd_owners(root, named=host), *_drm_owners(root)]
@@ -146,7 +147,7 @@ def _facts(text: str) -> dict[str, str]:
 def _video_memory(facts: dict[str, str]) -> int:
     """Bytes in regions of video memory."""
     regions: dict[str, int] = {}
-    # `drm-memory-` is the older name of `drm-resident-`, which comes later here and counts where both are told.
+    # `drm-memory-` is the older name of `drm-resident-`, which comes later here and counts where both are reported.
     for key in sorted(facts):
         found = REGION.fullmatch(key)
         number, _, unit = facts[key].partition(" ")

@@ -1,4 +1,4 @@
-"""What memory a training holds, by torch and by the driver; when the two disagree; and when to give some back."""
+"""The memory a training holds, by torch and by the driver; when the two disagree; and when to give some back."""
 
 import math
 import os
@@ -28,9 +28,9 @@ NEARLY_FULL = 0.9
 WORTH = 0.1
 """Share of a card that must be unused in torch's cache: less would be taken again by the next steps."""
 RELEASE_EVERY_S = 30.0
-"""Giving memory back waits for the device, and taking it anew is slow; every half minute cannot be felt."""
+"""Giving memory back waits for the device, and taking it again is slow; every half minute cannot be felt."""
 VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-OWNERS_TOLD = 3
+OWNERS_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class MemoryMonitor:
         for device in sorted(sample.devices, key=lambda d: d.fullness, reverse=True):
             if device.fullness >= FULL_CARD and device.torch.reserved_bytes < LITTLE * device.driver_used_bytes:
                 on_card = [owner for owner in owners(self._root) if owner.card in (None, device.card)]
-                return _told(device, on_card, host=sees_host_pids(self._root))
+                return _disconnect_line(device, on_card, host=sees_host_pids(self._root))
         return None
 
     def release(self) -> None:
@@ -213,8 +213,8 @@ def _matched(
     return matched
 
 
-def _told(device: DeviceMemory, found: Sequence[Owner], *, host: bool) -> str:
-    """The disconnect on `device` in one line; `found` are the owners on its card, `host`: pids are the host's."""
+def _disconnect_line(device: DeviceMemory, found: Sequence[Owner], *, host: bool) -> str:
+    """Return the disconnect on `device` in one line; `found`: the owners on its card, `host`: pids are the host's."""
     # In a container the driver's list is the whole one, and what this process sees of itself is a part of it.
     listed = [owner for owner in found if owner.source == "kfd"] if not host else []
     listed = listed or list(found)
@@ -223,9 +223,9 @@ def _told(device: DeviceMemory, found: Sequence[Owner], *, host: bool) -> str:
     mine = sum(owner.bytes for owner in found if owner.pid == pid and (host or owner.source == "fdinfo"))
     others = max(0, sum(owner.bytes for owner in listed) - mine)
     unseen = max(0, device.driver_used_bytes - mine - others)
-    names = [_named(owner, pid, numbered=numbered) for owner in listed[:OWNERS_TOLD]]
-    if len(listed) > OWNERS_TOLD:
-        names.append(f"{len(listed) - OWNERS_TOLD} more")
+    names = [_named(owner, pid, numbered=numbered) for owner in listed[:OWNERS_NAMED]]
+    if len(listed) > OWNERS_NAMED:
+        names.append(f"{len(listed) - OWNERS_NAMED} more")
     strangers = [owner.pid for owner in listed if numbered or owner.pid != pid]
     if unseen > max(mine, others):
         remedy = (

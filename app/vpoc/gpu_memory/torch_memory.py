@@ -1,4 +1,4 @@
-"""What is asked of torch about the memory of GPUs, in one place, so that all else can be tried without one."""
+"""All questions to torch about the memory of GPUs, in one place, so that all else can be tried without one."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,10 +17,10 @@ class TorchMemory:
 
 
 class Allocator(Protocol):
-    """What is asked of torch and of the runtime under it."""
+    """The questions to torch and to the runtime under it."""
 
     def memory(self, device: torch.device) -> TorchMemory:
-        """What torch holds on `device`."""
+        """Return the memory that torch holds on `device`."""
 
     def driver(self, device: torch.device) -> tuple[int, int]:
         """Bytes used, by whomever, and bytes there are on `device`, as the runtime tells it."""

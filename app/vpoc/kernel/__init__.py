@@ -1,7 +1,7 @@
-"""The compiled part, where there is one: its answers are those of numpy to the last bit, only sooner.
+"""The compiled kernel, where there is one: its results are bitwise identical to those of numpy.
 
 The sources are compiled into one library that lies beside them and is named by their hash, so that one of other sources
-is never loaded. Without it, or with VPOC_KERNEL=off in the environment, numpy and polars do the work.
+is never loaded. Without it, or with VPOC_KERNEL=off in the environment, numpy computes.
 """
 
 import ctypes
@@ -52,7 +52,7 @@ def cores() -> int:
 
 
 def in_threads(work: Callable[[int, int], _T], borders: Sequence[int]) -> list[_T]:
-    """What `work` makes of the parts between the `borders`, one thread for each; the library lets others run."""
+    """Return the results of `work` on the parts between the `borders`, one thread each; the library lets others run."""
     parts = list(pairwise(borders))
     if len(parts) == 1:
         return [work(*parts[0])]

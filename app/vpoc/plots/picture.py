@@ -22,7 +22,7 @@ MOST_SESSIONS = 60
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn: the sessions, the naked levels across them, and the words above them."""
+    """A picture: the sessions, the naked levels across them, and the words above them."""
 
     studies: tuple[Study, ...]
     naked: tuple[NakedLine, ...]

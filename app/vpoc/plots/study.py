@@ -1,4 +1,4 @@
-"""What a picture shows, in numbers: sessions with their levels, and the naked VPOCs that lie across them."""
+"""The numbers behind a picture: sessions with their levels, and the naked VPOCs that lie across them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a check is, and what is known of it after it was tried."""
+"""Checks and their results."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What came of a check.
+    """The result of a check.
 
     `outcome` is one of `OUTCOMES`; `detail` one line; `stderr` the last lines that its processes wrote there, with the
     stacks of a check that hung. `exit_code` or `signal` (its name) say how the process ended; both are None when it was
@@ -50,5 +50,5 @@ class CheckResult:
 
     @property
     def broken(self) -> bool:
-        """Whether the stack does not do what this check asks."""
+        """True when the stack does not do what this check asks."""
         return self.outcome not in (PASSED, SKIPPED)

@@ -24,7 +24,7 @@ def free_host_memory(root: Path = ROOT) -> int:
 
 
 def _rooms(top: Path, path: str, limit: str, usage: str, cache: str) -> list[int]:
-    """What each group from that of this process up to `top` leaves; memory of unused files counts as free."""
+    """Return the free memory of each group from that of this process up to `top`; unused file pages count as free."""
     rooms = []
     group = top / path.lstrip("/")
     for folder in (group, *group.parents):

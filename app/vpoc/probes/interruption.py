@@ -1,4 +1,4 @@
-"""Signals that ask to end, noted, so that what was started can be ended and what is known be told."""
+"""Signals that ask to end, noted, so that what was started can be ended and results so far be reported."""
 
 import signal
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ class Interruption:
     signum: int | None = None
 
     def came(self) -> bool:
-        """Whether a signal came."""
+        """Return whether a signal came."""
         return self.signum is not None
 
     def name(self) -> str | None:

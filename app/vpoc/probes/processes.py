@@ -36,7 +36,7 @@ def end_session(session: int, term_s: float, kill_s: float) -> dict[int, str]:
         until = time.monotonic() + seconds
         told: set[int] = set()
         while left and time.monotonic() < until:
-            # Looked for anew each time: what is being ended may start something more.
+            # Looked for each time: what is being ended may start something more.
             for pid in left.keys() - told:
                 send(pid, signum)
             told |= left.keys()

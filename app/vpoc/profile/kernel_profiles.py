@@ -1,4 +1,4 @@
-"""Profiles by the compiled part, or None where it is absent: they are then computed with numpy."""
+"""Profiles by the compiled kernel; where it is absent they are computed with numpy."""
 
 import ctypes
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class KernelProfiles:
 
 
 def present() -> bool:
-    """Whether there is a compiled part; without, nothing else here may be called."""
+    """Return whether there is a compiled kernel; without one, nothing else here may be called."""
     return library() is not None
 
 
@@ -113,7 +113,7 @@ def develop_profiles(bars: Bars, spans: Spans, touched: Ints, placement: str, me
 
 
 def naked_at_bars(size: Ints, low: Ints, high: Ints, price: Ints, level: Ints, age: Ints, alive: Flags) -> Ints:
-    """What `vpoc.features.look_back.naked` finds, [5, bars], of the levels that no bar of the session touched so far.
+    """Return what `vpoc.features.look_back.naked` finds, [5, bars], of levels untouched by the session so far.
 
     `low`, `high`: of RTH so far, and `price`, [bars]; `size` [sessions]: bars of each; the others [sessions, levels].
     """

@@ -1,4 +1,4 @@
-"""All that is asked of the profiles of RTH: by the compiled part where there is one, else with numpy."""
+"""All facts of the profiles of RTH: by the compiled kernel where there is one, else with numpy."""
 
 from dataclasses import dataclass
 

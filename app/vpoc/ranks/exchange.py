@@ -26,7 +26,7 @@ LONGEST_SLEEP_S = 1e-3
 PEERS_CHECKED_EVERY_S = 0.05
 """How often a rank that waits makes sure that the others still run."""
 _VALUES, _NUMBERS = 0, 1
-"""What a checksum is of."""
+"""The contents that checksums are of."""
 ROUND, SUM = 0, 1
 
 
@@ -36,11 +36,11 @@ class RankLost(UserError):  # noqa: N818 - what happened, as with Interrupted
     def __init__(self, ranks: list[int], how: str) -> None:
         self.ranks = ranks
         names = " and ".join(f"rank {rank}" for rank in ranks)
-        super().__init__(f"{names} {how}; its own messages say why; --resume goes on", exit_code=1)
+        super().__init__(f"{names} {how}; its own messages say why; --resume continues", exit_code=1)
 
 
 class Corrupted(UserError):  # noqa: N818
-    """What is in memory is not what `rank` put there. The exit status is 1."""
+    """The memory of `rank` does not hold what it put there. The exit status is 1."""
 
     def __init__(self, rank: int, what: str) -> None:
         self.rank = rank
@@ -48,7 +48,7 @@ class Corrupted(UserError):  # noqa: N818
 
 
 class SharedGradients:
-    """Sums over `world` ranks of `numel` float32 and of up to 1024 float64, the same bits on every rank.
+    """Sums over `world` ranks of `numel` float32 and of up to 1024 float64, bitwise identical on every rank.
 
     All ranks make the same calls in the same order. `folder` is private to this run and on this host, best in /dev/shm;
     what is made in it has no name any more once all ranks have come, so that nothing is left however they end.
@@ -208,7 +208,7 @@ class SharedGradients:
             raise RankLost(lost, "has ended")
 
     def _holds(self, rank: int) -> bool:
-        """Whether the process that is `rank` lives and has not left."""
+        """Return whether the process that is `rank` lives and has not left."""
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, rank)
         except OSError:

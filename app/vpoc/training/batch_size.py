@@ -1,4 +1,4 @@
-"""The largest micro-batch that fits into the memory of a device, and how an error for want of memory is known."""
+"""The largest micro-batch that fits into the memory of a device, and the errors that mean out of memory."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from vpoc.training.strategies.single import Single
 from vpoc.training.train_options import TrainOptions
 
 OUT_OF_MEMORY_WORDS = ("out of memory", "hipErrorOutOfMemory", "DefaultCPUAllocator: can't allocate memory")
-"""What a RuntimeError says when the runtime under torch, not its allocator of GPU memory, found none."""
+"""Words of a RuntimeError when the runtime under torch, not its allocator of GPU memory, is out of memory."""
 
 
 class OutOfMemory(UserError):  # noqa: N818 - torch has an OutOfMemoryError, which is another
@@ -53,7 +53,7 @@ def largest_that_fits(fits: Callable[[int], bool], at_most: int, at_least: int =
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` says that memory, of a device or of the host, ran out."""
+    """Return whether `error` says that memory, of a device or of the host, ran out."""
     # torch.OutOfMemoryError came with torch 2.5; torch.cuda.OutOfMemoryError, the same class, is older.
     if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
         return True
@@ -75,7 +75,7 @@ def micro_batch_size(options: TrainOptions, strategy: Single, kind: str) -> int:
 
 
 def fits(strategy: Single, options: TrainOptions, size: int, shape: tuple[int, ...]) -> bool:
-    """Whether a step on `size` samples of `shape` has enough memory; the model is afterwards as it was."""
+    """Return whether a step on `size` samples of `shape` has enough memory; the model is afterwards as it was."""
     parameters = list(strategy.model.parameters())
     moments: list[torch.Tensor] = []
     try:

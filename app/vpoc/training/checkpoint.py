@@ -34,7 +34,7 @@ class Position:
 
 @dataclass
 class History:
-    """What a training has to tell of the steps it has made; plain values only."""
+    """The history of a training's steps; plain values only."""
 
     first_steps: list[dict[str, Any]] = field(default_factory=list)
     epoch_losses: list[dict[str, Any]] = field(default_factory=list)
@@ -49,7 +49,10 @@ class History:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as read. `identity`: what must be the same to go on; `manner`: what may differ, but changes bits."""
+    """A checkpoint as read.
+
+    `identity`: what must be the same to resume. `manner`: what may differ, but changes the last digits.
+    """
 
     path: Path
     identity: dict[str, Any]
@@ -109,7 +112,7 @@ def write_checkpoint(
 
 
 def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The last intact checkpoint in `folder`, None when there is none; damaged ones are told to `warn`."""
+    """The last intact checkpoint in `folder`, None when there is none; damaged ones are reported to `warn`."""
     for path in _found(folder):
         try:
             content = path.read_bytes()

@@ -91,7 +91,7 @@ class Curves:
     """Keeps the curves of a training: at most 4,000 points of losses and 2,000 of memory, however long it takes.
 
     When there are that many, neighbours become one point: losses their mean, memory the larger, so that no peak is
-    lost. The same losses in the same order give the same points, also when `state` was taken in between and gone on
+    lost. The same losses in the same order give the same points, also when `state` was taken in between and continued
     from. `clock` tells the seconds of memory, which begin with the curves.
     """
 
@@ -126,7 +126,7 @@ class Curves:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], clock: Callable[[], float] = time.monotonic) -> "Curves":
-        """The curves whose `state` this is; their seconds go on where they were."""
+        """The curves whose `state` this is; their seconds continue where they were."""
         curves = cls(clock)
         curves._began -= state["seconds"]
         steps, sums, *rest = state["losses"]

@@ -29,7 +29,7 @@ class Micro:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one optimizer step uses: this rank's `parts` micro-batches, and sums over the whole batch of all ranks."""
+    """The input of one optimizer step: this rank's `parts` micro-batches, and sums over the batch of all ranks."""
 
     micros: Iterator[Micro]
     parts: int
@@ -113,7 +113,7 @@ class ResidentFeed:
                 yield Batch(micros, len(shares), len(batch), float(weights[batch].sum(dtype=np.float64)))
 
     def resident(self, epoch: int, first: int = 0) -> "Iterator[Resident]":
-        """What `epoch` works on from batch `first` on, chunk by chunk."""
+        """Yield what `epoch` works on from batch `first` on, chunk by chunk."""
         size = self.order.batch_size
         for before, chosen in self.order.chunks(epoch):
             left = chosen[max(first - before, 0) * size :]

@@ -42,7 +42,7 @@ Say = Callable[[str], None]
 
 
 def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, Any]:
-    """What makes a training another one: a checkpoint of another cannot be gone on from."""
+    """Return the identity of a training: only its own checkpoints can be resumed."""
     names = ("target", "seed", "batch_size", "learning_rate", "chunk_rows")
     return {
         "data": run.features.data_sha256,
@@ -55,7 +55,7 @@ def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, An
 
 
 def manner_of(options: TrainOptions, trainer: Trainer, micro: int) -> dict[str, Any]:
-    """What may change when a training is gone on with, but then other bits come out."""
+    """Return what may change on resume, with results that are no longer bitwise identical."""
     return {
         "strategy": options.strategy,
         "ranks": trainer.strategy.world,
@@ -114,7 +114,7 @@ class Fit:
         return self.run.ranks.rank
 
     def summary(self) -> str:
-        """What is trained on what, as a sentence."""
+        """Return a sentence on the model and its samples."""
         before = f", each with the {self.train.window - 1} rows before it" if self.train.window > 1 else ""
         return (
             f"{self.kind}: {self.run.features.summary()}: {len(self.train)} training samples of {self.train.sessions} "
@@ -150,10 +150,10 @@ class Fit:
         return Trained(self, weights, rank_weights, devices)
 
     def _train(self, feed: Feed, epoch: int) -> None:
-        """What is left of an epoch."""
+        """Train on the rest of an epoch."""
         total = self.order.steps * self.options.epochs
         self.progress.phase("step" if self.trainer.steps_done else "first-step", total, self.trainer.steps_done)
-        steps = self.trainer.epoch(feed, epoch, self.position.batch, self._wishes)
+        steps = self.trainer.epoch(feed, epoch, self.position.batch, self._requests)
         steps = self.injector.steps(steps, self.trainer, self.progress, self.folder.parent)
         # Until a checkpoint is written, a wish to end is only noted.
         self.progress.holds_interrupts = True
@@ -169,8 +169,8 @@ class Fit:
         history.epoch_losses.append({"epoch": epoch, "train": history.loss / history.weight, "validation": None})
         history.loss = history.weight = 0.0
 
-    def _wishes(self) -> tuple[float, ...]:
-        """Whether this rank was asked to end, and, on the first rank, whether a checkpoint is due."""
+    def _requests(self) -> tuple[float, ...]:
+        """Return whether this rank was asked to end and, on the first rank, whether a checkpoint is due."""
         due = self.rank == 0 and time.monotonic() - self.saved >= self.options.checkpoint_every
         return float(self.progress.interrupted_by is not None), float(due)
 
@@ -190,7 +190,7 @@ class Fit:
         now = time.monotonic()
         if now - self.sampled >= SAMPLE_MEMORY_EVERY_S:
             self._look_at_memory(now)
-        interrupted, due = step.wishes
+        interrupted, due = step.requests
         if interrupted or due:
             self.save()
         if interrupted:
@@ -253,7 +253,7 @@ class Fit:
         self.ledger.to("bookkeeping")
 
     def resume(self) -> None:
-        """Go on from the last intact checkpoint; from the beginning, saying so, when there is none.
+        """Continue from the last intact checkpoint; from the beginning, saying so, when there is none.
 
         UserError when it is of another training.
         """

@@ -11,13 +11,13 @@ from vpoc.step_stage import FORWARD, OUTSIDE, StepStage
 from vpoc.training.feeds import Resident, ResidentFeed
 from vpoc.training.flat import PICKED_ROWS, FlatMlp, blocks
 from vpoc.training.ledger import Ledger
-from vpoc.training.loop import FIRST_STEPS, AdamMoments, Step, Trainer, Wishes
+from vpoc.training.loop import FIRST_STEPS, AdamMoments, Requests, Step, Trainer
 from vpoc.training.strategies.single import Single
 from vpoc.training.train_options import TrainOptions
 
 
 def suits(options: TrainOptions, kind: str, micro_batch_size: int) -> bool:
-    """Whether a training is one that FlatTrainer can do: an mlp in float32 on one device, whole batches at a time."""
+    """Return whether FlatTrainer can do a training: an mlp in float32 on one device, whole batches at a time."""
     special = options.use_mixed_precision or options.activation_checkpointing or options.injected_fault
     whole = micro_batch_size >= options.batch_size
     return options.loop == "resident" and kind == "mlp" and options.strategy == "single" and whole and not special
@@ -50,7 +50,7 @@ class FlatTrainer(Trainer):
             document["state"] = dict(enumerate(moments.values()))
             self.flat.load_optimizer_state(document)
 
-    def epoch(self, feed: ResidentFeed, epoch: int, first: int, wishes: Wishes) -> Iterator[Step]:  # type: ignore[override]
+    def epoch(self, feed: ResidentFeed, epoch: int, first: int, requests: Requests) -> Iterator[Step]:  # type: ignore[override]
         """As Trainer.epoch, but that a loss which is not finite is found some steps late."""
         self.strategy.forward.train()
         size = self.options.batch_size
@@ -61,14 +61,14 @@ class FlatTrainer(Trainer):
                 *((order[n * size : (n + 1) * size], sums[n : n + 1]) for n in range(single)),
                 *([(order[single * size :], sums[single:])] if single < len(sums) else []),
             ):
-                yield from self._blocks(chunk, rows, weight_sums, wishes)
+                yield from self._blocks(chunk, rows, weight_sums, requests)
 
     def _blocks(
         self,
         chunk: Resident,
         order: torch.Tensor,
         sums: Floats,
-        wishes: Wishes,
+        requests: Requests,
     ) -> Iterator[Step]:
         done = 0
         steps = max(PICKED_ROWS // self.options.batch_size, 1)
@@ -90,5 +90,5 @@ class FlatTrainer(Trainer):
             self.stage.at(self.steps_done, OUTSIDE)
             now = time.perf_counter()
             longest = (now - started) / len(losses)
-            yield Step(self.steps_done, losses, part, norm, longest, len(labels), wishes())
+            yield Step(self.steps_done, losses, part, norm, longest, len(labels), requests())
             started = now

@@ -17,7 +17,7 @@ TIME_KINDS = {
 class Ledger:
     """Adds up wall time by kind. From its making on there is always one kind that runs: at first `bookkeeping`.
 
-    `seconds` are those of an earlier ledger, to go on from; kinds it does not have start from 0.
+    `seconds` are those of an earlier ledger, to continue; kinds it does not have start from 0.
     """
 
     def __init__(

@@ -27,8 +27,8 @@ ADAM_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 MAX_SKIPPED_IN_A_ROW = 10
 """The scale is halved at each; from 2^10, ten halvings leave no scaling at all."""
 
-Wishes = Callable[[], tuple[float, ...]]
-"""What this rank would have all do after the step: numbers that are summed over the ranks. `tuple` wishes nothing."""
+Requests = Callable[[], tuple[float, ...]]
+"""Returns this rank's requests to all after the step: numbers that are summed over the ranks. `tuple`: none."""
 AdamMoments = dict[str, dict[str, torch.Tensor]]
 """By name of the parameter and MOMENTS."""
 
@@ -38,8 +38,8 @@ class Step:
     """An optimizer step, or some of them that were made without looking; `number`, from 1, is that of the last.
 
     `losses`, `weights` [steps]: loss before each step, over the batch of all ranks, and the sum of the weights of its
-    samples. `gradient_norm`: of the last step. `seconds`: per step. `samples`: how many. `wishes`: what the ranks wish,
-    summed over them.
+    samples. `gradient_norm`: of the last step. `seconds`: per step. `samples`: how many. `requests`: those of the
+    ranks, summed over them.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Step:
     gradient_norm: float
     seconds: float
     samples: int
-    wishes: tuple[float, ...]
+    requests: tuple[float, ...]
 
     @property
     def loss(self) -> float:
@@ -58,7 +58,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ValidationScore:
-    """Mean binary log-loss, weighted as in training, and share of right answers at probability 0.5."""
+    """Mean binary log-loss, weighted as in training, and accuracy at probability 0.5."""
 
     loss: float
     accuracy: float
@@ -94,7 +94,7 @@ class Trainer:
         self.optimizer = torch.optim.Adam(self.strategy.forward.parameters(), lr=self.options.learning_rate)
 
     def moments(self) -> AdamMoments:
-        """What Adam keeps for each parameter, on the CPU; empty before the first step. All ranks must ask."""
+        """Return the state of Adam for each parameter, on the CPU; empty before the first step. All ranks must ask."""
         strategy, found = self.strategy, {}
         for name, parameter in strategy.model.named_parameters():
             kept = self.optimizer.state.get(parameter, {})
@@ -110,7 +110,7 @@ class Trainer:
                 spread = {key: self.strategy.part(kept[key], parameter) for key in ADAM_MOMENTS[1:]}
                 self.optimizer.state[parameter] = {"step": kept["step"].clone(), **spread}
 
-    def epoch(self, feed: Feed, epoch: int, first: int, wishes: Wishes) -> Iterator[Step]:
+    def epoch(self, feed: Feed, epoch: int, first: int, requests: Requests) -> Iterator[Step]:
         """Train on the batches of `epoch` (from 1) from number `first` (from 0) on; yields each step after it is done.
 
         UserError with exit code 4 when the loss is not finite, or the gradient is not: without a scaler at once, with
@@ -126,16 +126,16 @@ class Trainer:
             if batch is None:
                 break
             self.ledger.to("device")
-            loss, gradient_norm, wished = self._step(batch, number, wishes)
+            loss, gradient_norm, asked = self._step(batch, number, requests)
             self.steps_done = number
             self.ledger.to("bookkeeping")
             self.stage.at(number, OUTSIDE)
             now = time.perf_counter()
-            yield Step(number, [loss], [batch.weight_sum], gradient_norm, now - started, batch.samples, wished)
+            yield Step(number, [loss], [batch.weight_sum], gradient_norm, now - started, batch.samples, asked)
             started = now
         self.stage.at(self.steps_done, OUTSIDE)
 
-    def _step(self, batch: Batch, number: int, wishes: Wishes) -> tuple[float, float, tuple[float, ...]]:
+    def _step(self, batch: Batch, number: int, requests: Requests) -> tuple[float, float, tuple[float, ...]]:
         strategy, at = self.strategy, self.stage.at
         self.optimizer.zero_grad(set_to_none=True)
         losses = []
@@ -151,7 +151,7 @@ class Trainer:
         # In double, so that parts add up to the same on one device and on several ranks.
         mine = float(torch.stack(losses).double().sum())
         at(number, EXCHANGE)
-        value, *wished = strategy.synchronise([mine, *wishes()])
+        value, *asked = strategy.synchronise([mine, *requests()])
         at(number, UPDATE)
         if not math.isfinite(value):
             raise self.diverged(f"the loss is {value}")
@@ -160,7 +160,7 @@ class Trainer:
         if not math.isfinite(gradient_norm) and not self.scaler.is_enabled():
             raise self.diverged(f"the norm of the gradient is {gradient_norm}")
         self._update(gradient_norm)
-        return value, gradient_norm, tuple(wished)
+        return value, gradient_norm, tuple(asked)
 
     def _update(self, gradient_norm: float) -> None:
         """Adjust the weights; the scaler leaves them alone, and lowers its scale, when the gradient is not finite."""

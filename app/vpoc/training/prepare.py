@@ -21,7 +21,7 @@ from vpoc.training.train_options import TrainOptions
 
 @dataclass(frozen=True)
 class Prepared:
-    """What all models of a run share: `devices` are those of this process, `ranks` its place among others.
+    """The parts that all models of a run share: `devices` of this process, `ranks` its place among others.
 
     `on_disk`: where the samples are, when they are not in memory; the frame of `features` is then empty.
     """

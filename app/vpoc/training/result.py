@@ -1,4 +1,4 @@
-"""What result and metadata files say of a training."""
+"""The contents of result and metadata files."""
 
 import math
 import platform
@@ -15,7 +15,7 @@ from vpoc.training.samples import Samples
 
 
 def training_facts(trained: Trained, model: dict[str, Any], metadata_file: str) -> dict[str, Any]:
-    """What is different for each model that a run trains."""
+    """Return what is different for each model that a run trains."""
     fit, options = trained.fit, trained.fit.options
     seconds = fit.history.seconds
     training = sum(seconds[kind] for kind in ("device", "loader", "copy", "bookkeeping"))
@@ -44,7 +44,7 @@ def training_facts(trained: Trained, model: dict[str, Any], metadata_file: str) 
 
 
 def about(trained: Trained) -> dict[str, Any]:
-    """What result and metadata files say alike; devices are those that hold the weights, of every rank."""
+    """Return the common part of result and metadata files; devices are those that hold weights, of every rank."""
     fit, options = trained.fit, trained.fit.options
     run = fit.run
     return {

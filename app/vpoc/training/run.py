@@ -63,7 +63,7 @@ def train_one(
         if options.resume:
             fit.resume()
         elif run.ranks.rank == 0 and (kept := set_aside(checkpoints)):
-            say(f"checkpoints of an earlier training are kept in {kept}; --resume would have gone on from them")
+            say(f"checkpoints of an earlier training are kept in {kept}; --resume would have continued from them")
         try:
             return fit.to_the_end()
         finally:

@@ -23,7 +23,7 @@ SAMPLE_COLUMNS: dict[str, np.dtype[Any]] = {
     "weights": np.dtype(np.float32),
     "dates": np.dtype(np.int32),
 }
-"""What there is for each sample."""
+"""Columns of samples."""
 INPUT_ROW = np.dtype((np.float32, (len(SCALING),)))
 """A row."""
 

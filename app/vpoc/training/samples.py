@@ -101,7 +101,7 @@ def scaled_inputs(frame: pl.DataFrame) -> Floats32:
 
 @dataclass(frozen=True)
 class Labels:
-    """What Samples say of the samples alone, by the same names."""
+    """The columns of Samples that are of the samples alone."""
 
     ends: Ints
     labels: Floats32

@@ -1,4 +1,4 @@
-"""What a training run was asked to do."""
+"""The options of a training run, resolved."""
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path

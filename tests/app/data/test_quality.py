@@ -309,7 +309,7 @@ def test_vix(changed):
 
 def test_a_file_without_any_vix_stops_training(changed):
     path = changed({row: {"vix": ""} for row in range(26 * BARS)})
-    assert f"{path}: no row has a VIX value; make the file anew with `vpoc merge --vix`" in inspect(path).errors
+    assert f"{path}: no row has a VIX value; make the file again with `vpoc merge --vix`" in inspect(path).errors
 
 
 def test_clocks_that_are_off(minutes, tmp_path):

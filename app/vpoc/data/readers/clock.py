@@ -50,8 +50,8 @@ def starts(
     """When the bars with these stamps begin. `where` tells where a row stands.
 
     `zone` and `side` ("start" or "end") are what the user says, `documented` the side that this format is known to
-    have. What is not said is told by the daily break of the market, 17:00 to 18:00 New York, and by the first bar after
-    it, which begins at 18:00. UserError when that does not settle it.
+    have. What is not said is detected by the daily break of the market, 17:00 to 18:00 New York, and by the first bar
+    after it, which begins at 18:00. UserError when that does not settle it.
     """
     if zone is not None:
         require_zone(path, zone)
@@ -71,7 +71,7 @@ def starts(
 
 
 def has_break(utc: Ints, step: int = 60) -> bool:
-    """Whether bars of `step` seconds that begin at `utc` leave out 17:30-18:00 New York on nearly all days.
+    """Return whether bars of `step` seconds that begin at `utc` leave out 17:30-18:00 New York on nearly all days.
 
     They must trade before and after it. The days on which they do not must not stand in a row of more than two.
     """
@@ -187,7 +187,7 @@ def _share(quarters: Ints, step: int) -> float | None:
 
 
 def _opens(quarters: Ints, sharp: Ints, side: str) -> bool:
-    """Whether the first bar after the break begins at 18:00 sharp; `sharp`: bars that begin with a quarter.
+    """Return whether the first bar after the break begins at 18:00; `sharp`: bars that begin with a quarter.
 
     A start at 18:00 cannot be the end of a bar, since the market is closed before; that ends are never 18:00 but one
     bar later could be chance, and takes more days to believe.

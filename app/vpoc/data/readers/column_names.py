@@ -20,7 +20,7 @@ COLUMN_NAMES = {
     "volume": ("volume", "vol"),
     "symbol": ("symbol", "ticker", "contract"),
 }
-"""What a column may be called, the surest name first; names are compared in lower case, without < and >."""
+"""Names a column may have, the surest first; names are compared in lower case, without < and >."""
 TIME_ALONE = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?|\d{6}")
 NEEDED = ("stamp", *PRICES, "volume")
 

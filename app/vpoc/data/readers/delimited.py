@@ -28,7 +28,7 @@ NINJATRADER = re.compile(r"\d{8} \d{6}")
 
 @dataclass(frozen=True)
 class FileLayout:
-    """What a file is taken for: name, side of the stamps if the format is known for one, place of each column."""
+    """The format of a file: name, side of the stamps if the format is known for one, place of each column."""
 
     format: str
     documented: str | None

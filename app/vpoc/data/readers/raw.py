@@ -1,4 +1,4 @@
-"""What each reader finds in a file before its stamps are understood, and how that becomes bars."""
+"""Bars of a file before its stamps are understood, and their conversion."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -93,7 +93,7 @@ def _content(path: Path) -> npt.NDArray[np.uint8]:
 
 
 def _single(path: Path, records: npt.NDArray[np.void], trade: Flags) -> bool:
-    """Whether the records are single trades; without bid and ask, these have one trade at one price.
+    """Return whether the records are single trades; without bid and ask, these have one trade at one price.
 
     UserError where trades and bars are mixed.
     """

@@ -28,7 +28,7 @@ class TextFile:
     """A text file of one delimiter. `head`: its first lines, as cells. `levels`: lines of the header, 0 without one.
 
     `header_lines`: lines before the first row, blank ones too. `width`: cells of a line. `rows`: whole lines after the
-    header; blank ones at the end of the file do not count. `unended`: the file goes on with a line that is not ended
+    header; blank ones at the end of the file do not count. `unended`: the file continues with a line that is not ended
     and so may be cut short; it is no row.
     """
 
@@ -45,7 +45,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class _Whole:
-    """What one pass over a file finds. `lines`: ended ones. `blank`: how many of the last of them are blank."""
+    """Findings of one pass over a file. `lines`: ended ones. `blank`: how many of the last of them are blank."""
 
     sha256: str
     lines: int
@@ -87,7 +87,7 @@ def open_text(path: Path) -> TextFile:
 
 
 def is_number(cell: str) -> bool:
-    """Whether `cell` is written as a number."""
+    """Return whether `cell` is written as a number."""
     try:
         float(cell)
     except ValueError:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from vpoc.probes.numbers import require_equal
 from vpoc.probes.host_memory import free_host_memory
+from vpoc.probes.numbers import require_equal
 from vpoc.probes.site import Site, Skipped
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30

@@ -1,4 +1,4 @@
-"""The attention model, the compiler and the optimizer, held against float64 on the CPU."""
+"""The attention model, the compiler and the optimizer, compared with float64 on the CPU."""
 
 import importlib.util
 import os

@@ -13,7 +13,7 @@ FARTHEST = torch.iinfo(torch.int64).max
 
 @dataclass(frozen=True)
 class Matrices:
-    """What a chunk needs, each [profiles, ticks + 1]; `volume` is zero, the rest is scratch."""
+    """The matrices for a chunk, each [profiles, ticks + 1]; `volume` is zero, the rest is scratch."""
 
     volume: torch.Tensor
     below: torch.Tensor

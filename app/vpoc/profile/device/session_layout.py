@@ -1,4 +1,4 @@
-"""What goes to the device: the RTH bars of a chunk of sessions as columns of a padded matrix."""
+"""The RTH bars of a chunk of sessions as columns of a padded matrix, which go to the device."""
 
 from dataclasses import dataclass
 

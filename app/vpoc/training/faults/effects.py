@@ -21,7 +21,7 @@ from vpoc.training.faults.eat_memory import eat_memory
 
 FLOOD_LINES = 200_000
 TORN_LINES = b'{"schema": 1, "wall": 17\n\x00\x01\xff\xfe{]\xc3\x28'
-"""Half a line, and what no decoder takes; it has no end, so that the next line is spoilt, too."""
+"""Half a line, and what no decoder takes; it has no end, so that the next line is damaged, too."""
 LARGEST_BLOCK = 1 << 30
 SMALLEST_BLOCK = 1 << 12
 
@@ -52,7 +52,7 @@ RAISED_ERRORS: Mapping[str, Exception] = {
     "no-kernel-image": _accelerator_error(f"HIP error: invalid device function{_ASYNCHRONOUS}"),
     "import-error": ImportError("libamdhip64.so.6: cannot open shared object file: No such file or directory"),
 }
-"""What torch or the loader of libraries raises, with their words."""
+"""Errors as torch or the loader of libraries raises them, in their words."""
 
 
 def hang(*_: object) -> NoReturn:
@@ -63,7 +63,7 @@ def hang(*_: object) -> NoReturn:
 
 def hold_gil() -> None:
     """Waits in C, for ever, for a lock that it has itself; the interpreter's lock stays with it."""
-    # Unlike sleeping calls this one also goes on after a signal. Zeros are a lock that nobody has.
+    # Unlike sleeping calls this one also continues after a signal. Zeros are a lock that nobody has.
     library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
     library.pthread_mutex_lock(lock)
     library.pthread_mutex_lock(lock)

@@ -25,7 +25,7 @@ EXPONENT_BIT, FRACTION_BIT = 30, 22
 
 
 class Counting(Protocol):
-    """What counts the steps: a Trainer. `steps_done`: so far."""
+    """The part of a Trainer that an injector needs."""
 
     @property
     def strategy(self) -> Single:
@@ -130,9 +130,9 @@ class FaultInjector(NoFault):
             effects.hang()
         if fault.kind != "nan":
             return None
-        spoilt = inputs[0].clone()
-        spoilt.view(-1)[0] = float("nan")
-        return spoilt, *inputs[1:]
+        damaged = inputs[0].clone()
+        damaged.view(-1)[0] = float("nan")
+        return damaged, *inputs[1:]
 
     def _after_forward(self, model: nn.Module, _inputs: Any, logits: torch.Tensor) -> torch.Tensor | None:
         """Inject `hang-backward`: logits whose backward pass never ends."""

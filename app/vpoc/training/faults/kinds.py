@@ -15,7 +15,7 @@ FAULT_KINDS = {
     "hang-loader": "the process that makes batches hangs: a loader worker where there are some",
     "hold-gil": "a call that never returns keeps the interpreter's lock",
     "segv": "the rank reads memory that is not its own: SIGSEGV",
-    "abort": "a library gives up: SIGABRT",
+    "abort": "a library aborts: SIGABRT",
     "bus-error": "a mapped file has lost its pages: SIGBUS",
     "exit-0": "the rank ends with exit status 0 in the middle of its work",
     "eat-memory": "the rank takes memory until it is killed",

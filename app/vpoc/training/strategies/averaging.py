@@ -14,9 +14,9 @@ from vpoc.training.strategies.single import Single
 class Averaging(Single):
     """Every rank has all weights; its gradient goes to memory that all ranks share, and each adds up all of them.
 
-    Sums are made in the order of the ranks, so that all get the same bits, and those of one device that does the
-    ranks' shares one after another as micro-batches. Errors of waiting and of damaged memory are those of
-    SharedGradients.
+    Sums are made in the order of the ranks, so that results are bitwise identical on all ranks, and to those of one
+    device that does the ranks' shares one after another as micro-batches. Errors of waiting and of damaged
+    memory are those of SharedGradients.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ class Distributed(Collective):
     def settle(self, inputs: torch.Tensor) -> None:
         """As Single.settle: after its first pass DDP exchanges gradients in another order, which rounds otherwise.
 
-        A training that is taken up again would have the first order where an uninterrupted one has the second.
+        A training that is resumed would have the first order where an uninterrupted one has the second.
         """
         (self.forward(inputs) * 0).sum().backward()
         for parameter in self.model.parameters():

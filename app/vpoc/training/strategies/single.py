@@ -30,7 +30,7 @@ class Single:
         return model.to(self.devices[0])
 
     def wrap(self, model: Network) -> nn.Module:
-        """What is called to compute logits."""
+        """Return what is called to compute logits."""
         return model
 
     def settle(self, inputs: torch.Tensor) -> None:
@@ -38,7 +38,7 @@ class Single:
 
     @property
     def loss_factor(self) -> float:
-        """What the loss is multiplied with, so that gradients are sums over all ranks in the end."""
+        """The factor of the loss that makes gradients sums over all ranks in the end."""
         return 1.0
 
     def exchange(self, *, last: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who exchange

@@ -212,7 +212,7 @@ def test_a_hang_in_the_exchange_leaves_the_others_waiting(begin, tmp_path):
     ]
     for rank in (0, 1):
         stands_at(tmp_path, (STEP, EXCHANGE), rank)
-    assert "in stand_still" in stack(tmp_path, ranks[1].pid, "in before_exchange", rank=1)
+    assert "in hang" in stack(tmp_path, ranks[1].pid, "in _exchange", rank=1)
     # The frame that is written last.
     assert "exchange.py" in stack(tmp_path, ranks[0].pid, "in synchronise", rank=0)
 
@@ -226,11 +226,11 @@ def test_a_hang_in_the_loader_is_in_the_process_that_makes_batches(begin, tmp_pa
     assert len(makers) == max(workers, 1)
     found = [stack(tmp_path, pid, "most recent call first") for pid in makers]
     assert until(lambda: sum(map(partial(stalls, tmp_path), makers)) == 1, 10), found
-    assert "stand_still" not in stack(tmp_path, process.pid, "in _step") or not workers
+    assert "in hang" not in stack(tmp_path, process.pid, "in _step") or not workers
 
 
 def stalls(tmp_path, pid):
-    return "in stand_still" in stack(tmp_path, pid, "most recent call first")
+    return "in hang" in stack(tmp_path, pid, "most recent call first")
 
 
 def descendants(pid):
