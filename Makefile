@@ -81,13 +81,13 @@ bench-kills: setup ## kill -9 the harness KILLS=1000 times, into docs/evidence/c
 bench-records: setup ## measure what 10,000 records cost, into docs/evidence/records-figures.md (ARGS=1000: fewer)
 	.venv/bin/python -m benchmarks.records $(ARGS)
 
-bench-minimise: setup ## how often minimising names planted variables, on made-up histories, into docs/evidence/minimise-figures.md (ARGS=)
+bench-minimise: setup ## how often minimising names planted variables, on simulated histories, into docs/evidence/minimise-figures.md (ARGS=)
 	.venv/bin/python -m benchmarks.minimise $(ARGS)
 
 bench-supervisor: setup ## train through TRAININGS=100 faults, into docs/evidence/supervisor-figures.md (an hour; ARGS='--containers')
 	.venv/bin/python -m benchmarks.supervisor $(or $(TRAININGS),100) $(ARGS)
 
-soak: setup ## make every drill many times, look for false alarms, measure what watching costs: hours (ARGS='--parts healthy --healthy 20')
+soak: setup ## inject every fault many times, look for false alarms, measure what watching costs: hours (ARGS='--parts healthy --healthy 20')
 	.venv/bin/python -m benchmarks.watching $(ARGS)
 
 setup: .venv/.ready ## make .venv

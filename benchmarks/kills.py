@@ -45,7 +45,7 @@ def report(process: Figures, containers: Figures | None, seed: int) -> str:
         "",
         f"Written by `benchmarks/kills.py` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, seed {seed}: "
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores. "
-        "Processes run a stand-in for the app on a made-up GPU, containers the real one on a CPU. "
+        "Processes run a stand-in for the app on a simulated GPU, containers the real one on a CPU. "
         "`kill -9` does not test what a power cut does: the kernel still writes what was written. "
         "A restart is timed until it begins a run; one that is killed before that is not.",
         "",

@@ -55,8 +55,8 @@ def main() -> None:
         f"# {count:,} records, measured",
         "",
         f"Written by `make bench-records` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}: {platform.system()} "
-        f"{platform.release()}, Python {platform.python_version()}, {cores} cores, load {load:.1f} at the end. Made-up "
-        "runs of the default selection; commands are timed whole, with Python's start and all imports: the median of "
+        f"{platform.release()}, Python {platform.python_version()}, {cores} cores, load {load:.1f} at the end. "
+        "Synthetic runs of the default selection; commands are timed whole, with Python's start and all imports: the median of "
         f"{REPEATS}, the fastest, and the processor time of the one that took least of it: with a load above "
         "the number of cores the clock measures the others.",
         "",
@@ -107,7 +107,7 @@ def figures(results: Results, place: Path) -> list[str]:
     archive, third = place / "records.tar.gz", place / "third"
     report = results.folder / "report.html"
     return [
-        row("index of all run folders, made anew (`matrix index`)", seconds(lambda: matrix(folder, "index"), 1)),
+        row("index of all run folders, rebuilt (`matrix index`)", seconds(lambda: matrix(folder, "index"), 1)),
         row("`matrix status`", seconds(lambda: matrix(folder, "status")), STATUS_SECONDS),
         row("`matrix status --json`", seconds(lambda: matrix(folder, "status", "--json")), STATUS_SECONDS),
         row("`matrix --version`, for comparison", seconds(lambda: matrix(folder, "--version"))),

@@ -1,7 +1,7 @@
 """The soak of the watch: every kind of drill many times, healthy runs that must not alarm, and what watching costs.
 
-Parts that are asked for are measured anew; of the others the last figures stay. Writes docs/evidence/watching-figures.md and
-docs/evidence/watching-figures.json. The whole of it takes hours; `--parts healthy --healthy 20` takes minutes.
+Parts that are asked for are measured anew; of the others the last figures stay. Writes
+docs/evidence/watching-figures.md and .json. The whole of it takes hours; `--parts healthy --healthy 20` takes minutes.
 """
 
 import argparse

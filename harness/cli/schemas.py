@@ -50,7 +50,8 @@ A run folder, `results/runs/RUN-ID/`, holds
 | file | content |
 |---|---|
 | `intent.json` | what is to be run; written before anything starts |
-| `progress-RANK.jsonl`, `position-RANK.bin`, `stacks-RANK.txt` | where each rank is ([training](../training.md#when-nothing-moves)) |
+| `progress-RANK.jsonl`, `position-RANK.bin`, `stacks-RANK.txt` | where each rank is \
+([training](../training.md#when-nothing-moves)) |
 | `log.txt` | what the processes printed |
 | `result.json`, `output/` | written last by the app: what was really done; the model and its metadata |
 | `reference.json`, `reference.txt` | the first steps on the CPU in float32 |

@@ -10,15 +10,19 @@ MOST_PATTERNS = 3
 HEAD = """\
 # Rules of the diagnosis
 
-Made from `signatures.yaml` by `make schemas`. [Why a run failed](../running.md#why-a-run-failed-matrix-explain) says how they are
-used, [CONTRIBUTING](../../CONTRIBUTING.md#a-kernel-log-rule) how to add one. Of two rules that match a line the first counts.
+Made from `signatures.yaml` by `make schemas`. [Why a run failed](../running.md#why-a-run-failed-matrix-explain) says
+how they are used, [CONTRIBUTING](../../CONTRIBUTING.md#a-kernel-log-rule) how to add one. Of two rules that match a
+line the first counts.
 
 | key of a rule | meaning |
 |---|---|
 | `id` | its name |
-| `where` | `log`; `build` (pip and docker); `kernel`; `exit` (how the process ended, in words); `stack` (path and function of a frame). Kernel rules are looked for in any log too |
-| `text`, `regex` | literal parts of a line, regular expressions; any of them will do. Both need four letters in a row, by which lines are found quickly |
-| `severity` | `fatal` (the default); `ending` (how a process ended); `lost-peer` (what another rank saw of it); `symptom` (counts where nothing else does); `benign` |
+| `where` | `log`; `build` (pip and docker); `kernel`; `exit` (how the process ended, in words); `stack` (path and \
+function of a frame). Kernel rules are looked for in any log too |
+| `text`, `regex` | literal parts of a line, regular expressions; any of them will do. Both need four letters in a \
+row, by which lines are found quickly |
+| `severity` | `fatal` (the default); `ending` (how a process ended); `lost-peer` (what another rank saw of it); \
+`symptom` (counts where nothing else does); `benign` |
 | `catch_all` | `true`: says little; a later fatal line of the environment or host counts instead |
 | `recovered_by` | literal text that, on the line or within five more, says that the failure was recovered from |
 | `traceback` | `importing-a-package`, `raised-by-the-program`: only for an exception raised so |

@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference that come from the app's tables: `make docs`. A test compares them with the code."""
+"""Write the pages of docs/reference that come from the app's tables: `make docs`. A test compares them."""
 
 from pathlib import Path
 
@@ -11,15 +11,16 @@ FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 FEATURES_HEAD = """\
 # Features
 
-Made from `app/vpoc/features/table.py` by `make docs`; [data and features](../data.md#features) says how they are computed.
+Made from `app/vpoc/features/table.py` by `make docs`; [data and features](../data.md#features) says how they are
+computed.
 
-Columns of the file, in this order: `trade_date`, `ts` (bar rows: start of the bar, UTC), the features, the targets. Prices are
-in ticks of 0.25. O, H, L, C, V: RTH up to the as-of time. P: the price that distances are taken from: C, or the open of the
-next session with `--as-of open`. VPOC, VAH, VAL: of the profile of the RTH bars so far. t-1 is the session before. "Latest
-open" is O after t-1, and with `--as-of open` the next open after this session.
+Columns of the file, in this order: `trade_date`, `ts` (bar rows: start of the bar, UTC), the features, the targets.
+Prices are in ticks of 0.25. O, H, L, C, V: RTH up to the as-of time. P: the price that distances are taken from: C,
+or the open of the next session with `--as-of open`. VPOC, VAH, VAL: of the profile of the RTH bars so far. t-1 is the
+session before. "Latest open" is O after t-1, and with `--as-of open` the next open after this session.
 
-A zero denominator gives 0.5 for positions in a range and 0 for other ratios. Before they enter a network, columns are divided
-by the row's `atr20` or by the constant under "scaled by".
+A zero denominator gives 0.5 for positions in a range and 0 for other ratios. Before they enter a network, columns are
+divided by the row's `atr20` or by the constant under "scaled by".
 
 """
 FEATURES_TAIL = """
@@ -42,9 +43,9 @@ PROBES_HEAD = """\
 # Checks of the probe
 
 Made from the table of `vpoc probe` by `make docs`. Each check runs in a process of its own within its limit
-(`--limit-scale 3` triples them all). Numbers are compared with known ones: whole-number products exactly, networks with float64
-on the CPU within a tolerance. On a CPU `hipblaslt-shape`, `peer-copy` and `data-parallel` are skipped; those and `all-reduce`
-need two GPUs.
+(`--limit-scale 3` triples them all). Numbers are compared with known ones: whole-number products exactly, networks
+with float64 on the CPU within a tolerance. On a CPU `hipblaslt-shape`, `peer-copy` and `data-parallel` are skipped;
+those and `all-reduce` need two GPUs.
 
 | check | limit, s | shows |
 |---|---|---|
@@ -82,10 +83,11 @@ Exit status: 0 all passed or skipped, 1 a check broke, 3 the device is not there
 FAULTS_HEAD = """\
 # Faults of a training by hand
 
-Made from the kinds of `vpoc train --inject-fault KIND@STEP` (or `KIND@STEP/RANK`; steps from 1, ranks from 0) by `make docs`.
-Such a run is never evidence. `hang-collective` and `flip-peer-buffer` need ranks, `hang-loader` the plain loop, `torn-progress`
-and `clock-back` a `--run-dir`. `eat-memory` and `child-eats-memory` take all memory there is: give the container a limit.
-`fill-disk` fills the disk of `--output`: give it a small one. A fault whose step or rank would never come is refused.
+Made from the kinds of `vpoc train --inject-fault KIND@STEP` (or `KIND@STEP/RANK`; steps from 1, ranks from 0) by
+`make docs`. Such a run is never evidence. `hang-collective` and `flip-peer-buffer` need ranks, `hang-loader` the
+plain loop, `torn-progress` and `clock-back` a `--run-dir`. `eat-memory` and `child-eats-memory` take all memory there
+is: give the container a limit. `fill-disk` fills the disk of `--output`: give it a small one. A fault whose step or
+rank would never come is refused.
 
 | kind | what happens |
 |---|---|
@@ -114,7 +116,11 @@ def faults_page() -> str:
     return FAULTS_HEAD + "".join(f"| `{kind}` | {what} |\n" for kind, what in FAULT_KINDS.items())
 
 
-PAGES = {FOLDER / "features.md": features_page, FOLDER / "probes.md": probes_page, FOLDER / "train-faults.md": faults_page}
+PAGES = {
+    FOLDER / "features.md": features_page,
+    FOLDER / "probes.md": probes_page,
+    FOLDER / "train-faults.md": faults_page,
+}
 
 if __name__ == "__main__":
     for file, made in PAGES.items():

@@ -1,4 +1,4 @@
-"""Write the pages of docs/reference that come from the harness's tables: `make docs`. A test compares them with the code."""
+"""Write the pages of docs/reference that come from the harness's tables: `make docs`. A test compares them."""
 
 from harness.base.paths import CHECKOUT
 from harness.doctor import CHECKS, about, check_id
@@ -18,9 +18,10 @@ Made from the checks of `matrix doctor` by `make docs`; [doctor](../doctor.md) s
 FAULTS_HEAD = """\
 # Injected faults
 
-Made from the kinds of `matrix inject` by `make docs`; [fault injection](../watching.md#fault-injection) says how they are used.
-"Explained as" is the class that `matrix explain` must find. Those with the expectation "no alarm" are healthy but odd: a watchdog
-that ends them is wrong. Of a GPU's faults only the signs are simulated: after a simulated illegal access nothing is broken.
+Made from the kinds of `matrix inject` by `make docs`; [fault injection](../watching.md#fault-injection) says how they
+are used. "Explained as" is the class that `matrix explain` must find. Those with the expectation "no alarm" are
+healthy but odd: a watchdog that ends them is wrong. Of a GPU's faults only the signs are simulated: after a simulated
+illegal access nothing is broken.
 
 | kind | what happens | made by | executors | expected | explained as |
 |---|---|---|---|---|---|

@@ -79,7 +79,9 @@ def test_every_page_that_code_names_is_there() -> None:
         for file in sorted(root.rglob("*")) if root.is_dir() else [root]:
             if file.is_file() and file.suffix in {"", ".py", ".yaml", ".toml", ".j2", ".css", ".js"}:
                 named = PAGE.findall(file.read_text(encoding="utf-8", errors="ignore"))
-                missing += [f"{file.relative_to(CHECKOUT)}: {one}" for one in named if not is_there(one, CHECKOUT / "page")]
+                missing += [
+                    f"{file.relative_to(CHECKOUT)}: {one}" for one in named if not is_there(one, CHECKOUT / "page")
+                ]
     assert missing == []
 
 

@@ -381,7 +381,8 @@ def test_every_example_in_the_docs_runs(command: Command, place: str, results: R
     (tmp_path / "matrix.yaml").write_text(MATRIX, encoding="utf-8")
     (_, _, data, *_) = training(results, tmp_path)
     Path(data).rename(tmp_path / "merged.csv")
-    text = (CHECKOUT / "docs" / "known-good.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs" / "images.md").read_text(encoding="utf-8")
+    text = page.partition("\n## Known-good tags\n")[2].partition("\n## ")[0]
     lines = [
         line
         for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
@@ -390,7 +391,7 @@ def test_every_example_in_the_docs_runs(command: Command, place: str, results: R
     assert len(lines) > 5
     for line in lines:
         # The data here is of a few weeks.
-        shell = line.replace("make train", "make -o .venv/.ready train WARM_UP=20")
+        shell = line.replace("make train", "make -o .venv/.ready train LOOKBACK=20")
         shell = shell.replace("ghcr.io/me", place).replace("gfx1100", "cpu")
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
