@@ -56,8 +56,8 @@ def main() -> None:
         "",
         f"Written by `make bench-records` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}: {platform.system()} "
         f"{platform.release()}, Python {platform.python_version()}, {cores} cores, load {load:.1f} at the end. "
-        "Synthetic runs of the default selection; commands are timed whole, with Python's start and all imports: the median of "
-        f"{REPEATS}, the fastest, and the processor time of the one that took least of it: with a load above "
+        "Synthetic runs of the default selection; commands are timed whole, with Python's start and all imports: the "
+        f"median of {REPEATS}, the fastest, and the processor time of the one that took least of it: with a load above "
         "the number of cores the clock measures the others.",
         "",
         "| what | seconds | fastest | of processor, least | goal |",

@@ -27,16 +27,17 @@ FEATURES_TAIL = """
 ## Definitions
 
 - `atr20`: mean range of the 20 sessions up to this one (session rows), or before it (bar rows).
-- `vix_z20`: against the 20 closes up to the session (session rows), or up to the one before (bar rows). The VIX close of a
-  session is the last value by 17:00.
+- `vix_z20`: against the 20 closes up to the session (session rows), or up to the one before (bar rows). The VIX close
+  of a session is the last value by 17:00.
 - `log_vol_rel`: against the mean of 20 sessions of full length by the same minute.
-- `naked_up`, `naked_dn`: 4 `atr20` where there is no naked VPOC; `naked_age` is 0 then. Naked are VPOCs of the last 60 complete
-  sessions (of the lookback sessions when they are fewer), untouched in RTH since, of the same contract.
+- `naked_up`, `naked_dn`: 4 `atr20` where there is no naked VPOC; `naked_age` is 0 then. Naked are VPOCs of the last
+  60 complete sessions (of the lookback sessions when they are fewer), untouched in RTH since, of the same contract.
 - Composites: of the last 5 or 20 complete sessions (bar rows: those before this one), cut at a roll.
-- HVN: local maxima of at least half the peak of the smoothed profile; LVN: local minima of at most a quarter, between two HVN.
+- HVN: local maxima of at least half the peak of the smoothed profile; LVN: local minima of at most a quarter, between
+  two HVN.
 - Thirds (`shape_pb`): rows whose centre lies in the upper or lower third of the range.
-- TPO: single prints have one TPO and rows with more on both sides; a tail is a run of single TPOs from the end; a poor high or
-  low has two or more at the end. TPOC as VPOC.
+- TPO: single prints have one TPO and rows with more on both sides; a tail is a run of single TPOs from the end; a
+  poor high or low has two or more at the end. TPOC as VPOC.
 - Overnight is what comes before 09:30; bars of a holiday on which only Globex trades belong to the next session.
 """
 PROBES_HEAD = """\
@@ -60,8 +61,9 @@ PROBES_TAIL = """
 | `hung` | it did not end within its limit; `stderr` has the stacks |
 | `skipped` | makes no sense here, or nothing works without an earlier check that broke |
 
-A broken check does not end the probe, unless it is `import` or `device`. A check that hangs gets TERM, two seconds later KILL.
-When its process is still there ten seconds later, `detail` says that it cannot be killed, and the rest is skipped.
+A broken check does not end the probe, unless it is `import` or `device`. A check that hangs gets TERM, two seconds
+later KILL. When its process is still there ten seconds later, `detail` says that it cannot be killed, and the rest is
+skipped.
 
 Exit status: 0 all passed or skipped, 1 a check broke, 3 the device is not there, 130 or 143 interrupted.
 
