@@ -63,9 +63,12 @@ def test_there_is_nothing_else_among_the_docs() -> None:
     assert {file.suffix for file in DOCS.iterdir() if file.is_file()} == {".md"}
 
 
-def test_every_page_is_reached_from_the_readme() -> None:
+def test_every_page_is_reached_from_the_readme_and_every_other_file_from_some_page() -> None:
     told = {link.partition("#")[0] for link in links(CHECKOUT / "README.md")}
     assert [page.name for page in READ[1:] if str(page.relative_to(CHECKOUT)) not in told] == []
+    linked = {(page.parent / link.partition("#")[0]).resolve() for page in EVERY for link in links(page)}
+    others = [*LOOKED_UP, *(DOCS / "pictures").iterdir()]
+    assert [file.name for file in others if file not in linked] == []
 
 
 @pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
