@@ -66,31 +66,31 @@ bench: setup ## measure what the project claims about its own speed (minutes)
 	.venv/bin/python benchmarks/harness_cost.py
 	.venv/bin/python benchmarks/images.py
 
-bench-features: setup $(TEST_READY) ## measure the features against peers, into docs/features-speed.md (LARGE=1: also at 14 M rows; ARGS=)
+bench-features: setup $(TEST_READY) ## measure the features against peers, into docs/evidence/features-speed.md (LARGE=1: also at 14 M rows; ARGS=)
 	.venv/bin/python benchmarks/features.py $(if $(LARGE),--large) $(ARGS)
 
-bench-training: setup $(TEST_READY) ## measure training against peers, into docs/training-speed.md (ARGS=)
+bench-training: setup $(TEST_READY) ## measure training against peers, into docs/evidence/training-speed.md (ARGS=)
 	.venv/bin/python benchmarks/training.py $(ARGS)
 
-bench-policy: setup ## simulate what is run next on cells of known pass rates, into docs/policy-figures.md (ARGS='--jobs 2')
+bench-policy: setup ## simulate what is run next on cells of known pass rates, into docs/evidence/policy-figures.md (ARGS='--jobs 2')
 	.venv/bin/python -m benchmarks.policy $(ARGS)
 
-bench-kills: setup ## kill -9 the harness KILLS=1000 times, into docs/crash-safety-figures.md (ARGS='--containers 50')
+bench-kills: setup ## kill -9 the harness KILLS=1000 times, into docs/evidence/crash-safety-figures.md (ARGS='--containers 50')
 	.venv/bin/python benchmarks/kills.py $(or $(KILLS),1000) $(ARGS)
 
-bench-records: setup ## measure what 10,000 records cost, into docs/records-figures.md (ARGS=1000: fewer)
+bench-records: setup ## measure what 10,000 records cost, into docs/evidence/records-figures.md (ARGS=1000: fewer)
 	.venv/bin/python -m benchmarks.records $(ARGS)
 
 bench-commands: setup ## measure what the commands cost that people wait for, into docs/evidence/commands.md (ARGS=1000: fewer records)
 	.venv/bin/python -m benchmarks.commands $(ARGS)
 
-bench-minimise: setup ## how often minimising names planted variables, on synthetic histories, into docs/minimise-figures.md (ARGS=)
+bench-minimise: setup ## how often minimising names planted variables, on simulated histories, into docs/evidence/minimise-figures.md (ARGS=)
 	.venv/bin/python -m benchmarks.minimise $(ARGS)
 
-bench-supervisor: setup ## train through TRAININGS=100 faults, into docs/supervisor-figures.md (an hour; ARGS='--containers')
+bench-supervisor: setup ## train through TRAININGS=100 faults, into docs/evidence/supervisor-figures.md (an hour; ARGS='--containers')
 	.venv/bin/python -m benchmarks.supervisor $(or $(TRAININGS),100) $(ARGS)
 
-soak: setup ## make every drill many times, look for false alarms, measure what watching costs: hours (ARGS='--parts healthy --healthy 20')
+soak: setup ## inject every fault many times, look for false alarms, measure what watching costs: hours (ARGS='--parts healthy --healthy 20')
 	.venv/bin/python -m benchmarks.watching $(ARGS)
 
 setup: .venv/.ready ## make .venv
@@ -117,10 +117,11 @@ lock: setup ## resolve the hash locks of the harness and of the test tools anew
 	.venv/bin/uv pip compile $(COMPILE) --python-platform x86_64-manylinux_2_28 -c images/locks/cpu.txt \
 	  tests/app/requirements.in -o tests/app/requirements.txt
 
-docs: $(TEST_READY) ## write the table of docs/features.md from the code
-	$(TEST_PYTHON) tests/app/feature_table.py
+docs: $(TEST_READY) ## write docs/reference from the tables of the code (with `make schemas`)
+	$(TEST_PYTHON) tests/app/reference_pages.py
+	.venv/bin/python -m tests.harness.reference_pages
 
-schemas: setup ## write the JSON Schemas and docs/files.md from the types
+schemas: setup ## write the JSON Schemas, docs/reference/files.md and signatures.md from the code
 	.venv/bin/python -m harness.cli.schemas
 	.venv/bin/python -m harness.diagnosis.reference
 

@@ -15,7 +15,7 @@ from harness.matrix.cells import RANK_PER_DEVICE, ModelKind
 # Relative difference allowed between the first step's numbers and the float32 reference on the CPU.
 TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
 # By how much it grows with each step. Adam's first updates follow little but the signs of gradients, so that rounding
-# turns into whole steps: the attention models amplify that, the mlp does not (measured, in docs/outcomes.md).
+# turns into whole steps: the attention models amplify that, the mlp does not (measured, in docs/evidence/numbers.md).
 GROWTH: Mapping[ModelKind, float] = {"mlp": 1.0, "attention": 3.0, "attention-small": 3.0}
 COMPARED_STEPS = 16
 # A loss scaler skips a few updates while it finds its scale; more than that is a training that did not happen.

@@ -53,7 +53,7 @@ def synth_command(output: Path, sessions: int, seed: int) -> None:
 
 
 @click.command("merge")
-@click.option("--bars", type=IN_FILE, required=True, help="File of ES bars, of any format that docs/formats.md lists.")
+@click.option("--bars", type=IN_FILE, required=True, help="File of ES bars, of any format that docs/data.md lists.")
 @click.option("--vix", type=IN_FILE, required=True, help="CSV of VIX values: a date and a close, or bars with a stamp.")
 @click.option("--output", type=IN_FILE, required=True, help="Merged CSV to write.")
 @READING_OPTIONS

@@ -20,10 +20,11 @@ def features_command(
 ) -> None:
     """Compute the features and the targets of a merged CSV.
 
-    Each row holds what was known at its as-of time and nothing later. Prices are in ticks of 0.25; docs/features.md
-    has every formula. The file says which data and options it belongs to, and `vpoc train --features` refuses it for
-    others. Without --run-dir, the parsed bars are cached beside it, as NAME.bars.parquet, and for session rows the
-    facts of each session, as NAME.session-facts.parquet; both are used while the data stays the same.
+    Each row holds what was known at its as-of time and nothing later. Prices are in ticks of 0.25;
+    docs/reference/features.md has every formula. The file says which data and options it belongs to, and `vpoc train
+    --features` refuses it for others. Without --run-dir, the parsed bars are cached beside it, as NAME.bars.parquet,
+    and for session rows the facts of each session, as NAME.session-facts.parquet; both are used while the data stays
+    the same.
 
     \b
     vpoc features --data merged.csv --output features.parquet

@@ -19,7 +19,7 @@ from vpoc.probes.all_checks import ALL_CHECKS
 from vpoc.probes.check import OUTCOMES, CheckResult
 
 HERE = Path(__file__).parent
-DOCUMENTS = HERE.parents[2] / "docs" / "probes.md"
+DOCUMENTS = HERE.parents[2] / "docs" / "reference" / "probes.md"
 FAULTY_CHECKS = """
 import sys
 from vpoc import cli
