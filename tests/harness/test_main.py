@@ -104,7 +104,8 @@ def test_the_list_of_commands_imports_none_of_them() -> None:
         "import sys, harness.cli.main\n"
         "try: harness.cli.main.main(['--help'])\n"
         "except SystemExit: pass\n"
-        f"print([n for n in sys.modules if n in {heavy} or n[:12] == 'harness.cli.' and n[12:] not in ('main', 'shared')])"
+        f"print([n for n in sys.modules if n in {heavy} or n[:12] == 'harness.cli.'\n"
+        "         and n[12:] not in ('main', 'shared')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     *shown, loaded = done.stdout.splitlines()
