@@ -46,8 +46,8 @@ def test_no_stage_is_ever_seen_with_the_number_of_another_step():
 def test_it_is_there_after_a_kill(tmp_path):
     path = tmp_path / "position-3.bin"
     code = (
-        "import os, signal, sys; from pathlib import Path; from vpoc.step_stage import StepPosition; "
-        "StepPosition(Path(sys.argv[1])).at(5, 3); os.kill(os.getpid(), signal.SIGKILL)"
+        "import os, signal, sys; from pathlib import Path; from vpoc.step_stage import StepStage; "
+        "StepStage(Path(sys.argv[1])).at(5, 3); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == -signal.SIGKILL
     assert struct.unpack("<qq", path.read_bytes()) == (5, 3)

@@ -164,16 +164,19 @@ def read_parts(head: Head, size: int | None = None, digest: Digest | None = None
     Blank lines at the end of the file are left out. `digest` has taken the whole file when the last part was yielded
     and the next one is asked for. UserError when the file cannot be read.
     """
-    for content, first_line in text_parts(head, size or BLOCK_BYTES, digest):
-        yield read_rows(content, first_line, head)
+    number = 1 + head.lines
+    for content in _text_parts(head, size or BLOCK_BYTES, digest):
+        count = content.count(b"\n")
+        yield read_rows(content, number, count, head)
+        number += count
 
 
-def text_parts(head: Head, size: int, digest: Digest | None = None) -> Iterator[tuple[bytes, int]]:
-    """Yield the lines under the header in parts, and the number of the first line of each part.
+def _text_parts(head: Head, size: int, digest: Digest | None) -> Iterator[bytes]:
+    """Yield the lines under the header in parts of about `size` bytes.
 
     Blank lines at the end of the file are left out; a last line that is not ended is a part of its own.
     """
-    number, left = 1 + head.lines, b""
+    left = b""
     hashed: Future[None] | None = None
     with ThreadPoolExecutor(1) as pool:
 
@@ -197,24 +200,22 @@ def text_parts(head: Head, size: int, digest: Digest | None = None) -> Iterator[
                         filled = len(part[:end].rstrip())
                         end = part.find(b"\n", filled) + 1 if filled else 0
                     if end:
-                        yield part[:end], number
-                        number += part.count(b"\n", 0, end)
+                        yield part[:end]
                     left = part[end:]
         except OSError as error:
             raise from_os_error(error, head.path) from error
     if left.strip():
         cut = left.rfind(b"\n") + 1
         if cut:
-            yield left[:cut], number
-        yield left[cut:], number + left.count(b"\n")
+            yield left[:cut]
+        yield left[cut:]
 
 
-def read_rows(content: bytes, first_line: int, head: Head) -> MergedRows:
-    """Return the rows in `content`, lines of a file that begin with line `first_line`."""
+def read_rows(content: bytes, first_line: int, count: int, head: Head) -> MergedRows:
+    """Return the rows in `content`, `count` lines of a file that begin with line `first_line`."""
     if not content.endswith(b"\n"):
         none = pl.DataFrame(schema={"line": pl.Int64, **dict.fromkeys(head.names, pl.String)})
         return _values(none, head, _reasons([first_line], [UNENDED]))
-    count = content.count(b"\n")
     plain = content.isascii() and not any(mark in content for mark in (b"\0", b'"'))
     if plain and content.count(b",") == (len(head.names) - 1) * count:
         rows = _sound_rows(content, count, first_line, head)

@@ -188,7 +188,7 @@ def test_a_value_that_was_changed_is_noticed(data, tmp_path, parsed, name):
         ("bar_seconds", 60),
         ("rows_in_file", 1),
         ("sha256", "0" * 64),
-        ("schema", 0),
+        ("fields", []),
         ("app_version", "0"),
     ],
 )

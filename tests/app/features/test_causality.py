@@ -122,10 +122,10 @@ def test_the_vix_of_10_oclock_is_found_in_the_bars_before(merged, tmp_path, monk
 
 
 def test_the_vix_of_10_oclock_is_found_as_of_the_open(merged, tmp_path, monkeypatch):
-    honest = build.find_days
+    honest = build.find_session_facts
     monkeypatch.setattr(
         build,
-        "find_days",
+        "find_session_facts",
         lambda bars, sessions, options: replace(honest(bars, sessions, options), vix_open=vix_at_10(bars, sessions)),
     )
     assert not causes_nothing_from_later(merged, tmp_path, "session", "open")
@@ -133,14 +133,14 @@ def test_the_vix_of_10_oclock_is_found_as_of_the_open(merged, tmp_path, monkeypa
 
 @pytest.mark.parametrize("name", ["high", "low", "close", "volume", "vix"])
 def test_any_more_of_the_opening_bar_than_its_open_is_found(merged, tmp_path, monkeypatch, name):
-    honest = build.find_days
+    honest = build.find_session_facts
 
     def leaks(bars, sessions, options):
         found = honest(bars, sessions, options)
         opening = getattr(bars, name)[sessions.start]
         return replace(found, vix_open=opening) if name == "vix" else replace(found, open=opening)
 
-    monkeypatch.setattr(build, "find_days", leaks)
+    monkeypatch.setattr(build, "find_session_facts", leaks)
     assert not causes_nothing_from_later(merged, tmp_path, "session", "open")
 
 

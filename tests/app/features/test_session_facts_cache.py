@@ -107,14 +107,22 @@ def test_those_of_another_version_are_not_used(merged, place, monkeypatch):
     assert cached_session_facts(place, merged, None, OPTIONS) is None
 
 
+def fields_as(kind, **others):
+    """The same dataclass with other types of some fields."""
+    fields = [(field.name, others.get(field.name, field.type)) for field in dataclasses.fields(kind)]
+    return dataclasses.make_dataclass(kind.__name__, fields, frozen=True)
+
+
+def with_a_field(kind):
+    return dataclasses.make_dataclass(kind.__name__, [("more", np.ndarray)], bases=(kind,), frozen=True)
+
+
 @pytest.mark.parametrize("where", ["session facts", "the flow in them"])
 def test_a_new_field_makes_older_files_useless_by_itself(merged, tmp_path, monkeypatch, where):
     """Nobody has to raise a number: a file without the field is computed again, not a KeyError."""
     cache = tmp_path / "c.bars.parquet"
     wanted = computed(merged, OPTIONS, cache)
-    grown_flow = dataclasses.make_dataclass("Flow", [("more", np.ndarray, None)], bases=(Flow,), frozen=True)
-    added = ("more", np.ndarray, None) if where == "session facts" else ("flow", grown_flow, None)
-    grown = dataclasses.make_dataclass("SessionFacts", [added], bases=(SessionFacts,), frozen=True)
+    grown = with_a_field(SessionFacts) if where == "session facts" else fields_as(SessionFacts, flow=with_a_field(Flow))
     monkeypatch.setattr(kept, "SessionFacts", grown)
     assert cached_session_facts(tmp_path / "c.session-facts.parquet", merged, None, OPTIONS) is None
     again = compute_features(merged, OPTIONS, Progress(None), cache=cache)

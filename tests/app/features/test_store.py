@@ -5,6 +5,7 @@ from dataclasses import asdict, fields, replace
 import polars as pl
 import pytest
 
+from vpoc.checksummed_parquet import DamagedError, read_checksummed
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features import store
@@ -47,7 +48,7 @@ def test_the_metadata_say_what_the_file_is(built, tmp_path, merged):
         *("file_sha256", "schema", "app_version", "options", "data_sha256", "data_rows", "bar_seconds"),
         *("sessions_total", "sessions_used", "left_out"),
     ]
-    assert (found["schema"], found["app_version"]) == (2, store.__version__)
+    assert (found["schema"], found["app_version"]) == (3, store.__version__)
     assert found["options"] == asdict(OPTIONS)
     assert found["data_sha256"] == sha256_file(merged)
     assert found["left_out"]["lookback"] == 20
@@ -107,13 +108,17 @@ def test_a_file_with_a_flipped_byte_is_refused(built, tmp_path, capfd):
     for place in range(0, len(content), 3):
         damaged = bytearray(content)
         damaged[place] ^= rng.choice([0xFF, 1, 0x80, 0x20])
+        with pytest.raises(DamagedError):
+            read_checksummed(bytes(damaged), store.FEATURES_KEY)
+        if place % 101:
+            continue
         path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"^[^\n]*: not a file that `vpoc features` wrote, or changed since[^\n]*$"):
             read_features(path)
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("name", ["SCHEMA", "__version__"])
+@pytest.mark.parametrize("name", ["FEATURES_SCHEMA", "__version__"])
 def test_features_of_another_schema_or_version_are_refused(built, tmp_path, monkeypatch, name):
     with monkeypatch.context() as then:
         then.setattr(store, name, "0")
