@@ -40,6 +40,7 @@ def app(csv: Path) -> Jobs:
     """
     import numpy as np  # noqa: PLC0415
 
+    from vpoc.commands.train import train_command  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.features.targets import DEFAULT_TARGET  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.progress import Progress  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.training.fit import Fit  # type: ignore[import-not-found]  # noqa: PLC0415
