@@ -5,7 +5,7 @@ OUTPUT ?= TRAINING
 SUITE ?= bookworm
 TORCH ?= 2.2.2
 MATRIX = .venv/bin/matrix
-FAULTS = $(addprefix tests/system/, test_drills.py test_goal.py test_kills.py test_minimise.py test_train.py)
+FAULTS = $(addprefix tests/system/, test_faults.py test_goal.py test_kills.py test_minimise.py test_train.py)
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
 TEST_PYTHON = .cache/envs/cpu-test/bin/python
 # A stamp: the interpreter is a link to one that may be older than anything here.

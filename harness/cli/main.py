@@ -27,7 +27,7 @@ COMMANDS = {
     "index": "cli.records:index",
     "lint": "cli.matrix:lint",
     "lock": "cli.images:lock",
-    "minimise": "cli.minimise:minimise",
+    "minimise": "cli.minimise:minimise_command",
     "plan": "cli.run:plan",
     "promote": "cli.promote:promote",
     "pull": "cli.images:pull",
@@ -35,11 +35,11 @@ COMMANDS = {
     "render": "cli.images:render",
     "report": "cli.records:report",
     "run": "cli.run:run",
-    "run-cell": "cli.run:run_cell",
+    "run-cell": "cli.run:run_cell_command",
     "show": "cli.matrix:show",
     "status": "cli.status:status",
     "tags": "cli.promote:tags",
-    "train": "cli.train:train",
+    "train": "cli.train:train_command",
     "watch": "cli.watch:watch",
 }
 

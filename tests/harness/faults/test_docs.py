@@ -1,13 +1,13 @@
 """The table of kinds in the docs is the one in the code."""
 
 from harness.base.paths import CHECKOUT
-from harness.faults.kinds import KINDS, Drill
-from harness.faults.table import made_by
+from harness.faults.kinds import KINDS, FaultKind
+from harness.faults.table import injected_by
 
 
-def row(kind: Drill) -> str:
+def row(kind: FaultKind) -> str:
     classes = " or ".join(kind.expected.classes) or "-"
-    cells = (f"`{kind.name}`", kind.what, made_by(kind), ", ".join(kind.executors), kind.expected.words, classes)
+    cells = (f"`{kind.name}`", kind.what, injected_by(kind), ", ".join(kind.executors), kind.expected.words, classes)
     return f"| {' | '.join(cells)} |"
 
 

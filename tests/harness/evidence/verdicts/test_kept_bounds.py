@@ -60,7 +60,7 @@ def test_nothing_is_written_where_nothing_is_new(tmp_path: Path) -> None:
 
 def test_what_status_imports_is_light() -> None:
     """A command that is typed often is not to wait for what it does not use."""
-    heavy = ("scipy", "numpy", "docker", "plotly", "harness.campaign.commands")
+    heavy = ("scipy", "numpy", "docker", "plotly", "harness.campaign.bench")
     code = f"import sys, harness.cli.main, harness.cli.status; print([name for name in {heavy} if name in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert told.stdout.strip() == "[]"
