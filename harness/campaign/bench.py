@@ -1,4 +1,4 @@
-"""The place where runs are made: this host, its environments, a results folder, and GPUs that a run has to itself."""
+"""The bench that cells are run on: this host, its environments, a results folder, and GPUs that a run has to itself."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,7 +37,7 @@ from harness.run.workload_data import check_data, read_data, synthetic_file
 
 
 class StackUnavailableError(UserError):
-    """What the cells of a stack run in cannot be made ready."""
+    """The environment of a stack's cells cannot be made."""
 
     def __init__(self, stack: Stack, why: str) -> None:
         super().__init__(why)
@@ -46,10 +46,10 @@ class StackUnavailableError(UserError):
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What a command says of the place where it runs cells. `root` holds the host's /sys and /dev: can be a fake tree.
+    """The options of a command about the place where it runs cells.
 
     `data` is the user's merged CSV, `interpreter` that of the stack `host`; without `executor` containers are used
-    where a Docker engine answers.
+    where a Docker engine answers. `root` holds the host's /sys and /dev, and can be a fake tree.
     """
 
     results: Results
@@ -61,7 +61,7 @@ class BenchOptions:
 
 @dataclass
 class Bench:
-    """Where runs are made: this host, its environments, a results folder. With an engine, cells are containers.
+    """The bench that cells are run on: this host, its environments, a results folder. With an engine in containers.
 
     `gpus` are those that may be used, in the order of preference. `root` holds the device nodes, and can be a fake
     tree.
@@ -81,7 +81,7 @@ class Bench:
 
     @property
     def executor_name(self) -> ExecutorName:
-        """How cells are run."""
+        """The name of the executor: whether cells run in containers or as processes."""
         return "docker" if self.engine else "process"
 
     def environment(self, cell: Cell, notify: Notify = lambda _: None) -> Environment:
@@ -176,7 +176,7 @@ class Bench:
             yield chosen
 
     def _name(self, cell: Cell) -> str:
-        """What its environment is cached under: cells of a stack share it, but for images."""
+        """The key of its environment: cells of a stack share it, but for images."""
         return cell.id if self.engine else cell.stack.name
 
     def _gpu(self, index: int) -> GpuFacts:

@@ -1,4 +1,4 @@
-"""What a person types to run a cell without the harness: the docker command, or a command in its environment."""
+"""The commands that run a cell without the harness: a docker command, or one in the cell's environment."""
 
 import os
 import shlex

@@ -142,7 +142,7 @@ def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload,
 
 
 def _counted(bench: Bench, run: Run) -> int:
-    """How many runs there are that may be counted together with this one."""
+    """Return the number of runs that may be counted together with this one."""
     intent = run.intent(bench.results.run_folder(run.run_id))
     where = (intent.host.kind, intent.executor, scope_of(intent))
     identity = (intent.cell, intent.environment_hash, intent.workload_hash, *where)

@@ -1,4 +1,4 @@
-"""What shows runs to a person while they are made ready and run."""
+"""The interface of what shows runs to a person while they are made ready and run."""
 
 from typing import Protocol
 
@@ -28,7 +28,7 @@ class Display(Protocol):
         """No rank of the current run advances; of the one that advanced last."""
 
     def time_left(self, seconds: float | None) -> None:
-        """How long the campaign takes from now; None where that is not known."""
+        """The seconds that the campaign still takes; None where that is not known."""
 
     def finished(self, record: Record) -> None:
         """A run has its record."""
@@ -56,7 +56,7 @@ class QuietDisplay:
         """No rank of the current run advances; of the one that advanced last."""
 
     def time_left(self, seconds: float | None) -> None:
-        """How long the campaign takes from now; None where that is not known."""
+        """The seconds that the campaign still takes; None where that is not known."""
 
     def finished(self, record: Record) -> None:
         """A run has its record."""

@@ -41,7 +41,7 @@ class GpuClaim:
 
 
 class Holder(File):
-    """Who holds a GPU, as the lock file tells it: a run folder, and the process of the harness."""
+    """The holder of a GPU, as its lock file names it: a run folder, and the process of the harness."""
 
     folder: str
     user: str
@@ -74,8 +74,8 @@ def lock_gpus(
 ) -> Iterator[int]:
     """Hold the GPUs of the first claim that can have all of its own, waiting for one that can; yields which.
 
-    `notify` is told whom it waits for; what it raises ends the waiting. `container_runs` tells whether a container of
-    the run in a folder still runs. `root` can be a fake tree.
+    `notify` gets a line that names the holder it waits for; what it raises ends the waiting. `container_runs` returns
+    whether a container of the run in a folder still runs. `root` can be a fake tree.
 
     Raises:
         UserError: when there is no place for lock files.
@@ -192,7 +192,7 @@ def _note(descriptor: int, text: str) -> None:
 
 
 def _holder(descriptor: int) -> Holder | None:
-    """Who is named in a lock file; None where nobody is, or it is being written."""
+    """The holder named in a lock file; None where there is none, or it is being written."""
     try:
         return Holder.parse(os.pread(descriptor, _MOST_BYTES, 0))
     except (OSError, ValueError):
@@ -200,7 +200,7 @@ def _holder(descriptor: int) -> Holder | None:
 
 
 def _left(holder: Holder, gpu: GpuFacts, container_runs: ContainerRuns, root: Path) -> str | None:
-    """What still uses a GPU of a holder that did not give it back; None when it is free."""
+    """The reason why a GPU of a holder that did not release it is still in use; None when it is free."""
     if container_runs(Path(holder.folder)):
         return "its container still runs"
     memory_of: ByProcess = {}

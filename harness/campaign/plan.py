@@ -1,4 +1,4 @@
-"""What to run on this host, and what it will take. Pure."""
+"""Plans the runs of a campaign on this host, and the room and time that they take. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from harness.search.goal import Goal
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run to be done; `repeat` counts from 1. `placement` tells it from the same on other GPUs."""
+    """One run to be done; `repeat` counts from 1. `placement` distinguishes it from the same on other GPUs."""
 
     cell: Cell
     repeat: int

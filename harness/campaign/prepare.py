@@ -54,7 +54,7 @@ def prepare_campaign(
 
 
 def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:
-    """How long completed runs of the very same work took on this host; of data not made yet nothing is known."""
+    """The seconds of completed runs of the very same work on this host, by cell; none of data that is not made yet."""
     data = bench.data or synthetic_place(workload)
     if not data.is_file():
         return {}

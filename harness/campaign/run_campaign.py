@@ -19,7 +19,7 @@ from harness.search.goal import Goal
 
 @dataclass(frozen=True)
 class CampaignResult:
-    """How a campaign stands. `total` is None where the number of runs was left open; then there is a conclusion.
+    """The state of a campaign. `total` is None where the number of runs was left open; then there is a conclusion.
 
     With a conclusion `succeeded` says whether the goal was reached, otherwise whether every run completed.
     """

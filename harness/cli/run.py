@@ -45,7 +45,7 @@ def workload_options(command: Any) -> Any:
         click.option("--workload", help="Workload of the matrix file (default: the selection's)."),
         click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on (default: synthetic)."),
         click.option("--lookback", type=click.IntRange(min=0), help="Sessions that only feed features, without rows."),
-        click.option("--warm-up", "former_lookback", type=click.IntRange(min=0), hidden=True),
+        click.option("--warm-up", "lookback", type=click.IntRange(min=0), hidden=True),
         click.option("--python", type=click.Path(path_type=Path), help="Interpreter of the stack `host`."),
         click.option(
             "--executor",
@@ -209,6 +209,5 @@ def bench_options(settings: Settings, options: Mapping[str, Any]) -> BenchOption
 def chosen_workload(settings: Settings, selection: str, options: Mapping[str, Any]) -> Workload:
     """Return the workload that `workload_options` name, or that of the selection."""
     matrix, name, lookback = settings.matrix, options["workload"], options["lookback"]
-    lookback = options["former_lookback"] if lookback is None else lookback
     workload = matrix.workloads[known(name or matrix.selections[selection].workload, matrix.workloads, "workload")]
     return workload if lookback is None else workload.model_copy(update={"lookback": lookback})

@@ -30,7 +30,7 @@ NO_LIBRARY = "libamdhip64.so.6: cannot open shared object file: No such file or 
 
 @dataclass(frozen=True)
 class Site:
-    """Where a fault is injected: the folder of the run, and the engine its container is on."""
+    """The place of a fault: the folder of the run, and the engine its container is on."""
 
     folder: Path
     engine: Engine | None

@@ -1,4 +1,4 @@
-"""What came of an injected fault: whether it was found, explained and survived, and how soon."""
+"""An injected fault and what came of it: whether it was found, explained and survived, and how soon."""
 
 import time
 from collections.abc import Sequence

@@ -45,7 +45,7 @@ def why_no_own_engine() -> str | None:
 class OwnEngine:
     """A second dockerd. Without a bridge of its own it would take away that of the first one.
 
-    `data` is where it keeps images, `address` what a client is told.
+    `data` is where it keeps images, `address` that of its socket.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -108,7 +108,7 @@ class OwnEngine:
         return False
 
     def _children(self) -> Iterator[int]:
-        """The engine's containerd and what it started, told by this engine's folder on their command lines."""
+        """The engine's containerd and what it started, recognised by this engine's folder on their command lines."""
         mark = str(self._folder / "exec").encode()
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):

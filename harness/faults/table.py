@@ -1,4 +1,4 @@
-"""How injected faults are shown to a person."""
+"""Shows injected faults to a person."""
 
 from collections.abc import Iterable
 

@@ -49,7 +49,7 @@ class InjectionTarget:
 
     @property
     def results(self) -> Results:
-        """Where the records go."""
+        """The folder of the records."""
         return self.bench.results
 
     @property
@@ -59,7 +59,7 @@ class InjectionTarget:
 
     @property
     def executor_name(self) -> ExecutorName:
-        """How its runs are run."""
+        """The name of the executor."""
         return self.bench.executor_name
 
     def run(

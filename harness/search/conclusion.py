@@ -32,7 +32,7 @@ def conclude(
     *,
     tags_at: float | None,
 ) -> Conclusion:
-    """Sum up. `tallies` holds every candidate; a tag takes confidence `tags_at`, None where these runs earn none."""
+    """Sum up. `tallies` holds every candidate; a tag takes confidence `tags_at`, None where none qualifies."""
     statuses = {one: status_of(tally, goal) for one, tally in tallies.items()}
     good = [one for one, now in statuses.items() if now == "known-good"]
     best = max(tallies, key=lambda one: lower_bound(tallies[one].passes, tallies[one].runs, goal.of_each))

@@ -57,7 +57,7 @@ class Tally:
 
 
 class _Lent(NamedTuple):
-    """What runs of a cell say about others: passes, failures to those with its stack, and to those with its preset."""
+    """Evidence that a cell lends others: passes, failures to those with its stack, and to those with its preset."""
 
     passes: float = 0.0
     by_stack: float = 0.0

@@ -1,4 +1,4 @@
-"""How to continue after an attempt at a training that did not end with a model: the next fallback. Pure."""
+"""The next fallback after an attempt at a training that did not end with a model. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,7 +51,7 @@ NO_P2P = {"NCCL_P2P_DISABLE": "1", "HSA_ENABLE_PEER_SDMA": "0"}
 
 @dataclass(frozen=True)
 class Attempt:
-    """How an attempt ended. `begin` is why it was made.
+    """An attempt that has ended. `begin` is why it was made.
 
     `step`: the optimizer steps in its last checkpoints that can be resumed from, over all its models. `mistake`: the
     app says that its input is wrong. `wrong`: what it computed is not what was asked for.

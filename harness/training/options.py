@@ -62,7 +62,8 @@ def training_options(command: Any) -> Any:
         else:
             option = click.option(flag, metavar="VALUE", help=HELP[name])
         command = option(command)
-    return command
+    # Its name before it was called what it is.
+    return click.option("--warm-up", "lookback", hidden=True)(command)
 
 
 def own_workload(given: Mapping[str, Any]) -> Workload:

@@ -21,7 +21,7 @@ TRAININGS_FOLDER = "trainings"
 
 
 class TrainingState(Versioned):
-    """What is needed to resume a training after a reboot. Its attempts are runs, and their records say the rest."""
+    """The state from which a training resumes after a reboot. Its attempts are runs, and their records say the rest."""
 
     id: str
     key: str = Field(description="hash of what is to be trained; another key is another training")

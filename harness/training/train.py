@@ -44,7 +44,7 @@ class PlannedRestart(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What is to be trained, in which cell, and where the model goes. `cpu_cell` is the last resort, without GPUs.
+    """A training: the workload, the cell, and where the model goes. `cpu_cell` is the last resort, without GPUs.
 
     `resume`: from the checkpoints of an earlier training there. `injected_fault`: a fault for the first attempt.
     """
@@ -60,7 +60,7 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training ended: with a model, or with the fallbacks exhausted, and why. `attempts` as plain values."""
+    """The end of a training: with a model, or with the fallbacks exhausted, and why. `attempts` as plain values."""
 
     attempts: list[dict[str, Any]]
     model: Path | None = None
@@ -181,7 +181,7 @@ def _checkpoints(job: TrainingJob, state: TrainingState, before: Sequence[Attemp
 
 
 def _planned(job: TrainingJob, settings: AttemptSettings, number: int, bench: Bench) -> PlannedRun:
-    """Where an attempt is made.
+    """The planned run of an attempt.
 
     Raises:
         UserError: when there is no cell for it, or too few GPUs are healthy.
