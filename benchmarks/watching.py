@@ -1,7 +1,7 @@
 """The soak of the watch: every kind of fault many times, healthy runs that must not alarm, and what watching costs.
 
-Parts that are asked for are measured anew; of the others the last figures stay. Writes docs/watching-figures.md and
-docs/watching-figures.json. The whole of it takes hours; `--parts healthy --healthy 20` takes minutes.
+Parts that are asked for are measured anew; of the others the last figures stay. Writes
+docs/evidence/watching-figures.md and .json. The whole of it takes hours; `--parts healthy --healthy 20` takes minutes.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from harness.faults.target import InjectionTarget, make_target
 from harness.matrix.cells import ExecutorName  # noqa: TC001
 from harness.matrix.load import load_matrix
 
-PAGE = CHECKOUT / "docs" / "watching-figures.md"
+PAGE = CHECKOUT / "docs" / "evidence" / "watching-figures.md"
 FIGURES = PAGE.with_suffix(".json")
 LOAD = 10
 # Of so many healthy runs one is stopped for ten seconds, one has a checkpoint of a minute, four are under load.

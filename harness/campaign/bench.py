@@ -101,7 +101,7 @@ class Bench:
                     raise UserError(f"stack {stack.name} needs --python INTERPRETER")
                 self._environments[name] = host_environment(self.interpreter)
             else:
-                self._environments[name] = ensure_environment(stack)
+                self._environments[name] = ensure_environment(stack, notify)
         return self._environments[name]
 
     def use_environment(self, cell: Cell, environment: Environment) -> None:

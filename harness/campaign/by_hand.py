@@ -48,7 +48,7 @@ def docker_command(options: BenchOptions, cell: Cell, workload: Workload, notify
 
 
 def command_in_cell(
-    matrix: Matrix, cell_id: str, command: Sequence[str], root: Path = Path("/")
+    matrix: Matrix, cell_id: str, command: Sequence[str], notify: Notify, root: Path = Path("/")
 ) -> tuple[str, list[str], dict[str, str]]:
     """Return program, arguments and environment of a command of the app in a cell's environment.
 
@@ -63,7 +63,7 @@ def command_in_cell(
         raise UserError(f"cell {cell.id} cannot run here: {reason}")
     if command[0] not in PROGRAMS:
         raise UserError(f"{command[0]}: only {' and '.join(PROGRAMS)} can be run in a cell's environment")
-    environment = ensure_environment(cell.stack)
+    environment = ensure_environment(cell.stack, notify)
     phase: Literal["features", "train"] = "features" if command[1:2] == ("features",) else "train"
     gpus = visible_devices(cell.preset.devices or capabilities.gpus[:1]) if environment.device == "cuda" else {}
     variables = {**os.environ, **environment.variables, **cell.preset.variables_of(phase), **gpus}

@@ -6,7 +6,7 @@ from statistics import median
 
 from harness.base.errors import UserError
 from harness.environments.capabilities import GB, Capabilities, Skipped, room_needed, why_not
-from harness.matrix.cells import Cell, Matrix, Workload
+from harness.matrix.cells import Cell, Matrix, Stack, Workload
 from harness.search.goal import Goal
 
 
@@ -38,6 +38,7 @@ class Plan:
     seconds_at_most: float
     seconds_expected: float | None
     goal: Goal | None = None
+    pythons_to_fetch: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -104,6 +105,7 @@ def make_plan(
         seconds_at_most=float(counted * workload.time_limit),
         seconds_expected=median(known) * counted if known else None,
         goal=goal,
+        pythons_to_fetch=pythons_to_fetch((cell.stack for cell in kept), host),
     )
 
 
@@ -146,3 +148,11 @@ def plain_cpu_cell(matrix: Matrix) -> Cell | None:
     """Return the cell of a CPU stack that sets nothing, the last resort of a training; None where there is none."""
     cells = (cell for cell in matrix.cells.values() if cell.stack.accelerator == "cpu" and not cell.excluded)
     return next((c for c in cells if not c.preset.variables and c.preset.phases == ("train",)), None)
+
+
+def pythons_to_fetch(stacks: Iterable[Stack], host: Capabilities) -> tuple[str, ...]:
+    """The Pythons that uv has to fetch: one for each stack that no Python of this host will do for."""
+    if host.executor == "docker":
+        return ()
+    lacking = (s for s in stacks if s.accelerator != "any" and not host.pythons.intersection(s.pythons))
+    return tuple(dict.fromkeys(stack.python for stack in lacking))

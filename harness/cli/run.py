@@ -181,7 +181,8 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     """
     if cell != "best":
         known(cell, settings.matrix.cells, "cell")
-    program, arguments, variables = command_in_cell(settings.matrix, cell, command)
+    with Steps(err) as steps:
+        program, arguments, variables = command_in_cell(settings.matrix, cell, command, steps.step)
     os.execve(program, arguments, variables)  # noqa: S606
 
 

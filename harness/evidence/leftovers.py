@@ -1,5 +1,6 @@
 """What a run left behind, read from its folder."""
 
+import os
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -9,6 +10,7 @@ from harness.evidence.app_files import ModelCheck, Reference, Result, Training
 
 RESULT = "result.json"
 OUTPUT = "output"
+LAST_BYTES = 1 << 16
 
 
 def read_result(folder: Path) -> tuple[Result | None, str]:
@@ -52,12 +54,16 @@ def model_file(folder: Path, training: Training) -> Path:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something."""
+    """Return the last line of a log that says something, from its last LAST_BYTES; or words for why there is none."""
     try:
-        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+        with log.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(size - LAST_BYTES, 0))
+            lines = stream.read(LAST_BYTES).decode("utf-8", "replace").split("\n")
     except OSError:
         return "there is no log"
-    return next((line.strip() for line in reversed(lines) if line.strip()), "the log is empty")
+    nothing = "the log is empty" if size <= LAST_BYTES else "the log ends in blank lines"
+    return next((line.strip() for line in reversed(lines) if line.strip()), nothing)
 
 
 def _first_problem(error: OSError | ValidationError) -> str:

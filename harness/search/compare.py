@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from scipy.stats import binom, fisher_exact
-
 from harness.evidence.verdicts.verdict import Verdict
 from harness.search.sequential import PassCount
 
@@ -89,6 +87,8 @@ def _corrected(made: list[CellComparison]) -> list[CellComparison]:
 
 def told_apart(one: PassCount, two: PassCount) -> float | None:
     """Return the highest pass rate that so many runs tell, with probability .8, from that of the better of the two."""
+    from scipy.stats import binom  # noqa: PLC0415
+
     better, worse = sorted((one, two), key=lambda c: c.passes / c.runs, reverse=True)
     rate = better.passes / better.runs
     # The most passes of the worse with which the test still shows it to differ from so many of the better.
@@ -109,4 +109,7 @@ def _is_lower(worse: PassCount, better: PassCount) -> bool:
 
 
 def _fisher(one: PassCount, two: PassCount) -> float:
+    # SciPy takes a second to import: only what computes with it waits for that.
+    from scipy.stats import fisher_exact  # noqa: PLC0415
+
     return float(fisher_exact([[c.passes, c.runs - c.passes] for c in (one, two)]).pvalue)

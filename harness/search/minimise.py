@@ -8,8 +8,6 @@ from math import log
 from random import Random
 from typing import Literal
 
-from scipy.stats import fisher_exact
-
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
 from harness.search.sequential import PairedTest, PassCount, log_ratio
 
@@ -208,6 +206,8 @@ class _Search:
 
     def _effect_of(self, name: str) -> float:
         """The p-value of a variable's own effect in the screening runs, one-sided."""
+        from scipy.stats import fisher_exact  # noqa: PLC0415
+
         table = {is_set: PassCount() for is_set in (True, False)}
         for variables, passed in self._design:
             table[name in variables] = table[name in variables].add(passed=passed)
