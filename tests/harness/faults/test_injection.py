@@ -52,7 +52,7 @@ def test_another_outcome_diagnosis_class_or_rank_is_wrong(record: Callable[..., 
 
 
 def test_a_record_that_hides_the_fault_is_wrong(record: Callable[..., Record]) -> None:
-    assert objections(HANG, record(injected_fault=None)) == ["the record does not say that a fault was injected"]
+    assert objections(HANG, record(fault=None)) == ["the record does not say that a fault was injected"]
 
 
 def test_a_healthy_run_that_alarms_is_wrong_and_its_class_does_not_matter(record: Callable[..., Record]) -> None:

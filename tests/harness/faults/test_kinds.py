@@ -46,11 +46,11 @@ MUST_NOT_ALARM = {"slow", "slow-checkpoint", "torn-progress", "clock-back", "flo
 
 def kinds_of_the_app() -> set[str]:
     """The keys of its table, without importing it: it needs torch."""
-    source = (APP / "vpoc" / "training" / "drills.py").read_text(encoding="utf-8")
+    source = (APP / "vpoc" / "training" / "faults" / "kinds.py").read_text(encoding="utf-8")
     (table,) = (
         node.value
         for node in ast.parse(source).body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "KINDS"
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FAULT_KINDS"
     )
     assert isinstance(table, ast.Dict)
     return {key.value for key in table.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
