@@ -1,7 +1,8 @@
 """How fast bars become features: against peers in memory, against reading the same CSV, and at ten times the size.
 
 Every figure is a ratio of times taken in one run: a round does every job once, every other round in reverse order, and
-the figure is the median of the rounds' ratios. The page is printed, and written to docs/features-speed.md when it is of
+the figure is the median of the rounds' ratios. The page is printed, and written to
+docs/evidence/features-speed.md when it is of
 all 1,014 sessions. What was not measured is said to be so.
 """
 
@@ -31,7 +32,7 @@ BENCH = CACHE / "bench"
 APP_PYTHON = ENVIRONMENTS / "cpu-test" / "bin" / "python"
 WORKER = Path(__file__).with_name("features_worker.py")
 PEERS = Path(__file__).with_name("peers.txt")
-PAGE = CHECKOUT / "docs" / "features-speed.md"
+PAGE = CHECKOUT / "docs" / "evidence" / "features-speed.md"
 RESULT = "features.parquet"
 JOBS = {
     "vpoc": "app: profile and value area of every session, two rows at a time, spread over low..high, exact; one core",

@@ -2,7 +2,7 @@
 
 `matrix run` on a stand-in for the app and a synthetic GPU, killed at random moments and at every named point, each time
 started again in the same results folder, so that what recovers is killed too. With `--containers N` also N times with
-the real app in containers. Writes docs/crash-safety-figures.md and .json.
+the real app in containers. Writes docs/evidence/crash-safety-figures.md and .json.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from harness.base.failpoints import POINTS
 from harness.base.paths import CHECKOUT
 from harness.host.engine import find_engine
 
-FIGURES = CHECKOUT / "docs" / "crash-safety-figures"
+FIGURES = CHECKOUT / "docs" / "evidence" / "crash-safety-figures"
 # So many kills in one results folder; then the campaign is carried to its end, and a new folder begins.
 BATCH = 40
 ONLY_IN_CONTAINERS = {"container-created"}
@@ -45,7 +45,7 @@ def report(process: Figures, containers: Figures | None, seed: int) -> str:
         "",
         f"Written by `benchmarks/kills.py` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, seed {seed}: "
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores. "
-        "Processes run a stand-in for the app on a synthetic GPU, containers the real one on a CPU. "
+        "Processes run a stand-in for the app on a simulated GPU, containers the real one on a CPU. "
         "`kill -9` does not test what a power cut does: the kernel still writes what was written. "
         "A restart is timed until it begins a run; one that is killed before that is not.",
         "",

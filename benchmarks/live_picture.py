@@ -1,4 +1,4 @@
-"""Draws docs/live.svg: the live view of a campaign that is synthetic."""
+"""Draws docs/pictures/live.svg: the live view of a campaign that is simulated."""
 
 import io
 
@@ -10,7 +10,7 @@ from harness.evidence.app_files import Progress
 from harness.evidence.verdicts.verdict import Tier
 from harness.screen.live import Current, LiveView, Scene, Square
 
-FILE = CHECKOUT / "docs" / "live.svg"
+FILE = CHECKOUT / "docs" / "pictures" / "live.svg"
 NOW = 1e9
 STACKS = ("rocm6.2-torch2.5.1", "rocm6.3-torch2.7.1", "rocm6.3-torch2.9.1", "rocm7.0-torch2.10.0")
 PRESETS = ("plain", "no-hipblaslt", "no-sdma", "notes-stable")

@@ -1,4 +1,4 @@
-"""How often a search names the variables that were planted, into docs/minimise-figures.md. Runs are synthetic."""
+"""How often a search names the variables that were planted, into docs/evidence/minimise-figures.md; simulated."""
 
 import argparse
 import time
@@ -12,9 +12,9 @@ from random import Random
 from statistics import median
 
 from harness.base.paths import CHECKOUT
-from harness.search.minimise import Variables, minimise
+from harness.search.minimise import VariableSet, minimise_variables
 
-PAGE = CHECKOUT / "docs" / "minimise-figures.md"
+PAGE = CHECKOUT / "docs" / "evidence" / "minimise-figures.md"
 PLANTED = {0: "none", 1: "one", 2: "a pair"}
 RATES = (0.1, 0.5, 0.9)
 VARIABLES = (6, 8, 11)
@@ -66,11 +66,13 @@ def measure(setting: Setting, cases: int) -> Figures:
         cause = frozenset(random.sample(names, setting.planted))
         helps = bool(case % 2)
 
-        def run(variables: Variables, cause: Variables = cause, helps: bool = helps, random: Random = random) -> bool:
+        def run(
+            variables: VariableSet, cause: VariableSet = cause, helps: bool = helps, random: Random = random
+        ) -> bool:
             exposed = not cause or (cause <= variables) != helps
             return random.random() >= (setting.rate if exposed else 0)
 
-        found = minimise(names, run, setting.max_runs, case)
+        found = minimise_variables(names, run, setting.max_runs, case)
         right = found.variables == cause
         answers[found.conclusion if found.conclusion != "found" else "found" if right else "wrong"] += 1
         runs.append(found.runs)
@@ -88,7 +90,7 @@ def page(figures: Sequence[Figures]) -> str:
         "# Figures on minimising",
         "",
         f"`make bench-minimise` wrote this page on {time.strftime('%Y-%m-%d', time.gmtime())}: for each row",
-        f"{figures[0].cases} searches of synthetic histories. What is planted causes failures at the rate given, or in",
+        f"{figures[0].cases} searches of simulated histories. What is planted causes failures at the rate given, or in",
         "every other search prevents them, and all other runs pass; with nothing planted every run fails at that rate.",
         "",
         "| what | goal | worst row | met |",

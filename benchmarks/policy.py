@@ -1,4 +1,4 @@
-"""Simulates what decides which run comes next, on cells of known pass rates; writes docs/policy-figures.md.
+"""Simulates what decides which run comes next, on cells of known pass rates; writes docs/evidence/policy-figures.md.
 
 Everything that decides is the real code (`harness.search`, `harness.evidence.verdicts`); only the runs are synthetic.
 """
@@ -22,9 +22,9 @@ from scipy.stats import binomtest
 from harness.base.paths import CHECKOUT
 from harness.matrix.cells import Verdicts
 from harness.search.goal import Goal
-from harness.search.schedule import Candidate, End, Ended, Standing, Tally, decide, standing
+from harness.search.schedule import Candidate, CandidateStatus, End, EndReason, Tally, next_run, status_of
 
-PAGE = CHECKOUT / "docs" / "policy-figures.md"
+PAGE = CHECKOUT / "docs" / "evidence" / "policy-figures.md"
 STACKS, PRESETS = 8, 5
 CELLS = STACKS * PRESETS
 RATES = (0.5, 0.8, 0.9, 0.95, 0.99)
@@ -54,8 +54,8 @@ class Simulated:
     """A simulated campaign: runs made, why it ended, and the true rates of cells by where they stood in the end."""
 
     runs: int
-    why: Ended
-    stood: Mapping[Standing, tuple[float, ...]]
+    why: EndReason
+    stood: Mapping[CandidateStatus, tuple[float, ...]]
 
     @property
     def wrong(self) -> bool:
@@ -90,7 +90,7 @@ def broken_stacks(chance: random.Random) -> World:
 
 
 def simulate(world: World, goal: Goal, seed: int) -> Simulated:
-    """Let the schedule choose runs and let chance decide how they end."""
+    """Let the schedule choose runs and let chance next_run how they end."""
     chance = random.Random(seed)
     candidates = list(world.rates)
     seconds = {one.cell: RUN_SECONDS for one in candidates} if goal.budget else {}
@@ -98,16 +98,16 @@ def simulate(world: World, goal: Goal, seed: int) -> Simulated:
     runs = 0
     while True:
         left = goal.budget - runs * RUN_SECONDS if goal.budget else None
-        decision = decide(candidates, tallies, goal, seed, seconds, left)
+        decision = next_run(candidates, tallies, goal, seed, seconds, left)
         if isinstance(decision, End):
             break
         runs += 1
         one = decision.candidate
         passed = chance.random() < world.rates[one]
         tallies[one] = _after(tallies.get(one, Tally()), None if passed else world.causes.get(one, "crash"))
-    stood: dict[Standing, list[float]] = {}
+    stood: dict[CandidateStatus, list[float]] = {}
     for one, rate in world.rates.items():
-        stood.setdefault(standing(tallies.get(one, Tally()), goal), []).append(rate)
+        stood.setdefault(status_of(tallies.get(one, Tally()), goal), []).append(rate)
     return Simulated(runs, decision.why, {name: tuple(rates) for name, rates in stood.items()})
 
 
@@ -194,7 +194,7 @@ def undivided_lines(bench: Bench) -> Iterator[str]:
 
 def settle_lines(bench: Bench) -> Iterator[str]:
     """`--all` on one cell of each rate."""
-    shown = ("shown above .9", "shown below .9", "given up", "wrong")
+    shown = ("shown above .9", "shown below .9", "stopped", "wrong")
     yield from table("true pass rate", "campaigns", *shown, "runs: median", "9 of 10 within")
     for rate in RATES:
         made = bench.campaigns(partial(alone, rate), SETTLE)
@@ -244,8 +244,8 @@ PAGE_TEXT = """\
 # Figures on what is run next
 
 `make bench-policy` wrote this page. It is a simulation: the schedule and the bounds are the real ones, the runs are
-synthetic, with cells whose true pass rate is known. Nothing here is about a GPU. [policy.md](policy.md) says what is
-decided, and how.
+simulated, with cells whose true pass rate is known. Nothing here is about a GPU.
+[Running and verdicts](../running.md#a-goal---until-known-good---all) says what is decided, and how.
 
 {cells} cells: eight stacks with five presets. A cell is wrongly called known-good where its true pass rate is not above
 {rate}; that must happen in less than {goal:.0%} of the campaigns. In brackets: below what that share is with 95 %
@@ -256,7 +256,7 @@ confidence, given how many campaigns were simulated.
 To compare with: {fixed} runs of each cell, {all_fixed:,} in all, are the fewest that can show a pass rate above .9
 with 95 % confidence, if one looks only at the end and all of them pass; {more} of each ({all_more:,}) show one above
 .95. Neither sets anything aside for there being {cells} cells; who does that, as the search does, needs {same} of each
-({all_same:,}). Where no cell is above .9 the runs are those until all were given up.
+({all_same:,}). Where no cell is above .9 the runs are those until all were stopped.
 
 {search}
 

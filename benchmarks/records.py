@@ -1,7 +1,7 @@
 """What ten thousand records cost: `matrix status`, the index, the report and its page, export and import.
 
-synthetic runs of the default selection, with what was seen of their GPUs, in a temporary folder. Commands are timed
-whole, from typing to prompt. Writes docs/records-figures.md.
+Synthetic runs of the default selection, with what was seen of their GPUs, in a temporary folder. Commands are timed
+whole, from typing to prompt. Writes docs/evidence/records-figures.md.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from harness.evidence.run_files import HealthStep, Record
 from harness.matrix.load import load_matrix
 from tests.harness.report.synthetic import Kind, write_runs
 
-FIGURES = CHECKOUT / "docs" / "records-figures.md"
+FIGURES = CHECKOUT / "docs" / "evidence" / "records-figures.md"
 MATRIX = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--matrix", str(CHECKOUT / "matrix.yaml"), "--results"]
 RATES = (1.0, 0.97, 0.9, 0.5, 0.1)
 REPEATS = 5
@@ -56,9 +56,8 @@ def main() -> None:
         "",
         f"Written by `make bench-records` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}: {platform.system()} "
         f"{platform.release()}, Python {platform.python_version()}, {cores} cores, load {load:.1f} at the end. "
-        f"Synthetic "
-        "runs of the default selection; commands are timed whole, with Python's start and all imports: the median of "
-        f"{REPEATS}, the fastest, and the processor time of the one that took least of it: with a load above "
+        "Synthetic runs of the default selection; commands are timed whole, with Python's start and all imports: the "
+        f"median of {REPEATS}, the fastest, and the processor time of the one that took least of it: with a load above "
         "the number of cores the clock measures the others.",
         "",
         "| what | seconds | fastest | of processor, least | goal |",

@@ -1,8 +1,8 @@
 """Whether `matrix train` always ends with a model: trainings with a fault in their first attempt, on a CPU.
 
 A fault of a random kind in a random step. Every training must end with a model that loads, and with the weights of one
-that nothing happened to unless a rung changed the arithmetic. Also: eight synthetic hours of a campaign with three GPUs
-that stop answering (wedges.py). Writes docs/supervisor-figures.md and .json.
+that nothing happened to unless a rung changed the arithmetic. Also: eight simulated hours of a campaign with three GPUs
+that stop answering (wedges.py). Writes docs/evidence/supervisor-figures.md and .json.
 """
 
 import argparse
@@ -35,12 +35,12 @@ from harness.matrix.cells import Matrix, SyntheticData
 from harness.matrix.load import load_matrix
 from harness.run.spec import base_variables
 from harness.run.workload_data import synthetic_file
-from harness.training.choose_cell import BEST, Wish
+from harness.training.choose_cell import BEST, CellRequest
 from harness.training.options import own_workload
-from harness.training.own_training import Asked, prepare
-from harness.training.trainings import open_notebook
+from harness.training.prepare import TrainingRequest, prepare_training
+from harness.training.state import open_state_file
 
-FIGURES = CHECKOUT / "docs" / "supervisor-figures"
+FIGURES = CHECKOUT / "docs" / "evidence" / "supervisor-figures"
 KINDS = {
     "crash": ("segv", "abort", "bus-error", "illegal-access", "blas-internal-error"),
     "hang": ("hang-forward", "hang-backward", "sleep"),
@@ -88,18 +88,18 @@ class Trainer:
         """One training, with this fault in its first attempt."""
         results, output = Results(self._place / "results"), self._place / f"training-{number}"
         output.mkdir()
-        asked = Asked(
+        request = TrainingRequest(
             self._data,
             output,
             "bars",
             self._workload,
-            Wish(BEST, None, force=False),
+            CellRequest(BEST, None, force=False),
             self._executor,  # type: ignore[arg-type]
             injected_fault=drill,
         )
         began = time.monotonic()
-        with open_notebook(results, self._host, output, "bars") as notebook:
-            ended = prepare(asked, self._matrix, results, self._host, notebook).carry_out(Silent())
+        with open_state_file(results, self._host, output, "bars") as file:
+            ended = prepare_training(request, self._matrix, results, self._host, file).run(Silent())
         seconds = time.monotonic() - began
         begins = tuple(line["begin"] for line in ended.attempts)
         return Trained(drill, begins, ended.attempts[0]["outcome"], self._weights(output / "bars.pt"), seconds)
@@ -126,7 +126,7 @@ def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[f
         f"Written by `benchmarks/supervisor.py` on {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, seed {seed}: "
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}, {os.cpu_count()} cores, {how}, "
         "on a CPU. Each training has one fault, in a random step of its first attempt; what follows it is found, ended "
-        f"and gone on from as with any other. Two epochs of {EPOCH_STEPS} steps.",
+        f"and resumed from as with any other. Two epochs of {EPOCH_STEPS} steps.",
         "",
         "| fault | trainings | a model that loads | weights of an uninterrupted one | attempts | median, s | worst |",
         "|---|---|---|---|---|---|---|",
@@ -137,11 +137,11 @@ def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[f
     changed = sum(not one.same_arithmetic for _, one in made)
     taken = Counter(begin for _, one in made for begin in one.begins[1:])
     rungs = ", ".join(f"{rung} {count}" for rung, count in taken.most_common())
-    lines += [f"In {changed} of them a rung changed the arithmetic. Rungs taken: {rungs or 'none'}.", ""]
+    lines += [f"In {changed} of them a fallback changed the arithmetic. Fallbacks taken: {rungs or 'none'}.", ""]
     lines += [
         f"## {HOURS} hours of a campaign in which {WEDGES} times a GPU stops answering",
         "",
-        f"A simulation (`benchmarks/wedges.py`) of two GPUs with a synthetic clock, {NIGHTS} times each. The plan is "
+        f"A simulation (`benchmarks/wedges.py`) of two GPUs with a simulated clock, {NIGHTS} times each. The plan is "
         "what the same hours settle when nothing happens. No real GPU was ever seen to stop answering here.",
         "",
         "| what helps such a GPU | share of the plan settled, median | worst |",

@@ -2,7 +2,7 @@
 
 Every figure is a ratio of times taken in one run: a round does every job once, every other round in reverse order, and
 the figure is the median of the rounds' ratios. The app trains as `vpoc train` does, with progress, memory monitor,
-number checks and checkpoints. The page is printed, and written to docs/training-speed.md.
+number checks and checkpoints. The page is printed, and written to docs/evidence/training-speed.md.
 """
 
 import json
@@ -34,7 +34,7 @@ CHUNK_ROWS = 65_536
 LARGER = 4
 PEERS = Path(__file__).with_name("training_peers.txt")
 WORKER = Path(__file__).with_name("training_worker.py")
-PAGE = CHECKOUT / "docs" / "training-speed.md"
+PAGE = CHECKOUT / "docs" / "evidence" / "training-speed.md"
 WHAT = {
     "app plain": "`vpoc train --loop plain --loader-workers 0`",
     "app resident": "`vpoc train --loop resident`",

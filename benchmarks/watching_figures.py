@@ -12,8 +12,8 @@ KINDS_GOAL, REPEATS_GOAL, HEALTHY_GOAL = 20, 5, 200
 NOT_MEASURED = "not measured"
 LONGEST_CELL = 300
 TITLES = {
-    "drills-process": "drills as processes",
-    "drills-docker": "drills in containers",
+    "drills-process": "injected faults as processes",
+    "drills-docker": "injected faults in containers",
     "healthy": "healthy runs",
     "cost": "cost of watching",
 }

@@ -16,6 +16,7 @@ import click
 
 from vpoc import __version__
 from vpoc.errors import Interrupted, UserError
+from vpoc.kernel import profile_kernel
 
 COMMANDS = {
     "synth": "vpoc.commands.data",
@@ -45,29 +46,48 @@ class Commands(click.Group):
         name = cmd_name.replace("_", "-")
         if name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(COMMANDS[name]), name.replace("-", "_"))
+        command: click.Command = getattr(import_module(COMMANDS[name]), f"{name.replace('-', '_')}_command")
         return command
 
 
-def _hyphens(name: str) -> str:
-    return name.replace("_", "-")
+OLD_NAMES = {"warm-up": "lookback", "drill": "inject-fault", "rung": "check"}
+"""Options by the names they had before: still accepted, and shown nowhere."""
+
+
+def _present_name(name: str) -> str:
+    """Return the name of an option or a command with hyphens, and as it is now."""
+    name = name.replace("_", "-")
+    return OLD_NAMES.get(name, name)
 
 
 CONTEXT: dict[str, Any] = {
-    "token_normalize_func": _hyphens,
+    "token_normalize_func": _present_name,
     "help_option_names": ["-h", "--help"],
     "show_default": True,
     "max_content_width": 100,
 }
 
 
+def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"vpoc {__version__} ({profile_kernel()})")
+        ctx.exit()
+
+
 @click.group(cls=Commands, context_settings=CONTEXT)
-@click.version_option(__version__, prog_name="vpoc")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version, and whether profiles are computed by the compiled kernel.",
+)
 def cli() -> None:
     """Volume-profile (VPOC) features of E-mini S&P 500 bars, and a network trained on them.
 
     \b
-    A first run, with made-up data:
+    A first run, with synthetic data:
       vpoc synth --output merged.csv --sessions 120
       vpoc check merged.csv
       vpoc train --data merged.csv --output TRAINING --epochs 1

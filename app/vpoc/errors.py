@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class UserError(Exception):
-    """A mistake or a condition outside this program, told in one line: what, where, what to do.
+    """A mistake or a condition outside this program, reported in one line: what, where, what to do.
 
     `exit_code` is the exit status of the command: 2 for input, 3 for a missing device, 4 for a training that diverged.
     """

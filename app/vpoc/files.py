@@ -12,7 +12,7 @@ from typing import IO, Any, TypeVar
 
 from vpoc.errors import UserError, from_os_error
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -43,8 +43,8 @@ def sha256_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def ahead(work: Callable[[Path], T], path: Path) -> Future[T]:
-    """What `work` makes of `path`, which a thread does meanwhile."""
+def ahead(work: Callable[[Path], _T], path: Path) -> Future[_T]:
+    """Return the future result of `work` on `path`, computed in a thread."""
     pool = ThreadPoolExecutor(1)
     found = pool.submit(work, path)
     pool.shutdown(wait=False)

@@ -1,7 +1,7 @@
 """Progress lines of a run, for whoever watches it from outside. Standard library only.
 
 Each rank appends JSON lines to `progress-<rank>.jsonl`. They are written by the thread that does the work and by no
-other, because a heartbeat thread would go on while the work hangs.
+other, because a heartbeat thread would continue while the work hangs.
 """
 
 import json
@@ -15,12 +15,12 @@ from typing import Any
 
 from vpoc import stacks
 from vpoc.errors import Interrupted, from_os_error
-from vpoc.position import StepPosition
+from vpoc.step_stage import StepStage
 
 PHASES = ("import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown")
 LINE_EVERY_S = 1.0
 
-DeviceMemory = Callable[[], tuple[int, int]]
+ReadDeviceMemory = Callable[[], tuple[int, int]]
 """Returns the bytes allocated and reserved on the device."""
 
 
@@ -28,18 +28,18 @@ class Progress:
     """Appends progress lines of `rank` in `folder`; does nothing when `folder` is None.
 
     The lines are in `path`. One is written at each change of phase and, within a phase, at most once a second. In
-    `folder` are also the `position` in the optimizer step, and stacks, at SIGUSR1 and when no line comes for a minute.
+    `folder` are also the `stage` of the optimizer step, and stacks, at SIGUSR1 and when no line comes for a minute.
     `device_memory` may be set once there is a device to ask; `wall` is the clock of the lines. After `interrupt`, the
     next call of `phase` or `step` raises Interrupted: that is where the work can stop in good order. While
     `holds_interrupts` is set it does not; the work then looks at `interrupted_by` by itself.
     """
 
     def __init__(self, folder: Path | None, rank: int = 0) -> None:
-        self.device_memory: DeviceMemory | None = None
+        self.device_memory: ReadDeviceMemory | None = None
         self.interrupted_by: int | None = None
         self.holds_interrupts = False
         self.wall: Callable[[], float] = time.time
-        self.position = StepPosition()
+        self.stage = StepStage()
         self._rank = rank
         self._phase = PHASES[0]
         self._total: int | None = None
@@ -49,7 +49,7 @@ class Progress:
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                self.position = StepPosition(folder / f"position-{rank}.bin")
+                self.stage = StepStage(folder / f"position-{rank}.bin")
                 stacks.listen(folder / f"stacks-{rank}.txt")
             except OSError as error:
                 raise from_os_error(error, folder) from error
@@ -91,7 +91,7 @@ class Progress:
         self._last_line = time.monotonic()
         allocated, reserved = self.device_memory() if self.device_memory else (None, None)
         line = {
-            "schema": 1,
+            "schema": 2,
             "wall": self.wall(),
             "monotonic": self._last_line,
             "rank": self._rank,

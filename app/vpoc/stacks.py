@@ -50,7 +50,7 @@ def _answer() -> None:
     faulthandler.register(WITHOUT_LOCK, _descriptor, all_threads=True, chain=False)
     signal.set_wakeup_fd(_writer.bell, warn_on_full_buffer=False)
     signal.signal(SIGNAL, _nothing)
-    # What it comes into the middle of goes on.
+    # A system call that it interrupts continues.
     signal.siginterrupt(SIGNAL, False)
 
 
@@ -82,7 +82,7 @@ class _Writer(Thread):
         self._ear, self.bell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def ring(self) -> None:
-        """Have it look at the time anew."""
+        """Have it look at the time again."""
         os.write(self.bell, b"\0")
 
     def run(self) -> None:
@@ -112,7 +112,7 @@ class _Writer(Thread):
 def in_workers() -> Iterator[Callable[[int], None] | None]:
     """Around the start of worker processes: what each has to call first, with any number, to write to the same file.
 
-    A process that starts anew has none of its parent's handlers; until it has its own, the signal waits.
+    A new process has none of its parent's handlers; until it has its own, the signal waits.
     """
     if _path is None:
         yield None

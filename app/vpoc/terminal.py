@@ -1,4 +1,4 @@
-"""What a person watching sees; nothing when stderr is not a terminal."""
+"""Progress bars for a person who watches; none when stderr is not a terminal."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import click
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def watched(items: Iterable[T], label: str, length: int) -> Iterator[T]:
+def watched(items: Iterable[_T], label: str, length: int) -> Iterator[_T]:
     """Yield `items`, with a progress bar on stderr when it is a terminal."""
     if not sys.stderr.isatty():
         yield from items

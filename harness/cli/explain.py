@@ -9,7 +9,6 @@ from typing import Any, BinaryIO
 
 import click
 from packaging.version import InvalidVersion, Version
-from rich.progress import wrap_file
 
 from harness.base.errors import UserError
 from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
@@ -152,6 +151,8 @@ def _named(stream: BinaryIO | None, open_files: ExitStack) -> tuple[BinaryIO, st
     except OSError:
         size = 0
     if size > LARGE_BYTES and err.is_terminal:
+        from rich.progress import wrap_file  # noqa: PLC0415
+
         watched = wrap_file(stream, size, description=f"Reading {name}", console=err, transient=True)
         return open_files.enter_context(watched), str(name)
     return stream, "standard input" if name in STANDARD_INPUT else str(name)

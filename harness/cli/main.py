@@ -4,66 +4,146 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from harness import __version__
 from harness.base.errors import UserError
+from harness.base.interrupts import exit_on_interrupt
 from harness.cli.shared import INTERRUPTED, Settings, usage_line
 
-# Each is imported when it is asked for: what some of them need takes seconds to import.
+# Where a command is, and the first sentence of its help; one without is not listed. Each is imported when it is asked
+# for, help lines not: what some of them need takes seconds to import.
 COMMANDS = {
-    "build": "cli.images:build",
-    "compare": "cli.minimise:compare_command",
-    "demote": "cli.promote:demote",
-    "doctor": "cli.doctor:doctor",
-    "inject": "cli.inject:inject",
-    "exec": "cli.run:execute",
-    "explain": "cli.explain:explain",
-    "export": "cli.share:export_",
-    "import": "cli.share:import_",
-    "index": "cli.records:index",
-    "lint": "cli.matrix:lint",
-    "lock": "cli.images:lock",
-    "minimise": "cli.minimise:minimise",
-    "plan": "cli.run:plan",
-    "promote": "cli.promote:promote",
-    "pull": "cli.images:pull",
-    "push": "cli.images:push",
-    "render": "cli.images:render",
-    "report": "cli.records:report",
-    "run": "cli.run:run",
-    "run-cell": "cli.run:run_cell",
-    "show": "cli.matrix:show",
-    "status": "cli.status:status",
-    "tags": "cli.promote:tags",
-    "train": "cli.train:train",
-    "watch": "cli.watch:watch",
+    "build": ("cli.images:build", "Build the images of cells (default: a selection)."),
+    "compare": (
+        "cli.minimise:compare_command",
+        "Test whether the first CELL differs from each of the others in how often its runs pass.",
+    ),
+    "demote": ("cli.promote:demote", "Take a known-good TAG away, on this host and in the registry that is given."),
+    "doctor": (
+        "cli.doctor:doctor",
+        "Look at this machine before anything runs: devices, driver, PCIe, Docker, disk; say what to fix, and how.",
+    ),
+    "inject": (
+        "cli.inject:inject",
+        "Inject faults into real runs, and see that each is found, explained and survived.",
+    ),
+    "exec": (
+        "cli.run:execute",
+        "Run `vpoc ...` by hand in a cell's environment: `matrix exec cpu-plain vpoc train --data merged.csv`.",
+    ),
+    "explain": ("cli.explain:explain", "Say why a run failed: class, cause, the lines that show it, and what helps."),
+    "export": ("cli.share:export_", "Write the records into FILE (.tar.gz), for `matrix import` on another host."),
+    "import": ("cli.share:import_", "Add the records in FILES, which `matrix export` made on other hosts."),
+    "index": ("cli.records:index", "Make records.db anew from the run folders, which are the truth."),
+    "lint": (
+        "cli.matrix:lint",
+        "Name every preset variable that does nothing, contradicts another or is the default, and where.",
+    ),
+    "lock": (
+        "cli.images:lock",
+        "Resolve what a stack consists of: wheel hashes and the digest of its base image, into images/locks.",
+    ),
+    "minimise": ("cli.minimise:minimise_command", "Find out which variables of CELL's preset make runs pass, or fail."),
+    "plan": ("cli.run:plan", "Print what `matrix run` would do here: cells, runs, disk, time."),
+    "promote": (
+        "cli.promote:promote",
+        "Move the tags known-good-SCOPE to the images that earned them (of CELL alone, where it is given).",
+    ),
+    "pull": (
+        "cli.images:pull",
+        "Pull a cell's image from a registry, so that `matrix run` uses it instead of building one.",
+    ),
+    "push": ("cli.images:push", "Push a cell's image to a registry, with the credentials of `docker login`."),
+    "render": ("cli.images:render", "Print the Dockerfile of a cell."),
+    "report": (
+        "cli.records:report",
+        "Write the report into the results folder: report.html, .md, .json, and .xml (JUnit).",
+    ),
+    "run": (
+        "cli.run:run",
+        "Run cells (default: a selection) one after the other; continue where an interrupted campaign stopped.",
+    ),
+    "run-cell": ("cli.run:run_cell_command", "Run one cell once, watch it, and leave its record."),
+    "show": (
+        "cli.matrix:show",
+        "Print the cells the matrix file resolves to, why some are excluded, and the workloads.",
+    ),
+    "status": (
+        "cli.status:status",
+        "Say what the records show: a verdict for every cell that was run, or every run of one CELL.",
+    ),
+    "tags": ("cli.promote:tags", "List the known-good tags that stand, and whether this host may use them."),
+    "train": ("cli.train:train_command", "Train on your data, to the end: through crashes, hangs and out of memory."),
+    "watch": (
+        "cli.watch:watch",
+        "Show what runs with this results folder, started by whichever process of this host, until it ends.",
+    ),
 }
 
 # Commands under their former names, not listed.
 RENAMED = {"drill": "inject"}
 
-CONTEXT = {"token_normalize_func": lambda word: word.replace("_", "-"), "help_option_names": ["-h", "--help"]}
+
+def _with_dashes(word: str) -> str:
+    return word.replace("_", "-")
+
+
+CONTEXT = {"token_normalize_func": _with_dashes, "help_option_names": ["-h", "--help"]}
 
 
 class Commands(click.Group):
     """The commands of COMMANDS."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        """Their names."""
-        return list(COMMANDS)
+        """Return the names of those that are listed."""
+        return [name for name, (_, help_line) in COMMANDS.items() if help_line]
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        """The command of that name."""
+        """Import the command of that name; None where there is none."""
         name = RENAMED.get(name, name)
         if name not in COMMANDS:
             return None
-        module, attribute = COMMANDS[name].split(":")
-        command: click.Command = getattr(import_module(f"harness.{module}"), attribute)
+        module, attribute = COMMANDS[name][0].split(":")
+        with exit_on_interrupt():
+            command: click.Command = getattr(import_module(f"harness.{module}"), attribute)
         return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is meant.
+
+        Raises:
+            click.UsageError: where there is none of that name, with the nearest that is listed.
+        """
+        name = _with_dashes(arguments[0])
+        if RENAMED.get(name, name) not in COMMANDS and name[:1] != "-" and not context.resilient_parsing:
+            near = get_close_matches(name, self.list_commands(context), n=1)
+            hint = f" (did you mean `matrix {near[0]}`?)" if near else ""
+            raise click.UsageError(f"No such command {arguments[0]!r}{hint}", context)
+        return super().resolve_command(context, arguments)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands as click does, by COMMANDS alone."""
+        names = self.list_commands(context)
+        limit = formatter.width - 6 - max(map(len, names))
+        rows = [(name, click.Command(name, help=COMMANDS[name][1]).get_short_help_str(limit)) for name in names]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands, or else options, that begin with what was typed."""
+        names = [name for name in self.list_commands(context) if name.startswith(incomplete)]
+        return [
+            *(CompletionItem(name, help=COMMANDS[name][1]) for name in names),
+            *click.Command.shell_complete(self, context, incomplete),
+        ]
 
 
 @click.group(cls=Commands, context_settings=CONTEXT)

@@ -1,4 +1,4 @@
-"""The JSON Schemas and the table of keys in the docs, made from the types: `make schemas`."""
+"""The JSON Schemas in docs/reference/schemas and docs/reference/files.md, made from the types: `make schemas`."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ from harness.registry.tags.promotions import TagMove
 from harness.report.model import Report
 
 SCHEMAS = CHECKOUT / "docs" / "reference" / "schemas"
-TABLE = CHECKOUT / "docs" / "files.md"
+TABLE = CHECKOUT / "docs" / "reference" / "files.md"
 
 FILES: dict[str, type[BaseModel]] = {
     "matrix": Matrix,
@@ -45,15 +45,23 @@ NAMES = {
 INTRODUCTION = """\
 # The files of a run, key by key
 
-A run folder, `results/runs/RUN-ID/`, holds `intent.json` (written before anything starts), `progress-RANK.jsonl`,
-`stacks-RANK.txt` (stacks of all threads), `position-RANK.bin` (step and stage, two little-endian 64-bit integers),
-`log.txt`, `result.json` (written last by the app), `output/` (the model and its metadata), `reference.json` and
-`reference.txt` (the first steps on the CPU in float32), `check-model.txt` (the model loaded in a fresh process) and
-`record.json` (the statement about the run). A run that did not complete has `failure/` ([what is in it](watching.md)).
-`results/records.db` is an index of the records; `matrix index` makes it
-anew.
+This page and the JSON Schemas in [schemas](schemas/) are made from the types by `make schemas`.
 
-This table and the JSON Schemas in `docs/reference/schemas/` are made from the types by `make schemas`.
+A run folder, `results/runs/RUN-ID/`, holds
+
+| file | content |
+|---|---|
+| `intent.json` | what is to be run; written before anything starts |
+| `progress-RANK.jsonl`, `position-RANK.bin`, `stacks-RANK.txt` | where each rank is \
+([training](../training.md#when-nothing-moves)) |
+| `log.txt` | what the processes printed |
+| `result.json`, `output/` | written last by the app: what was really done; the model and its metadata |
+| `reference.json`, `reference.txt` | the first steps on the CPU in float32 |
+| `check-model.txt` | the model loaded in a fresh process |
+| `failure/` | of a run that did not complete ([what is in it](../watching.md#what-is-saved-of-a-failure)) |
+| `record.json` | the statement about the run; written last |
+
+`results/records.db` is an index of the records; `matrix index` rebuilds it.
 """
 
 

@@ -2,18 +2,21 @@
 
 import json
 import sys
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 
+from harness.base import interrupts
 from harness.base.errors import UserError
-from harness.evidence.records import Results
-from harness.matrix.cells import Matrix
-from harness.matrix.load import load_matrix, nearest
 
-INTERRUPTED = 130
+if TYPE_CHECKING:
+    from harness.evidence.records import Results
+    from harness.matrix.cells import Matrix
+
+INTERRUPTED = interrupts.INTERRUPTED
 LARGE_DOWNLOAD_GB = 20
 
 # Piped tables are for grep: no line of them is broken.
@@ -23,20 +26,26 @@ err = Console(highlight=False, stderr=True)
 
 
 class Settings:
-    """The global options; the matrix file is read when it is first needed."""
+    """The global options; what they name is read, and what reads it imported, when it is first needed."""
 
     def __init__(self, file: Path, results: Path, base: str | None) -> None:
         self.file = file
         self.base = base
-        self.results = Results(results.resolve())
-        self._matrix: Matrix | None = None
+        self._results = results.resolve()
 
-    @property
-    def matrix(self) -> Matrix:
+    @cached_property
+    def results(self) -> "Results":
+        """The results folder."""
+        from harness.evidence.records import Results  # noqa: PLC0415
+
+        return Results(self._results)
+
+    @cached_property
+    def matrix(self) -> "Matrix":
         """The matrix file's content."""
-        if self._matrix is None:
-            self._matrix = load_matrix(self.file, self.base)
-        return self._matrix
+        from harness.matrix.load import load_matrix  # noqa: PLC0415
+
+        return load_matrix(self.file, self.base)
 
 
 pass_settings = click.make_pass_decorator(Settings)
@@ -56,6 +65,8 @@ def known(name: str, choices: Any, kind: str) -> str:
         UserError: naming the nearest choice.
     """
     if name not in choices:
+        from harness.matrix.load import nearest  # noqa: PLC0415
+
         raise UserError(f"unknown {kind} {name!r}; {nearest(name, list(choices))}")
     return name
 

@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 from harness.base.errors import UserError
 from harness.diagnosis.judge import Facts, cut, judge
 from harness.diagnosis.lines import Line, WithEnd, as_lines, read_lines
-from harness.diagnosis.scan import Found, OfRun, anybodys, scan, worth_reading
+from harness.diagnosis.scan import Found, OfRun, anybodys, scan
+from harness.diagnosis.sieve import worth_reading
 from harness.diagnosis.stalled_at import stuck_at
 from harness.environments.executors.job import Exit
 from harness.evidence.app_files import Phase

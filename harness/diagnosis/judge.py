@@ -4,12 +4,13 @@ import re
 import signal
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from harness.diagnosis.lines import Line
 from harness.diagnosis.rules import Signature, load_signatures
 from harness.diagnosis.scan import Found, Hit, matcher_of
 from harness.environments.executors.job import Exit
-from harness.evidence.outcome import SHELL_SIGNALS, Outcome
+from harness.evidence.outcome import SHELL_SIGNALS, OfResult, Outcome
 from harness.evidence.run_files import EvidenceLine, Explanation
 
 UNKNOWN = "unknown"
@@ -19,11 +20,7 @@ LONGEST_EVIDENCE = 400
 _UNHEALTHY_GPU = frozenset({"gpu-reset", "gpu-hang", "hardware"})
 # What a process that the kernel killed leaves of it in a log.
 _OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvous"})
-# Decided from the result file or from measurements: the outcome's detail is the cause.
-_DECIDED = frozenset(
-    {"no-result", "incomplete-result", "wrong-data", "wrong-workload", "wrong-device", "wrong-stack", "model-damaged"}
-    | {"model-does-not-load", "no-reference", "memory-grows", "memory-limit", "injected-fault"}
-)
+_DECIDED = frozenset(get_args(OfResult))
 _STAMP = re.compile(r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?")
 
 
@@ -99,7 +96,7 @@ def unknown() -> Explanation:
         rule=None,
         class_=UNKNOWN,
         cause="no line that was read is a known failure",
-        remedy="read the end of the log and the stacks; docs/diagnosis.md says how a rule is added",
+        remedy="read the end of the log and the stacks; CONTRIBUTING.md says how a rule is added",
         link=None,
         presets=(),
         lines=(),
@@ -143,7 +140,7 @@ def _decided(outcome: Outcome) -> Explanation:
         rule=None,
         class_=str(outcome.diagnosis),
         cause=outcome.detail,
-        remedy="docs/outcomes.md says what this diagnosis means",
+        remedy="docs/running.md#outcomes says what this diagnosis means",
         link=None,
         presets=(),
         lines=(),

@@ -70,18 +70,21 @@ class WithEnd:
 
 
 def read_lines(stream: Readable, name: str, worth: Callable[[str], bool]) -> Iterator[Line]:
-    """The lines of a log in blocks that are `worth` it; other blocks are passed over.
+    """The lines of a log in blocks that are `worth` it, and in the block after each; other blocks are passed over.
 
-    Bytes that are no text become marks of replacement. A carriage return parts what a progress bar wrote over.
+    A traceback that begins in one block ends in it or in the next. Bytes that are no text become marks of replacement.
+    A carriage return parts what a progress bar wrote over.
     """
-    number, rest, decode = 1, "", None
+    number, rest, decode, goes_on = 1, "", None, False
     while block := stream.read(BLOCK):
         decode = decode or codecs.getincrementaldecoder(_BYTE_ORDER.get(block[:2], "utf-8-sig"))("replace").decode
         *whole, rest = (rest + decode(block)).rsplit("\n", 1)
         for block_text in whole:
             text = _plain(block_text)
-            if worth(text):
+            is_worth = worth(text)
+            if is_worth or goes_on:
                 yield from _numbered(text.split("\n"), name, number)
+            goes_on = is_worth
             number += text.count("\n") + 1
         if len(rest) > BLOCK:
             if worth(_plain(rest)):

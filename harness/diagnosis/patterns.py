@@ -1,15 +1,16 @@
-"""Finds many patterns in much text quickly."""
+"""What lets many patterns be found in much text quickly."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 _STEP = re.compile(
-    r"(?P<escape>\\.)|(?P<set>\[\^?(?:\\.|.)(?:\\.|[^\]\\])*\])|(?P<count>[*?]|\{\d+,?\d*\})|(?P<other>[()|^$.+])|(?P<letter>.)",
+    r"(?P<escape>\\(?:x..|u....|.))|(?P<set>\[\^?(?:\\.|.)(?:\\.|[^\]\\])*\])|(?P<count>[*?]|\{\d+,?\d*\})|(?P<other>[()|^$.+])|(?P<letter>.)",
     re.DOTALL,
 )
-_DIGITS = b"0123456789"
-_NEW_LINES = bytes.maketrans(b"\r", b"\n")
+_ZEROS = str.maketrans("123456789", "0" * 9)
+_KINDS = bytes.maketrans(b"123456789\r", b"0" * 9 + b"\n")
+_DIGIT = re.compile("[1-9]")
 
 
 def needed_text(pattern: str) -> str:
@@ -33,24 +34,31 @@ def needed_text(pattern: str) -> str:
     return max(runs, key=len)
 
 
-def sieve(texts: Iterable[str]) -> Callable[[str], bool]:
-    """Tells whether a text may hold any of many: quickly where its lines differ in numbers only, as those of a loop do.
+def kind_of(line: str) -> str:
+    """Return a line with every digit a zero: lines that a loop prints are mostly of one kind."""
+    return line.translate(_ZEROS)
 
-    What it refuses holds none.
+
+def kinds_in(block: str) -> set[bytes]:
+    """Return the kinds of the lines of a block, in UTF-8; a carriage return parts lines too."""
+    return set(block.encode("utf-8", "replace").translate(_KINDS).split(b"\n"))
+
+
+def of_kinds(pattern: str) -> str:
+    r"""Return a regular expression that finds the kind of every line in which `pattern` finds something.
+
+    It may find more. A digit must be written as itself, and in a negative look-ahead as `\d`.
     """
-    any_text = any_of(without_digits(text) for text in texts)
-
-    def may_hold(text: str) -> bool:
-        # Lines of which only the digits differ are one, and are searched once.
-        kinds = set(text.encode("utf-8", "replace").translate(_NEW_LINES, _DIGITS).split(b"\n"))
-        return any_text.search(b"\n".join(kinds).decode("utf-8", "replace")) is not None
-
-    return may_hold
+    return "".join(_of_kinds(step) for step in _STEP.finditer(pattern))
 
 
-def without_digits(text: str) -> str:
-    """A text without 0 to 9."""
-    return text.encode().translate(None, _DIGITS).decode()
+def _of_kinds(step: re.Match[str]) -> str:
+    what = step[0]
+    if step["letter"]:
+        return kind_of(what)
+    if step["set"] and _DIGIT.search(what):
+        return f"(?:{what}|0)"
+    return what
 
 
 def any_of(texts: Iterable[str]) -> re.Pattern[str]:

@@ -3,10 +3,11 @@
 import re
 import signal
 from collections.abc import Collection
+from typing import cast
 
 from harness.diagnosis.explain import explain_run
 from harness.environments.executors.job import Exit
-from harness.evidence.outcome import Outcome
+from harness.evidence.outcome import Diagnosis, Outcome
 from harness.evidence.run_files import Explanation, Record
 from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Preset
@@ -17,7 +18,8 @@ _EXIT = re.compile(r"(?:exit (?P<code>\d+)|signal (?P<number>\d+)|(?P<name>SIG\w
 def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset] = ()) -> Explanation:
     """Why a recorded run did not complete, by the signatures of today; what was found then where these find nothing."""
     intent = record.intent
-    outcome = Outcome(record.outcome, record.diagnosis, record.detail)
+    # Of another version of this tool it may be one that is not known here.
+    outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), record.detail)
     exits = {phase: exit_of(words) for phase, words in record.exit.items()}
     found = explain_run(folder, outcome, exits, intent.host, intent.rocm, intent.torch, presets)
     return found if found.rule or not record.explanation else record.explanation

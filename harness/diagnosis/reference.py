@@ -1,24 +1,48 @@
-"""The signatures as the table in docs/diagnosis.md: `python -m harness.diagnosis.reference` writes it anew."""
+"""The signatures as docs/reference/signatures.md: `python -m harness.diagnosis.reference` writes the page."""
 
 from collections.abc import Iterator
 
 from harness.base.paths import CHECKOUT
 from harness.diagnosis.rules import Signature, load_signatures
 
-PAGE = CHECKOUT / "docs" / "diagnosis.md"
-BEGIN, END = "<!-- made from signatures.yaml -->\n", "<!-- end -->\n"
+PAGE = CHECKOUT / "docs" / "reference" / "signatures.md"
 MOST_PATTERNS = 3
+HEAD = """\
+# Rules of the diagnosis
+
+Made from `signatures.yaml` by `make schemas`. [Why a run failed](../running.md#why-a-run-failed-matrix-explain) says
+how they are used, [CONTRIBUTING](../../CONTRIBUTING.md#a-kernel-log-rule) how to add one. Of two rules that match a
+line the first counts.
+
+| key of a rule | meaning |
+|---|---|
+| `id` | its name |
+| `where` | `log`; `build` (pip and docker); `kernel`; `exit` (how the process ended, in words); `stack` (path and \
+function of a frame). Kernel rules are looked for in any log too |
+| `text`, `regex` | literal parts of a line, regular expressions; any of them will do. Both need four letters in a \
+row, by which lines are found quickly |
+| `severity` | `fatal` (the default); `ending` (how a process ended); `lost-peer` (what another rank saw of it); \
+`symptom` (counts where nothing else does); `benign` |
+| `catch_all` | `true`: says little; a later fatal line of the environment or host counts instead |
+| `recovered_by` | literal text that, on the line or within five more, says that the failure was recovered from |
+| `traceback` | `importing-a-package`, `raised-by-the-program`: only for an exception raised so |
+| `rocm`, `torch` | versions it holds for, such as `>=7.0`; never where the version is not known |
+| `class` | one of the classes below |
+| `cause`, `remedy`, `link` | one sentence each, and the source |
+| `presets` | presets of `matrix.yaml` that apply the remedy |
+
+A group `(?P<pid>...)` in the regular expression of a kernel rule keeps lines about other processes out.
+
+"""
 
 
-def tables() -> str:
-    """The tables of classes and of signatures."""
-    return "\n".join([*_classes(), "", *_signatures()]) + "\n"
+def page() -> str:
+    """Return the page: what the keys mean, the classes and the signatures."""
+    return f"{HEAD}## Classes\n\n{_lines(_classes())}\n## Rules\n\n{_lines(_signatures())}"
 
 
-def with_tables(page: str) -> str:
-    """A page with the tables of today between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}\n{tables()}\n{END}{rest.partition(END)[2]}"
+def _lines(lines: Iterator[str]) -> str:
+    return "\n".join(lines) + "\n"
 
 
 def _classes() -> Iterator[str]:
@@ -39,11 +63,11 @@ def _signatures() -> Iterator[str]:
 
 
 def _patterns(one: Signature) -> str:
-    """Its first patterns; the file has them all."""
+    """Return its first patterns; the file has them all."""
     patterns = [*one.text, *(pattern.pattern for pattern in one.regex)]
     shown = [f"`{pattern.replace('|', chr(92) + '|').replace('`', chr(39))}`" for pattern in patterns[:MOST_PATTERNS]]
     return ", ".join(shown) + (", ..." if len(patterns) > MOST_PATTERNS else "")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")

@@ -4,20 +4,19 @@ import re
 from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
 
 from harness.base.errors import UserError
 from harness.base.versions import Specifier
-from harness.diagnosis.patterns import needed_text, without_digits
+from harness.base.yaml_lines import Document, read_yaml
+from harness.diagnosis.patterns import kind_of, needed_text, of_kinds
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
-SHORTEST_NEEDED = 4
+SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
 
 Where = Literal["log", "build", "kernel", "exit", "stack"]
 Severity = Literal["fatal", "ending", "lost-peer", "symptom", "benign"]
@@ -76,21 +75,30 @@ class Signature(_Strict):
         if not (self.text or self.regex):
             raise ValueError("give `text:` or `regex:`")
         for pattern in self.regex:
-            if len(without_digits(needed_text(pattern.pattern))) < SHORTEST_NEEDED:
+            if _letters(needed_text(pattern.pattern)) < SHORTEST_NEEDED:
                 raise ValueError(f"{pattern.pattern!r} should hold {SHORTEST_NEEDED} literal letters in a row")
-        if any(len(without_digits(text)) < SHORTEST_NEEDED for text in self.text):
+        if any(_letters(text) < SHORTEST_NEEDED for text in self.text):
             raise ValueError(f"every `text:` should have {SHORTEST_NEEDED} letters or more")
         return self
 
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """Texts of which a line must hold one to match."""
-        return (*self.text, *(needed_text(pattern.pattern) for pattern in self.regex))
+    @cached_property
+    def needed_of_kinds(self) -> tuple[str, ...]:
+        """Beginnings of texts of which the kind of a line must hold one to match."""
+        needed = (*self.text, *(needed_text(pattern.pattern) for pattern in self.regex))
+        return tuple(kind_of(text[:LONGEST_NEEDED]) for text in needed)
 
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
         """Texts and regular expressions alike."""
         return (*(re.compile(re.escape(text)) for text in self.text), *self.regex)
+
+    @cached_property
+    def _of_kinds(self) -> tuple[re.Pattern[str], ...]:
+        return tuple(re.compile(of_kinds(pattern.pattern)) for pattern in self.regex)
+
+    def may_be_of(self, kind: str) -> bool:
+        """Return whether `find` may find something in a line of this kind."""
+        return any(kind_of(text) in kind for text in self.text) or any(one.search(kind) for one in self._of_kinds)
 
     def find(self, line: str) -> re.Match[str] | None:
         """The first match in a line."""
@@ -137,16 +145,17 @@ def load_signatures(file: Path = SIGNATURES) -> Signatures:
         UserError: with one line per mistake, `file:line: where: what`.
     """
     try:
-        tree = YAML().load(file.read_text(encoding="utf-8"))
+        document = read_yaml(file)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read: {error}") from None
-    except MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UserError(f"{file}{line}: not valid YAML: {error.problem}") from None
     try:
-        return Signatures.model_validate(tree)
+        return Signatures.model_validate(document.data)
     except ValidationError as error:
-        raise UserError("\n".join(_told(file, tree, error))) from None
+        raise UserError("\n".join(_told(file, document, error))) from None
+
+
+def _letters(text: str) -> int:
+    return sum(not letter.isdigit() for letter in text)
 
 
 def _within(have: str | None, wanted: SpecifierSet) -> bool:
@@ -156,17 +165,8 @@ def _within(have: str | None, wanted: SpecifierSet) -> bool:
         return False
 
 
-def _told(file: Path, tree: Any, error: ValidationError) -> Iterator[str]:
+def _told(file: Path, document: Document, error: ValidationError) -> Iterator[str]:
     for details in error.errors():
         where = [step for step in details["loc"] if not (isinstance(step, str) and "[" in step)]
-        node, line = tree, 0
-        for step in where:
-            if not hasattr(node, "lc"):
-                break
-            try:
-                line = (node.lc.key(step) if isinstance(step, str) else node.lc.item(step))[0]
-                node = node[step]
-            except (KeyError, IndexError, TypeError):
-                break
         what = "unknown key" if details["type"] == "extra_forbidden" else details["msg"].removeprefix("Value error, ")
-        yield f"{file}:{line + 1}: {'.'.join(map(str, where))}: {what}"
+        yield f"{file}:{document.line(where)}: {'.'.join(map(str, where))}: {what}"

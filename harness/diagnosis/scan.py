@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 
 from harness.diagnosis.lines import Line
-from harness.diagnosis.patterns import any_of, sieve
+from harness.diagnosis.patterns import any_of, kind_of
 from harness.diagnosis.rules import Severity, Signature, Signatures, Where, load_signatures
 from harness.diagnosis.tracebacks import Traceback, split_prefix
 
@@ -15,6 +15,8 @@ RECOVERY_LINES = 5
 TAIL_LINES = 1000
 """So many lines after the first fatal one are still looked at: its traceback may go on in another exception."""
 MOST_PROCESSES = 256
+MOST_KINDS, LONGEST_KIND = 4096, 1024
+"""Kinds of lines that are remembered, and the characters of the longest."""
 DEVICE_ASSERT = "device-assert"
 PAGE_FAULT = "gpu-page-fault"
 ABORTED = "aborted"
@@ -42,7 +44,7 @@ _TRACEBACK_TEXTS = (
     "Exception ignored in",
     "--- Logging error ---",
 )
-_STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
+STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
 
 OfRun = Callable[[re.Match[str]], bool]
 """Whether the process that a line names by `pid` and `name` is one of the run."""
@@ -74,14 +76,6 @@ def anybodys(_: re.Match[str]) -> bool:
     return True
 
 
-@cache
-def worth_reading(where: tuple[Where, ...] = IN_A_LOG) -> Callable[[str], bool]:
-    """Tells whether a block of a log has to be looked at line by line."""
-    signatures = load_signatures().of(*where)
-    recoveries = [signature.recovered_by for signature in signatures if signature.recovered_by]
-    return sieve([*(text for one in signatures for text in one.needed), *recoveries, *_STATE_TEXTS])
-
-
 def scan(
     lines: Iterable[Line],
     where: tuple[Where, ...] = IN_A_LOG,
@@ -100,26 +94,16 @@ def scan(
 
 
 class Matcher:
-    """The signatures for some places and versions, in their order."""
+    """Some signatures, in their order. Which of them may match lines of a kind is found once for each kind."""
 
-    def __init__(self, where: tuple[Where, ...], rocm: str | None, torch: str | None) -> None:
-        signatures = [one for one in load_signatures().of(*where) if one.holds_for(rocm, torch)]
+    def __init__(self, signatures: Iterable[Signature]) -> None:
         # A line that is known to mean nothing never counts, whatever else it holds.
         self._ordered = sorted(signatures, key=lambda one: one.severity != "benign")
-        any_needed = any_of(text for one in signatures for text in one.needed)
-        self._anywhere = re.compile(f"(?=({any_needed.pattern}))")
-        self._holding: dict[str, list[int]] = {}
-        for number, signature in enumerate(self._ordered):
-            for text in signature.needed:
-                # Of texts that begin alike only the shortest is found.
-                if shortest := any_needed.match(text):
-                    self._holding.setdefault(shortest[0], []).append(number)
+        self._of_kind: dict[str, tuple[Signature, ...]] = {}
 
     def match(self, body: str, traceback: Traceback | None = None, of_run: OfRun = anybodys) -> Signature | None:
         """The signature of a line; None where it has none or is known to mean nothing."""
-        texts = {found[1] for found in self._anywhere.finditer(body)}
-        for number in sorted({number for text in texts for number in self._holding.get(text, ())}):
-            signature = self._ordered[number]
+        for signature in self.candidates(kind_of(body)):
             found = signature.find(body)
             if found is None or (signature.traceback and not (traceback and traceback.was_raised(signature.traceback))):
                 continue
@@ -130,11 +114,38 @@ class Matcher:
             return signature
         return None
 
+    def candidates(self, kind: str) -> tuple[Signature, ...]:
+        """Return the signatures that may match a line of this kind, without what is written before it."""
+        known = self._of_kind.get(kind)
+        if known is None:
+            anywhere, holding = self._needed
+            texts = {found[1] for found in anywhere.finditer(kind)}
+            numbers = sorted({number for text in texts for number in holding[text]})
+            known = tuple(one for one in (self._ordered[number] for number in numbers) if one.may_be_of(kind))
+            if len(kind) <= LONGEST_KIND:
+                if len(self._of_kind) >= MOST_KINDS:
+                    self._of_kind.clear()
+                self._of_kind[kind] = known
+        return known
+
+    @cached_property
+    def _needed(self) -> tuple[re.Pattern[str], dict[str, list[int]]]:
+        """What finds the beginnings of needed texts, overlapping ones too, and the signatures that need each."""
+        needed = [one.needed_of_kinds for one in self._ordered]
+        any_needed = any_of(text for texts in needed for text in texts)
+        holding: dict[str, list[int]] = {}
+        for number, texts in enumerate(needed):
+            for text in texts:
+                # Of texts that begin alike only the shortest is found.
+                if shortest := any_needed.match(text):
+                    holding.setdefault(shortest[0], []).append(number)
+        return re.compile(f"(?=({any_needed.pattern}))"), holding
+
 
 @cache
 def matcher_of(where: tuple[Where, ...], rocm: str | None = None, torch: str | None = None) -> Matcher:
     """The matcher for these places and versions, made once."""
-    return Matcher(where, rocm, torch)
+    return Matcher(one for one in load_signatures().of(*where) if one.holds_for(rocm, torch))
 
 
 @dataclass

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
-from ruamel.yaml import YAML
+
+from harness.base.yaml_lines import read_yaml
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class BadKernel:
 
 @cache
 def _table() -> Any:
-    return YAML(typ="safe").load(Path(__file__).with_name("compatibility.yaml").read_text(encoding="utf-8"))
+    return read_yaml(Path(__file__).with_name("compatibility.yaml")).data
 
 
 def window_of(module: str) -> Window | None:

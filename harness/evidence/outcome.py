@@ -16,18 +16,48 @@ from harness.matrix.cells import RANK_PER_DEVICE, ModelKind
 # Relative difference allowed between the first step's numbers and the float32 reference on the CPU.
 TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
 # By how much it grows with each step. Adam's first updates follow little but the signs of gradients, so that rounding
-# turns into whole steps: the attention models amplify that, the mlp does not (measured, in docs/outcomes.md).
+# turns into whole steps: the attention models amplify that, the mlp does not (measured, in docs/evidence/numbers.md).
 GROWTH: Mapping[ModelKind, float] = {"mlp": 1.0, "attention": 3.0, "attention-small": 3.0}
 COMPARED_STEPS = 16
 # A loss scaler skips a few updates while it finds its scale; more than that is a training that did not happen.
 MAX_SKIPPED_SHARE = 0.1
+OfEnding = Literal[
+    "app-error",
+    "crash",
+    "no-progress",
+    "not-finite",
+    "not-started",
+    "out-of-memory",
+    "unhealthy-gpu",
+    "time-limit",
+    "unkillable",
+    "wrong-result",
+]
+"""Diagnoses that say how a run ended or what was seen of it: exits, logs and stacks say why."""
+OfResult = Literal[
+    "injected-fault",
+    "incomplete-result",
+    "memory-grows",
+    "memory-limit",
+    "model-damaged",
+    "model-does-not-load",
+    "no-reference",
+    "no-result",
+    "wrong-data",
+    "wrong-device",
+    "wrong-stack",
+    "wrong-workload",
+]
+"""Diagnoses that were decided from the result or from measurements: the outcome's detail is the cause."""
+Diagnosis = OfEnding | OfResult
+
 # What the app itself saw: numbers that are not finite; ranks that trained different weights.
-APP_EXITS = {4: "not-finite", 5: "wrong-result"}
+APP_EXITS: Mapping[int, Diagnosis] = {4: "not-finite", 5: "wrong-result"}
 # A shell or an init process reports signal n as exit code 128 + n.
 SHELL_SIGNALS = 128
 
 StoppedBy = Literal["user", "time-limit", "watchdog", "host", "start", "engine"]
-STOPPED: Mapping[StoppedBy, tuple[OutcomeName, str | None]] = {
+STOPPED: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
     "user": ("interrupted", None),
     "engine": ("interrupted", None),
     "time-limit": ("failed", "time-limit"),
@@ -106,7 +136,7 @@ class Outcome:
     """The outcome, its diagnosis (None for `completed`) and one line of detail."""
 
     name: OutcomeName
-    diagnosis: str | None
+    diagnosis: Diagnosis | None
     detail: str
 
 
@@ -135,7 +165,7 @@ def _decide(request: Request, evidence: Evidence) -> Outcome:
             return Outcome("failed", "out-of-memory", detail)
         if not exit_.ok:
             crash = exit_.code < 0 or exit_.code > SHELL_SIGNALS
-            diagnosis = "crash" if crash else APP_EXITS.get(exit_.code, "app-error")
+            diagnosis: Diagnosis = "crash" if crash else APP_EXITS.get(exit_.code, "app-error")
             return Outcome("failed", diagnosis, f"the {phase} process ended with {exit_}")
     if tuple(evidence.exits) != request.phases:
         return Outcome("failed", "no-result", f"of {', '.join(request.phases)} only {len(evidence.exits)} were run")
@@ -151,7 +181,7 @@ def _in_short(outcome: Outcome) -> str:
     return f"{outcome.name} ({outcome.diagnosis}), {outcome.detail}" if outcome.diagnosis else outcome.detail
 
 
-def _objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[str, str]]:
+def _objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
     """Everything that speaks against a run that ended by itself with a result, the gravest first."""
     yield from _device_objections(request, evidence, result)
     if result.data.sha256 != request.data_sha256:
@@ -180,7 +210,7 @@ def _numbers(result: Result) -> Iterator[float]:
         yield from (told.throughput.samples_per_second, told.throughput.train_seconds)
 
 
-def _device_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[str, str]]:
+def _device_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
     used = {result.device, *(device.device.split(":")[0] for device in result.devices)}
     if used != {request.device}:
         yield "wrong-device", f"asked for {request.device}, the result says {' and '.join(sorted(used))}"
@@ -194,7 +224,7 @@ def _device_objections(request: Request, evidence: Evidence, result: Result) -> 
         yield "wrong-stack", f"the stack declares ROCm {request.rocm}, HIP {result.torch.hip} ran"
 
 
-def _completeness_objections(request: Request, result: Result) -> Iterator[tuple[str, str]]:
+def _completeness_objections(request: Request, result: Result) -> Iterator[tuple[Diagnosis, str]]:
     kinds = [told.model_kind for told in result.trainings]
     if kinds != request.models:
         yield "incomplete-result", f"trained {', '.join(kinds)}, asked for {', '.join(request.models)}"
@@ -215,7 +245,7 @@ def _completeness_objections(request: Request, result: Result) -> Iterator[tuple
             yield "wrong-workload", f"{name} really was {value}, asked for {asked_for[name]}"
 
 
-def _training_objections(request: Request, told: Training) -> Iterator[tuple[str, str]]:
+def _training_objections(request: Request, told: Training) -> Iterator[tuple[Diagnosis, str]]:
     """What one model's training lacks."""
     epochs = [epoch.epoch for epoch in told.epoch_losses]
     if not (epochs == list(range(1, request.epochs + 1)) and told.epochs_requested == told.epochs_done == len(epochs)):
@@ -237,7 +267,7 @@ def _training_objections(request: Request, told: Training) -> Iterator[tuple[str
         yield "incomplete-result", f"{len(told.rank_weights_sha256)} hashes of weights, asked for {request.ranks} ranks"
 
 
-def _model_objections(evidence: Evidence, result: Result) -> Iterator[tuple[str, str]]:
+def _model_objections(evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
     if evidence.model_sha256 is None:
         yield "model-damaged", f"the model file {result.model.file} is not there"
     if evidence.model_sha256 != result.model.sha256:
@@ -260,7 +290,7 @@ def _model_objections(evidence: Evidence, result: Result) -> Iterator[tuple[str,
         yield "wrong-result", "the weights in the model file are not those the ranks ended with"
 
 
-def _number_objections(evidence: Evidence, result: Result) -> Iterator[tuple[str, str]]:
+def _number_objections(evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
     if any(len(set(told.rank_weights_sha256)) != 1 for told in result.trainings):
         yield "wrong-result", "the ranks ended with different weights"
     reference = evidence.reference
@@ -277,7 +307,7 @@ def _number_objections(evidence: Evidence, result: Result) -> Iterator[tuple[str
             yield diagnosis, f"{told.model_kind}: {detail}" if result.earlier else detail
 
 
-def _step_objections(told: Training, expected: EarlierReference, dtype: str) -> Iterator[tuple[str, str]]:
+def _step_objections(told: Training, expected: EarlierReference, dtype: str) -> Iterator[tuple[Diagnosis, str]]:
     """What speaks against the first steps of one model."""
     if told.samples != expected.samples:
         yield "incomplete-result", f"trained on {told.samples.train} samples of {expected.samples.train}"
@@ -289,7 +319,7 @@ def _step_objections(told: Training, expected: EarlierReference, dtype: str) -> 
             yield "wrong-result", f"{_in_words(got)}, the CPU reference has {_in_words(right)} ({tolerance:g})"
 
 
-def _memory_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[str, str]]:
+def _memory_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
     if evidence.memory.growth:
         yield "memory-grows", evidence.memory.growth
     if request.max_device_memory is None or request.device == "cpu":

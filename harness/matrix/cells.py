@@ -11,7 +11,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from harness.matrix.wheels import index_url, missing_wheel
+from harness.matrix.wheels import index_url, missing_wheel, pythons_of
 
 VISIBILITY_VARIABLES = frozenset(
     {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
@@ -63,7 +63,7 @@ OVER_A_BACKEND = frozenset[Strategy]({"ddp", "fsdp"})
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Stack(_Strict):
@@ -107,6 +107,11 @@ class Stack(_Strict):
     def device(self) -> Literal["cpu", "cuda"]:
         """The app's device: the accelerator fixes it."""
         return "cuda" if self.accelerator == "rocm" else "cpu"
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """The Pythons it can take as a process, oldest first: all that its torch has wheels for. Its image has one."""
+        return pythons_of(self.torch) if self.torch else (self.python,)
 
     @property
     def index(self) -> str:
@@ -277,7 +282,7 @@ class Cell:
 class Matrix(_Strict):
     """Everything matrix.yaml says."""
 
-    version: Literal[1] = Field(alias="schema")
+    version: Literal[2] = Field(alias="schema")
     base: str = Field(DEFAULT_BASE, description="base image of every stack that names none")
     stacks: dict[Name, Stack]
     presets: dict[Name, Preset]

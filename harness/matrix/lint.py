@@ -13,9 +13,9 @@ from typing import Literal, Self
 
 from packaging.version import Version
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from ruamel.yaml import YAML
 
 from harness.base.versions import Specifier
+from harness.base.yaml_lines import read_yaml
 from harness.matrix.cells import Cell, Matrix, Preset
 
 CATALOGUE = Path(__file__).with_name("variables.yaml")
@@ -117,7 +117,7 @@ def load_catalogue(file: Path = CATALOGUE) -> Catalogue:
     Raises:
         pydantic.ValidationError: where it has an unknown key or kind, or a condition that cannot be read.
     """
-    return Catalogue.model_validate(YAML(typ="safe").load(file.read_text(encoding="utf-8")))
+    return Catalogue.model_validate(read_yaml(file).data)
 
 
 def lint(matrix: Matrix) -> list[Finding]:

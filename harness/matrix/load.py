@@ -4,16 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from harness.base.errors import UserError
-from harness.base.kept_yaml import keep, kept
+from harness.base.schema1 import upgraded_values
+from harness.base.yaml_lines import read_yaml
 from harness.matrix.cells import Matrix, Stack
-
-if TYPE_CHECKING:
-    from ruamel.yaml.comments import CommentedMap
 
 Path_ = tuple[str | int, ...]
 # A longer list of choices is cut.
@@ -36,36 +34,19 @@ def load_matrix(file: Path, base: str | None = None) -> Matrix:
         UserError: with one line per mistake, `file:line: where: what`.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        document = read_yaml(file)
     except FileNotFoundError:
         raise UserError(f"{file}: no such file; run from the project's folder or give --matrix FILE") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read: {error}") from None
-    known = kept(text)
-    if isinstance(known, dict) and isinstance(found := _checked(known, base), Matrix):
-        return found
-    tree = _parsed(file, text)
-    found = _checked(tree, base)
-    if isinstance(found, Matrix):
-        keep(text, tree)
-        return found
-    lines = [f"{file}:{_line(tree, p.where)}: {'.'.join(map(str, p.where))}: {p.text}" for p in found]
-    raise UserError("\n".join(lines))
-
-
-def _parsed(file: Path, text: str) -> "CommentedMap":
-    from ruamel.yaml import YAML  # noqa: PLC0415
-    from ruamel.yaml.comments import CommentedMap  # noqa: PLC0415
-    from ruamel.yaml.error import MarkedYAMLError  # noqa: PLC0415
-
-    try:
-        tree = YAML().load(text)
-    except MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UserError(f"{file}{line}: not valid YAML: {error.problem}") from None
-    if not isinstance(tree, CommentedMap):
+    if not isinstance(document.data, dict):
         raise UserError(f"{file}: should be a mapping with the keys {', '.join(_keys(Matrix))}")
-    return tree
+    old = document.data.get("schema") == 1
+    found = _checked(upgraded_values(document.data) if old else document.data, base)
+    if isinstance(found, Matrix):
+        return found
+    lines = [f"{file}:{document.line(p.where)}: {'.'.join(map(str, p.where))}: {p.text}" for p in found]
+    raise UserError("\n".join(lines))
 
 
 def _checked(tree: Mapping[str, Any], base: str | None) -> Matrix | list[Problem]:
@@ -168,22 +149,6 @@ def stack_prefix(stack: Stack) -> str | None:
     if stack.accelerator == "rocm" and stack.framework == "torch":
         return f"rocm{stack.rocm}-torch{stack.torch}"
     return "cpu" if stack.accelerator == "cpu" else None
-
-
-def _line(tree: "CommentedMap", where: Path_) -> int:
-    """The line (from 1) of the last step that is really in the file."""
-    node: Any = tree
-    line = 0
-    for step in where:
-        lines: Any = getattr(node, "lc", None)
-        if isinstance(node, Mapping) and step in node:
-            line = lines.key(step)[0]
-        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
-            line = lines.item(step)[0]
-        else:
-            break
-        node = node[step]
-    return line + 1
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -8,9 +8,11 @@ from typing import Any
 
 from packaging.version import Version
 
-from harness.base.kept_yaml import keep, kept
+from harness.base.yaml_lines import read_yaml
 
 INDEX = "https://download.pytorch.org/whl"
+# As the harness itself: with older ones nothing is tested.
+OLDEST_PYTHON = Version("3.11")
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,7 @@ class Size:
 
 @cache
 def _table() -> Any:
-    text = Path(__file__).with_name("wheels.yaml").read_text(encoding="utf-8")
-    if table := kept(text):
-        return table
-    from ruamel.yaml import YAML  # noqa: PLC0415
-
-    table = YAML(typ="safe").load(text)
-    keep(text, table)
-    return table
+    return read_yaml(Path(__file__).with_name("wheels.yaml")).data
 
 
 @cache
@@ -72,6 +67,13 @@ def missing_wheel(torch: str, rocm: str | None, python: str) -> str | None:
     if python not in release.python:
         return f"torch {torch} has no wheel for Python {python}: it exists for Python {_listed(release.python)}"
     return None
+
+
+def pythons_of(torch: str) -> tuple[str, ...]:
+    """Return the Pythons from 3.11 on that a torch has wheels for, oldest first; none where it is not known."""
+    release = releases().get(torch)
+    versions = sorted(map(Version, release.python)) if release else []
+    return tuple(str(version) for version in versions if version >= OLDEST_PYTHON)
 
 
 def index_url(accelerator: str, rocm: str | None) -> str:

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from scipy.stats import false_discovery_control, fisher_exact
-
 from harness.evidence.verdicts.verdict import Verdict
 from harness.report.words import many, names
 
@@ -43,6 +41,9 @@ def compare_notes(verdicts: Iterable[Verdict]) -> list[Comparison]:
     pairs = [(v, plain[_like(v)]) for v in counted if v.preset.startswith(NOTES) and _like(v) in plain]
     if not pairs:
         return []
+    # SciPy takes a second to import: a report with no preset of the notes does without.
+    from scipy.stats import false_discovery_control  # noqa: PLC0415
+
     adjusted = false_discovery_control([_p(a.passes, a.runs, b.passes, b.runs) for a, b in pairs])
     # As if every preset had made all the difference there can be.
     possible = false_discovery_control([_p(a.runs, a.runs, 0, b.runs) for a, b in pairs])
@@ -92,6 +93,8 @@ def _in_words(one: Comparison) -> str:
 
 def _p(passes: int, runs: int, other_passes: int, other_runs: int) -> float:
     table = [[passes, runs - passes], [other_passes, other_runs - other_passes]]
+    from scipy.stats import fisher_exact  # noqa: PLC0415
+
     return float(fisher_exact(table).pvalue)
 
 

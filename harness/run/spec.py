@@ -153,6 +153,7 @@ def resolve(run: Run, folder: RunFolder) -> RunSpec:
         host=run.host,
         environment_hash=environment.hash(preset),
         environment=environment.identity,
+        python=environment.version,
         image=environment.image,
         container=container.plain if container else None,
         workload=run.workload.name,

@@ -11,16 +11,18 @@ from dataclasses import asdict
 import pytest
 import torch
 
+from vpoc import __version__, kernel
 from vpoc.cli import COMMANDS, run
 from vpoc.data.load import load_bars
 from vpoc.data.synth import BARS
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.store import read_features
-from vpoc.models.build import fresh_network
+from vpoc.features.table import NAMES
+from vpoc.models.by_name import fresh_network
 from vpoc.training.artefact import serialise
 
-SMALL = ["--warm-up", "20", "--target", "prior_vpoc_touched", "--loader-workers", "0"]
+SMALL = ["--lookback", "20", "--target", "prior_vpoc_touched", "--loader-workers", "0"]
 
 
 def vpoc(capsys, *arguments):
@@ -47,7 +49,37 @@ def test_help_imports_neither_torch_nor_polars():
 
 def test_python_dash_m():
     done = subprocess.run([sys.executable, "-m", "vpoc", "--version"], check=True, capture_output=True, text=True)
-    assert done.stdout.startswith("vpoc, version")
+    assert done.stdout.startswith(f"vpoc {__version__} (")
+
+
+@pytest.mark.parametrize(
+    ("library", "off", "said"),
+    [
+        (object(), "", "compiled profile kernel"),
+        (None, "", "numpy profiles: no compiled kernel for this platform"),
+        (None, "off", "numpy profiles: VPOC_KERNEL=off"),
+    ],
+)
+def test_the_version_says_what_computes_profiles(capsys, monkeypatch, library, off, said):
+    monkeypatch.setattr(kernel, "library", lambda: library)
+    monkeypatch.setenv("VPOC_KERNEL", off)
+    assert vpoc(capsys, "--version") == (0, f"vpoc {__version__} ({said})\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "old", "new"),
+    [
+        (["check", "none.csv"], "--warm-up", "--lookback"),
+        (["check", "none.csv"], "--warm_up", "--lookback"),
+        (["train", "--data", "none.csv", "--output", "x"], "--drill", "--inject-fault"),
+        (["probe"], "--rung", "--check"),
+    ],
+)
+def test_options_that_were_renamed_keep_their_old_names_unshown(capsys, arguments, old, new):
+    """The old name is the new option: what is wrong with its value is said of the new one."""
+    code, _, err = vpoc(capsys, *arguments, old, "1")
+    assert (code, new in err, f"No such option: {old}" in err) == (2, True, False)
+    assert old not in vpoc(capsys, arguments[0], "--help")[1]
 
 
 def test_usage_errors(capsys, merged, tmp_path, monkeypatch):
@@ -86,7 +118,7 @@ def test_check(capsys, merged, tmp_path):
     short.write_text("".join(merged.read_text().splitlines(keepends=True)[:500]))
     code, _, err = vpoc(capsys, "check", short)
     assert code == 1
-    assert "23 complete sessions are needed (20 to warm up, 3 to use), the file has 3" in err
+    assert "23 complete sessions are needed (20 for lookback, 3 to use), the file has 3" in err
 
 
 def test_check_counts_for_the_rows_asked_for(capsys, merged, tmp_path):
@@ -125,7 +157,7 @@ def test_merge(capsys, tmp_path):
 CHOICES = {
     "rows": "session",
     "as_of": "open",
-    "warm_up": 20,
+    "lookback": 20,
     "data_fraction": 0.8,
     "placement": "typical",
     "value_area": "one_row",
@@ -146,13 +178,13 @@ def test_every_option_of_the_features_is_passed_on(capsys, summer, tmp_path):
     assert found.options == options
     assert found.frame.equals(wanted.frame)
     # Of 26, the last has no next open, and of 5 the most recent 4 are used.
-    assert out == f"{output}: 4 rows per session of 4 of 26 sessions (20 warm up, 1 without next open)\n"
+    assert out == f"{output}: 4 rows per session of 4 of 26 sessions (20 lookback, 1 without next open)\n"
 
 
 def test_parsed_bars_are_kept_beside_the_features(capsys, merged, other_merged, tmp_path):
     data, output, kept = tmp_path / "m.csv", tmp_path / "f.parquet", tmp_path / "f.bars.parquet"
     data.write_bytes(merged.read_bytes())
-    arguments = ["features", "--data", data, "--output", output, "--warm-up", 20]
+    arguments = ["features", "--data", data, "--output", output, "--lookback", 20]
     assert vpoc(capsys, *arguments)[0] == 0
     names = ["f.bars.parquet", "f.parquet", "m.csv"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
@@ -166,18 +198,18 @@ def test_parsed_bars_are_kept_beside_the_features(capsys, merged, other_merged, 
 
 
 def test_a_run_keeps_no_bars(capsys, merged, tmp_path):
-    arguments = ["--data", merged, "--output", tmp_path / "f.parquet", "--warm-up", 20, "--run-dir", tmp_path / "run"]
+    arguments = ["--data", merged, "--output", tmp_path / "f.parquet", "--lookback", 20, "--run-dir", tmp_path / "run"]
     assert vpoc(capsys, "features", *arguments)[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["f.parquet", "run"]
 
 
 def test_rolls_of_a_file(capsys, merged, tmp_path):
     rolls, output = tmp_path / "rolls.csv", tmp_path / "f.parquet"
-    arguments = ["features", "--data", merged, "--output", output, "--warm-up", 20, "--rows", "session"]
+    arguments = ["features", "--data", merged, "--output", output, "--lookback", 20, "--rows", "session"]
     rolls.write_text("date\n2018-01-30\n")
     code, _, err = vpoc(capsys, *arguments, "--rolls", rolls)
     assert (code, err.count("\n")) == (2, 1)
-    assert "of the sessions after the warm-up, 2 give rows and 4 must; left out are 4 after roll" in err
+    assert "of the sessions after the lookback, 2 give rows and 4 must; left out are 4 after roll" in err
     rolls.write_text("date\n30.1.2018\n")
     code, _, err = vpoc(capsys, *arguments, "--rolls", rolls)
     assert (code, err) == (2, f"vpoc: {rolls}, line 2: no date like 2026-03-16; correct or remove the row\n")
@@ -191,7 +223,7 @@ def test_a_path_on_a_device(capsys, merged, tmp_path, monkeypatch):
     """The answer is the CPU's; a device that is not there is refused only where it is asked."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     output = tmp_path / "f.parquet"
-    arguments = ["features", "--data", merged, "--output", output, "--warm-up", 20]
+    arguments = ["features", "--data", merged, "--output", output, "--lookback", 20]
     assert vpoc(capsys, *arguments)[0] == 0
     features = output.read_bytes()
     for path in ("naive", "chunked", "preallocated", "pooled"):
@@ -212,13 +244,13 @@ def test_a_model_predicts_by_the_options_it_was_trained_with(capsys, merged, oth
     assert (list(rows[0]), len(rows)) == (["trade_date", "probability"], 5)
     _, out, _ = vpoc(capsys, "check-model", tmp_path / "m.pt", "--json")
     facts = json.loads(out)
-    assert (facts["rows"], facts["target"], len(facts["features"])) == ("session", "next_up", 54)
+    assert (facts["rows"], facts["target"], len(facts["features"])) == ("session", "next_up", len(NAMES))
 
 
 def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
     """Options with underscores, features by another process, a model that is checked and used."""
     features, out_dir, run_dir = tmp_path / "f.parquet", tmp_path / "out", tmp_path / "run"
-    assert vpoc(capsys, "features", "--data", merged, "--output", features, "--warm_up", 20)[0] == 0
+    assert vpoc(capsys, "features", "--data", merged, "--output", features, "--lookback", 20)[0] == 0
     options = ["--data", merged, "--features", features, *SMALL, "--batch_size", 8, "--hidden_layers", "8,4"]
     code, out, err = vpoc(capsys, "train", *options, "--output", out_dir, "--run_dir", run_dir, "--epochs", 1)
     assert (code, err) == (0, "")
@@ -300,9 +332,9 @@ def test_no_command_writes_over_its_input(capsys, merged, tmp_path):
     kept = tmp_path / "f.bars.parquet"
     kept.hardlink_to(data)
     for command in (
-        ["features", "--data", data, "--warm-up", 20, "--output", data],
+        ["features", "--data", data, "--lookback", 20, "--output", data],
         ["train", "--data", data, *SMALL, "--output", tmp_path],
-        ["features", "--data", kept, "--warm-up", 20, "--output", tmp_path / "f.parquet"],
+        ["features", "--data", kept, "--lookback", 20, "--output", tmp_path / "f.parquet"],
         ["reference", "--data", data, *SMALL, "--output", data],
         ["merge", "--bars", data, "--vix", data, "--output", data],
         ["predict", "--model", data, "--data", merged, "--output", data],
@@ -319,7 +351,7 @@ def test_a_run_folder_used_again(capsys, merged, tmp_path):
     run, features = tmp_path / "run", tmp_path / "f.parquet"
     run.mkdir()
     (run / "result.json").write_text("old")
-    assert vpoc(capsys, "features", "--data", merged, "--warm-up", 20, "--output", features, "--run-dir", run)[0] == 0
+    assert vpoc(capsys, "features", "--data", merged, "--lookback", 20, "--output", features, "--run-dir", run)[0] == 0
     assert not (run / "result.json").exists()
     before = (run / "progress-0.jsonl").read_text()
     (run / "result.json").write_text("old")
@@ -328,15 +360,15 @@ def test_a_run_folder_used_again(capsys, merged, tmp_path):
     assert code == 2
     assert not (run / "result.json").exists()
     assert vpoc(capsys, "train", *arguments, "--features", features)[0] == 0
-    assert json.loads((run / "result.json").read_text())["schema"] == 1
+    assert json.loads((run / "result.json").read_text())["schema"] == 2
     assert (run / "progress-0.jsonl").read_text().startswith(before)
 
 
-def test_a_sick_model_predicts_nothing(capsys, merged, tmp_path):
-    options = asdict(FeatureOptions(rows="bar", warm_up=20))
+def test_an_unhealthy_model_predicts_nothing(capsys, merged, tmp_path):
+    options = asdict(FeatureOptions(rows="bar", lookback=20))
     facts = {"model": "mlp", "hidden_layers": [4], "target": "up_30", "feature_options": options, "bar_seconds": 600}
     for weight, said in ((math.nan, "weights that are not finite"), (3e38, "answer is not finite for some rows")):
-        network = fresh_network("mlp", 54, [4], 7)
+        network = fresh_network("mlp", len(NAMES), [4], 7)
         with torch.no_grad():
             network[0].weight[:] = weight
         (tmp_path / "m.pt").write_bytes(serialise(network.state_dict(), facts))
@@ -364,7 +396,16 @@ def test_no_gpu_exits_3_also_by_environment(merged, tmp_path):
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, send):
     command = [sys.executable, "-m", "vpoc", "train", "--data", merged, "--output", tmp_path / "out"]
-    options = ["--warm-up", "20", "--target", "prior_vpoc_touched", "--epochs", "100000", "--run-dir", tmp_path / "run"]
+    options = [
+        "--lookback",
+        "20",
+        "--target",
+        "prior_vpoc_touched",
+        "--epochs",
+        "100000",
+        "--run-dir",
+        tmp_path / "run",
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([*command, *options], **pipes, start_new_session=True)
     progress = tmp_path / "run" / "progress-0.jsonl"

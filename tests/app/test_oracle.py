@@ -6,8 +6,10 @@ from fractions import Fraction
 import pytest
 from oracle import features, sessions
 from oracle import profile as vp
-from oracle.market import calendar, made_up, market
+from oracle.market import calendar, market, synthetic
 from oracle.profile import Bar
+
+from vpoc.features.table import NAMES
 
 
 def bar(low, high, close, volume, open_=None, ts=0):
@@ -143,7 +145,7 @@ def test_session_dates(stamp, date):
 
 
 def test_sessions_of_a_half_day_after_a_holiday():
-    bars = made_up(1, 5, 30, first=dt.date(2025, 11, 24), night=1)
+    bars = synthetic(1, 5, 30, first=dt.date(2025, 11, 24), night=1)
     found = sessions.split(bars, calendar, 1800)
     assert [str(one.date) for one in found] == [f"2025-11-{day}" for day in (24, 25, 26, 28)] + ["2025-12-01"]
     friday = found[3]
@@ -174,8 +176,8 @@ def test_naked_levels_are_those_not_traded_through_since():
 
 
 def test_every_feature_and_target_is_there():
-    bars = made_up(3, 22, 30)
-    assert len(features.FEATURES) == len(set(features.FEATURES)) == 54
+    bars = synthetic(3, 22, 30)
+    assert len(features.FEATURES) == len(set(features.FEATURES)) == len(NAMES)
     for rows, kind, stamps in (
         (features.session_rows(market(bars, 30)), "session", {"trade_date"}),
         (features.session_rows(market(bars, 30), "open"), "session", {"trade_date"}),

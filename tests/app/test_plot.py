@@ -15,7 +15,7 @@ from vpoc.cli import run
 from vpoc.commands import plot as command
 from vpoc.data.load import load_bars
 from vpoc.data.merge import merge
-from vpoc.plots.layout import lay_out, spread
+from vpoc.plots.layout import lay_out, spread_labels
 from vpoc.plots.picture import make_picture
 from vpoc.plots.render import matplotlib_of_its_own
 from vpoc.plots.study import Method
@@ -334,7 +334,7 @@ def test_the_words_say_how_it_was_made(merged, marks):
 
 
 def test_every_placement_and_method_can_be_chosen():
-    options = {option.name: option for option in command.plot.params}
+    options = {option.name: option for option in command.plot_command.params}
     assert set(options["placement"].type.choices) == set(PLACEMENTS)
     assert set(options["value_area"].type.choices) == set(METHODS)
 
@@ -521,7 +521,7 @@ def test_slots_hold_bars_and_profile_and_do_not_overlap(merged):
 
 @given(st.lists(st.integers(-50, 50), max_size=12), st.integers(1, 9))
 def test_labels_are_spread_no_further_than_needed(wanted, gap):
-    places = spread([float(place) for place in wanted], float(gap))
+    places = spread_labels([float(place) for place in wanted], float(gap))
     order = np.argsort(wanted, kind="stable")
     placed = np.array(places)[order]
     assert (np.diff(placed) >= gap - 1e-9).all()

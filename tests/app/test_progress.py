@@ -51,7 +51,7 @@ def test_a_line_per_change_of_phase(tmp_path):
     first = written[0]
     assert list(first) == KEYS
     assert list(first["memory"]) == ["rss_bytes", "device_allocated_bytes", "device_reserved_bytes"]
-    assert (first["schema"], first["rank"], first["pid"], first["total"]) == (1, 1, os.getpid(), 5)
+    assert (first["schema"], first["rank"], first["pid"], first["total"]) == (2, 1, os.getpid(), 5)
     assert abs(first["wall"] - time.time()) < 60
     assert first["memory"]["rss_bytes"] > 1_000_000
     assert first["memory"]["device_allocated_bytes"] is None
@@ -135,7 +135,7 @@ def test_stacks_and_position_lie_beside_the_lines(tmp_path):
         (tmp_path / name).write_text("what a process of earlier left, and it was long")
     with Progress(tmp_path, rank=1) as progress:
         progress.phase("step")
-        progress.position.at(3, 2)
+        progress.stage.at(3, 2)
         signal.raise_signal(signal.SIGUSR1)
         assert until(lambda: "in test_stacks_and_position" in (tmp_path / "stacks-1.txt").read_text(), 10)
     assert names(tmp_path) == ["position-1.bin", "progress-1.jsonl", "stacks-1.txt"]

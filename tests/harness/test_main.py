@@ -7,6 +7,7 @@ import sys
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from harness import __main__ as entry
 from harness.base.paths import CHECKOUT
@@ -65,7 +66,9 @@ def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pyt
     [
         (["show", "--selektion", "default"], "No such option '--selektion'"),
         (["run", "--repeats", "none"], "'none' is not a valid integer"),
-        (["statsu"], "No such command 'statsu'"),
+        (["statsu"], "No such command 'statsu' (did you mean `matrix status`?)"),
+        (["run_cel"], "No such command 'run_cel' (did you mean `matrix run-cell`?)"),
+        (["xyzzy"], "No such command 'xyzzy'; see"),
         (["explain", "--log"], "'--log' requires an argument"),
         (["run-cell"], "Missing argument 'CELL'"),
     ],
@@ -83,6 +86,51 @@ def test_an_option_of_all_commands_is_told_where_it_goes() -> None:
     done = matrix("status", "--results", "elsewhere")
     assert done.stderr == "matrix: --results goes before the command: `matrix --results ... status`\n"
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_a_command_is_listed_with_the_first_sentence_of_its_help(name: str) -> None:
+    command = main.cli.get_command(click.Context(main.cli), name)
+    assert command is not None
+    assert main.COMMANDS[name][1] == ("" if command.hidden else command.get_short_help_str(1000)), (
+        "see COMMANDS in cli.py"
+    )
+
+
+def test_the_list_of_commands_imports_none_of_them() -> None:
+    """Who looks for a command is not to wait for all of them."""
+    heavy = ("pydantic", "yaml", "docker", "numpy", "scipy", "harness.matrix.cells")
+    code = (
+        "import sys, harness.cli.main\n"
+        "try: harness.cli.main.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print([n for n in sys.modules if n in {heavy} or n[:12] == 'harness.cli.'\n"
+        "         and n[12:] not in ('main', 'shared')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    *shown, loaded = done.stdout.splitlines()
+    assert loaded == "[]"
+    listed = [line.split()[0] for line in shown[shown.index("Commands:") + 1 :]]
+    assert listed == [name for name, (_, told) in main.COMMANDS.items() if told]
+
+
+@pytest.mark.parametrize("command", ["status", "explain"])
+def test_what_is_typed_often_waits_for_nothing_that_it_does_not_use(command: str) -> None:
+    heavy = ("scipy", "numpy", "docker", "plotly", "requests", "harness.campaign.bench")
+    place = main.COMMANDS[command][0].split(":")[0]
+    code = f"import sys, harness.cli.main, harness.{place}; print([name for name in {heavy} if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout.strip() == "[]"
+
+
+def test_the_shell_completes_commands_and_their_options() -> None:
+    def completed(words: list[str], incomplete: str) -> list[str]:
+        return [item.value for item in ShellComplete(main.cli, {}, "matrix", "_X").get_completions(words, incomplete)]
+
+    assert completed([], "ru") == ["run", "run-cell"]
+    assert completed([], "--res") == ["--results"]
+    assert completed(["status"], "--var") == ["--variants"]
+    assert completed(["sttus"], "--var") == []
 
 
 def test_help_is_printed_and_is_no_mistake() -> None:

@@ -30,7 +30,7 @@ from harness.run.watch.limits import LIMITS
 from harness.run.workload_data import read_data, synthetic_file
 
 MATRIX = """\
-schema: 1
+schema: 2
 stacks:
   cpu: {accelerator: cpu, torch: "2.13.0"}
 presets:

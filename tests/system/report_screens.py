@@ -1,4 +1,4 @@
-"""Pictures of a report for the documentation: `python -m tests.system.report_screens results/report.html docs`."""
+"""Pictures of a report: `python -m tests.system.report_screens results/report.html docs/pictures`."""
 
 import shutil
 import sys

@@ -8,18 +8,18 @@ from typing import Any
 
 import click
 
-from vpoc.commands.options import IN_FILE, JSON, ROWS, together
+from vpoc.commands.shared_options import IN_FILE, JSON_OPTION, ROWS_OPTION, together
 from vpoc.errors import UserError
 
-READING = together(
+READING_OPTIONS = together(
     [
         click.option(
-            "--zone", help="Time zone of stamps without an offset, such as America/New_York.  [default: found out]"
+            "--zone", help="Time zone of stamps without an offset, such as America/New_York.  [default: detected]"
         ),
         click.option(
             "--stamps",
             type=click.Choice(["start", "end"]),
-            help="What the stamps of the bars mark.  [default: found out]",
+            help="What the stamps of the bars mark.  [default: detected]",
         ),
         click.option(
             "--column",
@@ -35,11 +35,11 @@ READING = together(
 SHOWN_LINES = 20
 
 
-@click.command()
+@click.command("synth")
 @click.option("--output", type=IN_FILE, required=True, help="CSV file to write.")
 @click.option("--sessions", type=click.IntRange(1, 11_000), default=1014, help="Trading days, from 2018-01-02 on.")
 @click.option("--seed", type=click.IntRange(min=0), default=7, help="Another seed gives other prices.")
-def synth(output: Path, sessions: int, seed: int) -> None:
+def synth_command(output: Path, sessions: int, seed: int) -> None:
     """Make synthetic ES and VIX minutes in the merged format.
 
     The same seed gives the same bytes on every machine. The prices are a fair walk: there is nothing to learn in them.
@@ -52,13 +52,13 @@ def synth(output: Path, sessions: int, seed: int) -> None:
     click.echo(f"{output}: {sessions * BARS} rows, {sessions} sessions, sha256 {sha256(content)}")
 
 
-@click.command()
-@click.option("--bars", type=IN_FILE, required=True, help="File of ES bars, of any format that docs/formats.md lists.")
+@click.command("merge")
+@click.option("--bars", type=IN_FILE, required=True, help="File of ES bars, of any format that docs/data.md lists.")
 @click.option("--vix", type=IN_FILE, required=True, help="CSV of VIX values: a date and a close, or bars with a stamp.")
 @click.option("--output", type=IN_FILE, required=True, help="Merged CSV to write.")
-@READING
-@JSON
-def merge(
+@READING_OPTIONS
+@JSON_OPTION
+def merge_command(
     bars: Path,
     vix: Path,
     output: Path,
@@ -83,9 +83,9 @@ def merge(
     merged = join(bars, vix, zone, stamp_side=stamps, columns=_own_names(columns), symbol=symbol)
     write_atomic(output, merged.csv)
     if as_json:
-        click.echo(json.dumps({"schema": 1, "output": str(output), **merged.facts()}, indent=2))
+        click.echo(json.dumps({"schema": 2, "output": str(output), **merged.facts()}, indent=2))
     else:
-        click.echo(f"{output}: {merged.told()}")
+        click.echo(f"{output}: {merged.summary()}")
 
 
 def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
@@ -97,15 +97,15 @@ def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
     return {name: column for name, _, column in pairs}
 
 
-@click.command()
+@click.command("check")
 @click.argument("file", type=IN_FILE)
 @click.option(
-    "--warm-up",
+    "--lookback",
     type=click.IntRange(min=20),
     default=20,
     help="Complete sessions that training will use up before its first row.",
 )
-@ROWS
+@ROWS_OPTION
 @click.option("--fix", "output", type=IN_FILE, help="Write a cleaned copy of FILE here.")
 @click.option(
     "--changes",
@@ -113,11 +113,11 @@ def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
     help="CSV to list every row in that --fix dropped or changed, and why.  [default: beside the copy]",
 )
 @click.option("--merged", is_flag=True, help="Refuse any file but a merged CSV, which is what training reads.")
-@READING
-@JSON
-def check(
+@READING_OPTIONS
+@JSON_OPTION
+def check_command(
     file: Path,
-    warm_up: int,
+    lookback: int,
     rows: str,
     output: Path | None,
     changes: Path | None,
@@ -133,7 +133,7 @@ def check(
     Exit status 1 when something in it would stop training; with --fix, when something in the cleaned copy still would.
     """
     from vpoc.data.fix import fix, reading_of_copy  # noqa: PLC0415
-    from vpoc.data.load import require_merged  # noqa: PLC0415
+    from vpoc.data.merged_csv import require_merged  # noqa: PLC0415
     from vpoc.data.quality import inspect  # noqa: PLC0415
 
     if changes is not None and output is None:
@@ -141,14 +141,14 @@ def check(
     if merged:
         require_merged(file)
     reading = {"zone": zone, "stamp_side": stamps, "columns": _own_names(columns) or None, "symbol": symbol}
-    quality = inspect(file, warm_up, rows, **reading)
-    document = {"schema": 1, "file": str(file), **quality.facts, "errors": quality.errors, "warnings": quality.warnings}
+    quality = inspect(file, lookback, rows, **reading)
+    document = {"schema": 2, "file": str(file), **quality.facts, "errors": quality.errors, "warnings": quality.warnings}
     told = _table(quality.facts, quality.warnings)
     errors = quality.errors
     if output is not None:
         listed = changes or output.with_name(f"{output.stem}.changes.csv")
         fixed = fix(file, quality, output, listed, **reading)
-        errors = inspect(output, warm_up, rows, **reading_of_copy(quality, reading)).errors
+        errors = inspect(output, lookback, rows, **reading_of_copy(quality, reading)).errors
         done = {"output": str(output), "changes": str(listed), **asdict(fixed), "errors": errors}
         document["fix"] = done
         told += [f"error: {error}" for error in quality.errors]

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from vpoc.commands.options import (
-    DATA,
+from vpoc.commands.shared_options import (
+    DATA_OPTION,
     FEATURE_OPTIONS,
     IN_FILE,
-    JSON,
+    JSON_OPTION,
     LARGEST_COUNT,
     SEED,
     FiniteRange,
@@ -20,14 +20,14 @@ from vpoc.errors import UserError
 from vpoc.files import json_bytes, require_output, require_writable, write_atomic
 from vpoc.progress import Progress
 
-EPOCHS = {"bar": 3, "session": 8}
+DEFAULT_EPOCHS = {"bar": 3, "session": 8}
 """By kind of row: session rows are a hundred times fewer, and fewer passes leave the network where it began."""
 PLACEBO_FAILED = 5
 FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
 
 
-@click.command()
-@DATA
+@click.command("evaluate")
+@DATA_OPTION
 @click.option(
     "--features",
     type=IN_FILE,
@@ -72,8 +72,8 @@ FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
 @click.option("--seed", type=SEED, default=7, help="Seed of weights, batch order, bootstrap and shuffles.")
 @click.option("--threads", type=click.IntRange(1, 1024), default=1, help="CPU threads of torch.")
 @click.option("--output", type=IN_FILE, required=True, help="Folder for evaluation.json, .md and .png.")
-@JSON
-def evaluate(output: Path, as_json: bool, **chosen: Any) -> None:
+@JSON_OPTION
+def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
     """Say whether features and network know anything that simple rules do not.
 
     Expanding walk-forward over sessions with purge and embargo; a constant rate, a rate by where the open sits and a
@@ -89,20 +89,20 @@ def evaluate(output: Path, as_json: bool, **chosen: Any) -> None:
     better than chance on shuffled labels, so that the evaluation is not valid.
     """  # noqa: D301 - click needs the character itself
     options = feature_options(chosen)
-    chosen["epochs"] = chosen["epochs"] or EPOCHS[options.rows]
+    chosen["epochs"] = chosen["epochs"] or DEFAULT_EPOCHS[options.rows]
     for name in FILES:
         require_output(output / name, chosen["data"], chosen["features"])
     require_writable(output)
 
-    from vpoc.evaluation.command import evaluate_file  # noqa: PLC0415 - imports torch
-    from vpoc.evaluation.picture import draw  # noqa: PLC0415
+    from vpoc.evaluation.evaluate_file import evaluate_file  # noqa: PLC0415 - imports torch
+    from vpoc.evaluation.figure import draw_evaluation  # noqa: PLC0415
     from vpoc.evaluation.report import markdown, summary  # noqa: PLC0415
     from vpoc.plots.render import matplotlib_of_its_own, to_bytes  # noqa: PLC0415
 
     document = evaluate_file(options, chosen, Progress(None))
     content = json_bytes(document)
     with matplotlib_of_its_own(output):
-        picture = to_bytes(draw(document), "png", document["verdict"]["sentence"])
+        picture = to_bytes(draw_evaluation(document), "png", document["verdict"]["sentence"])
     for name, part in zip(FILES, (content, markdown(document).encode(), picture), strict=True):
         write_atomic(output / name, part)
     if as_json:

@@ -5,23 +5,26 @@ from typing import Any
 
 import click
 
-from vpoc.commands.options import DATA, FEATURE_OPTIONS, IN_FILE, RUN_DIR, feature_options
+from vpoc.commands.shared_options import DATA_OPTION, FEATURE_OPTIONS, IN_FILE, RUN_DIR_OPTION, feature_options
 from vpoc.files import hash_ahead, remove, require_output
 from vpoc.progress import Progress
 
 
-@click.command()
-@DATA
+@click.command("features")
+@DATA_OPTION
 @click.option("--output", type=IN_FILE, required=True, help="Parquet file to write.")
 @FEATURE_OPTIONS
-@RUN_DIR
-def features(data: Path, output: Path, run_dir: Path | None, vpoc_path: str, device: str, **chosen: Any) -> None:
-    """Compute the 54 features and the targets of a merged CSV.
+@RUN_DIR_OPTION
+def features_command(
+    data: Path, output: Path, run_dir: Path | None, vpoc_path: str, device: str, **chosen: Any
+) -> None:
+    """Compute the features and the targets of a merged CSV.
 
-    Each row holds what was known at its as-of time and nothing later. Prices are in ticks of 0.25; docs/features.md
-    has every formula. The file says which data and options it belongs to, and `vpoc train --features` refuses it for
-    others. Without --run-dir, the parsed bars are kept beside it, as NAME.bars.parquet, and for session rows what is
-    known of each session, as NAME.days.parquet; they are used again while the data stays the same.
+    Each row holds what was known at its as-of time and nothing later. Prices are in ticks of 0.25;
+    docs/reference/features.md has every formula. The file says which data and options it belongs to, and `vpoc train
+    --features` refuses it for others. Without --run-dir, the parsed bars are cached beside it, as NAME.bars.parquet,
+    and for session rows the facts of each session, as NAME.session-facts.parquet; both are used while the data stays
+    the same.
 
     \b
     vpoc features --data merged.csv --output features.parquet
@@ -38,13 +41,10 @@ def features(data: Path, output: Path, run_dir: Path | None, vpoc_path: str, dev
         remove(run_dir / "result.json")
     progress.phase("import")
 
-    from vpoc.data.content import content_ahead  # noqa: PLC0415 - imports numpy
+    # Whether the cache holds for the file is computed while the rest is imported.
+    digest = hash_ahead(data) if cache is not None and cache.exists() else None
 
-    # What the file holds is found out while the rest is imported.
-    kept = cache is not None and cache.exists()
-    digest, content = (hash_ahead(data), None) if kept else (None, content_ahead(data))
-
-    from vpoc.features.command import compute_features  # noqa: PLC0415
+    from vpoc.features.compute import compute_features  # noqa: PLC0415
     from vpoc.features.store import write_features  # noqa: PLC0415
 
     with progress:
@@ -54,10 +54,9 @@ def features(data: Path, output: Path, run_dir: Path | None, vpoc_path: str, dev
             progress,
             cache=cache,
             digest=digest,
-            content=content,
             vpoc_path=vpoc_path,
             device=device,
         )
         progress.phase("checkpoint")
         write_features(output, built)
-    click.echo(f"{output}: {built.frame.height} rows per {options.rows} of {built.told()}")
+    click.echo(f"{output}: {built.frame.height} rows per {options.rows} of {built.summary()}")

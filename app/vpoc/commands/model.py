@@ -7,25 +7,25 @@ from pathlib import Path
 
 import click
 
-from vpoc.commands.options import CHUNK_SIZE, DATA, IN_FILE, JSON
+from vpoc.commands.shared_options import CHUNK_SIZE_OPTION, DATA_OPTION, IN_FILE, JSON_OPTION
 from vpoc.errors import UserError
 
 
-@click.command()
+@click.command("check-model")
 @click.argument("model", type=IN_FILE)
-@JSON
-def check_model(model: Path, as_json: bool) -> None:
+@JSON_OPTION
+def check_model_command(model: Path, as_json: bool) -> None:
     """Load a model file, run it once, say what it is.
 
     Exit status 1, with one line, when the file is truncated or corrupt or has weights that are not finite.
     """
-    from vpoc.models.build import parameter_count  # noqa: PLC0415
-    from vpoc.training.artefact import check, load_model, weights_sha256  # noqa: PLC0415
+    from vpoc.models.by_name import parameter_count  # noqa: PLC0415
+    from vpoc.training.artefact import load_model, require_finite, weights_sha256  # noqa: PLC0415
 
     loaded = load_model(model)
-    check(loaded)
+    require_finite(loaded)
     facts = {
-        "schema": 1,
+        "schema": 2,
         "file": str(model),
         "sha256": loaded.sha256,
         "bytes": loaded.bytes,
@@ -44,19 +44,19 @@ def check_model(model: Path, as_json: bool) -> None:
             click.echo(f"{name:<14} {', '.join(value) if isinstance(value, list) else value}")
 
 
-@click.command()
+@click.command("predict")
 @click.option("--model", type=IN_FILE, required=True, help="Model file that `vpoc train` wrote.")
-@DATA
+@DATA_OPTION
 @click.option(
     "--output", type=IN_FILE, required=True, help="CSV file to write: trade_date, ts (bar rows), probability."
 )
 @click.option(
-    "--warm-up",
+    "--lookback",
     type=click.IntRange(min=20),
     help="Complete sessions at the start that only feed the averages.  [default: as in training]",
 )
-@CHUNK_SIZE
-def predict(model: Path, data: Path, output: Path, warm_up: int | None, chunk_size: int) -> None:
+@CHUNK_SIZE_OPTION
+def predict_command(model: Path, data: Path, output: Path, lookback: int | None, chunk_size: int) -> None:
     """Apply a model to new data.
 
     Writes the probability of the model's target for every row.
@@ -66,22 +66,22 @@ def predict(model: Path, data: Path, output: Path, warm_up: int | None, chunk_si
     from vpoc.features.build import build_features  # noqa: PLC0415
     from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
     from vpoc.files import require_output, write_atomic  # noqa: PLC0415
-    from vpoc.training.artefact import check, load_model  # noqa: PLC0415
+    from vpoc.training.artefact import load_model, require_finite  # noqa: PLC0415
     from vpoc.training.predict import predict as probabilities  # noqa: PLC0415
     from vpoc.training.predict import require_match  # noqa: PLC0415
 
     require_output(output, model, data)
     loaded = load_model(model)
-    check(loaded)
+    require_finite(loaded)
     bars = load_bars(data)
     require_match(loaded, bars.bar_seconds)
     asked = loaded.feature_options
-    if warm_up and min(NAKED_SESSIONS, warm_up) != min(NAKED_SESSIONS, asked.warm_up):
+    if lookback and min(NAKED_SESSIONS, lookback) != min(NAKED_SESSIONS, asked.lookback):
         raise UserError(
-            f"--warm-up {warm_up}: naked levels are looked for over as many sessions, {NAKED_SESSIONS} at most, and "
-            f"the model knows them over {min(NAKED_SESSIONS, asked.warm_up)}; leave --warm-up out"
+            f"--lookback {lookback}: naked levels are looked for over as many sessions, {NAKED_SESSIONS} at most, and "
+            f"the model knows them over {min(NAKED_SESSIONS, asked.lookback)}; leave --lookback out"
         )
-    options = replace(asked, warm_up=warm_up or asked.warm_up, chunk_size=chunk_size, data_fraction=1.0)
+    options = replace(asked, lookback=lookback or asked.lookback, chunk_size=chunk_size, data_fraction=1.0)
     features = build_features(bars, options, fewest=1)
     frame = probabilities(loaded, features)
     buffer = io.BytesIO()

@@ -5,30 +5,30 @@ from pathlib import Path
 
 import click
 
-from vpoc.commands.options import DATA, IN_FILE, PLACEMENT, VALUE_AREA
+from vpoc.commands.shared_options import DATA_OPTION, IN_FILE, PLACEMENT_OPTION, VALUE_AREA_OPTION
 from vpoc.files import require_output, require_writable, write_atomic
 
-EPOCH = datetime(1970, 1, 1)
-DAY = click.DateTime(["%Y-%m-%d"])
+_EPOCH = datetime(1970, 1, 1)
+_DAY = click.DateTime(["%Y-%m-%d"])
 
 
-@click.command()
-@DATA
+@click.command("plot")
+@DATA_OPTION
 @click.option("--output", type=IN_FILE, required=True, metavar="FILE.png|.svg", help="Picture to write.")
 @click.option(
-    "--date", type=DAY, metavar="YYYY-MM-DD", help="Trade date to draw.  [default: the last complete session]"
+    "--date", type=_DAY, metavar="YYYY-MM-DD", help="Trade date to draw.  [default: the last complete session]"
 )
-@click.option("--from", "first", type=DAY, metavar="YYYY-MM-DD", help="First trade date of a range, with --to.")
-@click.option("--to", "last", type=DAY, metavar="YYYY-MM-DD", help="Last trade date of a range, with --from.")
-@PLACEMENT
-@VALUE_AREA
+@click.option("--from", "first", type=_DAY, metavar="YYYY-MM-DD", help="First trade date of a range, with --to.")
+@click.option("--to", "last", type=_DAY, metavar="YYYY-MM-DD", help="Last trade date of a range, with --from.")
+@PLACEMENT_OPTION
+@VALUE_AREA_OPTION
 @click.option(
     "--row-ticks", type=click.IntRange(1, 400), default=1, help="Height of a row of the profile, in ticks of 0.25."
 )
 @click.option(
     "--overnight", is_flag=True, help="Draw the bars from 18:00 to 17:00; the profile stays that of regular hours."
 )
-def plot(
+def plot_command(
     data: Path,
     output: Path,
     date: datetime | None,
@@ -65,7 +65,7 @@ def plot(
     require_output(output, data)
     require_writable(output.parent)
     begin, end = first or date, last or date
-    dates = ((begin - EPOCH).days, (end - EPOCH).days) if begin and end else None
+    dates = ((begin - _EPOCH).days, (end - _EPOCH).days) if begin and end else None
     picture = make_picture(load_bars(data), dates, Method(placement, value_area, row_ticks, overnight))
     with matplotlib_of_its_own(output.parent):
         write_atomic(output, to_bytes(picture.figure(), kind, picture.heading))

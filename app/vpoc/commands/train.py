@@ -8,26 +8,26 @@ from typing import Any
 
 import click
 
-from vpoc.commands.options import IN_FILE, LARGEST_COUNT, feature_options
+from vpoc.commands.shared_options import IN_FILE, LARGEST_COUNT, feature_options
 from vpoc.commands.training_options import TRAINING_OPTIONS
 from vpoc.errors import UserError
 from vpoc.files import remove, require_output, require_writable
 from vpoc.progress import Progress
 from vpoc.ranks.launch import launch, ranks_of
-from vpoc.training.names import CPU_DEVICES, RANKED
+from vpoc.training.train_options import CPU_DEVICES, RANKED
 
 WRITTEN = (".pt", "_metadata.json", "_curves.csv", "_curves.png")
 
 
-@click.command()
+@click.command("train")
 @TRAINING_OPTIONS
 @click.option("--output", type=IN_FILE, required=True, help="Folder for the model and its metadata.")
 @click.option("--name", help="Name of the model file, without .pt.  [default: that of the data file]")
-def train(output: Path, name: str | None, **chosen: Any) -> None:
+def train_command(output: Path, name: str | None, **chosen: Any) -> None:
     """Train a network on the features of a merged CSV.
 
     The last 20 % of the sessions validate. Writes NAME.pt, NAME_metadata.json, NAME_curves.csv and .png in the output
-    folder, and checkpoints in NAME_checkpoints, from which --resume goes on.
+    folder, and checkpoints in NAME_checkpoints, from which --resume continues.
 
     \b
     vpoc train --data merged.csv --output TRAINING
@@ -59,11 +59,11 @@ def train(output: Path, name: str | None, **chosen: Any) -> None:
         run.train(_options(chosen), output, name, progress, click.echo)
 
 
-@click.command()
+@click.command("reference")
 @TRAINING_OPTIONS
 @click.option("--steps", type=click.IntRange(1, LARGEST_COUNT), default=16, help="Steps to make.")
 @click.option("--output", type=IN_FILE, required=True, help="JSON file to write.")
-def reference(output: Path, steps: int, **chosen: Any) -> None:
+def reference_command(output: Path, steps: int, **chosen: Any) -> None:
     """Write the first losses of a training on the CPU.
 
     Writes loss and gradient norm of the first steps, in float32. Takes the options of `vpoc train`; --device and
@@ -103,7 +103,7 @@ def _start(chosen: dict[str, Any], rank: int = 0) -> Progress:
 
 def _options(chosen: dict[str, Any]) -> Any:
     from vpoc.features.targets import DEFAULT_TARGET, TARGETS  # noqa: PLC0415
-    from vpoc.training.options import TrainOptions  # noqa: PLC0415
+    from vpoc.training.train_options import TrainOptions  # noqa: PLC0415
 
     rows = chosen["rows"]
     if len(set(chosen["model"])) < len(chosen["model"]):

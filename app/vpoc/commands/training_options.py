@@ -5,7 +5,16 @@ from typing import Any
 
 import click
 
-from vpoc.commands.options import DATA, FEATURE_OPTIONS, IN_FILE, LARGEST_COUNT, RUN_DIR, SEED, FiniteRange, together
+from vpoc.commands.shared_options import (
+    DATA_OPTION,
+    FEATURE_OPTIONS,
+    IN_FILE,
+    LARGEST_COUNT,
+    RUN_DIR_OPTION,
+    SEED,
+    FiniteRange,
+    together,
+)
 
 LARGEST_LAYER = 65536
 
@@ -27,12 +36,12 @@ def micro_batch(_ctx: click.Context, _param: click.Parameter, value: str | None)
     return int(value)
 
 
-def drill(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
-    """A drill, or None; click's usage error when `value` is anything else."""
-    from vpoc.training.drills import Drill  # noqa: PLC0415
+def injected_fault(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
+    """Return the fault to inject, or None; click's usage error when `value` is anything else."""
+    from vpoc.training.faults.kinds import InjectedFault  # noqa: PLC0415
 
     try:
-        return None if value is None else Drill.parse(value)
+        return None if value is None else InjectedFault.parse(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
@@ -140,14 +149,14 @@ DEVICE_OPTIONS = [
         "--rank-timeout",
         type=FiniteRange(1, 86400),
         default=600.0,
-        help="Seconds that a rank waits for the others before it gives up.",
+        help="Seconds that a rank waits for the others before it ends with an error.",
     ),
 ]
 KEEPING_OPTIONS = [
     click.option(
         "--resume",
         is_flag=True,
-        help="Go on from the last intact checkpoint in the output folder; from the beginning when there is none.",
+        help="Continue from the last intact checkpoint in the output folder; from the beginning when there is none.",
     ),
     click.option(
         "--checkpoint-every",
@@ -156,15 +165,16 @@ KEEPING_OPTIONS = [
         help="Seconds between checkpoints; 0: after every step. There is always one after an epoch.",
     ),
     click.option(
-        "--drill",
-        callback=drill,
-        metavar="NAME@STEP[/RANK]",
-        help="Inject a fault, to see that it is found; an unknown NAME lists those there are.",
+        "--inject-fault",
+        "injected_fault",
+        callback=injected_fault,
+        metavar="KIND@STEP[/RANK]",
+        help="Inject a fault, to see that it is found; an unknown KIND lists those there are.",
     ),
 ]
 TRAINING_OPTIONS = together(
     [
-        DATA,
+        DATA_OPTION,
         click.option(
             "--features",
             type=IN_FILE,
@@ -184,7 +194,7 @@ TRAINING_OPTIONS = together(
         *MEMORY_OPTIONS,
         *DEVICE_OPTIONS,
         *KEEPING_OPTIONS,
-        RUN_DIR,
+        RUN_DIR_OPTION,
         click.option("--workload-hash", help="Repeated in the result."),
     ]
 )

@@ -1,25 +1,17 @@
-"""Bars in memory, in integer ticks, and the rules they must obey."""
+"""Bars in memory, in integer ticks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.columns import PRICES, TICK
 
-Ints = npt.NDArray[np.int64]
-SmallInts = npt.NDArray[np.integer[Any]]
-"""Integers of a type that is chosen by how large they get."""
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-
-DAY = 86_400
-MAX_OFF_GRID_SHARE = 0.001
+DAY_SECONDS = 86_400
 MAX_TICKS = 2**31
-OFF_GRID = 1e-6
+OFF_GRID_TICKS = 1e-6
 """Ticks; a price this far from the grid is off it."""
 
 
@@ -60,21 +52,11 @@ COLUMNS = ("ts", *PRICES, "volume", "vix", "off_grid", "contract")
 """The arrays of Bars."""
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A broken rule: how many rows break it, the first of them (from 0), and what to do."""
-
-    name: str
-    rows: int
-    first_row: int
-    advice: str
-
-
 def to_ticks(prices: Floats) -> tuple[Ints, Flags]:
     """`prices` [rows], finite and below 2^31 ticks, in ticks, and which of them are no multiple of a tick."""
     scaled = prices / TICK
     rounded = np.rint(scaled)
-    return rounded.astype(np.int64), np.abs(scaled - rounded) > OFF_GRID
+    return rounded.astype(np.int64), np.abs(scaled - rounded) > OFF_GRID_TICKS
 
 
 def made_bars(
@@ -106,25 +88,12 @@ def made_bars(
     )
 
 
-def grid_problem(off_grid: Flags) -> "Problem | None":
-    """More than 0.1 % of the bars have a price off the grid."""
-    wrong = np.count_nonzero(off_grid)
-    if wrong <= MAX_OFF_GRID_SHARE * len(off_grid):
-        return None
-    return Problem(
-        f"a price is not a multiple of {TICK}",
-        int(wrong),
-        int(np.flatnonzero(off_grid)[0]),
-        "use unadjusted prices of one ES contract (no calendar spreads, no ratio adjustment)",
-    )
-
-
 def bar_seconds(ts: Ints) -> int:
     """The most common positive step between stamps, in seconds, a day at most; 60 when there is none."""
     steps = np.diff(ts)
     if len(steps) and steps.min() <= 0:
         steps = steps[steps > 0]
-    return int(np.bincount(np.minimum(steps, DAY)).argmax()) if len(steps) else 60
+    return int(np.bincount(np.minimum(steps, DAY_SECONDS)).argmax()) if len(steps) else 60
 
 
 def exact_duplicates(bars: Bars) -> Flags:
@@ -153,35 +122,3 @@ def ohlc_violations(bars: Bars) -> Flags:
     top = np.maximum(bars.open, bars.close)
     bottom = np.minimum(bars.open, bars.close)
     return (bars.high < top) | (bars.low > bottom)
-
-
-def problems(bars: Bars, *, whole: bool = True) -> list[Problem]:
-    """Every rule that `bars` break so that training must not use them.
-
-    Without the `whole` file, the share of prices off the grid is not judged.
-    """
-    backwards = np.zeros(len(bars), dtype=np.bool_)
-    backwards[1:] = bars.ts[1:] < bars.ts[:-1]
-    rules = [
-        ("a price is not above zero", bars.low <= 0, "correct or remove the row"),
-        ("the stamp is before that of the line above", backwards, "sort the file by ts"),
-        # A row per trade has as many rows of one stamp as there were trades in the second.
-        (
-            "the same stamp with other values",
-            conflicting_duplicates(bars) if bars.bar_seconds else np.zeros_like(backwards),
-            "keep one of the rows",
-        ),
-        (
-            "open or close is outside low..high",
-            ohlc_violations(bars),
-            "correct or remove the row, and check that the columns are not swapped",
-        ),
-        ("vix is not above zero", bars.vix <= 0, "correct the row, or leave the cell empty"),
-    ]
-    found = [
-        Problem(name, int(broken.sum()), int(np.flatnonzero(broken)[0]), advice)
-        for name, broken, advice in rules
-        if broken.any()
-    ]
-    off_grid = grid_problem(bars.off_grid) if whole else None
-    return found if off_grid is None else [*found, off_grid]

@@ -1,4 +1,4 @@
-"""Parsed bars, kept as parquet, so that the same file is not parsed twice."""
+"""The cache of parsed bars, a parquet file, so that the same file is not parsed twice."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -10,16 +10,14 @@ import numpy as np
 import polars as pl
 
 from vpoc import __version__
+from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
 from vpoc.data.bars import COLUMNS, Bars
 from vpoc.data.columns import PRICES
-from vpoc.data.content import Content
 from vpoc.data.load import load_bars
 from vpoc.files import hash_ahead
-from vpoc.sealed import DamagedError, unseal, write_sealed
 
-KEY = "vpoc-bars"
-SCHEMA = 1
-FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
+BARS_KEY = "vpoc-bars"
+BARS_FACTS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
 
 
 def at_once(work: Callable[[], None]) -> None:
@@ -32,30 +30,28 @@ def load_cached(
     cache: Path,
     digest: Future[str] | None = None,
     aside: Callable[[Callable[[], None]], None] = at_once,
-    content: Future[Content] | None = None,
 ) -> Bars:
     """The bars of the merged CSV `path`, as `load_bars`: from `cache` when they were read from this very content.
 
     Otherwise `cache` is written, which `aside` may do while the bars are worked with. A cache that is torn, changed, of
-    other data or of another version is not used. `digest`: SHA-256 of `path`, if it is being found out already;
-    `content`: the same of what it holds.
+    other data or of another version is not used. `digest`: SHA-256 of `path`, if it is being computed already.
     """
     if cache.exists():
-        # What the file holds now is found out while the cache is read.
+        # The file is hashed while the cache is read.
         digest = digest or hash_ahead(path)
-        kept = _read(cache, path)
-        if kept is not None and kept.sha256 == digest.result():
-            return kept
-    bars = load_bars(path, content)
-    aside(partial(_keep, bars, cache))
+        cached = _read(cache, path)
+        if cached is not None and cached.sha256 == digest.result():
+            return cached
+    bars = load_bars(path)
+    aside(partial(_write, bars, cache))
     return bars
 
 
-def _keep(bars: Bars, cache: Path) -> None:
+def _write(bars: Bars, cache: Path) -> None:
     frame = pl.DataFrame({name: _narrow(name, getattr(bars, name)) for name in COLUMNS})
-    facts = {"schema": SCHEMA, "app_version": __version__, **{name: getattr(bars, name) for name in FACTS}}
+    facts = {"fields": list(COLUMNS), "app_version": __version__, **{name: getattr(bars, name) for name in BARS_FACTS}}
     # A torn one is not used.
-    write_sealed(cache, frame, KEY, facts, compression="uncompressed", durable=False)
+    write_checksummed(cache, frame, BARS_KEY, facts, compression="uncompressed", durable=False)
 
 
 def _narrow(name: str, values: Any) -> pl.Series:
@@ -74,10 +70,10 @@ def _narrow(name: str, values: Any) -> pl.Series:
 
 def _read(cache: Path, path: Path) -> Bars | None:
     try:
-        frame, facts = unseal(cache.read_bytes(), KEY)
+        frame, facts = read_checksummed(cache.read_bytes(), BARS_KEY)
     except (OSError, DamagedError):
         return None
-    if (facts.pop("schema", 0), facts.pop("app_version", "")) != (SCHEMA, __version__):
+    if (facts.pop("fields", None), facts.pop("app_version", "")) != (list(COLUMNS), __version__):
         return None
     kinds: dict[str, Any] = {"vix": np.float64, "off_grid": np.bool_}
     columns: dict[str, Any] = {

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from vpoc.data.bars import Flags, Ints
+from vpoc.arrays import Flags, Ints
 from vpoc.data.closures import CLOSES
 from vpoc.errors import UserError
 
@@ -30,7 +30,7 @@ Monday to Thursday, for CME's next trade date."""
 HOLIDAY_HALT = 13 * 60
 """When Globex halts on a holiday of the NYSE, at the latest (until about 2014 it was 11:30)."""
 AFTER_HALF_DAY = 15
-"""Minutes that Globex goes on after the NYSE's close on a half day."""
+"""Minutes that Globex continues after the NYSE's close on a half day."""
 MONDAY, FRIDAY = 0, 4
 
 

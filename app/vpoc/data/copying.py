@@ -9,14 +9,14 @@ from typing import IO
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Ints
-from vpoc.data.cells import UNENDED, Head
+from vpoc.arrays import Ints
+from vpoc.data.merged_csv import UNENDED, Head
+from vpoc.data.rules import CHANGED, DROPPED, MOVED
 from vpoc.errors import from_os_error
 from vpoc.files import line_parts
 
-DROPPED, CHANGED, MOVED = "dropped", "changed", "moved"
 COPY_BYTES = 1 << 24
-HEADER = ("line", "action", "reason", "was", "now")
+CHANGES_HEADER = ("line", "action", "reason", "was", "now")
 ACTIONS = {"line": pl.Int64, "action": pl.String, "reason": pl.String}
 """The columns of a table of what to do to which line."""
 
@@ -102,7 +102,7 @@ def _teller(changes: IO[bytes]) -> Callable[[int, str, str, bytes, bytes], None]
         csv.writer(text, lineterminator="\n").writerow(row)
         changes.write(text.getvalue().encode())
 
-    changes.write((",".join(HEADER) + "\n").encode())
+    changes.write((",".join(CHANGES_HEADER) + "\n").encode())
     return tell
 
 

@@ -1,21 +1,17 @@
-"""What the blocks of a file show: counts of rows with the line of the first, and facts of each session."""
+"""Findings about the blocks of a file: counts of rows with the line of the first, and facts of each session."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from vpoc.data.bars import Bars, Flags, Floats, Ints, conflicting_duplicates, exact_duplicates, ohlc_violations
-from vpoc.data.blocks import Block
+from vpoc.arrays import Flags, Floats, Ints
+from vpoc.data.bars import Bars, exact_duplicates
 from vpoc.data.calendar import GLOBEX_OPEN, unknown_hours
+from vpoc.data.rules import broken_rules
+from vpoc.data.session_blocks import Block
 from vpoc.data.sessions import Sessions, new_york, split_sessions
 from vpoc.errors import UserError
 
-INVENTED_RANGE = 2
-"""Ticks; some vendors fill minutes without trades with bars of one contract and this range."""
-FEWEST_INVENTED = 3
-FEWEST_FLAT = 5
-"""Bars in a row; fewer than that are seen in a quiet night, too."""
 STALE_SECONDS = 5 * 86_400
 """No weekend and holidays together are longer."""
 
@@ -66,7 +62,7 @@ class _LastVix:
 class Findings:
     """Everything that the blocks so far show.
 
-    `tallies`: by name; those of `row_flags`, "unreadable", "late", "unknown_hours", "null_vix", "vix_gaps" (no VIX,
+    `tallies`: by name; those of `broken_rules`, "unreadable", "unknown_hours", "null_vix", "vix_gaps" (no VIX,
     but one above) and "stale_vix". `rows`: all; `bars`: those that can be read. `first`, `last`: stamps, seconds since
     1970 UTC. `nameless`: rows with an empty symbol, where the file has such a column. `halt`: why the bars cannot be
     parted into sessions. `sessions`: parts that follow each other; beside them for each session `opens` and `closes`,
@@ -107,7 +103,7 @@ class Findings:
         if "" in bars.symbols:
             self.nameless += int((bars.contract == bars.symbols.index("")).sum())
         date, minute = new_york(bars.ts)
-        for name, flags in row_flags(bars).items():
+        for name, flags in broken_rules(bars).items():
             self._tally(name).add(block.line[flags])
         self._tally("unknown_hours").add(block.line[unknown_hours(date, minute)])
         missing, gaps, stale = self.vix.look(bars)
@@ -115,7 +111,7 @@ class Findings:
         self._tally("vix_gaps").add(block.line[gaps])
         self._tally("stale_vix").add(block.line[stale])
         self.after_break.append(_after_break(bars.ts, date, minute))
-        self._split(bars.take(~exact_duplicates(bars)), goes_on=not block.last)
+        self._split(bars.take(~exact_duplicates(bars)), continues=not block.last)
 
     def tally(self, name: str) -> Tally:
         """The tally of `name`, an empty one when nothing was counted."""
@@ -124,11 +120,11 @@ class Findings:
     def _tally(self, name: str) -> Tally:
         return self.tallies.setdefault(name, Tally())
 
-    def _split(self, bars: Bars, *, goes_on: bool) -> None:
+    def _split(self, bars: Bars, *, continues: bool) -> None:
         if self.halt:
             return
         try:
-            sessions = split_sessions(bars, goes_on=goes_on)
+            sessions = split_sessions(bars, continues=continues)
         except UserError as error:
             self.halt = str(error)
             return
@@ -137,44 +133,6 @@ class Findings:
         self.opens.append(bars.open[sessions.first])
         self.closes.append(bars.close[ends])
         self.vix_closes.append(bars.vix[np.maximum(sessions.end, 1) - 1])
-
-
-def row_flags(bars: Bars) -> Mapping[str, Flags]:
-    """What is true of which rows [rows] of `bars`, sorted by time, by name."""
-    none = np.zeros(len(bars), dtype=np.bool_)
-    trades = not bars.bar_seconds
-    return {
-        "not_positive": (bars.low <= 0) | (bars.open <= 0) | (bars.close <= 0) | (bars.high <= 0),
-        # Trades of one second may be alike.
-        "exact_duplicates": none if trades else exact_duplicates(bars),
-        "conflicting_duplicates": none if trades else conflicting_duplicates(bars),
-        "ohlc_violations": ohlc_violations(bars),
-        "vix_not_positive": bars.vix <= 0,
-        "off_grid": bars.off_grid,
-        "zero_volume": bars.volume == 0,
-        "invented_fills": none if trades else _invented(bars),
-        "flat_repeats": none if trades else _flat_repeats(bars),
-    }
-
-
-def _invented(bars: Bars) -> Flags:
-    return _in_runs((bars.volume == 1) & (bars.high - bars.low == INVENTED_RANGE), FEWEST_INVENTED)
-
-
-def _flat_repeats(bars: Bars) -> Flags:
-    """Bars without a range that repeat the one before in price and volume, in a run with it of at least 5."""
-    flat = (bars.high == bars.low) & (bars.open == bars.close) & (bars.open == bars.low)
-    same = np.zeros(len(bars), dtype=np.bool_)
-    same[1:] = flat[1:] & flat[:-1] & (bars.close[1:] == bars.close[:-1]) & (bars.volume[1:] == bars.volume[:-1])
-    same[1:] &= bars.ts[1:] != bars.ts[:-1]
-    return _in_runs(same, FEWEST_FLAT - 1)
-
-
-def _in_runs(flags: Flags, fewest: int) -> Flags:
-    """Which rows [rows] stand in a run of at least `fewest` rows with the flag."""
-    borders = np.flatnonzero(np.diff(flags, prepend=~flags[:1], append=~flags[-1:]))
-    lengths = np.diff(borders)
-    return flags & np.repeat(lengths >= fewest, lengths)
 
 
 def _after_break(ts: Ints, date: Ints, minute: Ints) -> Ints:

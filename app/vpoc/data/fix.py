@@ -1,6 +1,6 @@
 """The cleaned copy of a file of bars: what is done to which row, and why.
 
-No value is made up, and what is only suspicious stays: a row is dropped when it cannot be a bar of the ES contract, or
+No value is invented, and what is only suspicious stays: a row is dropped when it cannot be a bar of the ES contract, or
 when nothing tells which of two bars is right.
 """
 
@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Bars, Flags, Ints, exact_duplicates
-from vpoc.data.blocks import Block, joined, merged_blocks, vendor_blocks
-from vpoc.data.cells import UNENDED, Head, read_head
-from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
-from vpoc.data.copying import ACTIONS, CHANGED, DROPPED, MOVED, copy_in_order, copy_lines, copy_rows
-from vpoc.data.findings import row_flags
+from vpoc.arrays import Flags, Ints
+from vpoc.data.bars import Bars, exact_duplicates
+from vpoc.data.columns import PRICES, STAMP_FORMAT
+from vpoc.data.copying import ACTIONS, copy_in_order, copy_lines, copy_rows
+from vpoc.data.merged_csv import UNENDED, Head, find_head
 from vpoc.data.quality import Quality
 from vpoc.data.readers import read_vendor
+from vpoc.data.rules import CHANGED, DROPPED, MOVED, OFF_GRID, RULES, broken_rules
+from vpoc.data.session_blocks import Block, joined, merged_blocks, vendor_blocks
 from vpoc.data.vendor import VendorBars
 from vpoc.errors import UserError
 from vpoc.files import open_atomic, require_output
@@ -30,8 +31,6 @@ MAX_OFF_GRID_TO_DROP = 0.01
 NO_TEXT = ("lean", "scid", "parquet")
 """Formats whose rows are no lines that could be copied."""
 OUT_OF_ORDER = "out of order"
-OFF_GRID = f"a price is not a multiple of {TICK}"
-EMPTIED = "vix is not above zero"
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def fix(path: Path, quality: Quality, output: Path, changes: Path, **reading: An
     require_output(changes, path)
     if output.resolve() == changes.resolve():
         raise UserError(f"{changes}: the copy and the list of changes are one file; choose another --changes")
-    head = read_head(path)
+    head = find_head(path)
     if head is not None and quality.facts["out_of_order"]:
         whole = joined(list(merged_blocks(head)))
         actions = _decided([whole])
@@ -104,7 +103,7 @@ def _copied(path: Path, head: Head | None, actions: pl.DataFrame, output: Path, 
 
 
 def _decided(blocks: Iterable[Block]) -> pl.DataFrame:
-    """What to do to which line, sorted by line."""
+    """Return the action on each line that has one, sorted by line."""
     keeping: list[pl.DataFrame] = []
     dropping: list[pl.DataFrame] = []
     rows = off_grid = 0
@@ -120,25 +119,23 @@ def _decided(blocks: Iterable[Block]) -> pl.DataFrame:
 
 
 def _of_block(block: Block, *, drop_off_grid: bool) -> tuple[list[pl.DataFrame], Flags]:
-    """What to do to which line, and which bars [rows] stay."""
+    """Return the action on each line that has one, and which bars [rows] stay."""
     bars, line = block.bars, block.line
     parts = [block.unreadable.select("line", pl.lit(DROPPED).alias("action"), "reason")]
     left = np.ones(len(bars), dtype=np.bool_)
     if not len(bars):
         return parts, left
-    flags = row_flags(bars)
-    impossible = {
-        "a price is not above zero": flags["not_positive"],
-        "open or close is outside low..high": flags["ohlc_violations"],
-        OFF_GRID: flags["off_grid"] & drop_off_grid,
-    }
-    for reason, wrong in impossible.items():
-        parts.append(_actions(line[wrong & left], DROPPED, reason))
-        left &= ~wrong
+    flags = broken_rules(bars)
+    for rule in RULES:
+        if rule.fix == DROPPED and (drop_off_grid or rule.name != OFF_GRID):
+            wrong = flags[rule.name]
+            parts.append(_actions(line[wrong & left], DROPPED, rule.problem))
+            left &= ~wrong
     if bars.bar_seconds:
         parts += _of_duplicates(bars.take(left), line[left])
         left[left] = _unique(bars.take(left))
-    return [*parts, _actions(line[left & flags["vix_not_positive"]], CHANGED, EMPTIED)], left
+    changed = [rule for rule in RULES if rule.fix == CHANGED]
+    return [*parts, *(_actions(line[left & flags[rule.name]], CHANGED, rule.problem) for rule in changed)], left
 
 
 def _groups(bars: Bars) -> tuple[Ints, Flags]:

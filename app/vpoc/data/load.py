@@ -1,57 +1,36 @@
-"""A merged CSV -> Bars: as fast as the file can be read, and with the line of whatever is wrong with it."""
+"""A merged CSV -> the Bars that training uses; UserError with the line of the first row that breaks a rule."""
 
 import hashlib
-import io
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from vpoc.data.bars import (
-    COLUMNS,
-    MAX_TICKS,
-    Bars,
-    Flags,
-    Floats,
-    Ints,
-    Problem,
-    exact_duplicates,
-    grid_problem,
-    made_bars,
-    problems,
-)
-from vpoc.data.columns import PRICES, REQUIRED, STAMP_FORMAT, TICK, YEARS
-from vpoc.data.compiled import Plain
-from vpoc.data.content import Content, plain_bars, plain_header, read_content
+from vpoc.arrays import Flags
+from vpoc.data.bars import COLUMNS, Bars, bar_seconds, exact_duplicates
+from vpoc.data.merged_csv import UNENDED, Head, MergedRows, read_parts, require_head
+from vpoc.data.rules import ROW_ADVICE, SYMBOL_MISSING, first_problem, grid_problem
 from vpoc.data.sessions import session_dates
-from vpoc.data.table import MAX_VOLUME, Table, contracts, numbers, parse_table, require_columns, require_years, volumes
-from vpoc.errors import UserError, from_os_error
+from vpoc.errors import UserError
 
-BLOCK_BYTES = 1 << 25
-HEADER_BYTES = 4096
-TYPES = {
-    "ts": pl.String,
-    **dict.fromkeys(PRICES, pl.Float64),
-    "volume": pl.Int64,
-    "vix": pl.Float64,
-    "symbol": pl.String,
-}
-EARLIEST, LATEST = (int(np.datetime64(f"{year}-01-01", "s").astype(np.int64)) for year in (YEARS[0], YEARS[1] + 1))
+LARGE_BYTES = 1 << 28
+"""A file of more is read in blocks where the caller can work with them."""
+UNENDED_ADVICE = "copy or make it again, or end the line if it is whole"
 
 
-def load_bars(path: Path, content: Future[Content] | None = None) -> Bars:
-    """Read a merged CSV for training; exact duplicates are dropped. `content`: of `path`, if it is being read already.
+def load_bars(path: Path) -> Bars:
+    """Read a merged CSV for training; exact duplicates are dropped.
 
     UserError, in one line with the line number, on the first rule that is broken.
     """
-    held = content.result() if content else read_content(path)
-    read = held.plain or _other(path, held.content, 0)
-    bars = read.bars if read.sound else _checked(read.bars, 0)
-    return replace(bars, sha256=held.sha256)
+    parts = list(_checked_parts(path, LARGE_BYTES))
+    if len(parts) == 1:
+        return parts[0]
+    bars = _with(parts[-1], {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS})
+    trades = np.array_equal(bars.high, bars.low)
+    return replace(bars, bar_seconds=0 if trades else bar_seconds(bars.ts))
 
 
 def stream_bars(path: Path, block_bytes: int | None = None) -> Iterator[Bars]:
@@ -62,168 +41,93 @@ def stream_bars(path: Path, block_bytes: int | None = None) -> Iterator[Bars]:
     UserError as `load_bars`.
     """
     left: Bars | None = None
-    off_grid: list[Flags] = []
-    for content, first_row, digest in _blocks(path, block_bytes or BLOCK_BYTES):
-        read = plain_bars(path, content) or _other(path, content, first_row)
-        fresh = replace(read.bars, sha256=digest)
-        off_grid.append(fresh.off_grid)
+    for fresh in _checked_parts(path, block_bytes):
         bars = fresh if left is None else _joined(left, fresh)
-        # What is left was looked at before.
-        if not read.sound or (left is not None and left.ts[-1] >= fresh.ts[0]):
-            bars = _checked(bars, first_row - (0 if left is None else len(left)), whole=False)
-        bars = replace(bars, rows_in_file=first_row + fresh.rows_in_file)
         date = session_dates(bars.ts)
         whole = int(np.searchsorted(date, date[-1]))
         left = bars.take(slice(whole, None))
         if whole:
             yield bars.take(slice(whole))
     if left is not None:
-        _raise(left.path, grid_problem(np.concatenate(off_grid)), 0)
         yield left
 
 
-def require_merged(path: Path) -> None:
-    """UserError unless the header of `path` is that of a merged CSV."""
-    try:
-        with path.open("rb") as stream:
-            header = stream.readline(HEADER_BYTES).decode("utf-8-sig", "replace")
-    except OSError as error:
-        raise from_os_error(error, path) from error
-    names = [name.strip(' "\r\n').lower() for name in header.split(",")]
-    missing = [name for name in REQUIRED if name not in names]
-    if missing:
-        raise UserError(f"{path}: not a merged CSV: no column {', '.join(missing)}; `vpoc merge` makes one")
+@dataclass
+class _Reading:
+    """A merged CSV on the way: what is known from the parts read so far.
+
+    `symbols`: number of each contract. `above`: the last row. `named`: rows have a symbol. `off_grid`: of each part.
+    """
+
+    head: Head
+    symbols: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+    above: Bars | None = None
+    named: bool | None = None
+    off_grid: list[Flags] = field(default_factory=list)
+
+    def checked(self, part: MergedRows) -> Bars:
+        """Return the bars of the next part, without exact duplicates; UserError on the first rule that is broken."""
+        path = self.head.path
+        if part.unreadable.height:
+            line, reason = part.unreadable.row(int(part.unreadable["line"].arg_min() or 0))
+            raise UserError(f"{path}, line {line}: {reason}; {UNENDED_ADVICE if reason == UNENDED else ROW_ADVICE}")
+        self._require_symbols(part)
+        bars = part.bars(path, self.symbols)
+        self.rows += len(bars)
+        self.off_grid.append(bars.off_grid)
+        # Together with the last row of the part before, with which the first of this one is compared.
+        given = bars if self.above is None else _joined(self.above, bars)
+        context = len(given) - len(bars)
+        problem = first_problem(given)
+        if problem is not None:
+            raise UserError(problem.at(f"{path}, line {part.line[0] - context + problem.first_row}"))
+        # Two trades may well be alike.
+        kept = ~exact_duplicates(given) if given.bar_seconds else np.ones(len(given), dtype=np.bool_)
+        kept[:context] = False
+        self.above = given.take(slice(-1, None))
+        named = tuple(self.symbols) if self.named else ()
+        return replace(given if kept.all() else given.take(kept), symbols=named, rows_in_file=self.rows)
+
+    def require_grid(self) -> None:
+        """UserError when more than 0.1 % of all rows have a price off the grid."""
+        problem = grid_problem(np.concatenate(self.off_grid))
+        if problem is not None:
+            line = 1 + self.head.lines + problem.first_row
+            raise UserError(problem.at(f"{self.head.path}, line {line}"))
+
+    def _require_symbols(self, part: MergedRows) -> None:
+        """UserError unless all rows of the file have a symbol, or none has, as its first row says."""
+        if part.symbol is None:
+            return
+        empty = (part.symbol == "").to_numpy()
+        if self.named is None:
+            self.named = not empty[0]
+        if (empty if self.named else ~empty).any():
+            line = part.line[np.argmax(empty)] if self.named else 1 + self.head.lines
+            raise UserError(f"{self.head.path}, line {line}: {SYMBOL_MISSING}")
 
 
-def parse_bars(table: Table) -> Bars:
-    """The columns of a merged CSV as arrays; UserError when a value cannot be read as what it should be."""
-    if not table.newline_at_end:
-        raise UserError(
-            f"{table.line(table.frame.height - 1)}: the file does not end with a newline, so that its last line may be "
-            "cut short; copy or make it again, or end the line if it is whole"
-        )
-    require_columns(table, REQUIRED)
-    ts = _stamps(table)
-    prices = {name: _price(table, name) for name in PRICES}
-    contract, symbols = contracts(table)
-    return made_bars(table.path, ts, prices, volumes(table), numbers(table, "vix", empty=np.nan), contract, symbols)
-
-
-def _other(path: Path, content: bytes, first_row: int) -> Plain:
-    """The bars of a file that is not plain."""
-    header = plain_header(content)
-    bars = _regular(path, content, header) if header else None
-    return Plain(bars or parse_bars(parse_table(path, content, first_row)), sound=False)
-
-
-def _regular(path: Path, content: bytes, header: Sequence[str]) -> Bars | None:
-    """The bars of a file in which everything is as it should be; None when something is not: it is then looked for."""
-    if b"\0" in content:
-        return None
-    try:
-        frame = pl.read_csv(io.BytesIO(content), schema={name: TYPES[name] for name in header})
-        ts = frame["ts"].str.to_datetime(STAMP_FORMAT, time_unit="us").dt.epoch("s")
-    except pl.exceptions.PolarsError:
-        return None
-    if not frame.height or ts.null_count() or any(frame[name].null_count() for name in (*PRICES, "volume")):
-        return None
-    stamps, volume, vix = ts.to_numpy(), frame["volume"].to_numpy(), frame["vix"]
-    prices = {name: frame[name].to_numpy() for name in PRICES}
-    if not (stamps.min() >= EARLIEST and stamps.max() < LATEST and volume.min() >= 0 and volume.max() <= MAX_VOLUME):
-        return None
-    # A comparison with NaN is false.
-    if not all(abs(bound) <= MAX_TICKS * TICK for p in prices.values() for bound in (p.min(), p.max())):
-        return None
-    if vix.is_infinite().any() or vix.is_nan().any():
-        return None
-    if "symbol" in header:
-        symbols = frame["symbol"].unique(maintain_order=True)
-        if len(symbols) > 1 or symbols[0] is None or symbols[0] != symbols[0].strip():
-            return None
-        known: tuple[str, ...] = (symbols[0],)
-    else:
-        known = ()
-    return made_bars(path, stamps, prices, volume, vix.fill_null(np.nan).to_numpy(), np.zeros_like(stamps), known)
-
-
-def _checked(bars: Bars, first_row: int, *, whole: bool = True) -> Bars:
-    """`bars` without exact duplicates; UserError on the first rule that is broken."""
-    found = problems(bars, whole=whole)
-    _raise(bars.path, found[0] if found else None, first_row)
-    return _distinct(bars)
-
-
-def _raise(path: Path, problem: Problem | None, first_row: int) -> None:
-    if problem is not None:
-        line = first_row + problem.first_row + 2
-        raise UserError(f"{path}, line {line}: {problem.name} ({problem.rows} rows); {problem.advice}")
-
-
-def _distinct(bars: Bars) -> Bars:
-    """Without exact duplicates; two trades may well be alike."""
-    repeated = exact_duplicates(bars) if bars.bar_seconds else np.zeros(1, dtype=np.bool_)
-    return bars.take(~repeated) if repeated.any() else bars
+def _checked_parts(path: Path, size: int | None) -> Iterator[Bars]:
+    """Yield the bars of the file in parts; the last has the SHA-256 of the file."""
+    head = require_head(path)
+    digest = hashlib.sha256()
+    reading = _Reading(head)
+    held: Bars | None = None
+    for part in read_parts(head, size, digest):
+        if held is not None:
+            yield held
+        held = reading.checked(part)
+    if held is None:
+        raise UserError(f"{path}: there is a header but no rows; give a file with bars")
+    reading.require_grid()
+    yield replace(held, sha256=digest.hexdigest())
 
 
 def _joined(before: Bars, after: Bars) -> Bars:
-    if bool(before.symbols) != bool(after.symbols):
-        raise UserError(f"{after.path}: the symbol is empty, but not in every row; fill it in or remove the column")
-    symbols = tuple(dict.fromkeys([*before.symbols, *after.symbols]))
-    moved = np.array([symbols.index(symbol) for symbol in after.symbols] or [0])
-    after = replace(after, contract=moved[after.contract])
-    columns: dict[str, Any] = {name: np.concatenate([getattr(before, name), getattr(after, name)]) for name in COLUMNS}
-    return replace(after, symbols=symbols, bar_seconds=before.bar_seconds, **columns)
+    columns = {name: np.concatenate([getattr(before, name), getattr(after, name)]) for name in COLUMNS}
+    return replace(_with(after, columns), bar_seconds=before.bar_seconds)
 
 
-def _blocks(path: Path, size: int) -> Iterator[tuple[bytes, int, str]]:
-    """Parts of the file that end with a line, each under the header, and the rows before it.
-
-    With the last comes the SHA-256 of the file.
-    """
-    digest = hashlib.sha256()
-    header, left, rows = b"", b"", 0
-    held: tuple[bytes, int] | None = None
-    try:
-        with path.open("rb") as stream:
-            while block := stream.read(size):
-                digest.update(block)
-                if not header:
-                    header, newline, block = block.partition(b"\n")
-                    header += newline
-                lines, newline, rest = (left + block).rpartition(b"\n")
-                # Blank lines at the end of a file are no rows.
-                if lines.strip():
-                    if held is not None:
-                        yield *held, ""
-                    held = header + lines + newline, rows
-                rows += lines.count(b"\n") + len(newline)
-                left = rest
-    except OSError as error:
-        raise from_os_error(error, path) from error
-    if not header:
-        raise UserError(f"{path}: the file is empty; give a file with data")
-    if held is not None and left.strip():
-        yield *held, ""
-    yield *((header + left, rows) if held is None or left.strip() else held), digest.hexdigest()
-
-
-def _price(table: Table, name: str) -> Floats:
-    values = numbers(table, name)
-    absurd = np.abs(values) > MAX_TICKS * TICK
-    if absurd.any():
-        row = int(np.flatnonzero(absurd)[0])
-        raise UserError(f"{table.line(row)}: {name} is beyond any price; correct or remove the row")
-    return values
-
-
-def _stamps(table: Table) -> Ints:
-    parsed = table.frame["ts"].str.to_datetime(STAMP_FORMAT, time_unit="us", strict=False)
-    if parsed.null_count():
-        row = int(parsed.is_null().arg_max() or 0)
-        shown = table.frame["ts"][row]
-        raise UserError(
-            f"{table.line(row)}: ts is {shown!r}, not like 2018-01-02T14:30:00Z; `vpoc merge` writes this format"
-        )
-    require_years(table, "ts", parsed)
-    seconds: Ints = parsed.dt.epoch("s").to_numpy()
-    return seconds
+def _with(bars: Bars, columns: Mapping[str, Any]) -> Bars:
+    return replace(bars, **columns)

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import MAX_TICKS, Floats, Ints, grid_problem, to_ticks
+from vpoc.arrays import Floats, Ints
+from vpoc.data.bars import MAX_TICKS, to_ticks
 from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
 from vpoc.data.readers import read_vendor
 from vpoc.data.readers.contracts import OneContract, one_contract
 from vpoc.data.readers.vix import Vix, read_vix
+from vpoc.data.rules import ROW_ADVICE, grid_problem
 from vpoc.data.vendor import VendorBars
 from vpoc.errors import UserError
 
@@ -47,8 +49,8 @@ class Merged:
     without_vix: int
     stale_vix: int
 
-    def told(self) -> str:
-        """What was found and done, in one short paragraph."""
+    def summary(self) -> str:
+        """Return a short paragraph on what was found and done."""
         step = f"{self.bar_seconds}-second bars" if self.bar_seconds else "single trades"
         parts = [
             f"{self.rows} rows of {step}, read as {self.format}; stamps read as {self.zone}, {self.stamp_side} of bar",
@@ -170,9 +172,9 @@ def _off_grid(bars: VendorBars) -> int:
         absurd = np.abs(values) > MAX_TICKS * TICK
         if absurd.any():
             where = bars.where(int(np.flatnonzero(absurd)[0]))
-            raise UserError(f"{where}: {name} is beyond any price; correct or remove the row")
+            raise UserError(f"{where}: {name} is beyond any price; {ROW_ADVICE}")
         off_grid |= to_ticks(values)[1]
     problem = grid_problem(off_grid)
     if problem is not None:
-        raise UserError(f"{bars.where(problem.first_row)}: {problem.name} ({problem.rows} rows); {problem.advice}")
+        raise UserError(problem.at(bars.where(problem.first_row)))
     return int(off_grid.sum())

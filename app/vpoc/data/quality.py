@@ -1,47 +1,26 @@
 """The data-quality table of a file of bars: what would stop training, and what is worth knowing before."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vpoc.data.bars import MAX_OFF_GRID_SHARE
-from vpoc.data.blocks import merged_blocks, vendor_blocks
-from vpoc.data.cells import read_head
 from vpoc.data.columns import TICK
-from vpoc.data.enough import SHORTEST_WARM_UP
 from vpoc.data.findings import Findings
+from vpoc.data.merged_csv import find_head
 from vpoc.data.readers import read_vendor
-from vpoc.data.session_facts import look_at_sessions
+from vpoc.data.rules import MAX_OFF_GRID_SHARE, OFF_GRID, ROW_ADVICE, RULES, SYMBOL_MISSING
+from vpoc.data.selection import SHORTEST_LOOKBACK
+from vpoc.data.session_blocks import merged_blocks, vendor_blocks
+from vpoc.data.session_quality import inspect_sessions
 from vpoc.errors import UserError
 
 MERGED = "merged"
 SUSPECT_SHARE = 0.03
 """Of bars outside known hours; a clock that is an hour off puts 4 % of the bars into the daily break."""
-NEARLY_ALL = 0.9
+MOST_EVENINGS = 0.9
 FEWEST_EVENINGS = 3
-
-ERRORS: Mapping[str, tuple[str, str]] = {
-    "not_positive": ("a price is not above zero", "correct or remove the row"),
-    "late": ("the stamp is before that of the line above", "sort the file by ts"),
-    "conflicting_duplicates": ("the same stamp with other values", "keep one of the rows"),
-    "ohlc_violations": (
-        "open or close is outside low..high",
-        "correct or remove the row, and check that the columns are not swapped",
-    ),
-    "vix_not_positive": ("vix is not above zero", "correct the row, or leave the cell empty"),
-}
-"""What is wrong with rows that stop training, by tally: what, and what to do."""
-WARNINGS: Mapping[str, str] = {
-    "exact_duplicates": "rows repeat the one before; loading drops them",
-    "zero_volume": "bars have no volume",
-    "invented_fills": "bars in a row have a volume of 1 and a range of 2 ticks, as if a vendor had made them up",
-    "flat_repeats": "bars in a row repeat one price and volume, as if a vendor had made them up",
-    "unknown_hours": "bars begin when the market is not known to be open",
-    "stale_vix": "rows have a VIX that has not changed for more than 5 days",
-}
 
 
 @dataclass(frozen=True)
@@ -56,26 +35,26 @@ class Quality:
     warnings: list[str]
 
 
-def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP, rows: str = "bar", **reading: Any) -> Quality:
-    """Look at everything in a merged CSV that is to be trained on, with these `rows`, after `warm_up` sessions.
+def inspect(path: Path, lookback: int = SHORTEST_LOOKBACK, rows: str = "bar", **reading: Any) -> Quality:
+    """Look at everything in a merged CSV that is to be trained on, with these `rows`, after `lookback` sessions.
 
     Any file that `read_vendor` reads is looked at, too; `reading` is passed on to it. There, what the sessions of the
     file are enough for is a warning, since it may be one of several. UserError only when the file cannot be read as a
     table of bars.
     """
-    head = read_head(path)
+    head = find_head(path)
     found = Findings()
     if head is not None and any(reading.values()):
         raise UserError(f"{path}: a merged CSV is read in one way only; leave out --zone, --stamps, --column, --symbol")
     if head is not None:
         source: dict[str, Any] = {"format": MERGED, "zone": "UTC", "stamp_side": "start"}
-        counts: Mapping[str, int] = {}
+        counts: dict[str, int] = {}
         for block in merged_blocks(head):
             found.add(block)
     else:
         vendor = read_vendor(path, **reading)
         source = {"format": vendor.format, "zone": vendor.zone, "stamp_side": vendor.stamp_side}
-        counts = vendor.counts
+        counts = dict(vendor.counts)
         for block in vendor_blocks(vendor):
             found.add(block)
     if found.rows == found.tally("unreadable").rows:
@@ -86,7 +65,7 @@ def inspect(path: Path, warm_up: int = SHORTEST_WARM_UP, rows: str = "bar", **re
     errors = _row_errors(path, found, merged=merged)
     warnings = [f"{count} {name.replace('_', ' ')} on reading" for name, count in counts.items() if count]
     warnings += _row_warnings(found, merged=merged)
-    sessions = look_at_sessions(path, found, rows, warm_up)
+    sessions = inspect_sessions(path, found, rows, lookback)
     facts = {**source, **_facts(found, merged=merged), **sessions.facts}
     warnings += sessions.warnings
     if found.halt:
@@ -120,34 +99,27 @@ def _row_errors(path: Path, found: Findings, *, merged: bool) -> list[str]:
     unreadable = found.tally("unreadable")
     if unreadable.rows:
         reason, line = found.unreadable_reason, unreadable.first_line
-        errors.append(
-            f"{path}, line {line}: {reason} ({_rows(unreadable.rows)} cannot be read); correct or remove the row"
-        )
-    for name, (what, advice) in ERRORS.items():
-        tally = found.tally(name)
+        errors.append(f"{path}, line {line}: {reason} ({_rows(unreadable.rows)} cannot be read); {ROW_ADVICE}")
+    for rule in RULES:
+        tally = found.tally(rule.name)
+        few = rule.name == OFF_GRID and tally.rows <= MAX_OFF_GRID_SHARE * found.rows
         # `vpoc merge` sorts the rows of a vendor.
-        if tally.rows and (merged or name != "late"):
-            errors.append(f"{path}, line {tally.first_line}: {what} ({_rows(tally.rows)}); {advice}")
-    grid = found.tally("off_grid")
-    if grid.rows > MAX_OFF_GRID_SHARE * found.rows:
-        errors.append(
-            f"{path}, line {grid.first_line}: a price is not a multiple of {TICK} ({_rows(grid.rows)}); use unadjusted "
-            "prices of one ES contract (no calendar spreads, no ratio adjustment)"
-        )
+        if rule.advice and tally.rows and not few and (merged or rule.name != "late"):
+            errors.append(f"{path}, line {tally.first_line}: {rule.problem} ({_rows(tally.rows)}); {rule.advice}")
     if merged and found.tally("null_vix").rows + unreadable.rows >= found.rows:
-        errors.append(f"{path}: no row has a VIX value; make the file anew with `vpoc merge --vix`")
+        errors.append(f"{path}: no row has a VIX value; make the file again with `vpoc merge --vix`")
     if merged and 0 < found.nameless < found.rows:
-        errors.append(f"{path}: the symbol is empty, but not in every row; fill it in or remove the column")
+        errors.append(f"{path}: {SYMBOL_MISSING}")
     return errors
 
 
 def _row_warnings(found: Findings, *, merged: bool) -> list[str]:
     warnings = []
-    for name, what in WARNINGS.items():
-        tally = found.tally(name)
-        if tally.rows:
-            warnings.append(f"line {tally.first_line}: {tally.rows} {what}")
-    grid = found.tally("off_grid")
+    for rule in RULES:
+        tally = found.tally(rule.name)
+        if tally.rows and not rule.advice:
+            warnings.append(f"line {tally.first_line}: {tally.rows} {rule.problem}")
+    grid = found.tally(OFF_GRID)
     if 0 < grid.rows <= MAX_OFF_GRID_SHARE * found.rows:
         warnings.append(
             f"line {grid.first_line}: {grid.rows} bars have a price off the grid of {TICK}; loading rounds it"
@@ -162,7 +134,7 @@ def _row_warnings(found: Findings, *, merged: bool) -> list[str]:
     if found.tally("unknown_hours").rows > SUSPECT_SHARE * found.rows:
         warnings.append("so many bars outside known hours mean that the time zone of the stamps is probably wrong")
     firsts = np.concatenate(found.after_break) if found.after_break else np.zeros(0, dtype=np.int64)
-    if len(firsts) >= FEWEST_EVENINGS and firsts.min() > 0 and np.mean(firsts == found.bar_seconds) >= NEARLY_ALL:
+    if len(firsts) >= FEWEST_EVENINGS and firsts.min() > 0 and np.mean(firsts == found.bar_seconds) >= MOST_EVENINGS:
         warnings.append(
             f"the first bars after the daily break are stamped 18:00 plus {found.bar_seconds} seconds New York and "
             "never 18:00, so the stamps look like the END of the bars"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vpoc.data.bars import Ints
+from vpoc.arrays import Ints
 from vpoc.data.calendar import roll_dates
 from vpoc.data.sessions import Sessions
 from vpoc.errors import UserError
@@ -15,7 +15,7 @@ from vpoc.files import read_bytes
 
 CONTRACT = re.compile(r"[A-Z0-9]{1,4}[FGHJKMNQUVXZ]\d{1,4}")
 """A root with the letter of a month and a year, such as ESH6; a continuous series has no month."""
-EPOCH = dt.date(1970, 1, 1)
+_EPOCH = dt.date(1970, 1, 1)
 AUTO, COLUMN, CALENDAR, NONE = "auto", "column", "calendar", "none"
 
 
@@ -61,7 +61,7 @@ def _of_file(path: Path) -> Ints:
         if not any(cells):
             continue
         try:
-            days.append((dt.date.fromisoformat(cells[place].strip()) - EPOCH).days)
+            days.append((dt.date.fromisoformat(cells[place].strip()) - _EPOCH).days)
         except (ValueError, IndexError):
             raise UserError(f"{path}, line {number}: no date like 2026-03-16; correct or remove the row") from None
     return np.array(sorted(days), dtype=np.int64)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import DAY, Bars, Flags, Ints
+from vpoc.arrays import Flags, Ints
+from vpoc.data.bars import DAY_SECONDS, Bars
 from vpoc.data.calendar import FIRST, LAST, rth_close
 from vpoc.errors import UserError
 
@@ -67,11 +68,11 @@ class Sessions:
         return Sessions(**arrays, in_progress=parts[-1].in_progress)
 
 
-def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, goes_on: bool = False) -> Sessions:
+def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, continues: bool = False) -> Sessions:
     """Sessions of `bars`, which are sorted by time: trade date = date(New York time + 6 h), RTH = [09:30, `close`).
 
     A half day ends at 13:00, by the calendar. Bars of trade dates without RTH count as overnight of the next session.
-    `goes_on`: more sessions follow in the file. UserError when the bar interval does not divide RTH and 30 minutes, or
+    `continues`: the file has more sessions. UserError when the bar interval does not divide RTH and 30 minutes, or
     a bar of RTH does not start a whole number of intervals after 09:30, because the open or the close would cut bars.
     """
     step = bars.bar_seconds or 60
@@ -98,7 +99,7 @@ def split_sessions(bars: Bars, close: int = RTH_CLOSE, *, goes_on: bool = False)
     expected = (closes - RTH_OPEN) * 60 // step
     complete = (found >= COMPLETE_SHARE * expected) & (found <= expected)
     last_end = int(bars.ts[-1]) + step
-    in_progress = not goes_on and bool(stop[-1] == len(bars) and stop[-1] > start[-1] and last_end < ends[-1])
+    in_progress = not continues and bool(stop[-1] == len(bars) and stop[-1] > start[-1] and last_end < ends[-1])
     complete[-1] &= not in_progress
     return Sessions(
         date=date,
@@ -131,14 +132,14 @@ def _calendar(span: Ints, close: int) -> tuple[Ints, Ints, Ints, Ints]:
     """
     first, last = int(FIRST.astype(np.int64)), int(LAST.astype(np.int64))
     # Raises for bars outside the table.
-    rth_close(span // DAY)
+    rth_close(span // DAY_SECONDS)
     # Places are counted from the first session of all, so that parts of a file agree on them.
-    days = np.arange(first, min(last, int(span[1]) // DAY + LONGEST_CLOSURE) + 1)
+    days = np.arange(first, min(last, int(span[1]) // DAY_SECONDS + LONGEST_CLOSURE) + 1)
     closes = rth_close(days, close)
     date, closes = days[closes > 0], closes[closes > 0]
     number = np.arange(len(date))
     # Where they begin is worth finding out only for those near the bars.
-    near = slice(int(np.searchsorted(date, int(span[0]) // DAY - 2 * LONGEST_CLOSURE)), None)
+    near = slice(int(np.searchsorted(date, int(span[0]) // DAY_SECONDS - 2 * LONGEST_CLOSURE)), None)
     date, number, closes = date[near], number[near], closes[near]
     begins = _utc(date, np.full_like(date, EVENING))
     # A session begins in the evening of the one before it.
@@ -152,9 +153,13 @@ def _calendar(span: Ints, close: int) -> tuple[Ints, Ints, Ints, Ints]:
 
 def _utc(date: Ints, minute: Ints) -> Ints:
     """Seconds since 1970 UTC of New York minutes, from 02:00 on, of dates [n]."""
-    noon = pl.Series((date * DAY + DAY // 2) * 1_000_000).cast(pl.Datetime("us")).dt.replace_time_zone(ZONE)
+    noon = (
+        pl.Series((date * DAY_SECONDS + DAY_SECONDS // 2) * 1_000_000)
+        .cast(pl.Datetime("us"))
+        .dt.replace_time_zone(ZONE)
+    )
     noon_utc: Ints = noon.dt.epoch("s").to_numpy()
-    return noon_utc - DAY // 2 + minute * 60
+    return noon_utc - DAY_SECONDS // 2 + minute * 60
 
 
 def _minutes_with_rows(ts: Ints, start: Ints, stop: Ints) -> Ints:

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Ints
+from vpoc.arrays import Ints
 from vpoc.data.columns import YEARS
-from vpoc.data.table import Table, require_years
+from vpoc.data.text_table import Table, require_years
 from vpoc.errors import UserError
 
-DATES = ("%Y-%m-%d", "%Y%m%d", "%m/%d/%Y", "%Y/%m/%d")
-TIMES = ("%H:%M:%S", "%H:%M", "%H%M%S")
-EPOCHS = {9: 1, 10: 1, 12: 10**3, 13: 10**3, 15: 10**6, 16: 10**6, 18: 10**9, 19: 10**9}
+DATE_FORMATS = ("%Y-%m-%d", "%Y%m%d", "%m/%d/%Y", "%Y/%m/%d")
+TIME_FORMATS = ("%H:%M:%S", "%H:%M", "%H%M%S")
+EPOCH_UNITS = {9: 1, 10: 1, 12: 10**3, 13: 10**3, 15: 10**6, 16: 10**6, 18: 10**9, 19: 10**9}
 """Digits of a count since 1970 of the years 1980 to 2100 -> its units in a second."""
 OFFSET = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 NAMED = re.compile(r" (?!AM$|PM$)(?P<zone>[A-Z][A-Za-z]+(/[A-Z][A-Za-z_/+-]*[0-9]*)?)$")
@@ -41,8 +41,8 @@ def written(table: Table) -> Written:
     column = table.frame.columns[0]
     text = table.frame[column]
     first = (text[0] or "").strip()
-    if first.isdigit() and len(first) in EPOCHS:
-        return _epoch(table, column, EPOCHS[len(first)])
+    if first.isdigit() and len(first) in EPOCH_UNITS:
+        return _epoch(table, column, EPOCH_UNITS[len(first)])
     named = NAMED.search(first)
     if named:
         return _named(table, column, named["zone"])
@@ -67,8 +67,8 @@ def _form(first: str) -> str | None:
         return None
     _, gap, time = parted.groups()
     dot = "%.f" if "." in time else ""
-    for day in DATES:
-        for clock in TIMES:
+    for day in DATE_FORMATS:
+        for clock in TIME_FORMATS:
             form = f"{day}{gap}{clock}{dot}{ends}"
             if _parses(first, form):
                 return form
@@ -127,7 +127,7 @@ def _named(table: Table, column: str, zone: str) -> Written:
 
 
 def require_seconds(seconds: Ints, where: Callable[[int], str]) -> None:
-    """UserError, told by `where`, when one of `seconds` since 1970 is not in the years of the contract."""
+    """UserError, whose place `where` returns, when one of `seconds` since 1970 is not in the years of the contract."""
     first, last = (np.datetime64(f"{year}-01-01", "s").astype(np.int64) for year in (YEARS[0], YEARS[1] + 1))
     wrong = (seconds < first) | (seconds >= last)
     if wrong.any():

@@ -9,10 +9,10 @@ import io
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Ints
+from vpoc.arrays import Ints
 from vpoc.data.calendar import FIRST, LAST, rth_close
 from vpoc.data.columns import PRICES, STAMP_FORMAT
-from vpoc.data.mix import bits_set, words
+from vpoc.data.prng import bits_set, words
 from vpoc.data.sessions import RTH_CLOSE, RTH_OPEN, ZONE
 
 FIRST_TRADE_DATE = np.datetime64("2018-01-02")
@@ -20,8 +20,8 @@ BARS = 23 * 60
 """One-minute bars of a session, 18:00 to 17:00 New York."""
 FAIR_PRICE = 16_000
 """Ticks; the walk is drawn back to it between sessions, so that prices stay positive."""
-MINUTE = (18 * 60 + np.arange(BARS)) % (24 * 60)
-RTH = (MINUTE >= RTH_OPEN) & (MINUTE < RTH_CLOSE)
+MINUTE_OF_DAY = (18 * 60 + np.arange(BARS)) % (24 * 60)
+RTH = (MINUTE_OF_DAY >= RTH_OPEN) & (MINUTE_OF_DAY < RTH_CLOSE)
 
 
 def synthetic_csv(sessions: int, seed: int) -> bytes:
@@ -58,7 +58,7 @@ def _columns(sessions: int, seed: int) -> dict[str, Ints]:
         open_ = close - steps
         high = np.maximum(open_, close) + (third % np.uint64(4)).astype(np.int64)
         low = np.minimum(open_, close) - ((third >> np.uint64(8)) % np.uint64(4)).astype(np.int64)
-        busy = np.where(RTH, 700 + 2_400 * (MINUTE - 720 - 45) ** 2 // 195**2, 60)
+        busy = np.where(RTH, 700 + 2_400 * (MINUTE_OF_DAY - 720 - 45) ** 2 // 195**2, 60)
         busy[np.flatnonzero(RTH)[-1]] *= 10
         noise = 128 + (fourth % np.uint64(256)).astype(np.int64)
         volume = busy * noise * (high - low + 4) // (256 * 8)

@@ -1,4 +1,4 @@
-"""What every reader of a vendor's file gives: bars as they are in the file, with stamps in UTC."""
+"""Bars of a vendor's file, as every reader returns them: as they are in the file, with stamps in UTC."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 
-from vpoc.data.mix import words
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from vpoc.arrays import Floats, Ints
+from vpoc.data.prng import words
 
 LEVEL = 0.95
 SHORTEST_RUN, LONGEST_RUN = 5, 10

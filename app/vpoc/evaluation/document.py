@@ -1,16 +1,18 @@
-"""The evaluation as plain JSON values: evaluation.json, schema 1."""
+"""The evaluation as plain JSON values: evaluation.json."""
 
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from vpoc.evaluation.all_folds import Evaluation, FoldResult, Outcome, Part
 from vpoc.evaluation.bootstrap import LEVEL
 from vpoc.evaluation.open_place import PLACES
-from vpoc.evaluation.run import Evaluation, FoldResult, Outcome, Part
 from vpoc.evaluation.walk_forward import Fold, Lengths
 
-SCHEMA = 1
+Document = dict[str, Any]
+
+EVALUATION_SCHEMA = 2
 WEIGHTS = (
     "each label counts as 1 / the number of labels that look at the same bars, in training and in every score; "
     "labels of session rows count as 1"
@@ -21,7 +23,7 @@ def document(evaluation: Evaluation, asked: Lengths, replicates: int, facts: dic
     """The whole evaluation; `facts`: what it was made from, put first."""
     plan, placebo, verdict = evaluation.plan, evaluation.placebo, evaluation.verdict
     return {
-        "schema": SCHEMA,
+        "schema": EVALUATION_SCHEMA,
         "verdict": asdict(verdict),
         **facts,
         "sample": {

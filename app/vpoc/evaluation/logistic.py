@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from vpoc.arrays import Floats
 
 RIDGE = 1e-4
 """Of the penalty, in units of the mean loss: enough for an optimum where the labels can be separated, and no more."""

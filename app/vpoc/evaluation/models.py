@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vpoc.arrays import Floats
 from vpoc.evaluation.logistic import fit_logistic, probability
 from vpoc.evaluation.open_place import PLACES
-from vpoc.evaluation.rows import Rows
+from vpoc.evaluation.rows import LabelledRows
 from vpoc.features.table import NAMES
 
-Floats = npt.NDArray[np.float64]
 Inputs = npt.NDArray[Any]
 """[rows, columns], of a floating type."""
 
 Predict = Callable[[Inputs], Floats]
 """Inputs -> the probability that the label is 1, [rows]."""
-Fit = Callable[[Inputs, Floats, Floats, int], Predict]
+Fitter = Callable[[Inputs, Floats, Floats, int], Predict]
 """(inputs [rows, columns], labels [rows], weights [rows], seed) -> the fitted model."""
 
 LOGISTIC_FEATURES = ("vpoc_dist", "close_vs_va", "vix_z20")
@@ -37,10 +37,10 @@ class Model:
 
     name: str
     inputs: Inputs
-    fit: Fit
+    fit: Fitter
 
 
-def all_models(rows: Rows, network: Fit) -> tuple[Model, ...]:
+def all_models(rows: LabelledRows, network: Fitter) -> tuple[Model, ...]:
     """The three baselines and `network`, on what each sees of `rows`."""
     chosen = [NAMES.index(name) for name in LOGISTIC_FEATURES]
     return (
@@ -73,7 +73,7 @@ def fit_logistic_model(inputs: Inputs, labels: Floats, weights: Floats, seed: in
     return lambda given: probability(given, coefficients)
 
 
-def standardised(fit: Fit) -> Fit:
+def standardised(fit: Fitter) -> Fitter:
     """`fit` on columns less their mean, over their standard deviation, both of the rows it is fitted on.
 
     A column that does not vary there is 0 everywhere.

@@ -1,17 +1,13 @@
 """Where the open sits against the session before: what alone explains most of whether a VPOC is touched."""
 
 import numpy as np
-import numpy.typing as npt
 
-from vpoc.data.bars import Flags
+from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.calendar import rth_close
 from vpoc.features.build import FeatureSet
 
 PLACES = ("inside value area", "inside range", "above range", "below range", "range not known")
 IN_AREA, IN_RANGE, ABOVE, BELOW, UNKNOWN = range(len(PLACES))
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def open_places(features: FeatureSet) -> Ints:
@@ -53,7 +49,7 @@ def _of_bars(features: FeatureSet) -> Ints:
 
 
 def _follows(dates: Ints) -> Flags:
-    """Whether the session of the calendar before each of `dates`, in order, is also among them."""
+    """Return whether the session of the calendar before each of `dates`, in order, is also among them."""
     follows = np.zeros(len(dates), dtype=np.bool_)
     if len(dates):
         trading = np.cumsum(rth_close(np.arange(dates[0], dates[-1] + 1)) > 0)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vpoc.data.mix import words
+from vpoc.data.prng import words
 from vpoc.evaluation.bootstrap import Interval
-from vpoc.evaluation.rows import Rows
+from vpoc.evaluation.rows import LabelledRows
 
 SHUFFLES = 3
 """One time in forty an interval excludes 0 on the good side by chance; that three do says that labels leak."""
@@ -25,7 +25,7 @@ class Placebo:
     too_few: bool = False
 
 
-def shuffled(rows: Rows, run: int, seed: int, shuffle: int) -> Rows:
+def shuffled(rows: LabelledRows, run: int, seed: int, shuffle: int) -> LabelledRows:
     """`rows` with the labels, and their weights, of runs of `run` sessions in another order.
 
     Labels keep their neighbours within a run, so that those that overlap still do.

@@ -1,16 +1,14 @@
 """The evaluation in words: the table on the terminal, and evaluation.md. Both are made from the document."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from vpoc.evaluation.document import Document
 from vpoc.evaluation.models import NETWORK
-
-Document = dict[str, Any]
 
 
 def summary(document: Document) -> str:
     """A table of the models, pooled over the test blocks and held out, and the verdict below it."""
-    heads = ["", "log-loss", "Brier", "right", "network less this", "held out", "network less this"]
+    heads = ["", "log-loss", "Brier", "accuracy", "network less this", "held out", "network less this"]
     rows = [heads, *_comparison(document)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -19,7 +17,7 @@ def summary(document: Document) -> str:
 
 def markdown(document: Document) -> str:
     """The whole report."""
-    heads = ["model", "log-loss", "Brier", "right", "network less this", "held out", "network less this"]
+    heads = ["model", "log-loss", "Brier", "accuracy", "network less this", "held out", "network less this"]
     parts = [
         "# Evaluation",
         f"**{document['verdict']['sentence']}**",
@@ -56,7 +54,7 @@ def _sample(document: Document) -> str:
 
 def _majority(document: Document) -> str:
     pooled, held_out = (_percent(document[part]["tested"]["base_rate_accuracy"]) for part in ("pooled", "held_out"))
-    return f"Always giving the more frequent answer is right in {pooled} (held out: {held_out})."
+    return f"Always giving the more frequent answer has an accuracy of {pooled} (held out: {held_out})."
 
 
 def _plan(document: Document) -> str:
@@ -105,11 +103,11 @@ def _calibration(document: Document) -> str:
         )
         rows.append([name, slope, intercept])
     lines = [
-        "Of the labels on the logits of the predictions; 1 and 0 are right, a slope below 1 means too sure of itself.",
+        "Of the labels on the logits of the predictions; 1 and 0 are ideal; below 1 predictions are too extreme.",
         _table(["model", "slope", "intercept"], rows),
-        "The network, by how sure it was:",
+        "The network, by predicted probability:",
         _table(
-            ["predicted", "came", "rows", "sessions"],
+            ["predicted", "observed", "rows", "sessions"],
             [
                 [f"{b['predicted']:.3f}", _interval(b["observed"], digits=3), str(b["rows"]), str(b["sessions"])]
                 for b in document["pooled"]["models"][NETWORK]["calibration"]["bins"]

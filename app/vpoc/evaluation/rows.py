@@ -1,21 +1,17 @@
-"""What is evaluated: labelled rows in order of time, each with its session and where the open sits."""
+"""The rows that are evaluated, labelled and in order of time, each with its session and where the open sits."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from vpoc.arrays import Floats, Floats32, Ints
 from vpoc.evaluation.open_place import open_places
 from vpoc.features.build import FeatureSet
 from vpoc.training.samples import labelled, require_horizon
 
-Floats = npt.NDArray[np.float64]
-Inputs = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True)
-class Rows:
+class LabelledRows:
     """Rows that have a label, in order of time.
 
     `inputs` [rows, features]: scaled row by row, as the network of `vpoc train` gets them. `places` [rows]: where the
@@ -24,7 +20,7 @@ class Rows:
     since 1970. `reach`: how many sessions beyond its own a label looks.
     """
 
-    inputs: Inputs
+    inputs: Floats32
     places: Ints
     labels: Floats
     weights: Floats
@@ -40,23 +36,23 @@ class Rows:
         first, last = np.searchsorted(self.sessions, [start, stop])
         return slice(int(first), int(last))
 
-    def head(self, sessions: int) -> "Rows":
+    def head(self, sessions: int) -> "LabelledRows":
         """The rows of the first `sessions` sessions."""
         part = self.span(0, sessions)
         names = ("inputs", "places", "labels", "weights", "sessions")
         return replace(self, **{name: getattr(self, name)[part] for name in names}, dates=self.dates[:sessions])
 
-    def with_labels(self, labels: Floats, weights: Floats) -> "Rows":
+    def with_labels(self, labels: Floats, weights: Floats) -> "LabelledRows":
         """The same rows with other labels."""
         return replace(self, labels=labels, weights=weights)
 
 
-def rows_of(features: FeatureSet, target: str) -> Rows:
+def rows_of(features: FeatureSet, target: str) -> LabelledRows:
     """The rows of `features` that have a value of `target`; UserError when the bars are too long for any."""
     require_horizon(features, target)
     samples = labelled(features.frame, target)
     dates, sessions = np.unique(samples.dates, return_inverse=True)
-    return Rows(
+    return LabelledRows(
         inputs=samples.inputs[samples.ends],
         places=open_places(features)[samples.ends],
         labels=samples.labels.astype(np.float64),

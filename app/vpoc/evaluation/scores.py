@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vpoc.arrays import Floats
 from vpoc.evaluation.bootstrap import Bootstrap, Interval, by_session
 from vpoc.evaluation.logistic import fit_logistic, probability
-from vpoc.evaluation.rows import Rows
-
-Floats = npt.NDArray[np.float64]
+from vpoc.evaluation.rows import LabelledRows
 
 CLIP = 1e-6
-"""Probabilities are held this far from 0 and 1, so that one wrong certainty costs 13.8, not infinity."""
+"""Probabilities are kept this far from 0 and 1, so that one wrong certainty costs 13.8, not infinity."""
 MOST_BINS = 10
 SESSIONS_OF_A_BIN = 10
 """With fewer, the rate of a bin says little."""
@@ -25,7 +24,7 @@ LEAST_SPREAD = 0.05
 
 @dataclass(frozen=True)
 class Scores:
-    """Of one model. `slope`, `intercept`: of the labels on the logits; 1 and 0 are right, None: no spread."""
+    """Of one model. `slope`, `intercept`: of the labels on the logits; 1 and 0 are ideal, None: no spread."""
 
     log_loss: Interval
     brier: Interval
@@ -61,23 +60,23 @@ def weighted_mean(values: Floats, weights: Floats) -> float:
     return float((weights * values).sum() / weights.sum())
 
 
-def plain_scores(rows: Rows, span: slice, predicted: Floats) -> dict[str, float]:
+def plain_scores(rows: LabelledRows, span: slice, predicted: Floats) -> dict[str, float]:
     """Log-loss, Brier score and accuracy of `predicted` on the rows of `span`."""
     labels, weights = rows.labels[span], rows.weights[span]
     return {
         "log_loss": weighted_mean(log_losses(labels, predicted), weights),
         "brier": weighted_mean(brier_scores(labels, predicted), weights),
-        "accuracy": weighted_mean(_right(labels, predicted), weights),
+        "accuracy": weighted_mean(_correct(labels, predicted), weights),
     }
 
 
-def scores(rows: Rows, span: slice, predicted: Floats, bootstrap: Bootstrap) -> Scores:
+def scores(rows: LabelledRows, span: slice, predicted: Floats, bootstrap: Bootstrap) -> Scores:
     """The scores of `predicted` on the rows of `span`, over the sessions that `bootstrap` was drawn for."""
     labels, weights, sessions = rows.labels[span], rows.weights[span], rows.sessions[span]
     columns = (
         log_losses(labels, predicted),
         brier_scores(labels, predicted),
-        _right(labels, predicted),
+        _correct(labels, predicted),
         np.ones(len(labels)),
     )
     sums = by_session(sessions, weights[:, None] * np.column_stack(columns))
@@ -86,7 +85,9 @@ def scores(rows: Rows, span: slice, predicted: Floats, bootstrap: Bootstrap) -> 
     return Scores(log_loss, brier, accuracy, intercept, slope, _bins(rows, span, predicted, bootstrap))
 
 
-def differences(rows: Rows, span: slice, predicted: Floats, other: Floats, bootstrap: Bootstrap) -> dict[str, Interval]:
+def differences(
+    rows: LabelledRows, span: slice, predicted: Floats, other: Floats, bootstrap: Bootstrap
+) -> dict[str, Interval]:
     """Log-loss and Brier score of `predicted` less those of `other`: below 0 where `predicted` is better."""
     labels, weights = rows.labels[span], rows.weights[span]
     columns = [score(labels, predicted) - score(labels, other) for score in (log_losses, brier_scores)]
@@ -94,13 +95,13 @@ def differences(rows: Rows, span: slice, predicted: Floats, other: Floats, boots
     return {name: bootstrap.ratio(sums[:, place], sums[:, 2]) for place, name in enumerate(("log_loss", "brier"))}
 
 
-def _right(labels: Floats, predicted: Floats) -> Floats:
-    right: npt.NDArray[np.bool_] = (predicted > 0.5) == (labels > 0)
-    return right.astype(np.float64)
+def _correct(labels: Floats, predicted: Floats) -> Floats:
+    correct: npt.NDArray[np.bool_] = (predicted > 0.5) == (labels > 0)
+    return correct.astype(np.float64)
 
 
 def _calibration(
-    rows: Rows, span: slice, predicted: Floats, bootstrap: Bootstrap
+    rows: LabelledRows, span: slice, predicted: Floats, bootstrap: Bootstrap
 ) -> tuple[Interval | None, Interval | None]:
     """Intercept and slope of a logistic regression of the labels on the logits of `predicted` (Cox 1958).
 
@@ -127,7 +128,7 @@ def _calibration(
     )
 
 
-def _bins(rows: Rows, span: slice, predicted: Floats, bootstrap: Bootstrap) -> tuple[dict[str, Any], ...]:
+def _bins(rows: LabelledRows, span: slice, predicted: Floats, bootstrap: Bootstrap) -> tuple[dict[str, Any], ...]:
     """At most 10 bins of about equal weight, and one for 10 sessions: mean prediction and rate of the labels.
 
     Equal predictions are in one bin; a bin of fewer than two sessions is joined to its neighbour.

@@ -1,4 +1,4 @@
-"""What the numbers say, in a sentence: an edge, or plainly none."""
+"""The verdict on the scores, in a sentence: an edge, or none."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from vpoc.evaluation.bootstrap import FEWEST_RUNS, LEVEL, Interval
 from vpoc.evaluation.placebo import Placebo
 
 POWER = 0.8
-WORDS = {
+MODEL_WORDS = {
     "constant": "the constant rate",
     "conditional": "the conditional rate",
     "logistic": "the logistic regression",
@@ -34,7 +34,7 @@ class Compared:
 class Verdict:
     """`outcome`: edge, no-edge or invalid. `best`: the baseline with the lowest log-loss in the pooled test blocks.
 
-    `sessions_needed`: out of sample, to tell 53 % of right answers from 50 %; `sessions_for_this_difference`: for one
+    `sessions_needed`: out of sample, to tell an accuracy of 53 % from 50 %; `sessions_for_this_difference`: for one
     of the size seen, None unless the network was better.
     """
 
@@ -50,13 +50,13 @@ def decide(pooled: Compared, held_out: Compared, placebo: Placebo) -> Verdict:
     best = min(pooled.baselines, key=lambda name: pooled.baselines[name])
     seen, later = pooled.differences[best], held_out.differences[best]
     facts = (
-        f"the network's log-loss is {pooled.network:.4f} against {pooled.baselines[best]:.4f} of {WORDS[best]} "
-        f"(difference {told(seen)}; {pooled.sessions} sessions out of sample)"
+        f"the network's log-loss is {pooled.network:.4f} against {pooled.baselines[best]:.4f} of {MODEL_WORDS[best]} "
+        f"(difference {difference_text(seen)}; {pooled.sessions} sessions out of sample)"
     )
-    end = f"in the {held_out.sessions} sessions held out the difference is {told(later)}"
+    end = f"in the {held_out.sessions} sessions held out the difference is {difference_text(later)}"
     needed = sessions_to_tell(0.53, 0.50)
     this = _sessions_for(seen, pooled.sessions)
-    to_tell = f"to tell 53 % of right answers from 50 % takes about {needed:,} sessions"
+    to_tell = f"to tell an accuracy of 53 % from 50 % takes about {needed:,} sessions"
     fewest = FEWEST_RUNS * pooled.run
     outcome = "no-edge"
     if placebo.alarms:
@@ -76,7 +76,7 @@ def decide(pooled: Compared, held_out: Compared, placebo: Placebo) -> Verdict:
 
 
 def _leak(placebo: Placebo) -> str:
-    who = " and ".join(WORDS[name] for name in placebo.alarms)
+    who = " and ".join(MODEL_WORDS[name] for name in placebo.alarms)
     times = len(placebo.gains[placebo.alarms[0]])
     return (
         f"not valid: {who} scored better than chance on shuffled labels, {times} times of {times}; answers leak into "
@@ -84,13 +84,13 @@ def _leak(placebo: Placebo) -> str:
     )
 
 
-def told(interval: Interval) -> str:
+def difference_text(interval: Interval) -> str:
     """A difference with its interval, in words."""
     return f"{interval.value:+.4f}, 95 % interval {interval.low:+.4f} to {interval.high:+.4f}"
 
 
 def sessions_to_tell(rate: float, other: float) -> int:
-    """Independent sessions to tell two shares of right answers apart: 80 % power, 5 % two-sided, rounded to ten."""
+    """Independent sessions to tell two accuracies apart: 80 % power, 5 % two-sided, rounded to ten."""
     return round((_reach() / (rate - other)) ** 2 * other * (1 - other) / 10) * 10
 
 

@@ -10,23 +10,24 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Bars, Floats, Ints
-from vpoc.data.enough import FEWEST, Selection, require_enough, select_sessions
+from vpoc.arrays import Floats, Ints
+from vpoc.data.bars import Bars
 from vpoc.data.rolls import roll_numbers
+from vpoc.data.selection import FEWEST, Selection, require_enough, select_sessions
 from vpoc.data.sessions import Sessions, ranges, split_sessions
 from vpoc.errors import UserError
-from vpoc.features.days import Days, find_days
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.session_facts import SessionFacts, find_session_facts
 from vpoc.features.snapshots import bar_snapshots, session_snapshot
 from vpoc.features.table import FEATURES, Snapshot
 from vpoc.features.targets import HORIZON, label_weight, move_30, session_targets, touched_later
 from vpoc.kernel import cores
-from vpoc.profile.sessions import chunks
+from vpoc.profile.session_profiles import session_chunks
 from vpoc.progress import Progress
 from vpoc.terminal import watched
 
-T = TypeVar("T")
-MINUTE = 60
+_T = TypeVar("_T")
+_MINUTE_S = 60
 AT_ONCE = 8
 """Chunks that are worked on side by side at most: each takes memory."""
 
@@ -48,7 +49,7 @@ class FeatureSet:
     sessions_used: int
     left_out: dict[str, int]
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """How many sessions were used and why others were not, as part of a sentence."""
         reasons = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.left_out.items() if count]
         return f"{self.sessions_used} of {self.sessions_total} sessions" + (
@@ -65,16 +66,16 @@ def build_features(
     Columns: trade_date, ts (bar rows), the features in order, the targets.
     """
     progress = progress or Progress(None)
-    return features_of(bars, days_of(bars, options, progress), options, fewest=fewest, progress=progress)
+    return features_of(bars, all_session_facts(bars, options, progress), options, fewest=fewest, progress=progress)
 
 
-def days_of(bars: Bars, options: FeatureOptions, progress: Progress) -> Days:
+def all_session_facts(bars: Bars, options: FeatureOptions, progress: Progress) -> SessionFacts:
     """Facts of the sessions of `bars`; UserError without regular hours."""
-    return joined_days(bars, [traded_days(bars, options, progress, goes_on=False)])
+    return joined_session_facts(bars, [traded_session_facts(bars, options, progress, continues=False)])
 
 
 def features_of(
-    bars: Bars, days: Days, options: FeatureOptions, *, fewest: int | None = None, progress: Progress
+    bars: Bars, days: SessionFacts, options: FeatureOptions, *, fewest: int | None = None, progress: Progress
 ) -> FeatureSet:
     """As `build_features`, with the `days` of these bars; session rows need no more of `bars` than its facts."""
     rolls, found, kept = select_rows(bars, days, options, fewest)
@@ -91,50 +92,52 @@ def stream_features(
     """Session rows, as of `build_features`, of bars that come in blocks of whole sessions."""
     progress = progress or Progress(None)
     block = next(blocks)
-    parts: list[Days | None] = []
+    parts: list[SessionFacts | None] = []
     for following in blocks:
-        parts.append(traded_days(block, options, progress, goes_on=True))
+        parts.append(traded_session_facts(block, options, progress, continues=True))
         block = following
-    parts.append(traded_days(block, options, progress, goes_on=False))
-    days = joined_days(block, parts)
+    parts.append(traded_session_facts(block, options, progress, continues=False))
+    days = joined_session_facts(block, parts)
     rolls, found, kept = select_rows(block, days, options, fewest)
     return _feature_set(_session_frame(days, rolls, kept, options), block, days, found, options)
 
 
 def no_regular_hours(path: Path) -> UserError:
-    """What is wrong with a file without bars in regular trading hours."""
+    """Return the error about a file without bars in regular trading hours."""
     return UserError(f"{path}: no bars in regular hours, from 09:30 New York; check --zone at the merge")
 
 
-def joined_days(bars: Bars, parts: list[Days | None]) -> Days:
+def joined_session_facts(bars: Bars, parts: list[SessionFacts | None]) -> SessionFacts:
     """The sessions of all `parts`, which follow each other; UserError when none of them has regular hours."""
     some = [part for part in parts if part is not None]
     if not some:
         raise no_regular_hours(bars.path)
-    return Days.concatenate(some)
+    return SessionFacts.concatenate(some)
 
 
-def traded_days(bars: Bars, options: FeatureOptions, progress: Progress, *, goes_on: bool) -> Days | None:
+def traded_session_facts(
+    bars: Bars, options: FeatureOptions, progress: Progress, *, continues: bool
+) -> SessionFacts | None:
     """Facts of the sessions of `bars` that have regular hours; None without any."""
-    sessions = split_sessions(bars, options.close_minute, goes_on=goes_on)
+    sessions = split_sessions(bars, options.close_minute, continues=continues)
     traded = sessions.take(sessions.stop > sessions.start)
     if not len(traded):
         return None
-    parts = _watched(lambda chunk: find_days(bars, chunk, options), traded, options, progress, "sessions")
-    return Days.concatenate(parts)
+    parts = _watched(lambda chunk: find_session_facts(bars, chunk, options), traded, options, progress, "sessions")
+    return SessionFacts.concatenate(parts)
 
 
 def _watched(
-    work: Callable[[Sessions], T], sessions: Sessions, options: FeatureOptions, progress: Progress, label: str
-) -> list[T]:
-    """What `work` makes of all chunks of `sessions`, a few at a time where there are cores, with progress."""
+    work: Callable[[Sessions], _T], sessions: Sessions, options: FeatureOptions, progress: Progress, label: str
+) -> list[_T]:
+    """Return the results of `work` on all chunks of `sessions`, a few at a time where there are cores."""
     count = -(-len(sessions) // options.chunk_size)
     progress.phase("features", count)
-    parts: list[T] = []
+    parts: list[_T] = []
     started = time.monotonic()
     pool = ThreadPoolExecutor(min(cores(), AT_ONCE))
     try:
-        for part in watched(pool.map(work, chunks(sessions, options.chunk_size)), label, count):
+        for part in watched(pool.map(work, session_chunks(sessions, options.chunk_size)), label, count):
             parts.append(part)
             now = time.monotonic()
             progress.step(len(parts), now - started)
@@ -145,7 +148,9 @@ def _watched(
     return parts
 
 
-def select_rows(bars: Bars, days: Days, options: FeatureOptions, fewest: int | None) -> tuple[Ints, Selection, Ints]:
+def select_rows(
+    bars: Bars, days: SessionFacts, options: FeatureOptions, fewest: int | None
+) -> tuple[Ints, Selection, Ints]:
     """Rolls before each session, which sessions give rows, and the most recent of them that were asked for."""
     rolls = roll_numbers(days.sessions, bars.symbols, options.rolls)
     needed = FEWEST[options.rows] if fewest is None else fewest
@@ -154,10 +159,10 @@ def select_rows(bars: Bars, days: Days, options: FeatureOptions, fewest: int | N
         rolls,
         days.vix_close,
         rows=options.rows,
-        warm_up=options.warm_up,
+        lookback=options.lookback,
         next_open=options.as_of == "open",
     )
-    require_enough(bars.path, days.sessions, found, options.warm_up, needed)
+    require_enough(bars.path, days.sessions, found, options.lookback, needed)
     return rolls, found, most_recent(bars.path, found.sessions, options.data_fraction, needed)
 
 
@@ -172,13 +177,13 @@ def most_recent(path: Path, sessions: Ints, data_fraction: float, fewest: int) -
     return sessions[len(sessions) - keep :]
 
 
-def _session_frame(days: Days, rolls: Ints, kept: Ints, options: FeatureOptions) -> pl.DataFrame:
+def _session_frame(days: SessionFacts, rolls: Ints, kept: Ints, options: FeatureOptions) -> pl.DataFrame:
     targets = session_targets(days, rolls, kept, at_open=options.as_of == "open")
     return _frame({"trade_date": days.sessions.date[kept]}, session_snapshot(days, rolls, kept, options), targets)
 
 
 def _bar_frame(
-    bars: Bars, days: Days, rolls: Ints, kept: Ints, options: FeatureOptions, progress: Progress
+    bars: Bars, days: SessionFacts, rolls: Ints, kept: Ints, options: FeatureOptions, progress: Progress
 ) -> pl.DataFrame:
     used = days.sessions.take(np.isin(np.arange(len(days)), kept))
     options = replace(options, chunk_size=sessions_at_a_time(bars, options))
@@ -189,10 +194,10 @@ def _bar_frame(
 def sessions_at_a_time(bars: Bars, options: FeatureOptions) -> int:
     """How many sessions of bar rows to compute together."""
     # A session of seconds or of trades has as many rows as a hundred of minutes.
-    return options.chunk_size if bars.bar_seconds >= MINUTE else 1
+    return options.chunk_size if bars.bar_seconds >= _MINUTE_S else 1
 
 
-def bar_rows(bars: Bars, days: Days, rolls: Ints, chunk: Sessions, options: FeatureOptions) -> pl.DataFrame:
+def bar_rows(bars: Bars, days: SessionFacts, rolls: Ints, chunk: Sessions, options: FeatureOptions) -> pl.DataFrame:
     """A row for each RTH bar of the sessions `chunk`, which are among `days`, and whose rows are those of `bars`."""
     place = np.searchsorted(days.sessions.date, chunk.date)
     rows = ranges(chunk.start, chunk.stop)
@@ -201,7 +206,7 @@ def bar_rows(bars: Bars, days: Days, rolls: Ints, chunk: Sessions, options: Feat
     return _frame(stamps, bar_snapshots(bars, days, rolls, place, options), targets)
 
 
-def _bar_targets(bars: Bars, days: Days, chunk: Sessions, place: Ints) -> dict[str, Floats]:
+def _bar_targets(bars: Bars, days: SessionFacts, chunk: Sessions, place: Ints) -> dict[str, Floats]:
     done = np.flatnonzero(days.sessions.complete)
     prior = days.profile.levels.vpoc[done[np.searchsorted(done, place) - 1]]
     moves, weights, touched = [], [], []
@@ -229,7 +234,9 @@ def _frame(stamps: dict[str, Ints], snapshot: Snapshot, targets: dict[str, Float
     return pl.DataFrame(columns)
 
 
-def _feature_set(frame: pl.DataFrame, bars: Bars, days: Days, found: Selection, options: FeatureOptions) -> FeatureSet:
+def _feature_set(
+    frame: pl.DataFrame, bars: Bars, days: SessionFacts, found: Selection, options: FeatureOptions
+) -> FeatureSet:
     known = frame.filter(pl.col("vix").is_not_nan())
     return FeatureSet(
         frame=known,

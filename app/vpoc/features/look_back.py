@@ -1,12 +1,12 @@
-"""What earlier sessions say to a later one: composites and naked VPOCs."""
+"""Features of earlier sessions as seen from a later one: composites and naked VPOCs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from vpoc.data.bars import Flags, Floats, Ints
-from vpoc.features.days import Days
+from vpoc.arrays import Flags, Floats, Ints
+from vpoc.features.session_facts import SessionFacts
 from vpoc.profile.levels import find_vpoc
 
 AT_A_TIME = 32
@@ -28,7 +28,7 @@ class Naked:
     age: Ints
 
 
-def composite_vpocs(days: Days, among: Ints, begins: Sequence[Ints], stop: Ints) -> list[Ints]:
+def composite_vpocs(days: SessionFacts, among: Ints, begins: Sequence[Ints], stop: Ints) -> list[Ints]:
     """VPOC [rows], in ticks, of the RTH profiles of the sessions among[begin..stop-1] added up, for each of `begins`.
 
     `among`: indices of sessions; each `begin` and `stop` [rows] never fall.
@@ -57,7 +57,7 @@ def composite_vpocs(days: Days, among: Ints, begins: Sequence[Ints], stop: Ints)
     return found
 
 
-def touched_in(days: Days, farthest: int) -> Ints:
+def touched_in(days: SessionFacts, farthest: int) -> Ints:
     """The first later session [sessions] whose RTH range holds each VPOC; a huge number if none of `farthest` does."""
     vpoc = days.profile.levels.vpoc
     found = np.full(len(days), FAR)
@@ -68,7 +68,7 @@ def touched_in(days: Days, farthest: int) -> Ints:
     return found
 
 
-def naked_levels(days: Days, rolls: Ints, row: Ints, reach: int, *, after: bool) -> tuple[Ints, Ints, Flags]:
+def naked_levels(days: SessionFacts, rolls: Ints, row: Ints, reach: int, *, after: bool) -> tuple[Ints, Ints, Flags]:
     """VPOCs that complete sessions left before each session of `row` [rows], over the last `reach` of them.
 
     Their ticks, their ages in sessions, and whether each is alive at the end of the row's RTH (`after`) or at its

@@ -1,32 +1,33 @@
-"""What is known at the as-of time of each row: of a whole session, or of a session so far."""
+"""Snapshots: the knowledge at the as-of time of each row, of a whole session or of a session so far."""
 
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from vpoc.data.bars import Bars, Flags, Floats, Ints
-from vpoc.data.enough import HISTORY
+from vpoc.arrays import Flags, Floats, Ints
+from vpoc.data.bars import Bars
+from vpoc.data.selection import HISTORY
 from vpoc.data.sessions import Sessions
-from vpoc.features.days import IB_SECONDS, Days
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.look_back import Naked, composite_vpocs, mean_of_last, naked, naked_levels
-from vpoc.features.options import FeatureOptions
+from vpoc.features.session_facts import IB_SECONDS, SessionFacts
 from vpoc.features.table import Snapshot
-from vpoc.profile import compiled
+from vpoc.profile import kernel_profiles as compiled
 from vpoc.profile.facts import ProfileFacts
 from vpoc.profile.moments import profile_moments
 from vpoc.profile.rth import developing_facts
-from vpoc.profile.sessions import RthBars, rth_bars
+from vpoc.profile.session_profiles import RthBars, rth_bars
 
 NAKED_SESSIONS = 60
 COMPOSITES = {"comp5": 5, "comp20": 20}
 
 
-def session_snapshot(days: Days, rolls: Ints, t: Ints, options: FeatureOptions) -> Snapshot:
+def session_snapshot(days: SessionFacts, rolls: Ints, t: Ints, options: FeatureOptions) -> Snapshot:
     """Snapshots of whole sessions, those with the indices `t` [rows], as of their close or of the next open."""
     done, place = _complete(days, t)
     before, levels = done[place - 1], days.profile.levels
-    reach = min(NAKED_SESSIONS, options.warm_up)
+    reach = min(NAKED_SESSIONS, options.lookback)
     level, age, alive = naked_levels(days, rolls, t, reach, after=True)
     at_open = options.as_of == "open"
     price = days.open[t + 1] if at_open else days.close[t]
@@ -63,7 +64,7 @@ def session_snapshot(days: Days, rolls: Ints, t: Ints, options: FeatureOptions) 
     )
 
 
-def bar_snapshots(bars: Bars, days: Days, rolls: Ints, t: Ints, options: FeatureOptions) -> Snapshot:
+def bar_snapshots(bars: Bars, days: SessionFacts, rolls: Ints, t: Ints, options: FeatureOptions) -> Snapshot:
     """Snapshots at the end of each RTH bar of the sessions with the indices `t`, in order."""
     sessions = days.sessions.take(t)
     rth = rth_bars(bars, sessions, options.placement)
@@ -116,7 +117,7 @@ def bar_snapshots(bars: Bars, days: Days, rolls: Ints, t: Ints, options: Feature
         entry_vah=repeated["vah_1"],
         entry_val=repeated["val_1"],
         entry_close=repeated["close_1"],
-        naked=_naked_so_far(days, rolls, t, rth, profile, bars.close[rth.rows], min(NAKED_SESSIONS, options.warm_up)),
+        naked=_naked_so_far(days, rolls, t, rth, profile, bars.close[rth.rows], min(NAKED_SESSIONS, options.lookback)),
         vix=bars.vix[rth.rows],
         **repeated,
     )
@@ -129,13 +130,13 @@ def _take(facts: Any, rows: Ints) -> Any:
     return type(facts)(**{name: _take(value, rows) for name, value in vars(facts).items()})
 
 
-def _complete(days: Days, t: Ints) -> tuple[Ints, Ints]:
+def _complete(days: SessionFacts, t: Ints) -> tuple[Ints, Ints]:
     """Indices of the complete sessions, and how many of them lie before each of `t`."""
     done = np.flatnonzero(days.sessions.complete)
     return done, np.searchsorted(done, t)
 
 
-def _prior(days: Days, done: Ints, place: Ints) -> dict[str, Any]:
+def _prior(days: SessionFacts, done: Ints, place: Ints) -> dict[str, Any]:
     before, levels = done[place - 1], days.profile.levels
     return {
         "vpoc_1": levels.vpoc[before],
@@ -146,14 +147,14 @@ def _prior(days: Days, done: Ints, place: Ints) -> dict[str, Any]:
     }
 
 
-def _composites(days: Days, rolls: Ints, done: Ints, stop: Ints) -> dict[str, Any]:
+def _composites(days: SessionFacts, rolls: Ints, done: Ints, stop: Ints) -> dict[str, Any]:
     """VPOC of the composites of complete sessions up to place `stop`-1 in `done`, cut at the last roll."""
     since_roll = np.searchsorted(rolls[done], rolls[done][stop - 1])
     begins = [np.maximum(stop - count, since_roll) for count in COMPOSITES.values()]
     return dict(zip(COMPOSITES, composite_vpocs(days, done, begins, stop), strict=True))
 
 
-def _volatility(days: Days, done: Ints, stop: Ints, vix: Floats | None, vix_before: Floats) -> dict[str, Any]:
+def _volatility(days: SessionFacts, done: Ints, stop: Ints, vix: Floats | None, vix_before: Floats) -> dict[str, Any]:
     """Range and VIX of the 20 complete sessions up to place `stop`-1 in `done`; without `vix`, the last is that now."""
     closes = days.vix_close[done]
     window = sliding_window_view(closes, HISTORY)[stop - HISTORY]
@@ -168,7 +169,7 @@ def _volatility(days: Days, done: Ints, stop: Ints, vix: Floats | None, vix_befo
     }
 
 
-def _usual_volume(days: Days, row: Ints, slot: Ints) -> Floats:
+def _usual_volume(days: SessionFacts, row: Ints, slot: Ints) -> Floats:
     """Mean volume [rows], up to and including `slot` [rows], of the 20 full sessions before each session of `row`."""
     total, stop = days.total_curve, np.searchsorted(days.full, row)
     return (total[stop, slot] - total[stop - HISTORY, slot]) / float(HISTORY)
@@ -192,16 +193,16 @@ def _first_hour(bars: Bars, sessions: Sessions, rth: RthBars, high: Ints, low: I
 
 
 def _naked_so_far(
-    days: Days, rolls: Ints, t: Ints, rth: RthBars, profile: ProfileFacts, price: Ints, reach: int
+    days: SessionFacts, rolls: Ints, t: Ints, rth: RthBars, profile: ProfileFacts, price: Ints, reach: int
 ) -> Naked:
     level, age, alive = naked_levels(days, rolls, t, reach, after=False)
-    # Few are alive: those alone go on to the bars.
+    # Few are alive: only those are compared with the bars.
     most = int(np.count_nonzero(alive, axis=1).max(initial=1))
     order = np.argsort(~alive, axis=1, kind="stable")[:, :most]
     level, age = np.take_along_axis(level, order, axis=1), np.take_along_axis(age, order, axis=1)
     alive = np.take_along_axis(alive, order, axis=1)
     if compiled.present():
-        return Naked(*compiled.naked(rth.sizes, profile.low, profile.high, price, level, age, alive))
+        return Naked(*compiled.naked_at_bars(rth.sizes, profile.low, profile.high, price, level, age, alive))
     level, age = np.repeat(level, rth.sizes, axis=0), np.repeat(age, rth.sizes, axis=0)
     untouched: Flags = (level < profile.low[:, None]) | (level > profile.high[:, None])
     return naked(level, age, np.repeat(alive, rth.sizes, axis=0) & untouched, price)

@@ -7,15 +7,15 @@ from typing import Any
 import polars as pl
 
 from vpoc import __version__
+from vpoc.checksummed_parquet import DamagedError, checksummed_facts, read_checksummed, write_checksummed
 from vpoc.errors import UserError, from_os_error
 from vpoc.features.build import FeatureSet
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
 from vpoc.files import read_bytes
-from vpoc.sealed import DamagedError, sealed_facts, unseal, write_sealed
 
-KEY = "vpoc"
-SCHEMA = 2
+FEATURES_KEY = "vpoc"
+FEATURES_SCHEMA = 3
 
 
 def write_features(path: Path, features: FeatureSet) -> None:
@@ -23,8 +23,8 @@ def write_features(path: Path, features: FeatureSet) -> None:
 
     The metadata also hold the schema, the version of this program and the SHA-256 of the file.
     """
-    document = {"schema": SCHEMA, "app_version": __version__, **_facts(features)}
-    write_sealed(path, features.frame, KEY, document, compression="lz4")
+    document = {"schema": FEATURES_SCHEMA, "app_version": __version__, **_facts(features)}
+    write_checksummed(path, features.frame, FEATURES_KEY, document, compression="lz4")
 
 
 def read_features(path: Path) -> FeatureSet:
@@ -33,7 +33,7 @@ def read_features(path: Path) -> FeatureSet:
     UserError when it is anything else, was changed since, or is of another version of this program.
     """
     try:
-        frame, facts = unseal(read_bytes(path), KEY)
+        frame, facts = read_checksummed(read_bytes(path), FEATURES_KEY)
     except DamagedError as error:
         raise _damaged(path) from error
     return _feature_set(path, frame, facts)
@@ -42,7 +42,7 @@ def read_features(path: Path) -> FeatureSet:
 def read_facts(path: Path) -> FeatureSet:
     """As `read_features`, but without the rows, and with little memory: the frame has the columns alone."""
     try:
-        facts = sealed_facts(path, KEY)
+        facts = checksummed_facts(path, FEATURES_KEY)
     except OSError as error:
         raise from_os_error(error, path) from error
     except DamagedError as error:
@@ -56,12 +56,12 @@ def _damaged(path: Path) -> UserError:
 
 def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> FeatureSet:
     found = facts.pop("schema", 0), facts.pop("app_version", "")
-    if found != (SCHEMA, __version__) or not set(NAMES) <= set(frame.columns):
+    if found != (FEATURES_SCHEMA, __version__) or not set(NAMES) <= set(frame.columns):
         raise UserError(f"{path}: its features are not those of this version; make it again with `vpoc features`")
     return FeatureSet(**{**facts, "frame": frame, "options": FeatureOptions(**facts["options"])})
 
 
-def require_same(path: Path, features: FeatureSet, data_sha256: str, options: FeatureOptions) -> None:
+def require_same_features(path: Path, features: FeatureSet, data_sha256: str, options: FeatureOptions) -> None:
     """UserError when `features`, read from `path`, was not made from this data and these options."""
     # How many sessions are computed at a time changes nothing.
     options = replace(options, chunk_size=features.options.chunk_size)

@@ -1,4 +1,4 @@
-"""The 54 features: one table of name, formula, unit and source, which the code computes from.
+"""The features: one table of name, formula, unit and source, which the code computes from.
 
 A division by zero gives 0.5 for a position in a range and 0 for any other ratio. C, O, H, L are of regular trading
 hours up to the as-of time, in ticks; P is the price that distances are taken from: C, or the open of the next session
@@ -7,13 +7,17 @@ for session rows as of that open. t-1 is the session before.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vpoc.data.bars import Floats, Ints
-from vpoc.features.look_back import Naked
-from vpoc.profile.facts import ProfileFacts
-from vpoc.profile.flow import Flow
+from vpoc.arrays import Floats, Ints
+
+if TYPE_CHECKING:
+    # So that whoever needs the names alone imports neither polars nor the profiles.
+    from vpoc.features.look_back import Naked
+    from vpoc.profile.facts import ProfileFacts
+    from vpoc.profile.flow import Flow
 
 TICKS, RATIO, CODE, COUNT, MINUTES, SESSIONS, POINTS = (
     "ticks",
@@ -24,13 +28,13 @@ TICKS, RATIO, CODE, COUNT, MINUTES, SESSIONS, POINTS = (
     "sessions",
     "points",
 )
-YEAR = 252
+_YEAR = 252
 """Sessions of a year, by which VIX is annualised."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is known at the as-of time of each row; every array is [rows], prices in ticks, volumes in contracts.
+    """The knowledge at the as-of time of each row; every array is [rows], prices in ticks, volumes in contracts.
 
     `high`, `low`, `close`, `profile`, `flow`: RTH of the session up to the as-of time. `price`: where distances are
     taken from. `vwap`, `std`, `skew`, `kurt`: moments of the profile. `ib_range`, `ext_up`, `ext_dn`: the first hour,
@@ -45,7 +49,7 @@ class Snapshot:
     low: Ints
     close: Ints
     price: Ints
-    profile: ProfileFacts
+    profile: "ProfileFacts"
     vwap: Floats
     std: Floats
     skew: Floats
@@ -58,7 +62,7 @@ class Snapshot:
     on_volume: Ints
     on_range: Ints
     day_volume: Ints
-    flow: Flow
+    flow: "Flow"
     vpoc_1: Ints
     vah_1: Ints
     val_1: Ints
@@ -70,7 +74,7 @@ class Snapshot:
     entry_close: Ints
     comp5: Ints
     comp20: Ints
-    naked: Naked
+    naked: "Naked"
     vix: Floats
     vix_1: Floats
     vix_mean: Floats
@@ -122,201 +126,201 @@ def _range(s: Snapshot) -> Ints:
 
 
 def _implied_range(s: Snapshot) -> Floats:
-    implied: Floats = s.close * (s.vix / 100 / np.sqrt(YEAR))
+    implied: Floats = s.close * (s.vix / 100 / np.sqrt(_YEAR))
     return implied
 
 
-DALTON = "Dalton, Mind over Markets: value area, point of control"
-STRUCTURE = "Dalton, Mind over Markets: TPO profile"
-BALANCE = "Steidlmayer: initial balance and range extension"
-RANGE = "position in the range (stochastic %K)"
-SHARE = "concentration of volume at price"
-MIGRATION = "value migration between sessions"
-MEMORY = "untested levels of earlier sessions"
-MOMENT = "moments of the volume at price"
-ENTROPY = "Shannon entropy of the volume at price"
-NODES = "high and low volume nodes of the smoothed profile"
-VOLUME = "volume against its habit"
-DIRECTION = "volume by direction of the bar; a proxy, not order flow"
-IMPLIED = "CBOE VIX"
-VOLATILITY = "average range of 20 sessions (Wilder, without gaps)"
-RETURN = "log return"
-GAP = "opening gap"
-NIGHT = "overnight range against the day's"
+_DALTON = "Dalton, Mind over Markets: value area, point of control"
+_STRUCTURE = "Dalton, Mind over Markets: TPO profile"
+_BALANCE = "Steidlmayer: initial balance and range extension"
+_RANGE = "position in the range (stochastic %K)"
+_SHARE = "concentration of volume at price"
+_MIGRATION = "value migration between sessions"
+_MEMORY = "untested levels of earlier sessions"
+_MOMENT = "moments of the volume at price"
+_ENTROPY = "Shannon entropy of the volume at price"
+_NODES = "high and low volume nodes of the smoothed profile"
+_VOLUME = "volume against its habit"
+_DIRECTION = "volume by direction of the bar; a proxy, not order flow"
+_IMPLIED = "CBOE VIX"
+_VOLATILITY = "average range of 20 sessions (Wilder, without gaps)"
+_RETURN = "log return"
+_GAP = "opening gap"
+_NIGHT = "overnight range against the day's"
 
 FEATURES = (
-    Feature("vpoc_dist", "P - VPOC", TICKS, DALTON, lambda s: s.price - s.profile.levels.vpoc),
-    Feature("vah_dist", "VAH - P", TICKS, DALTON, lambda s: s.profile.levels.vah - s.price),
-    Feature("val_dist", "P - VAL", TICKS, DALTON, lambda s: s.price - s.profile.levels.val),
-    Feature("va_width", "VAH - VAL", TICKS, DALTON, lambda s: s.profile.levels.vah - s.profile.levels.val),
+    Feature("vpoc_dist", "P - VPOC", TICKS, _DALTON, lambda s: s.price - s.profile.levels.vpoc),
+    Feature("vah_dist", "VAH - P", TICKS, _DALTON, lambda s: s.profile.levels.vah - s.price),
+    Feature("val_dist", "P - VAL", TICKS, _DALTON, lambda s: s.price - s.profile.levels.val),
+    Feature("va_width", "VAH - VAL", TICKS, _DALTON, lambda s: s.profile.levels.vah - s.profile.levels.val),
     Feature(
         "va_width_frac",
         "(VAH - VAL) / (H - L)",
         RATIO,
-        DALTON,
+        _DALTON,
         lambda s: _ratio(s.profile.levels.vah - s.profile.levels.val, _range(s)),
     ),
     Feature(
         "vpoc_pos",
         "(VPOC - L) / (H - L)",
         RATIO,
-        RANGE,
+        _RANGE,
         lambda s: _ratio(s.profile.levels.vpoc - s.low, _range(s), 0.5),
     ),
-    Feature("close_pos", "(C - L) / (H - L)", RATIO, RANGE, lambda s: _ratio(s.close - s.low, _range(s), 0.5)),
+    Feature("close_pos", "(C - L) / (H - L)", RATIO, _RANGE, lambda s: _ratio(s.close - s.low, _range(s), 0.5)),
     Feature(
         "close_vs_va",
         "C: -1 below VAL, 0 inside, +1 above VAH",
         CODE,
-        DALTON,
+        _DALTON,
         lambda s: _side(s.close, s.profile.levels.val, s.profile.levels.vah),
     ),
     Feature(
         "vpoc_share",
         "volume at VPOC / V",
         RATIO,
-        SHARE,
+        _SHARE,
         lambda s: _ratio(s.profile.levels.vpoc_volume, s.profile.levels.volume),
     ),
     Feature(
         "va_share",
         "volume in VA / V",
         RATIO,
-        SHARE,
+        _SHARE,
         lambda s: _ratio(s.profile.levels.area_volume, s.profile.levels.volume),
     ),
-    Feature("vpoc_chg1", "VPOC - VPOC of t-1", TICKS, MIGRATION, lambda s: s.profile.levels.vpoc - s.vpoc_1),
-    Feature("vpoc_chg5", "VPOC - VPOC of t-5", TICKS, MIGRATION, lambda s: s.profile.levels.vpoc - s.vpoc_5),
-    Feature("va_overlap", "rows in VA and VA of t-1 / rows in either", RATIO, MIGRATION, _va_overlap),
+    Feature("vpoc_chg1", "VPOC - VPOC of t-1", TICKS, _MIGRATION, lambda s: s.profile.levels.vpoc - s.vpoc_1),
+    Feature("vpoc_chg5", "VPOC - VPOC of t-5", TICKS, _MIGRATION, lambda s: s.profile.levels.vpoc - s.vpoc_5),
+    Feature("va_overlap", "rows in VA and VA of t-1 / rows in either", RATIO, _MIGRATION, _va_overlap),
     Feature(
         "va_relation",
         "+2 VA above that of t-1, +1 overlapping and both ends higher, 0 inside or outside, -1, -2",
         CODE,
-        MIGRATION,
+        _MIGRATION,
         _va_relation,
     ),
     Feature(
         "open_vs_prior_va",
         "latest open against the VA before it, as in close_vs_va",
         CODE,
-        DALTON,
+        _DALTON,
         lambda s: _side(s.entry, s.entry_val, s.entry_vah),
     ),
-    Feature("gap", "latest open - close before it", TICKS, GAP, lambda s: s.entry - s.entry_close),
+    Feature("gap", "latest open - close before it", TICKS, _GAP, lambda s: s.entry - s.entry_close),
     Feature(
         "prior_vpoc_hit",
         "1 if L <= VPOC of t-1 <= H",
         CODE,
-        MEMORY,
+        _MEMORY,
         lambda s: ((s.low <= s.vpoc_1) & (s.vpoc_1 <= s.high)).astype(np.int64),
     ),
-    Feature("comp5_dist", "P - VPOC of the composite of 5 sessions", TICKS, DALTON, lambda s: s.price - s.comp5),
-    Feature("comp20_dist", "P - VPOC of the composite of 20 sessions", TICKS, DALTON, lambda s: s.price - s.comp20),
-    Feature("naked_n", "naked VPOCs alive", COUNT, MEMORY, lambda s: s.naked.above + s.naked.below),
+    Feature("comp5_dist", "P - VPOC of the composite of 5 sessions", TICKS, _DALTON, lambda s: s.price - s.comp5),
+    Feature("comp20_dist", "P - VPOC of the composite of 20 sessions", TICKS, _DALTON, lambda s: s.price - s.comp20),
+    Feature("naked_n", "naked VPOCs alive", COUNT, _MEMORY, lambda s: s.naked.above + s.naked.below),
     Feature(
-        "naked_up", "nearest naked VPOC above - P, at most 4 atr20", TICKS, MEMORY, lambda s: _capped(s, s.naked.up)
+        "naked_up", "nearest naked VPOC above - P, at most 4 atr20", TICKS, _MEMORY, lambda s: _capped(s, s.naked.up)
     ),
     Feature(
-        "naked_dn", "P - nearest naked VPOC below, at most 4 atr20", TICKS, MEMORY, lambda s: _capped(s, s.naked.down)
+        "naked_dn", "P - nearest naked VPOC below, at most 4 atr20", TICKS, _MEMORY, lambda s: _capped(s, s.naked.down)
     ),
-    Feature("naked_age", "sessions since the nearest naked VPOC formed", SESSIONS, MEMORY, lambda s: s.naked.age),
+    Feature("naked_age", "sessions since the nearest naked VPOC formed", SESSIONS, _MEMORY, lambda s: s.naked.age),
     Feature(
         "naked_imb",
         "(naked above - naked below) / naked",
         RATIO,
-        MEMORY,
+        _MEMORY,
         lambda s: (s.naked.above - s.naked.below) / np.maximum(s.naked.above + s.naked.below, 1),
     ),
     Feature(
         "vwap_dist",
         "P - volume-weighted mean price",
         TICKS,
-        MOMENT,
+        _MOMENT,
         lambda s: np.where(s.profile.levels.volume > 0, s.price - s.vwap, 0.0),
     ),
-    Feature("prof_std", "sqrt(m2) of the profile", TICKS, MOMENT, lambda s: s.std),
-    Feature("prof_skew", "m3 / m2^1.5", RATIO, MOMENT, lambda s: s.skew),
-    Feature("prof_kurt", "m4 / m2^2 - 3", RATIO, MOMENT, lambda s: s.kurt),
-    Feature("prof_entropy", "-sum p ln p / ln(rows)", RATIO, ENTROPY, lambda s: s.profile.entropy),
+    Feature("prof_std", "sqrt(m2) of the profile", TICKS, _MOMENT, lambda s: s.std),
+    Feature("prof_skew", "m3 / m2^1.5", RATIO, _MOMENT, lambda s: s.skew),
+    Feature("prof_kurt", "m4 / m2^2 - 3", RATIO, _MOMENT, lambda s: s.kurt),
+    Feature("prof_entropy", "-sum p ln p / ln(rows)", RATIO, _ENTROPY, lambda s: s.profile.entropy),
     Feature(
         "shape_pb",
         "share of V in the upper third of the rows - share in the lower",
         RATIO,
-        DALTON,
+        _DALTON,
         lambda s: _ratio(s.profile.upper - s.profile.lower, s.profile.levels.volume),
     ),
-    Feature("hvn_n", "high volume nodes", COUNT, NODES, lambda s: s.profile.hvn),
-    Feature("lvn_n", "low volume nodes between them", COUNT, NODES, lambda s: s.profile.lvn),
-    Feature("tpoc_dist", "P - TPOC", TICKS, STRUCTURE, lambda s: s.price - s.profile.time.tpoc),
-    Feature("vpoc_tpoc", "VPOC - TPOC", TICKS, STRUCTURE, lambda s: s.profile.levels.vpoc - s.profile.time.tpoc),
+    Feature("hvn_n", "high volume nodes", COUNT, _NODES, lambda s: s.profile.hvn),
+    Feature("lvn_n", "low volume nodes between them", COUNT, _NODES, lambda s: s.profile.lvn),
+    Feature("tpoc_dist", "P - TPOC", TICKS, _STRUCTURE, lambda s: s.price - s.profile.time.tpoc),
+    Feature("vpoc_tpoc", "VPOC - TPOC", TICKS, _STRUCTURE, lambda s: s.profile.levels.vpoc - s.profile.time.tpoc),
     Feature(
         "single_share",
         "single-print rows / rows",
         RATIO,
-        STRUCTURE,
+        _STRUCTURE,
         lambda s: s.profile.time.single / (s.profile.high - s.profile.low + 1),
     ),
-    Feature("tail_hi", "rows in the upper tail", TICKS, STRUCTURE, lambda s: s.profile.time.tail_hi),
-    Feature("tail_lo", "rows in the lower tail", TICKS, STRUCTURE, lambda s: s.profile.time.tail_lo),
+    Feature("tail_hi", "rows in the upper tail", TICKS, _STRUCTURE, lambda s: s.profile.time.tail_hi),
+    Feature("tail_lo", "rows in the lower tail", TICKS, _STRUCTURE, lambda s: s.profile.time.tail_lo),
     Feature(
         "poor_hl",
         "poor high - poor low",
         CODE,
-        STRUCTURE,
+        _STRUCTURE,
         lambda s: s.profile.time.poor_hi.astype(np.int64) - s.profile.time.poor_lo,
     ),
-    Feature("ib_range", "IBH - IBL", TICKS, BALANCE, lambda s: s.ib_range),
-    Feature("ib_frac", "(IBH - IBL) / (H - L)", RATIO, BALANCE, lambda s: _ratio(s.ib_range, _range(s))),
-    Feature("ext_up", "H - IBH", TICKS, BALANCE, lambda s: s.ext_up),
-    Feature("ext_dn", "IBL - L", TICKS, BALANCE, lambda s: s.ext_dn),
-    Feature("dvpoc_age", "minutes since the developing VPOC moved", MINUTES, DALTON, lambda s: s.vpoc_age),
+    Feature("ib_range", "IBH - IBL", TICKS, _BALANCE, lambda s: s.ib_range),
+    Feature("ib_frac", "(IBH - IBL) / (H - L)", RATIO, _BALANCE, lambda s: _ratio(s.ib_range, _range(s))),
+    Feature("ext_up", "H - IBH", TICKS, _BALANCE, lambda s: s.ext_up),
+    Feature("ext_dn", "IBL - L", TICKS, _BALANCE, lambda s: s.ext_dn),
+    Feature("dvpoc_age", "minutes since the developing VPOC moved", MINUTES, _DALTON, lambda s: s.vpoc_age),
     Feature(
         "log_vol_rel",
         "ln(V / mean V of 20 full sessions by the same minute)",
         RATIO,
-        VOLUME,
+        _VOLUME,
         lambda s: _log_ratio(s.profile.levels.volume, s.usual_volume),
     ),
     Feature(
         "on_vol_share",
         "overnight volume / volume of the day",
         RATIO,
-        VOLUME,
+        _VOLUME,
         lambda s: _ratio(s.on_volume, s.day_volume),
     ),
     Feature(
         "delta_proxy",
         "sum of sign(close - open) v / V",
         RATIO,
-        DIRECTION,
+        _DIRECTION,
         lambda s: _ratio(s.flow.signed, s.profile.levels.volume),
     ),
     Feature(
         "delta_at_vpoc",
         "the same over the bars whose range holds the VPOC",
         RATIO,
-        DIRECTION,
+        _DIRECTION,
         lambda s: _ratio(s.flow.signed_at, s.flow.volume_at),
     ),
-    Feature("on_range_frac", "overnight range / (H - L)", RATIO, NIGHT, lambda s: _ratio(s.on_range, _range(s))),
-    Feature("vix", "last VIX value published", POINTS, IMPLIED, lambda s: s.vix),
-    Feature("vix_chg", "ln(VIX / VIX close of t-1)", RATIO, IMPLIED, lambda s: _log_ratio(s.vix, s.vix_1)),
+    Feature("on_range_frac", "overnight range / (H - L)", RATIO, _NIGHT, lambda s: _ratio(s.on_range, _range(s))),
+    Feature("vix", "last VIX value published", POINTS, _IMPLIED, lambda s: s.vix),
+    Feature("vix_chg", "ln(VIX / VIX close of t-1)", RATIO, _IMPLIED, lambda s: _log_ratio(s.vix, s.vix_1)),
     Feature(
         "vix_z20",
         "(VIX - mean of 20 closes) / their standard deviation",
         RATIO,
-        IMPLIED,
+        _IMPLIED,
         lambda s: _ratio(s.vix - s.vix_mean, s.vix_std),
     ),
     Feature(
         "vix_rr",
         "(H - L) / (C VIX / 100 / sqrt(252)): realised over implied range",
         RATIO,
-        IMPLIED,
+        _IMPLIED,
         lambda s: _ratio(_range(s).astype(np.float64), _implied_range(s)),
     ),
-    Feature("atr20", "mean of H - L over 20 sessions", TICKS, VOLATILITY, lambda s: s.atr),
-    Feature("ret1", "ln(C / C of t-1)", RATIO, RETURN, lambda s: _log_ratio(s.close, s.close_1)),
+    Feature("atr20", "mean of H - L over 20 sessions", TICKS, _VOLATILITY, lambda s: s.atr),
+    Feature("ret1", "ln(C / C of t-1)", RATIO, _RETURN, lambda s: _log_ratio(s.close, s.close_1)),
 )
 
 
@@ -325,10 +329,10 @@ def _capped(s: Snapshot, distance: Ints) -> Floats:
 
 
 NAMES = tuple(feature.name for feature in FEATURES)
-SIZES = {MINUTES: 390.0, SESSIONS: 60.0, POINTS: 100.0, COUNT: 10.0}
-"""What a value of this unit is divided by, to be of the order of 1."""
+UNIT_SIZES = {MINUTES: 390.0, SESSIONS: 60.0, POINTS: 100.0, COUNT: 10.0}
+"""Divisors of values by unit, which bring them to the order of 1."""
 ATR_SIZE = 1000.0
 SCALING: dict[str, str | float] = {
-    feature.name: "atr20" if feature.unit == TICKS else SIZES.get(feature.unit, 1.0) for feature in FEATURES
+    feature.name: "atr20" if feature.unit == TICKS else UNIT_SIZES.get(feature.unit, 1.0) for feature in FEATURES
 } | {"atr20": ATR_SIZE}
 """How each column enters a network: divided by the row's atr20, or by a constant."""

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from vpoc.data.bars import Flags, Floats, Ints
-from vpoc.features.days import Days
+from vpoc.arrays import Flags, Floats, Ints
+from vpoc.features.session_facts import SessionFacts
 
 HORIZON = 30
 """Bars of RTH that up_30 looks ahead."""
 TARGETS = {"bar": ("up_30", "prior_vpoc_touched"), "session": ("next_up", "next_vpoc_touched")}
 """Targets that are 1 or 0, by kind of row: what the networks predict."""
-SIZES = {"bar": ("move_30", "label_weight"), "session": ("next_vpoc_move",)}
-"""What else a target column can be: sizes, in ticks, and the weight of a label."""
+SIZE_TARGETS = {"bar": ("move_30", "label_weight"), "session": ("next_vpoc_move",)}
+"""Other target columns: sizes, in ticks, and the weight of a label."""
 DEFAULT_TARGET = {"bar": "up_30", "session": "next_vpoc_touched"}
 
 
@@ -33,7 +33,7 @@ def label_weight(move: Floats) -> Floats:
 
 
 def touched_later(low: Ints, high: Ints, price: int, *, session_over: bool) -> Floats:
-    """Whether a later bar of the session holds `price`, for its RTH bars [bars].
+    """Return for each RTH bar [bars] of a session whether a later one holds `price`.
 
     NaN from the first touch on, and while the session is not over and no touch has come.
     """
@@ -46,7 +46,7 @@ def touched_later(low: Ints, high: Ints, price: int, *, session_over: bool) -> F
     return target
 
 
-def session_targets(days: Days, rolls: Ints, t: Ints, *, at_open: bool) -> dict[str, Floats]:
+def session_targets(days: SessionFacts, rolls: Ints, t: Ints, *, at_open: bool) -> dict[str, Floats]:
     """Targets of session rows `t` [rows], by name; NaN unless the next session is complete and of the same contract."""
     following = np.minimum(t + 1, len(days) - 1)
     number = days.sessions.number

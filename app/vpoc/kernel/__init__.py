@@ -1,7 +1,7 @@
-"""The compiled part, where there is one: its answers are those of numpy to the last bit, only sooner.
+"""The compiled kernel, where there is one: its results are bitwise identical to those of numpy.
 
 The sources are compiled into one library that lies beside them and is named by their hash, so that one of other sources
-is never loaded. Without it, or with VPOC_KERNEL=off in the environment, numpy and polars do the work.
+is never loaded. Without it, or with VPOC_KERNEL=off in the environment, numpy computes.
 """
 
 import ctypes
@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-SOURCES = ("csv.c", "naked.c", "profiles.c")
-T = TypeVar("T")
+SOURCES = ("naked.c", "profiles.c")
+_T = TypeVar("_T")
 
 
 def file_name() -> str:
@@ -37,13 +37,22 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
+def profile_kernel() -> str:
+    """Return what computes profiles here, in words."""
+    if library() is not None:
+        return "compiled profile kernel"
+    if os.environ.get("VPOC_KERNEL") == "off":
+        return "numpy profiles: VPOC_KERNEL=off"
+    return "numpy profiles: no compiled kernel for this platform"
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def in_threads(work: Callable[[int, int], T], borders: Sequence[int]) -> list[T]:
-    """What `work` makes of the parts between the `borders`, one thread for each; the library lets others run."""
+def in_threads(work: Callable[[int, int], _T], borders: Sequence[int]) -> list[_T]:
+    """Return the results of `work` on the parts between the `borders`, one thread each; the library lets others run."""
     parts = list(pairwise(borders))
     if len(parts) == 1:
         return [work(*parts[0])]

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 enum { PADDING = 4, UNIFORM = 0, CLOSE = 1, TYPICAL = 2, BRACKET_SECONDS = 1800 };
-/* The rows of the answer, in the order of vpoc/profile/compiled.py. */
+/* The rows of the answer, in the order of vpoc/profile/kernel_profiles.py. */
 enum { LOW, HIGH, VPOC, AT_VPOC, VAH, VAL, AREA, VOLUME, MOVED, LOWER, UPPER, HVN, LVN, TPOC, SINGLE, TAIL_HI, TAIL_LO,
        POOR_HI, POOR_LO, SIGNED, SIGNED_AT, VOLUME_AT };
 

@@ -23,7 +23,7 @@ class Embedding(nn.Module):
         return embedded
 
 
-class Block(nn.Module):
+class EncoderLayer(nn.Module):
     """Self-attention with `heads` heads, then a ReLU network of `hidden` units; both add to the rows."""
 
     def __init__(self, embedding: int, heads: int, hidden: int) -> None:
@@ -46,7 +46,7 @@ class Block(nn.Module):
         return out
 
 
-class Head(nn.Module):
+class LogitHead(nn.Module):
     """One logit per sample, [batch, 1], from the last row of [batch, window, embedding]."""
 
     def __init__(self, embedding: int, hidden: int) -> None:
@@ -64,5 +64,5 @@ class Head(nn.Module):
 
 def attention_layers(inputs: int, embedding: int, heads: int, hidden: int) -> list[nn.Module]:
     """The layers of the encoder from [batch, 32, inputs] to one logit per sample, [batch, 1]."""
-    blocks = [Block(embedding, heads, hidden) for _ in range(LAYERS)]
-    return [Embedding(inputs, embedding, WINDOW), *blocks, Head(embedding, hidden)]
+    blocks = [EncoderLayer(embedding, heads, hidden) for _ in range(LAYERS)]
+    return [Embedding(inputs, embedding, WINDOW), *blocks, LogitHead(embedding, hidden)]

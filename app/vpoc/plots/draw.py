@@ -6,35 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 from vpoc.data.columns import TICK
 from vpoc.data.sessions import RTH_OPEN
-from vpoc.plots.layout import Layout, Slot, lay_out, spread
-from vpoc.plots.marks import (
-    BALANCE,
-    CLOSES,
-    DEVELOPING,
-    DOWN,
-    INSIDE,
-    NAKED,
-    NODE,
+from vpoc.plots.layout import PictureLayout, Slot, lay_out, spread_labels
+from vpoc.plots.marks import Look, draw_session, line, text
+from vpoc.plots.study import NakedLine, Study
+from vpoc.plots.style import (
+    BALANCE_COLOUR,
+    CLOSES_COLOUR,
+    DEVELOPING_COLOUR,
+    DOTS_PER_INCH,
+    DOWN_COLOUR,
+    GRID_COLOUR,
+    INK_COLOUR,
+    INSIDE_COLOUR,
+    NAKED_COLOUR,
+    NODE_COLOUR,
     NODE_MARK,
-    POINTS,
-    SMALL,
-    UP,
-    VPOC,
-    Look,
-    draw_session,
-    line,
-    text,
+    POINTS_PER_INCH,
+    SMALL_TEXT,
+    UP_COLOUR,
+    VPOC_COLOUR,
 )
-from vpoc.plots.study import Naked, Study
 from vpoc.plots.words import beyond, clock, day, points, weekday
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAKED_LINE: dict[str, Any] = {"color": NAKED, "lw": 1.1, "ls": (0, (5, 3)), "zorder": 2}
-GRID, INK = "#e3e6ea", "#22262c"
-DOTS_PER_INCH = 120
+NAKED_LINE: dict[str, Any] = {"color": NAKED_COLOUR, "lw": 1.1, "ls": (0, (5, 3)), "zorder": 2}
 HEIGHT, TALLER = 7.2, 8.4
 """Inches; the second for several sessions, which cover a wider range."""
 WIDTH, WIDTH_EACH, WIDEST = 12.2, 0.9, 24.0
@@ -50,7 +48,9 @@ MOST_FINE = 12
 """Above this number of sessions there is no room for the finest marks and for the prices."""
 
 
-def draw(studies: Sequence[Study], naked: Sequence[Naked], heading: str, description: Sequence[str]) -> "Figure":
+def draw_sessions(
+    studies: Sequence[Study], naked: Sequence[NakedLine], heading: str, description: Sequence[str]
+) -> "Figure":
     """The picture of `studies`, at least one, with the `naked` levels across them."""
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -62,7 +62,7 @@ def draw(studies: Sequence[Study], naked: Sequence[Naked], heading: str, descrip
     axes = figure.add_axes((left, bottom, right - left, top - bottom))
     axes.set_xlim(*layout.x)
     axes.set_ylim(*layout.y)
-    gap = SMALL * LINE_SPACING * (layout.y[1] - layout.y[0]) / (height * (top - bottom) * POINTS)
+    gap = SMALL_TEXT * LINE_SPACING * (layout.y[1] - layout.y[0]) / (height * (top - bottom) * POINTS_PER_INCH)
     look = Look(
         inch=layout.inch,
         closes=sum(len(s.rth) + len(s.before) + len(s.after) for s in studies) > MOST_WITH_OPEN,
@@ -73,31 +73,41 @@ def draw(studies: Sequence[Study], naked: Sequence[Naked], heading: str, descrip
         draw_session(axes, shown, slot, look)
         if 1 < len(studies) <= MOST_FINE:
             where = {"xytext": (0, -4), "textcoords": "offset points", "ha": "center", "va": "top"}
-            text(axes, points(shown.vpoc), ((slot.strip + slot.end) / 2, shown.profile.base * TICK), VPOC, **where)
+            text(
+                axes, points(shown.vpoc), ((slot.strip + slot.end) / 2, shown.profile.base * TICK), VPOC_COLOUR, **where
+            )
     _draw_naked(axes, studies, layout, gap)
     _label_levels(axes, studies[-1], layout, gap, fine=look.fine)
     _time_axis(axes, studies, layout)
-    axes.set_ylabel("index points", color=INK)
+    axes.set_ylabel("index points", color=INK_COLOUR)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.2f}")
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    axes.grid(axis="y", color=GRID_COLOUR, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.text(left, 1 - 0.3 / height, heading, fontsize=14, fontweight="bold", color=INK, va="center", gid="heading")
-    for number, words in enumerate(description):
-        figure.text(left, 1 - (0.58 + 0.21 * number) / height, words, fontsize=9, color=INK, va="center")
     figure.text(
-        left, 0.12 / height, beyond(layout.far, studies), fontsize=SMALL, color=NAKED, va="bottom", gid="beyond"
+        left, 1 - 0.3 / height, heading, fontsize=14, fontweight="bold", color=INK_COLOUR, va="center", gid="heading"
+    )
+    for number, words in enumerate(description):
+        figure.text(left, 1 - (0.58 + 0.21 * number) / height, words, fontsize=9, color=INK_COLOUR, va="center")
+    figure.text(
+        left,
+        0.12 / height,
+        beyond(layout.far, studies),
+        fontsize=SMALL_TEXT,
+        color=NAKED_COLOUR,
+        va="bottom",
+        gid="beyond",
     )
     _legend(figure, left, height, look)
     return figure
 
 
-def _draw_naked(axes: "Axes", studies: Sequence[Study], layout: Layout, gap: float) -> None:
+def _draw_naked(axes: "Axes", studies: Sequence[Study], layout: PictureLayout, gap: float) -> None:
     older = [level for level in layout.near if level.born is None]
-    places = spread([level.price * TICK for level in older], gap)
+    places = spread_labels([level.price * TICK for level in older], gap)
     for level, place in zip(older, places, strict=True):
         at = layout.x[0] + 0.08 * layout.inch
-        text(axes, f"{day(level.date)[5:]}  {points(level.price)}", (at, place), NAKED, va="bottom")
+        text(axes, f"{day(level.date)[5:]}  {points(level.price)}", (at, place), NAKED_COLOUR, va="bottom")
     for level in layout.near:
         start = layout.x[0] if level.born is None else layout.slots[level.born].end
         slot, shown = layout.slots[level.last], studies[level.last]
@@ -105,25 +115,25 @@ def _draw_naked(axes: "Axes", studies: Sequence[Study], layout: Layout, gap: flo
         line(axes, (start, end), (level.price * TICK, level.price * TICK), f"naked-{day(level.date)}", **NAKED_LINE)
 
 
-def _label_levels(axes: "Axes", shown: Study, layout: Layout, gap: float, *, fine: bool) -> None:
+def _label_levels(axes: "Axes", shown: Study, layout: PictureLayout, gap: float, *, fine: bool) -> None:
     """Name the levels of the last session in the margin at its right."""
     val, vah = shown.value_area
     low, high = (shown.balance if fine else None) or (None, None)
     levels = [
-        ("VPOC", shown.vpoc, VPOC),
-        ("VAH", vah, NODE),
-        ("VAL", val, NODE),
-        ("IBH", high, BALANCE),
-        ("IBL", low, BALANCE),
+        ("VPOC", shown.vpoc, VPOC_COLOUR),
+        ("VAH", vah, NODE_COLOUR),
+        ("VAL", val, NODE_COLOUR),
+        ("IBH", high, BALANCE_COLOUR),
+        ("IBL", low, BALANCE_COLOUR),
     ]
     known = [(name, tick * TICK, colour) for name, tick, colour in levels if tick is not None]
     end, step = layout.slots[-1].end, 0.12 * layout.inch
-    for (name, price, colour), place in zip(known, spread([price for _, price, _ in known], gap), strict=True):
+    for (name, price, colour), place in zip(known, spread_labels([price for _, price, _ in known], gap), strict=True):
         line(axes, (end, end + step), (price, place), f"leader-{name}", color=colour, lw=0.6)
         text(axes, f"{name} {price:.2f}", (end + step * 1.2, place), colour, va="center", fontweight="bold")
 
 
-def _time_axis(axes: "Axes", studies: Sequence[Study], layout: Layout) -> None:
+def _time_axis(axes: "Axes", studies: Sequence[Study], layout: PictureLayout) -> None:
     ticks: list[tuple[float, str]] = []
     for shown, slot in zip(studies, layout.slots, strict=True):
         if len(studies) > MOST_WITH_HOURS:
@@ -133,11 +143,11 @@ def _time_axis(axes: "Axes", studies: Sequence[Study], layout: Layout) -> None:
         if len(studies) > 1:
             middle = ((slot.zero + slot.right) / 2, -0.045)
             words = f"{weekday(shown.date)} {day(shown.date)}"
-            text(axes, words, middle, INK, ha="center", va="top", xycoords=("data", "axes fraction"))
+            text(axes, words, middle, INK_COLOUR, ha="center", va="top", xycoords=("data", "axes fraction"))
     axes.set_xticks([x for x, _ in ticks], [words for _, words in ticks])
-    axes.tick_params(labelsize=SMALL, color=INK, labelcolor=INK)
+    axes.tick_params(labelsize=SMALL_TEXT, color=INK_COLOUR, labelcolor=INK_COLOUR)
     for before, after in pairwise(layout.slots):
-        axes.axvline((before.end + after.left) / 2, color=GRID, lw=0.8, zorder=0.4)
+        axes.axvline((before.end + after.left) / 2, color=GRID_COLOUR, lw=0.8, zorder=0.4)
 
 
 def _hours(slot: Slot, inch: float) -> list[float]:
@@ -154,18 +164,18 @@ def _legend(figure: "Figure", left: float, height: float, look: Look) -> None:
     from matplotlib.patches import Patch  # noqa: PLC0415
 
     handles: list[Any] = [
-        Line2D([], [], color=UP, lw=1.2, label="bar up"),
-        Line2D([], [], color=DOWN, lw=1.2, label="bar down"),
-        *([Line2D([], [], color=CLOSES, lw=0.8, label="close")] if look.closes else []),
-        Line2D([], [], color=VPOC, lw=1.6, label="VPOC"),
-        Line2D([], [], color=DEVELOPING, lw=1.4, label="developing VPOC"),
-        Patch(color=INSIDE, label="value area"),
+        Line2D([], [], color=UP_COLOUR, lw=1.2, label="bar up"),
+        Line2D([], [], color=DOWN_COLOUR, lw=1.2, label="bar down"),
+        *([Line2D([], [], color=CLOSES_COLOUR, lw=0.8, label="close")] if look.closes else []),
+        Line2D([], [], color=VPOC_COLOUR, lw=1.6, label="VPOC"),
+        Line2D([], [], color=DEVELOPING_COLOUR, lw=1.4, label="developing VPOC"),
+        Patch(color=INSIDE_COLOUR, label="value area"),
         Line2D([], [], **NAKED_LINE, label="naked VPOC of an earlier session"),
     ]
     if look.fine:
         handles += [
-            Line2D([], [], color=BALANCE, lw=1.0, ls=":", label="initial balance"),
-            Line2D([], [], mfc=NODE, ms=5, label="HVN", **NODE_MARK),
+            Line2D([], [], color=BALANCE_COLOUR, lw=1.0, ls=":", label="initial balance"),
+            Line2D([], [], mfc=NODE_COLOUR, ms=5, label="HVN", **NODE_MARK),
             Line2D([], [], mfc="white", ms=5, label="LVN", **NODE_MARK),
         ]
     where: dict[str, Any] = {
@@ -175,4 +185,6 @@ def _legend(figure: "Figure", left: float, height: float, look: Look) -> None:
         "borderpad": 0,
         "columnspacing": 1.5,
     }
-    figure.legend(handles=handles, ncols=len(handles), fontsize=SMALL, frameon=False, labelcolor=INK, **where)
+    figure.legend(
+        handles=handles, ncols=len(handles), fontsize=SMALL_TEXT, frameon=False, labelcolor=INK_COLOUR, **where
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vpoc.data.columns import TICK
-from vpoc.plots.study import Naked, Study
+from vpoc.plots.study import NakedLine, Study
 
 SHORTEST = 30.0
 """Minutes that a session takes up at least."""
@@ -32,7 +32,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PictureLayout:
     """Slots of the sessions, limits of the axes (y in index points), naked levels to draw and those too far away.
 
     `inch`: what an inch is in minutes.
@@ -42,11 +42,11 @@ class Layout:
     x: tuple[float, float]
     inch: float
     y: tuple[float, float]
-    near: tuple[Naked, ...]
-    far: tuple[Naked, ...]
+    near: tuple[NakedLine, ...]
+    far: tuple[NakedLine, ...]
 
 
-def lay_out(studies: Sequence[Study], naked: Sequence[Naked], inches: float) -> Layout:
+def lay_out(studies: Sequence[Study], naked: Sequence[NakedLine], inches: float) -> PictureLayout:
     """The layout of `studies`, at least one, in axes that are `inches` wide."""
     slots = _slots(studies)
     drawn = [prices for shown in studies for prices in (shown.before, shown.rth, shown.after) if len(prices)]
@@ -60,7 +60,7 @@ def lay_out(studies: Sequence[Study], naked: Sequence[Naked], inches: float) -> 
     left = LEFT if any(level.born is None for level in near) else 0.0
     end = slots[-1].end
     inch = end / (inches - left - RIGHT)
-    return Layout(
+    return PictureLayout(
         slots=slots,
         x=(-left * inch, end + RIGHT * inch),
         inch=inch,
@@ -90,7 +90,7 @@ def _span(shown: Study) -> tuple[float, float]:
     return start, max(end, start + SHORTEST)
 
 
-def spread(wanted: Sequence[float], gap: float) -> list[float]:
+def spread_labels(wanted: Sequence[float], gap: float) -> list[float]:
     """Places as near as can be to `wanted`, in the same order of height, at least `gap` from each other."""
     order = np.argsort(np.asarray(wanted), kind="stable")
     # Each group is [sum of what its members want for its lowest place, members]; groups that overlap are merged.

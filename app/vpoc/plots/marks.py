@@ -8,21 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vpoc.data.bars import Floats
+from vpoc.arrays import Floats
 from vpoc.data.columns import TICK
 from vpoc.plots.layout import Slot
 from vpoc.plots.study import BALANCE_MINUTES, Prices, Study
+from vpoc.plots.style import (
+    AREA_COLOUR,
+    BALANCE_COLOUR,
+    CLOSES_COLOUR,
+    DEVELOPING_COLOUR,
+    DOWN_COLOUR,
+    INSIDE_COLOUR,
+    NIGHT_COLOUR,
+    NODE_COLOUR,
+    NODE_MARK,
+    OUTSIDE_COLOUR,
+    POINTS_PER_INCH,
+    SMALL_TEXT,
+    UP_COLOUR,
+    VPOC_COLOUR,
+)
 from vpoc.plots.words import day
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-UP, DOWN, NIGHT, CLOSES = "#1b7f79", "#b5403a", "#a9afb8", "#2b3038"
-AREA, INSIDE, OUTSIDE = "#eef3fa", "#86a3cf", "#cfd9e8"
-VPOC, DEVELOPING, NAKED, BALANCE, NODE = "#e07b00", "#7a3e9d", "#8c5a2b", "#444b55", "#24406f"
-NODE_MARK: dict[str, Any] = {"marker": "<", "mec": NODE, "mew": 0.9, "ls": "none"}
-POINTS = 72
-SMALL = 8
 
 
 @dataclass(frozen=True)
@@ -47,14 +56,16 @@ def draw_session(axes: "Axes", shown: Study, slot: Slot, look: Look) -> None:
     val, vah = shown.value_area
     # A row of the profile reaches half a tick to both sides of its prices.
     bottom, top = (val - 0.5) * TICK, (vah + shown.profile.row_ticks - 0.5) * TICK
-    area = Rectangle((slot.zero, bottom), slot.end - slot.zero, top - bottom, color=AREA, linewidth=0, zorder=0.5)
+    area = Rectangle(
+        (slot.zero, bottom), slot.end - slot.zero, top - bottom, color=AREA_COLOUR, linewidth=0, zorder=0.5
+    )
     area.set_gid(f"value-area-{date}")
     axes.add_patch(area)
     _draw_profile(axes, shown, slot)
     for name, tick, colour, width in (
-        ("vah", vah, INSIDE, 0.9),
-        ("val", val, INSIDE, 0.9),
-        ("vpoc", shown.vpoc, VPOC, 1.6),
+        ("vah", vah, INSIDE_COLOUR, 0.9),
+        ("val", val, INSIDE_COLOUR, 0.9),
+        ("vpoc", shown.vpoc, VPOC_COLOUR, 1.6),
     ):
         line(axes, (slot.zero, slot.end), (tick * TICK, tick * TICK), f"{name}-{date}", color=colour, lw=width)
     if look.fine:
@@ -67,7 +78,7 @@ def draw_session(axes: "Axes", shown: Study, slot: Slot, look: Look) -> None:
         slot.zero + shown.rth.end,
         shown.developing * TICK,
         f"developing-{date}",
-        color=DEVELOPING,
+        color=DEVELOPING_COLOUR,
         lw=1.4,
         drawstyle="steps-post",
         zorder=4,
@@ -81,7 +92,11 @@ def _draw_profile(axes: "Axes", shown: Study, slot: Slot) -> None:
     val, vah = ((tick - profile.base) // profile.row_ticks for tick in shown.value_area)
     inside = (row >= val) & (row <= vah)
     peak = row == (shown.vpoc - profile.base) // profile.row_ticks
-    parts = (("outside", ~inside, OUTSIDE), ("inside", inside & ~peak, INSIDE), ("peak", peak, VPOC))
+    parts = (
+        ("outside", ~inside, OUTSIDE_COLOUR),
+        ("inside", inside & ~peak, INSIDE_COLOUR),
+        ("peak", peak, VPOC_COLOUR),
+    )
     for name, rows, colour in parts:
         values = np.where(rows, reach, slot.strip)
         style: dict[str, Any] = {"orientation": "horizontal", "fill": True, "color": colour, "linewidth": 0}
@@ -93,7 +108,7 @@ def _draw_nodes(axes: "Axes", shown: Study, slot: Slot, size: float) -> None:
     reach, edges = _reach(shown, slot)
     middle = (edges[:-1] + edges[1:]) / 2
     offset = 0.015 * (slot.end - slot.strip)
-    for name, nodes, fill in (("hvn", shown.hvn, NODE), ("lvn", shown.lvn, "white")):
+    for name, nodes, fill in (("hvn", shown.hvn, NODE_COLOUR), ("lvn", shown.lvn, "white")):
         rows = np.array(nodes, dtype=np.int64)
         style = {**NODE_MARK, "ms": size, "mfc": fill, "zorder": 4}
         line(axes, reach[rows] + offset, middle[rows], f"{name}-{day(shown.date)}", **style)
@@ -117,7 +132,7 @@ def _draw_balance(axes: "Axes", shown: Study, slot: Slot) -> None:
         ("ibh", (slot.zero, end), (high, high)),
         ("ib", (hour, hour), (low, high)),
     ):
-        line(axes, x, y, f"{name}-{day(shown.date)}", color=BALANCE, lw=1.0, ls=":")
+        line(axes, x, y, f"{name}-{day(shown.date)}", color=BALANCE_COLOUR, lw=1.0, ls=":")
 
 
 def _draw_prices(axes: "Axes", prices: Prices, slot: Slot, look: Look, gid: str) -> None:
@@ -135,14 +150,16 @@ def _draw_prices(axes: "Axes", prices: Prices, slot: Slot, look: Look, gid: str)
             (middle - side, prices.open, middle, prices.open),
             (middle, prices.close, middle + side, prices.close),
         ]
-    colours = np.where(prices.close >= prices.open, UP, DOWN) if regular else np.full(len(prices), NIGHT)
-    thickness = min(max(float(np.median(side)) / look.inch * POINTS * 0.6, 0.5), 1.5)
+    colours = (
+        np.where(prices.close >= prices.open, UP_COLOUR, DOWN_COLOUR) if regular else np.full(len(prices), NIGHT_COLOUR)
+    )
+    thickness = min(max(float(np.median(side)) / look.inch * POINTS_PER_INCH * 0.6, 0.5), 1.5)
     segments = np.concatenate([_segments(*corners) for corners in lines])
     bars = LineCollection(list(segments), colors=np.tile(colours, len(lines)).tolist(), linewidths=thickness, zorder=3)
     bars.set_gid(gid)
     axes.add_collection(bars, autolim=False)
     if look.closes:
-        style = {"color": CLOSES if regular else NIGHT, "lw": 0.8, "zorder": 3.5}
+        style = {"color": CLOSES_COLOUR if regular else NIGHT_COLOUR, "lw": 0.8, "zorder": 3.5}
         line(axes, middle, prices.close * TICK, f"closes-{gid}", **style)
 
 
@@ -165,5 +182,5 @@ def text(axes: "Axes", words: str, where: tuple[float, float], colour: str, **st
 
     rim = [withStroke(linewidth=2.5, foreground="white")]
     axes.annotate(
-        words, where, color=colour, fontsize=SMALL, path_effects=rim, zorder=6, annotation_clip=False, **style
+        words, where, color=colour, fontsize=SMALL_TEXT, path_effects=rim, zorder=6, annotation_clip=False, **style
     )

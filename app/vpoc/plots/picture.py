@@ -9,9 +9,9 @@ import numpy as np
 from vpoc.data.bars import Bars
 from vpoc.data.sessions import Sessions, split_sessions
 from vpoc.errors import UserError
-from vpoc.plots.draw import draw
-from vpoc.plots.study import Method, Naked, Study, naked_levels, study
-from vpoc.plots.words import day, description, heading, numbers, symbol
+from vpoc.plots.draw import draw_sessions
+from vpoc.plots.study import Method, NakedLine, Study, naked_lines, study
+from vpoc.plots.words import day, description, heading, session_numbers, symbol
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,16 +22,16 @@ MOST_SESSIONS = 60
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn: the sessions, the naked levels across them, and the words above them."""
+    """A picture: the sessions, the naked levels across them, and the words above them."""
 
     studies: tuple[Study, ...]
-    naked: tuple[Naked, ...]
+    naked: tuple[NakedLine, ...]
     heading: str
     description: tuple[str, ...]
 
     def figure(self) -> "Figure":
         """The picture as a figure of matplotlib."""
-        return draw(self.studies, self.naked, self.heading, self.description)
+        return draw_sessions(self.studies, self.naked, self.heading, self.description)
 
 
 def make_picture(bars: Bars, dates: tuple[int, int] | None, method: Method) -> Picture:
@@ -45,11 +45,11 @@ def make_picture(bars: Bars, dates: tuple[int, int] | None, method: Method) -> P
     studies = tuple(study(bars, sessions, which, method) for which in drawn)
     lines = [description(bars, method)]
     if len(studies) == 1:
-        lines.append(numbers(studies[0]))
+        lines.append(session_numbers(studies[0]))
     names = dict.fromkeys(symbol(bars, int(sessions.start[which])) for which in drawn)
     return Picture(
         studies=studies,
-        naked=naked_levels(bars, sessions, drawn, studies, method),
+        naked=naked_lines(bars, sessions, drawn, studies, method),
         heading=heading(", ".join(names), studies),
         description=tuple(lines),
     )

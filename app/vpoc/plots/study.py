@@ -1,4 +1,4 @@
-"""What a picture shows, in numbers: sessions with their levels, and the naked VPOCs that lie across them."""
+"""The numbers behind a picture: sessions with their levels, and the naked VPOCs that lie across them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,18 +6,19 @@ from functools import cached_property
 
 import numpy as np
 
-from vpoc.data.bars import Bars, Floats, Ints
+from vpoc.arrays import Floats, Ints
+from vpoc.data.bars import Bars
 from vpoc.data.rolls import AUTO, roll_numbers
 from vpoc.data.sessions import RTH_CLOSE, Sessions
 from vpoc.profile.histogram import histograms
 from vpoc.profile.levels import Levels, find_vpoc
 from vpoc.profile.nodes import nodes_of
 from vpoc.profile.profile import Profile, levels_of, profile_of
-from vpoc.profile.sessions import rth_bars
+from vpoc.profile.session_profiles import rth_bars
 
 BALANCE_MINUTES = 60
 """The initial balance is the range of this long from 09:30."""
-KEPT = 60
+FOLLOWED_SESSIONS = 60
 """Sessions that a naked VPOC is followed for."""
 NIGHT_SECONDS = 15 * 3600 + 1800
 """From 18:00 of the evening before to 09:30."""
@@ -90,7 +91,7 @@ class Study:
 
 
 @dataclass(frozen=True)
-class Naked:
+class NakedLine:
     """The VPOC of a session, at `price` ticks, while no bar of the regular hours of later sessions has touched it.
 
     `date`: trade date of its session. `born`: which of the sessions drawn that is, None when it is an earlier one.
@@ -135,9 +136,9 @@ def study(bars: Bars, sessions: Sessions, which: int, method: Method) -> Study:
     )
 
 
-def naked_levels(
+def naked_lines(
     bars: Bars, sessions: Sessions, drawn: Sequence[int], studies: Sequence[Study], method: Method
-) -> tuple[Naked, ...]:
+) -> tuple[NakedLine, ...]:
     """The VPOCs that are naked when some session of `drawn` begins, oldest first; `studies` are those of `drawn`.
 
     They come from the 60 complete sessions before `drawn` and from `drawn`. A bar touches a level when
@@ -146,7 +147,7 @@ def naked_levels(
     """
     rolls = roll_numbers(sessions, bars.symbols, AUTO)
     found: list[tuple[int, int, int | None]] = []
-    earlier = np.flatnonzero(sessions.complete[: drawn[0]])[-KEPT:].tolist()
+    earlier = np.flatnonzero(sessions.complete[: drawn[0]])[-FOLLOWED_SESSIONS:].tolist()
     for which in earlier:
         price = _vpoc(bars, _rth(sessions, which), method)
         between = range(which + 1, drawn[0])
@@ -158,7 +159,7 @@ def naked_levels(
         reached = [n for n, later in enumerate(drawn) if later > which and rolls[later] == rolls[which]]
         if reached:
             last, bar = _end(studies, reached, price)
-            levels.append(Naked(int(sessions.date[which]), price, born, last, bar))
+            levels.append(NakedLine(int(sessions.date[which]), price, born, last, bar))
     return tuple(levels)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from vpoc.data.bars import Bars
 from vpoc.data.columns import TICK
 from vpoc.data.sessions import RTH_OPEN
-from vpoc.plots.study import Method, Naked, Study
+from vpoc.plots.study import Method, NakedLine, Study
 
 PLACED = {
     "uniform": "over each bar's range (uniform)",
@@ -72,7 +72,7 @@ def bar_size(seconds: int) -> str:
     return f"{seconds // 60}-minute bars" if seconds % 60 == 0 else f"{seconds}-second bars"
 
 
-def numbers(shown: Study) -> str:
+def session_numbers(shown: Study) -> str:
     """The prices and the volume of a session's regular hours."""
     rth = shown.rth
     prices = zip("OHLC", (rth.open[0], rth.high.max(), rth.low.min(), rth.close[-1]), strict=True)
@@ -80,7 +80,7 @@ def numbers(shown: Study) -> str:
     return f"regular hours:  {told}  {int(shown.levels.volume[0]):,} contracts"
 
 
-def beyond(far: Sequence[Naked], studies: Sequence[Study]) -> str:
+def beyond(far: Sequence[NakedLine], studies: Sequence[Study]) -> str:
     """The naked VPOCs that lie too far away to be drawn; empty when there are none."""
     top = max(int(shown.rth.high.max()) for shown in studies)
     told = []

@@ -1,4 +1,4 @@
-"""A ladder of short checks of a stack and its devices, each in a process of its own.
+"""Short checks of a stack and its devices, each in a process of its own.
 
-Importing this package imports no torch; only the processes of the rungs do.
+Importing this package imports no torch; only the processes of the checks do.
 """

@@ -1,4 +1,4 @@
-"""Numbers that are known to be right, and holding what a device computed against them."""
+"""Numbers that are known, and the comparison of what a device computed with them."""
 
 import torch
 

@@ -6,7 +6,7 @@ import signal
 import time
 from pathlib import Path
 
-WAIT_S = 0.02
+POLL_S = 0.02
 
 
 def members(session: int) -> dict[int, str]:
@@ -36,11 +36,11 @@ def end_session(session: int, term_s: float, kill_s: float) -> dict[int, str]:
         until = time.monotonic() + seconds
         told: set[int] = set()
         while left and time.monotonic() < until:
-            # Looked for anew each time: what is being ended may start something more.
+            # Looked for each time: what is being ended may start something more.
             for pid in left.keys() - told:
                 send(pid, signum)
             told |= left.keys()
-            time.sleep(WAIT_S)
+            time.sleep(POLL_S)
             left = members(session)
     return left
 

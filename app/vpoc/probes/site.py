@@ -1,4 +1,4 @@
-"""Where a check runs, and how it says what it does, so that a rung that hangs or dies has said so before."""
+"""Where a check runs, and how it says what it does, so that a check that hangs or dies has said so before."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -24,7 +24,7 @@ class WrongResultError(Exception):
 
 @dataclass(frozen=True)
 class Site:
-    """What the process of a check was given.
+    """The surroundings of a check in its process.
 
     `device` is cpu or cuda; `folder` an empty folder of its own; at `stacks_at` (`time.monotonic`) the stacks of the
     process are written to stderr, because it will be ended soon after.
@@ -37,9 +37,9 @@ class Site:
     @cached_property
     def devices(self) -> "tuple[torch.device, ...]":
         """The CPU, or every GPU that is visible; UserError with exit code 3 when there is none."""
-        import torch  # noqa: PLC0415 - the rung `import` comes first
+        import torch  # noqa: PLC0415 - the check `import` comes first
 
-        from vpoc.training.device import require_device  # noqa: PLC0415
+        from vpoc.device import require_device  # noqa: PLC0415
 
         device = require_device(self.device)
         if device.type == "cpu":
@@ -51,7 +51,7 @@ class Site:
         (self.folder / STAGE).write_text(stage, encoding="utf-8")
 
     def stage(self) -> str:
-        """What was said last, empty when nothing was."""
+        """Return what was said last, empty when nothing was."""
         try:
             return (self.folder / STAGE).read_text(encoding="utf-8")
         except OSError:
@@ -60,7 +60,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Call:
-    """What the process of a check is to do, as it stands on its command line."""
+    """The order to the process of a check, as it stands on its command line."""
 
     check: str
     arguments: tuple[str, ...]
@@ -87,7 +87,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a check said of itself: an outcome of `vpoc.probes.rung` and one line."""
+    """The answer of a check: an outcome of `vpoc.probes.check` and one line."""
 
     outcome: str
     detail: str

@@ -6,13 +6,13 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from vpoc.data.bars import Floats, Ints, SmallInts
+from vpoc.arrays import Floats, Ints, SmallInts
 from vpoc.profile.levels import PADDING, Levels, LevelSearch, find_vpoc, value_area_gains, within
 from vpoc.profile.nodes import count_nodes
 from vpoc.profile.tpo import TimeFacts, time_facts
 
-T = TypeVar("T")
-SMALL = 2**28
+_T = TypeVar("_T")
+SMALL_VOLUME = 2**28
 """Profiles of less volume fit into 32-bit integers, five times over."""
 
 
@@ -51,14 +51,14 @@ class Histograms:
     tpo: SmallInts
 
 
-def zeros(rows: int, columns: int, volume: int) -> SmallInts:
+def zero_histograms(rows: int, columns: int, volume: int) -> SmallInts:
     """Room for histograms [rows, columns], of the smallest type that holds `volume` in each."""
-    return np.zeros((rows, columns), dtype=np.int32 if volume < SMALL else np.int64)
+    return np.zeros((rows, columns), dtype=np.int32 if volume < SMALL_VOLUME else np.int64)
 
 
 def profile_facts(parts: Sequence[Histograms], method: str) -> ProfileFacts:
     """Facts of the profiles of all `parts`. `method`: of the value area."""
-    found = joined([_shape(part, method) for part in parts])
+    found = concatenated([_shape(part, method) for part in parts])
     search = found.search
     return ProfileFacts(
         low=search.origin + search.first,
@@ -73,12 +73,12 @@ def profile_facts(parts: Sequence[Histograms], method: str) -> ProfileFacts:
     )
 
 
-def joined(parts: Sequence[T]) -> T:
+def concatenated(parts: Sequence[_T]) -> _T:
     """A dataclass of arrays, each field those of `parts` one after the other."""
     kind: Any = type(parts[0])
     if kind is np.ndarray:
-        return cast("T", np.concatenate(cast("Any", parts)))
-    return cast("T", kind(**{f.name: joined([getattr(part, f.name) for part in parts]) for f in fields(kind)}))
+        return cast("_T", np.concatenate(cast("Any", parts)))
+    return cast("_T", kind(**{f.name: concatenated([getattr(part, f.name) for part in parts]) for f in fields(kind)}))
 
 
 @dataclass(frozen=True)

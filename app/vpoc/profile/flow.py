@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vpoc.data.bars import Bars, Ints
-from vpoc.profile.sessions import RthBars
+from vpoc.arrays import Ints
+from vpoc.data.bars import Bars
+from vpoc.profile.session_profiles import RthBars
 
 
 @dataclass(frozen=True)

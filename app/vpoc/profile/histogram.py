@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vpoc.data.bars import Ints
+from vpoc.arrays import Ints
 
 PLACEMENTS = ("uniform", "close", "typical", "ticks")
 

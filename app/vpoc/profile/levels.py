@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from vpoc.data.bars import Flags, Ints, SmallInts
+from vpoc.arrays import Flags, Ints, SmallInts
 
 VALUE_AREA = (7, 10)
 """The value area holds at least 7/10 of the volume; a ratio of integers, so that no rounding decides."""
@@ -109,7 +109,7 @@ def find_vpoc(histogram: SmallInts, first: Ints, last: Ints) -> Ints:
 
 
 def value_area_gains(flat: SmallInts, exists: Flags, method: str = "two_row") -> SmallInts:
-    """What a value area gains by a step to the rows that begin in each column; -1 where no row is left.
+    """Return the gain of a value area by a step to the rows that begin in each column; -1 where no row is left.
 
     `flat`: histograms one after the other, with columns of zeros between them, four at least; `exists`: which columns
     are no padding.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vpoc.data.bars import Flags, Floats, Ints
+from vpoc.arrays import Flags, Floats, Ints
 from vpoc.profile.histogram import Spread
 
 ONE_FIFTH = -3_689_348_814_741_910_323

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from vpoc.data.bars import Floats, Ints
+from vpoc.arrays import Floats, Ints
 from vpoc.profile.histogram import Spread
 from vpoc.profile.levels import find_vpoc
-from vpoc.profile.sessions import RthBars, develop, largest_volume
+from vpoc.profile.session_profiles import RthBars, developing_histograms, largest_volume
 
 RIVALS = 32
 """Ticks with most volume at the end; the last move is nearly always one between them."""
@@ -24,7 +24,7 @@ def last_moves(rth: RthBars, histograms: Ints, vpoc: Ints) -> Ints:
         move = _among_rivals(placed, rth.low[part], rth.high[part], histograms[number, :width], column)
         if move is None:
             first, last = np.minimum.accumulate(rth.low[part]), np.maximum.accumulate(rth.high[part])
-            move = _last(find_vpoc(develop(placed, width, largest, padding=0), first, last) != column)
+            move = _last(find_vpoc(developing_histograms(placed, width, largest, padding=0), first, last) != column)
         found.append(move)
     return np.array(found)
 

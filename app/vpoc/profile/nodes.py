@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vpoc.data.bars import Flags, Ints, SmallInts
+from vpoc.arrays import Flags, Ints, SmallInts
 from vpoc.profile.levels import PADDING, within
 
 Nodes = tuple[Ints, Ints]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vpoc.data.bars import Ints
+from vpoc.arrays import Ints
 from vpoc.profile.histogram import histograms, spread
 from vpoc.profile.levels import Levels, find_levels
 from vpoc.profile.tpo import session_tpo

@@ -1,23 +1,24 @@
-"""All that is asked of the profiles of RTH: by the compiled part where there is one, else with numpy."""
+"""All facts of the profiles of RTH: by the compiled kernel where there is one, else with numpy."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from vpoc.data.bars import Bars, Floats, Ints
+from vpoc.arrays import Floats, Ints
+from vpoc.data.bars import Bars
 from vpoc.data.sessions import Sessions
-from vpoc.profile import compiled
-from vpoc.profile.compiled import Spans
+from vpoc.profile import kernel_profiles as compiled
 from vpoc.profile.facts import ProfileFacts, entropy, logs_of
 from vpoc.profile.flow import Flow, developing_flow, session_flow
+from vpoc.profile.kernel_profiles import Spans
 from vpoc.profile.levels import Levels
 from vpoc.profile.moves import last_moves
-from vpoc.profile.sessions import RthBars, brackets, developing_profiles, session_profiles
+from vpoc.profile.session_profiles import RthBars, brackets, developing_profiles, session_profiles
 from vpoc.profile.tpo import TimeFacts
 
-LEVELS = ("vpoc_volume", "area_volume", "volume")
-TIMES = ("single", "tail_hi", "tail_lo")
-SIDES = ("lower", "upper", "hvn", "lvn")
+_LEVELS = ("vpoc_volume", "area_volume", "volume")
+_TIMES = ("single", "tail_hi", "tail_lo")
+_SIDES = ("lower", "upper", "hvn", "lvn")
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class RthFacts:
     moved: Ints
 
 
-def session_facts(bars: Bars, sessions: Sessions, rth: RthBars, placement: str, method: str) -> tuple[RthFacts, Ints]:
+def session_rth_facts(
+    bars: Bars, sessions: Sessions, rth: RthBars, placement: str, method: str
+) -> tuple[RthFacts, Ints]:
     """Facts of every session, and their histograms [sessions, columns] from each session's base.
 
     `rth` are the bars of `sessions` with this `placement`; `method`: of the value area.
@@ -41,7 +44,7 @@ def session_facts(bars: Bars, sessions: Sessions, rth: RthBars, placement: str, 
         profile, histogram = session_profiles(rth, brackets(bars, sessions, rth), method)
         vpoc = profile.levels.vpoc
         return RthFacts(profile, session_flow(bars, rth, vpoc), last_moves(rth, histogram, vpoc - rth.base)), histogram
-    answer = compiled.describe(bars, _spans(sessions, rth), placement, method)
+    answer = compiled.describe_profiles(bars, _spans(sessions, rth), placement, method)
     begin = np.arange(len(rth.base)) * answer.histogram.shape[1]
     logs = logs_of(answer.histogram.reshape(-1), begin, begin + rth.width)
     return _facts(answer.facts, rth.base, logs), answer.histogram
@@ -51,7 +54,7 @@ def developing_facts(bars: Bars, sessions: Sessions, rth: RthBars, placement: st
     """Facts of the bars of each session up to and including each, one profile per bar; see `session_facts`."""
     if compiled.present():
         touched = rth.placed.high - rth.placed.low + 1
-        answer = compiled.develop(bars, _spans(sessions, rth), touched, placement, method)
+        answer = compiled.develop_profiles(bars, _spans(sessions, rth), touched, placement, method)
         return _facts(answer.facts, np.repeat(rth.base, rth.sizes), answer.logs)
     profile = developing_profiles(rth, brackets(bars, sessions, rth), method)
     vpoc = profile.levels.vpoc
@@ -64,12 +67,12 @@ def _spans(sessions: Sessions, rth: RthBars) -> Spans:
 
 def _facts(facts: dict[str, Ints], base: Ints, logs: Floats) -> RthFacts:
     price = {name: base + facts[name] for name in ("low", "high", "vpoc", "vah", "val", "tpoc")}
-    levels = Levels(price["vpoc"], price["vah"], price["val"], **{name: facts[name] for name in LEVELS})
+    levels = Levels(price["vpoc"], price["vah"], price["val"], **{name: facts[name] for name in _LEVELS})
     time = TimeFacts(
         tpoc=price["tpoc"],
         poor_hi=facts["poor_hi"] != 0,
         poor_lo=facts["poor_lo"] != 0,
-        **{name: facts[name] for name in TIMES},
+        **{name: facts[name] for name in _TIMES},
     )
     profile = ProfileFacts(
         low=price["low"],
@@ -77,7 +80,7 @@ def _facts(facts: dict[str, Ints], base: Ints, logs: Floats) -> RthFacts:
         levels=levels,
         entropy=entropy(logs, price["high"] - price["low"] + 1, levels.volume),
         time=time,
-        **{name: facts[name] for name in SIDES},
+        **{name: facts[name] for name in _SIDES},
     )
     return RthFacts(profile, Flow(facts["signed"], facts["signed_at"], facts["volume_at"]), facts["moved"])
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from vpoc.data.bars import Flags, Ints, SmallInts
+from vpoc.arrays import Flags, Ints, SmallInts
 from vpoc.profile.levels import within
 
 BRACKET_SECONDS = 1800
@@ -13,7 +13,7 @@ BRACKET_SECONDS = 1800
 
 @dataclass(frozen=True)
 class TimeFacts:
-    """What TPO profiles say; every array is [profiles].
+    """Facts of TPO profiles; every array is [profiles].
 
     `tpoc`: column of the TPO point of control. `single`: rows of one TPO between rows of more. `tail_hi`, `tail_lo`:
     rows of one TPO in a run from the top, from the bottom. `poor_hi`, `poor_lo`: 2 TPO or more at the extreme row.

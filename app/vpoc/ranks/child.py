@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 PR_SET_PDEATHSIG = 1
 """From linux/prctl.h: the signal this process gets when the thread that started it ends."""
 LINGER_S = 3.0
-"""What a rank leaves behind (loader workers, a tracker of shared memory) has so long to end after it."""
+"""Time to end for what a rank leaves behind (loader workers, a tracker of shared memory)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -74,7 +74,7 @@ class Child:
         self.pid = self.process.pid
 
     def poll(self) -> bool:
-        """Whether it has ended since the last time this was asked."""
+        """Return whether it has ended since the last time this was asked."""
         if self.status is not None or self.process.poll() is None:
             return False
         code = self.process.returncode
@@ -96,7 +96,7 @@ class Child:
         self._signal_group(signal.SIGKILL)
 
     def gone(self) -> bool:
-        """Whether the process and its group have ended; kills what has lingered for too long."""
+        """Return whether the process and its group have ended; kill what has lingered for too long."""
         if self.status is None:
             return False
         with contextlib.suppress(ChildProcessError):

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vpoc.arrays import Floats, Floats32
 from vpoc.errors import UserError, from_os_error
 
-Floats = npt.NDArray[np.float32]
-Numbers = npt.NDArray[np.float64]
-
-NAME = "gradients"
+EXCHANGE_FILE = "gradients"
 MOST_NUMBERS = 1024
 """float64 that each rank can put beside its gradient."""
 LINE = 64
@@ -25,10 +23,10 @@ LINE = 64
 SPINS = 100
 SHORTEST_SLEEP_S = 20e-6
 LONGEST_SLEEP_S = 1e-3
-LOOK_EVERY_S = 0.05
+PEERS_CHECKED_EVERY_S = 0.05
 """How often a rank that waits makes sure that the others still run."""
-VALUES, NUMBERS = 0, 1
-"""What a checksum is of."""
+_VALUES, _NUMBERS = 0, 1
+"""The contents that checksums are of."""
 ROUND, SUM = 0, 1
 
 
@@ -38,11 +36,11 @@ class RankLost(UserError):  # noqa: N818 - what happened, as with Interrupted
     def __init__(self, ranks: list[int], how: str) -> None:
         self.ranks = ranks
         names = " and ".join(f"rank {rank}" for rank in ranks)
-        super().__init__(f"{names} {how}; its own messages say why; --resume goes on", exit_code=1)
+        super().__init__(f"{names} {how}; its own messages say why; --resume continues", exit_code=1)
 
 
 class Corrupted(UserError):  # noqa: N818
-    """What is in memory is not what `rank` put there. The exit status is 1."""
+    """The memory of `rank` does not hold what it put there. The exit status is 1."""
 
     def __init__(self, rank: int, what: str) -> None:
         self.rank = rank
@@ -50,10 +48,10 @@ class Corrupted(UserError):  # noqa: N818
 
 
 class SharedGradients:
-    """Sums over `world` ranks of `numel` float32 and of up to 1024 float64, the same bits on every rank.
+    """Sums over `world` ranks of `numel` float32 and of up to 1024 float64, bitwise identical on every rank.
 
     All ranks make the same calls in the same order. `folder` is private to this run and on this host, best in /dev/shm;
-    what is made in it has no name any more once all ranks have come, so that nothing is left however they end.
+    its file is unlinked once all ranks have opened it, so that nothing is left however they end.
     A rank that does not come within `timeout_s` is lost, one that has ended is so at once.
 
     Every rank has two slots and uses them in turn: one that is ahead writes into the slot that nobody reads, and cannot
@@ -79,7 +77,7 @@ class SharedGradients:
             ]
         )
         rows = np.dtype([("counter", np.int64), ("line", np.uint8, LINE - 8), ("slots", slots, 2)])
-        path = folder / NAME
+        path = folder / EXCHANGE_FILE
         self._descriptor = _create(path, rows.itemsize * world) if rank == 0 else self._open(path)
         self._memory = np.frombuffer(mmap.mmap(self._descriptor, rows.itemsize * world), rows)
         # Held by the kernel for as long as this process lives: its loader workers do not inherit it.
@@ -110,7 +108,7 @@ class SharedGradients:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def sum(self, values: Floats, out: Floats | None = None) -> Floats:
+    def sum(self, values: Floats32, out: Floats32 | None = None) -> Floats32:
         """The sum of the ranks' `values`, [numel], as ((r0 + r1) + r2) + ..., in `out` where given; it may be `values`.
 
         Raises:
@@ -118,15 +116,15 @@ class SharedGradients:
         """
         if values.shape != (self._numel,) or values.dtype != np.float32:
             raise ValueError(f"{values.dtype} {values.shape} instead of float32 ({self._numel},)")
-        self._put(VALUES, values)
-        slots = self._others(VALUES)
+        self._put(_VALUES, values)
+        slots = self._others(_VALUES)
         total = np.empty_like(values) if out is None else out
         np.copyto(total, slots[0]["values"][: self._numel])
         for slot in slots[1:]:
             np.add(total, slot["values"][: self._numel], out=total)
         return total
 
-    def gather(self, numbers: Numbers) -> Numbers:
+    def gather(self, numbers: Floats) -> Floats:
         """The ranks' `numbers`, [k] with the same k of at most 1024, as [world, k].
 
         Raises:
@@ -134,13 +132,13 @@ class SharedGradients:
         """
         if numbers.ndim != 1 or len(numbers) > MOST_NUMBERS or numbers.dtype != np.float64:
             raise ValueError(f"{numbers.dtype} {numbers.shape} instead of float64 with at most {MOST_NUMBERS}")
-        self._put(NUMBERS, numbers)
-        return np.stack([slot["numbers"][: len(numbers)] for slot in self._others(NUMBERS)])
+        self._put(_NUMBERS, numbers)
+        return np.stack([slot["numbers"][: len(numbers)] for slot in self._others(_NUMBERS)])
 
-    def sum_numbers(self, numbers: Numbers) -> Numbers:
+    def sum_numbers(self, numbers: Floats) -> Floats:
         """The sum of the ranks' `numbers`, [k], in the order of the ranks; errors as `gather`."""
         rows = self.gather(numbers)
-        total: Numbers = rows[0].copy()
+        total: Floats = rows[0].copy()
         for row in rows[1:]:
             total += row
         return total
@@ -152,7 +150,7 @@ class SharedGradients:
         self._wait()
 
     def flip_next(self) -> None:
-        """A drill: the next time, flip a bit of what this rank has put after its checksum was taken."""
+        """Flip a bit of what this rank puts next, after its checksum was taken (an injected fault)."""
         self._flip_next = True
 
     def _slot(self, rank: int) -> Any:
@@ -161,7 +159,7 @@ class SharedGradients:
     def _put(self, kind: int, content: npt.NDArray[Any]) -> None:
         self._round += 1
         slot = self._slot(self._rank)
-        section = slot["values" if kind == VALUES else "numbers"]
+        section = slot["values" if kind == _VALUES else "numbers"]
         section[: len(content)] = content
         slot["checks"][kind] = self._round, _checksum(section)
         if self._flip_next:
@@ -177,7 +175,7 @@ class SharedGradients:
         for rank, slot in enumerate(slots):
             if slot["checks"][kind][ROUND] != self._round:
                 raise Corrupted(rank, "does not hold this step, but another")
-            if slot["checks"][kind][SUM] != _checksum(slot["values" if kind == VALUES else "numbers"]):
+            if slot["checks"][kind][SUM] != _checksum(slot["values" if kind == _VALUES else "numbers"]):
                 raise Corrupted(rank, "does not hold what was put there: bits have changed")
         return slots
 
@@ -193,7 +191,7 @@ class SharedGradients:
             time.sleep(pause)
             pause = min(pause * 1.5, LONGEST_SLEEP_S)
             now = time.monotonic()
-            if now - looked > LOOK_EVERY_S:
+            if now - looked > PEERS_CHECKED_EVERY_S:
                 looked = now
                 self._require_present()
             if now - started > self._timeout_s and (late := self._late()):
@@ -210,7 +208,7 @@ class SharedGradients:
             raise RankLost(lost, "has ended")
 
     def _holds(self, rank: int) -> bool:
-        """Whether the process that is `rank` lives and has not left."""
+        """Return whether the process that is `rank` lives and has not left."""
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, rank)
         except OSError:

@@ -16,7 +16,7 @@ from vpoc.ranks.folder import private_folder
 from vpoc.ranks.output import End, Passage
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LOOK_EVERY_S = 0.02
+POLL_EVERY_S = 0.02
 UNKILLABLE_S = 10.0
 """A process that has not ended so long after SIGKILL hangs in a driver."""
 
@@ -164,7 +164,7 @@ class _Group:
     def _patience(self) -> float | None:
         if any(child.status is not None for child in self.children):
             # What a rank has started ends without a sign.
-            return LOOK_EVERY_S
+            return POLL_EVERY_S
         return None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
 
     def _look(self) -> None:

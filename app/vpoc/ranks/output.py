@@ -7,7 +7,7 @@ import select
 from collections.abc import Callable
 from dataclasses import dataclass
 
-BLOCK = 1 << 16
+PIPE_BYTES = 1 << 16
 """Bytes; what a pipe of Linux holds."""
 LONGEST_LINE = 1 << 20
 """Bytes; a longer line is passed on in parts of this size."""
@@ -39,7 +39,7 @@ class Outlet:
 
 
 class Lines:
-    """What a process writes into the pipe `descriptor`, passed on to `outlet` line by line, each after `prefix`.
+    """The output of a process from the pipe `descriptor`, passed on to `outlet` line by line, each after `prefix`.
 
     Once the outlet is closed the pipe is closed too, so that the process sees what it would see without us.
     """
@@ -54,7 +54,7 @@ class Lines:
 
     @property
     def wanted(self) -> bool:
-        """Whether more should be read now."""
+        """True when more should be read now."""
         return self.open and len(self.outlet.waiting) < MOST_WAITING
 
     def read(self) -> None:
@@ -64,7 +64,7 @@ class Lines:
         if not self.open:
             return
         try:
-            block = os.read(self.descriptor, BLOCK)
+            block = os.read(self.descriptor, PIPE_BYTES)
         except BlockingIOError:
             return
         if not block:
@@ -92,7 +92,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class End:
-    """What to give a process as its output: the descriptor of a pipe, closed here afterwards, or None for ours."""
+    """The output to give a process: the descriptor of a pipe, closed here afterwards, or None for ours."""
 
     given: int | None
 
@@ -153,7 +153,7 @@ class Passage:
                 writing[descriptor].write()
 
     def finish(self, wake: int, enough: Callable[[], bool]) -> None:
-        """Pass on all that was written; gives up when `wake` is readable and it is `enough`."""
+        """Pass on all that was written; stops when `wake` is readable and it is `enough`."""
         self._read_all()
         for lines in self._lines:
             lines.close()

@@ -8,11 +8,13 @@ from typing import Any
 import torch
 
 from vpoc.errors import UserError
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES, SCALING
 from vpoc.files import read_bytes, sha256
-from vpoc.models.build import Network, input_shape, network
+from vpoc.models.by_name import Network, input_shape, network
+from vpoc.training.schema1 import as_schema2
 
+MODEL_SCHEMA = 2
 KEYS = {
     *("schema", "state_dict", "model", "hidden_layers", "features", "scaling", "target"),
     *("feature_options", "bar_seconds"),
@@ -37,7 +39,13 @@ class LoadedModel:
 
 def serialise(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
     """The content of a model file with `weights`, on the CPU, and the plain values in `facts`."""
-    document = {"schema": 1, "state_dict": weights, "features": list(NAMES), "scaling": dict(SCALING), **facts}
+    document = {
+        "schema": MODEL_SCHEMA,
+        "state_dict": weights,
+        "features": list(NAMES),
+        "scaling": dict(SCALING),
+        **facts,
+    }
     if document.keys() != KEYS:
         raise ValueError(sorted(document.keys() ^ KEYS))
     buffer = io.BytesIO()
@@ -49,7 +57,7 @@ def load_model(path: Path) -> LoadedModel:
     """Read a model file; UserError with exit code 1 when it is truncated, corrupt or no model of this program."""
     content = read_bytes(path)
     try:
-        document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        document = as_schema2(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
         kind = document.get("model", "mlp")
         model = network(kind, len(document["features"]), document["hidden_layers"])
         model.load_state_dict(document["state_dict"])
@@ -61,7 +69,7 @@ def load_model(path: Path) -> LoadedModel:
     return LoadedModel(path=path, sha256=sha256(content), bytes=len(content), kind=kind, model=model, **facts)
 
 
-def check(loaded: LoadedModel) -> None:
+def require_finite(loaded: LoadedModel) -> None:
     """UserError with exit code 1 unless all weights, and the answer to a row of zeros, are finite."""
     with torch.no_grad():
         answer = loaded.model(torch.zeros(1, *input_shape(loaded.kind, len(loaded.features))))

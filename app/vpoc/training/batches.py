@@ -5,11 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from vpoc.data.mix import words
-
-Ints = npt.NDArray[np.int64]
+from vpoc.arrays import Ints
+from vpoc.data.prng import words
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ import torch
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import remove, sha256, write_atomic
 from vpoc.training.loop import Trainer
+from vpoc.training.schema1 import as_schema2
 
-KEPT = 3
+CHECKPOINT_SCHEMA = 2
+CHECKPOINTS_KEPT = 3
 """The last one can be damaged, and the one before it, too, when the disk was full."""
-NAME = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
+CHECKPOINT_NAME = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Position:
 
 @dataclass
 class History:
-    """What a training has to tell of the steps it has made; plain values only."""
+    """The history of a training's steps; plain values only."""
 
     first_steps: list[dict[str, Any]] = field(default_factory=list)
     epoch_losses: list[dict[str, Any]] = field(default_factory=list)
@@ -42,12 +44,15 @@ class History:
     seconds: dict[str, float] = field(default_factory=dict)
     curves: dict[str, Any] = field(default_factory=dict)
     resumed_at: list[int] = field(default_factory=list)
-    drill: str | None = None
+    injected_fault: str | None = None
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as read. `identity`: what must be the same to go on; `manner`: what may differ, but changes bits."""
+    """A checkpoint as read.
+
+    `identity`: what must be the same to resume. `manner`: what may differ, but changes the last digits.
+    """
 
     path: Path
     identity: dict[str, Any]
@@ -88,7 +93,7 @@ def write_checkpoint(
     manner: dict[str, Any],
 ) -> Path:
     """Write a checkpoint in `folder`, whole or not at all, and remove all but the last three; its path."""
-    document = {"schema": 1, "identity": identity, "manner": manner, "position": asdict(position)}
+    document = {"schema": CHECKPOINT_SCHEMA, "identity": identity, "manner": manner, "position": asdict(position)}
     document |= {"history": asdict(history), "state": state}
     buffer = io.BytesIO()
     torch.save(document, buffer)
@@ -101,24 +106,24 @@ def write_checkpoint(
     step = path.name.split(".")[0]
     before = [old for old in _found(folder) if old.name.split(".")[0] != step]
     for old in _found(folder):
-        if old != path and old not in before[: KEPT - 1]:
+        if old != path and old not in before[: CHECKPOINTS_KEPT - 1]:
             remove(old)
     return path
 
 
 def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """The last intact checkpoint in `folder`, None when there is none; damaged ones are told to `warn`."""
+    """The last intact checkpoint in `folder`, None when there is none; damaged ones are reported to `warn`."""
     for path in _found(folder):
         try:
             content = path.read_bytes()
         except OSError as error:
             raise from_os_error(error, path) from error
-        match = NAME.fullmatch(path.name)
+        match = CHECKPOINT_NAME.fullmatch(path.name)
         if match is None or sha256(content) != match[2]:
             warn(f"{path}: damaged, its SHA-256 is not the one in its name; the checkpoint before it is used")
             continue
-        document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        if document["schema"] != 1:
+        document = as_schema2(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+        if document["schema"] != CHECKPOINT_SCHEMA:
             raise UserError(f"{path}: a checkpoint of another version of vpoc; train without --resume")
         return Checkpoint(
             path,
@@ -131,7 +136,7 @@ def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
     return None
 
 
-def require_same(checkpoint: Checkpoint, identity: dict[str, Any]) -> None:
+def require_same_training(checkpoint: Checkpoint, identity: dict[str, Any]) -> None:
     """UserError when the checkpoint is of another training than the one that `identity` tells."""
     for name, value in identity.items():
         before = checkpoint.identity.get(name)
@@ -162,4 +167,4 @@ def _found(folder: Path) -> list[Path]:
     """The checkpoints in `folder`, the last first."""
     if not folder.is_dir():
         return []
-    return sorted((path for path in folder.iterdir() if NAME.fullmatch(path.name)), reverse=True)
+    return sorted((path for path in folder.iterdir() if CHECKPOINT_NAME.fullmatch(path.name)), reverse=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vpoc.training.memory import MemorySample
+from vpoc.gpu_memory.monitor import MemorySample
+from vpoc.plots.style import GRID_COLOUR, INK_COLOUR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +21,6 @@ LOSS_POINTS = 4000
 MEMORY_POINTS = 2000
 MEMORY_KINDS = ("rss_bytes", "allocated_bytes", "reserved_bytes", "driver_used_bytes")
 HEADER = ("kind", "step", "seconds", "value")
-GRID, INK = "#e3e6ea", "#22262c"
 TRAINING, VALIDATION = "#24406f", "#e07b00"
 MEMORY_LINES = {
     "rss_bytes": ("#a9afb8", "resident in the host's memory"),
@@ -91,7 +91,7 @@ class Curves:
     """Keeps the curves of a training: at most 4,000 points of losses and 2,000 of memory, however long it takes.
 
     When there are that many, neighbours become one point: losses their mean, memory the larger, so that no peak is
-    lost. The same losses in the same order give the same points, also when `state` was taken in between and gone on
+    lost. The same losses in the same order give the same points, also when `state` was taken in between and continued
     from. `clock` tells the seconds of memory, which begin with the curves.
     """
 
@@ -126,7 +126,7 @@ class Curves:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], clock: Callable[[], float] = time.monotonic) -> "Curves":
-        """The curves whose `state` this is; their seconds go on where they were."""
+        """The curves whose `state` this is; their seconds continue where they were."""
         curves = cls(clock)
         curves._began -= state["seconds"]
         steps, sums, *rest = state["losses"]
@@ -198,9 +198,9 @@ def _line(axes: "Axes", x: list[Any], y: list[float], colour: str, name: str, **
 
 
 def _frame(axes: "Axes", x: str, y: str) -> None:
-    axes.set_xlabel(x, color=INK)
-    axes.set_ylabel(y, color=INK)
-    axes.grid(color=GRID, linewidth=0.6)
+    axes.set_xlabel(x, color=INK_COLOUR)
+    axes.set_ylabel(y, color=INK_COLOUR)
+    axes.grid(color=GRID_COLOUR, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.lines:

@@ -1,21 +1,21 @@
-"""How batches get to the device: through a loader as most people have it, or from rows that are there already."""
+"""Feeds bring batches to the device: through a DataLoader, or from rows that are resident there."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from vpoc import stacks
-from vpoc.training.batches import Cut, Ints, Order
-from vpoc.training.drills import Drill, Stalling, spoil_request
+from vpoc.arrays import Floats, Ints
+from vpoc.training.batches import Cut, Order
+from vpoc.training.faults.injector import NoFault
 from vpoc.training.ledger import Ledger
 from vpoc.training.samples import PART, Samples
 
-Floats64 = npt.NDArray[np.float64]
+NO_FAULT = NoFault()
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Micro:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one optimizer step uses: this rank's `parts` micro-batches, and sums over the whole batch of all ranks."""
+    """The input of one optimizer step: this rank's `parts` micro-batches, and sums over the batch of all ranks."""
 
     micros: Iterator[Micro]
     parts: int
@@ -54,12 +54,12 @@ class LoaderFeed:
     device: torch.device
     workers: int
     ledger: Ledger
-    drill: Drill | None = None
+    injector: NoFault = NO_FAULT
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """As Feed.epoch."""
         self.ledger.to("loader")
-        loader = loaded(self.samples, _Shares(self, epoch, first), self.device, self.workers, self.drill)
+        loader = loaded(self.samples, _Shares(self, epoch, first), self.device, self.workers, self.injector)
         pages = _Pages(self.samples)
         for batch in self.order.batches(epoch, first):
             pages.seen(len(batch))
@@ -87,7 +87,7 @@ class Resident:
     tensors: list[torch.Tensor]
     ends: torch.Tensor
     order: torch.Tensor
-    weight_sums: Floats64
+    weight_sums: Floats
 
 
 class ResidentFeed:
@@ -113,7 +113,7 @@ class ResidentFeed:
                 yield Batch(micros, len(shares), len(batch), float(weights[batch].sum(dtype=np.float64)))
 
     def resident(self, epoch: int, first: int = 0) -> "Iterator[Resident]":
-        """What `epoch` works on from batch `first` on, chunk by chunk."""
+        """Yield what `epoch` works on from batch `first` on, chunk by chunk."""
         size = self.order.batch_size
         for before, chosen in self.order.chunks(epoch):
             left = chosen[max(first - before, 0) * size :]
@@ -155,10 +155,14 @@ class ResidentFeed:
 
 
 def loaded(
-    samples: Samples, batches: Iterable[list[int]], device: torch.device, workers: int, drill: Drill | None = None
+    samples: Samples,
+    batches: Iterable[list[int]],
+    device: torch.device,
+    workers: int,
+    injector: NoFault = NO_FAULT,
 ) -> Iterator[list[torch.Tensor]]:
     """Inputs, labels and weights from a DataLoader whose workers run from now on, a batch of numbers at a time."""
-    items: Dataset[list[torch.Tensor]] = Stalling(_Items(samples)) if drill else _Items(samples)
+    items = injector.items(_Items(samples))
     with stacks.in_workers() as first_call:
         return iter(
             DataLoader(
@@ -176,13 +180,13 @@ class _Shares:
 
     def __init__(self, feed: LoaderFeed, epoch: int, first: int) -> None:
         self._batches: Callable[[], Iterator[Ints]] = lambda: feed.order.batches(epoch, first)
-        self._cut, self._drill = feed.cut, feed.drill
+        self._cut, self._injector = feed.cut, feed.injector
         self._first_step = (epoch - 1) * feed.order.steps + first + 1
 
     def __iter__(self) -> Iterator[list[int]]:
         for step, batch in enumerate(self._batches(), start=self._first_step):
             for part in self._cut.micro_batches(batch):
-                yield spoil_request(self._drill, step, self._cut.rank, part.tolist())
+                yield self._injector.requested(step, part.tolist())
 
 
 @dataclass(frozen=True)

@@ -12,26 +12,27 @@ from typing import Any
 import torch
 
 from vpoc import __version__
+from vpoc.device import clean_up, describe
 from vpoc.errors import Interrupted, UserError
 from vpoc.features.table import NAMES, SCALING
 from vpoc.files import sha256
-from vpoc.models.build import fresh_network, input_shape
+from vpoc.models.by_name import fresh_network, input_shape
 from vpoc.progress import Progress, finite
 from vpoc.terminal import watched
-from vpoc.training import checkpoint, drills
+from vpoc.training import checkpoint
 from vpoc.training.artefact import weights_sha256
+from vpoc.training.batch_size import micro_batch_size
 from vpoc.training.batches import Cut, Order
 from vpoc.training.checkpoint import History, Position
+from vpoc.training.choose_strategy import strategy_of
 from vpoc.training.curves import Curves
-from vpoc.training.device import clean_up, describe
+from vpoc.training.faults.injector import injector_of
 from vpoc.training.feeds import Feed, LoaderFeed, ResidentFeed
 from vpoc.training.flat_loop import FlatTrainer, suits
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, Step, Trainer
-from vpoc.training.options import TrainOptions
 from vpoc.training.prepare import Prepared
-from vpoc.training.strategies.choose import strategy_of
-from vpoc.training.trial import micro_batch_size
+from vpoc.training.train_options import TrainOptions
 
 SAMPLE_MEMORY_EVERY_S = 1.0
 VALIDATION_BATCH = 256
@@ -41,7 +42,7 @@ Say = Callable[[str], None]
 
 
 def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, Any]:
-    """What makes a training another one: a checkpoint of another cannot be gone on from."""
+    """Return the identity of a training: only its own checkpoints can be resumed."""
     names = ("target", "seed", "batch_size", "learning_rate", "chunk_rows")
     return {
         "data": run.features.data_sha256,
@@ -54,7 +55,7 @@ def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, An
 
 
 def manner_of(options: TrainOptions, trainer: Trainer, micro: int) -> dict[str, Any]:
-    """What may change when a training is gone on with, but then other bits come out."""
+    """Return what may change on resume, with results that are no longer bitwise identical."""
     return {
         "strategy": options.strategy,
         "ranks": trainer.strategy.world,
@@ -94,12 +95,15 @@ class Fit:
         strategy = strategy_of(options, model, run.devices, run.ranks, input_shape(kind, len(NAMES)))
         self.micro = micro_batch_size(options, strategy, kind)
         trainer = FlatTrainer if suits(options, kind, self.micro) else Trainer
-        self.trainer = trainer(strategy, options, self.ledger, progress.position)
+        self.trainer = trainer(strategy, options, self.ledger, progress.stage)
+        self.injector = injector_of(options.injected_fault, self.rank)
+        self.injector.arm(self.trainer)
         self.order = Order(len(self.train), options.batch_size, options.seed, options.chunk_rows)
-        self._drill = str(options.drill) if options.drill else None
-        self.position, self.history = Position(), History(drill=self._drill)
-        if options.drill and options.drill.step > self.order.steps * options.epochs:
-            raise UserError(f"--drill {options.drill}: there are only {self.order.steps * options.epochs} steps")
+        self._fault = str(options.injected_fault) if options.injected_fault else None
+        self.position, self.history = Position(), History(injected_fault=self._fault)
+        last = self.order.steps * options.epochs
+        if options.injected_fault and options.injected_fault.step > last:
+            raise UserError(f"--inject-fault {self._fault}: there are only {last} steps")
         self.saved, self.saved_steps = time.monotonic(), 0
         self.sampled = -math.inf
         self.warned = False
@@ -109,11 +113,11 @@ class Fit:
         """Place of this process among those that train."""
         return self.run.ranks.rank
 
-    def told(self) -> str:
-        """What is trained on what, as a sentence."""
+    def summary(self) -> str:
+        """Return a sentence on the model and its samples."""
         before = f", each with the {self.train.window - 1} rows before it" if self.train.window > 1 else ""
         return (
-            f"{self.kind}: {self.run.features.told()}: {len(self.train)} training samples of {self.train.sessions} "
+            f"{self.kind}: {self.run.features.summary()}: {len(self.train)} training samples of {self.train.sessions} "
             f"sessions, {len(self.validation)} validation samples of {self.validation.sessions} sessions{before}"
         )
 
@@ -124,7 +128,7 @@ class Fit:
         if self.options.loop == "resident":
             return ResidentFeed(self.train, self.order, cut, device, self.ledger)
         workers = self.options.loader_workers
-        return LoaderFeed(self.train, self.order, cut, device, workers, self.ledger, self.options.drill)
+        return LoaderFeed(self.train, self.order, cut, device, workers, self.ledger, self.injector)
 
     def to_the_end(self) -> Trained:
         """Train all epochs that are left; UserError when numbers go wrong, Interrupted after a checkpoint."""
@@ -146,10 +150,11 @@ class Fit:
         return Trained(self, weights, rank_weights, devices)
 
     def _train(self, feed: Feed, epoch: int) -> None:
-        """What is left of an epoch."""
+        """Train on the rest of an epoch."""
         total = self.order.steps * self.options.epochs
         self.progress.phase("step" if self.trainer.steps_done else "first-step", total, self.trainer.steps_done)
-        steps = self.trainer.epoch(feed, epoch, self.position.batch, self._wishes)
+        steps = self.trainer.epoch(feed, epoch, self.position.batch, self._requests)
+        steps = self.injector.steps(steps, self.trainer, self.progress, self.folder.parent)
         # Until a checkpoint is written, a wish to end is only noted.
         self.progress.holds_interrupts = True
         try:
@@ -164,14 +169,13 @@ class Fit:
         history.epoch_losses.append({"epoch": epoch, "train": history.loss / history.weight, "validation": None})
         history.loss = history.weight = 0.0
 
-    def _wishes(self) -> tuple[float, ...]:
-        """Whether this rank was asked to end, and, on the first rank, whether a checkpoint is due."""
+    def _requests(self) -> tuple[float, ...]:
+        """Return whether this rank was asked to end and, on the first rank, whether a checkpoint is due."""
         due = self.rank == 0 and time.monotonic() - self.saved >= self.options.checkpoint_every
         return float(self.progress.interrupted_by is not None), float(due)
 
     def _note(self, step: Step, epoch: int, total: int) -> None:
         """All that follows a step."""
-        drills.after_step(self.options.drill, step.number, self.rank, self.progress, self.folder.parent)
         self.progress.step(step.number, step.seconds, step.loss, step.gradient_norm)
         if step.number == 1:
             self.progress.phase("step", total, 1)
@@ -186,7 +190,7 @@ class Fit:
         now = time.monotonic()
         if now - self.sampled >= SAMPLE_MEMORY_EVERY_S:
             self._look_at_memory(now)
-        interrupted, due = step.wishes
+        interrupted, due = step.requests
         if interrupted or due:
             self.save()
         if interrupted:
@@ -237,7 +241,7 @@ class Fit:
         # A checkpoint is the first rank's: a wrong one would pass its weights on to all.
         self._require_equal_weights()
         self.progress.phase("checkpoint", self.order.steps * self.options.epochs, self.trainer.steps_done)
-        drills.during_checkpoint(self.options.drill, self.saved_steps, self.trainer.steps_done, self.rank)
+        self.injector.checkpoint(self.saved_steps, self.trainer.steps_done)
         state = checkpoint.state_of(self.trainer)
         if self.rank == 0:
             self.history.seconds, self.history.curves = self.ledger.seconds(), self.curves.state()
@@ -249,7 +253,7 @@ class Fit:
         self.ledger.to("bookkeeping")
 
     def resume(self) -> None:
-        """Go on from the last intact checkpoint; from the beginning, saying so, when there is none.
+        """Continue from the last intact checkpoint; from the beginning, saying so, when there is none.
 
         UserError when it is of another training.
         """
@@ -259,7 +263,7 @@ class Fit:
         if found is None:
             self.say(f"--resume: no checkpoint in {self.folder}, starting from the beginning")
             return
-        checkpoint.require_same(found, identity_of(self.options, self.run, self.kind))
+        checkpoint.require_same_training(found, identity_of(self.options, self.run, self.kind))
         if found.position.epoch - 1 > self.options.epochs:
             raise UserError(f"{found.path}: {found.position.epoch - 1} epochs are done; give --epochs as many, or more")
         manner = manner_of(self.options, self.trainer, self.micro)
@@ -271,7 +275,7 @@ class Fit:
         self.saved_steps = self.trainer.steps_done
         self.position, self.history = found.position, found.history
         self.history.resumed_at.append(self.trainer.steps_done)
-        self.history.drill = self.history.drill or self._drill
+        self.history.injected_fault = self.history.injected_fault or self._fault
         self.curves = Curves.from_state(found.history.curves)
         self.say(f"{self.kind}: resumed after step {self.trainer.steps_done} from {found.path}")
 

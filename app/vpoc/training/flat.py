@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from vpoc.training.flat_adam import ALIGNMENT, FlatAdam
 
-BLOCK_ROWS = 16_384
+PICKED_ROWS = 16_384
 """Rows that `blocks` picks at a time: many small batches for one call, few enough to be in the cache when used."""
 
 _relu_backward = torch.ops.aten.threshold_backward.grad_input
@@ -46,7 +46,7 @@ class FlatMlp:
     current at any time; it must stay on its device. `batch_size`: the most samples of a step. The loss of a batch is
     sum(weight * binary log-loss) / weight_sum.
 
-    On a CPU the weights are bit for bit those of autograd and torch.optim.Adam with as many threads, unless a layer of
+    On a CPU the weights are bitwise those of autograd and torch.optim.Adam with as many threads, unless a layer of
     one unit gets a batch of one sample, whose product autograd turns around; there, and on GPUs, they agree as far as
     float32 is rounded. `loss` and norm are sums in another order: relative differences of 1e-6.
 
@@ -135,7 +135,7 @@ class FlatMlp:
         return self.adam.state_dict()
 
     def load_optimizer_state(self, state_dict: dict[str, Any]) -> None:
-        """Go on from such a state, by whichever loop it was made; ValueError when it is of another model."""
+        """Continue from such a state, by whichever loop it was made; ValueError when it is of another model."""
         self.adam.load_state_dict(state_dict)
 
     def _differentiate(
@@ -172,7 +172,7 @@ class FlatMlp:
     def _line_up(self, inputs: torch.Tensor) -> torch.Tensor:
         """The rows in memory that begins on a cache line: where they begin decides how products are rounded.
 
-        Without this the batches of an epoch that is taken up in the middle would give other weights.
+        Without this the batches of an epoch that is resumed in the middle would give other weights.
         """
         return self._rows[: len(inputs)].copy_(inputs)
 
@@ -207,7 +207,7 @@ def blocks(
     `ends`: which row of the first tensor is a sample's, where the first has other rows than the rest. To pick many rows
     at once costs a fraction of picking them batch by batch, or of bringing all rows into the order of samples before.
     """
-    rows = max(BLOCK_ROWS // batch_size, 1) * batch_size
+    rows = max(PICKED_ROWS // batch_size, 1) * batch_size
     room = [tensor.new_empty((min(rows, len(order)), *tensor.shape[1:])) for tensor in tensors]
     for part in torch.split(order, rows):
         places = [part if ends is None else ends[part], *[part] * (len(tensors) - 1)]
@@ -216,7 +216,7 @@ def blocks(
 
 
 def _lined_up(inputs: torch.Tensor, batch_size: int) -> bool:
-    """Whether each batch of the rows begins on a cache line."""
+    """Return whether each batch of the rows begins on a cache line."""
     size = ALIGNMENT * inputs.element_size()
     starts = inputs.data_ptr(), batch_size * inputs.stride(0) * inputs.element_size()
     return all(start % size == 0 for start in starts) and inputs.is_contiguous()

@@ -62,7 +62,7 @@ class FlatAdam:
         return {"state": state if self.steps else {}, "param_groups": [dict(self._group)]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from the state of an Adam with the same parameters; the learning rate stays that of this one.
+        """Continue from the state of an Adam with the same parameters; the learning rate stays that of this one.
 
         ValueError when the state is not of such an Adam.
         """

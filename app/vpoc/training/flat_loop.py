@@ -6,18 +6,19 @@ from collections.abc import Iterator
 
 import torch
 
-from vpoc.position import FORWARD, OUTSIDE, StepPosition
-from vpoc.training.feeds import Floats64, Resident, ResidentFeed
-from vpoc.training.flat import BLOCK_ROWS, FlatMlp, blocks
+from vpoc.arrays import Floats
+from vpoc.step_stage import FORWARD, OUTSIDE, StepStage
+from vpoc.training.feeds import Resident, ResidentFeed
+from vpoc.training.flat import PICKED_ROWS, FlatMlp, blocks
 from vpoc.training.ledger import Ledger
-from vpoc.training.loop import FIRST_STEPS, Moments, Step, Trainer, Wishes
-from vpoc.training.options import TrainOptions
+from vpoc.training.loop import FIRST_STEPS, AdamMoments, Requests, Step, Trainer
 from vpoc.training.strategies.single import Single
+from vpoc.training.train_options import TrainOptions
 
 
 def suits(options: TrainOptions, kind: str, micro_batch_size: int) -> bool:
-    """Whether a training is one that FlatTrainer can do: an mlp in float32 on one device, whole batches at a time."""
-    special = options.use_mixed_precision or options.activation_checkpointing or options.drill
+    """Return whether FlatTrainer can do a training: an mlp in float32 on one device, whole batches at a time."""
+    special = options.use_mixed_precision or options.activation_checkpointing or options.injected_fault
     whole = micro_batch_size >= options.batch_size
     return options.loop == "resident" and kind == "mlp" and options.strategy == "single" and whole and not special
 
@@ -29,27 +30,27 @@ class FlatTrainer(Trainer):
     finite, the steps after it have been made, too.
     """
 
-    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, position: StepPosition) -> None:
-        super().__init__(strategy, options, ledger, position)
+    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
+        super().__init__(strategy, options, ledger, stage)
         self.flat = FlatMlp(strategy.model, options.learning_rate, options.batch_size)
 
     def make_optimizer(self) -> None:
         """None: FlatMlp has its own."""
 
-    def moments(self) -> Moments:
+    def moments(self) -> AdamMoments:
         """As Trainer.moments."""
         kept = self.flat.optimizer_state()["state"]
         names = [name for name, _ in self.strategy.model.named_parameters()]
         return {name: {key: value.clone() for key, value in kept.get(n, {}).items()} for n, name in enumerate(names)}
 
-    def load_moments(self, moments: Moments) -> None:
+    def load_moments(self, moments: AdamMoments) -> None:
         """As Trainer.load_moments."""
         if all(moments.values()):
             document = self.flat.optimizer_state()
             document["state"] = dict(enumerate(moments.values()))
             self.flat.load_optimizer_state(document)
 
-    def epoch(self, feed: ResidentFeed, epoch: int, first: int, wishes: Wishes) -> Iterator[Step]:  # type: ignore[override]
+    def epoch(self, feed: ResidentFeed, epoch: int, first: int, requests: Requests) -> Iterator[Step]:  # type: ignore[override]
         """As Trainer.epoch, but that a loss which is not finite is found some steps late."""
         self.strategy.forward.train()
         size = self.options.batch_size
@@ -60,21 +61,21 @@ class FlatTrainer(Trainer):
                 *((order[n * size : (n + 1) * size], sums[n : n + 1]) for n in range(single)),
                 *([(order[single * size :], sums[single:])] if single < len(sums) else []),
             ):
-                yield from self._blocks(chunk, rows, weight_sums, wishes)
+                yield from self._blocks(chunk, rows, weight_sums, requests)
 
     def _blocks(
         self,
         chunk: Resident,
         order: torch.Tensor,
-        sums: Floats64,
-        wishes: Wishes,
+        sums: Floats,
+        requests: Requests,
     ) -> Iterator[Step]:
         done = 0
-        steps = max(BLOCK_ROWS // self.options.batch_size, 1)
+        steps = max(PICKED_ROWS // self.options.batch_size, 1)
         started = time.perf_counter()
         for inputs, labels, weights in blocks(chunk.tensors, order, self.options.batch_size, chunk.ends):
             self.ledger.to("device")
-            self.position.at(self.steps_done + 1, FORWARD)
+            self.stage.at(self.steps_done + 1, FORWARD)
             part = sums[done : done + steps].tolist()
             losses = self.flat.steps(inputs, labels, weights, part, norm=True).tolist()
             norm = self.flat.gradient_norm.item()
@@ -86,8 +87,8 @@ class FlatTrainer(Trainer):
             self.steps_done += len(losses)
             done += len(losses)
             self.ledger.to("bookkeeping")
-            self.position.at(self.steps_done, OUTSIDE)
+            self.stage.at(self.steps_done, OUTSIDE)
             now = time.perf_counter()
             longest = (now - started) / len(losses)
-            yield Step(self.steps_done, losses, part, norm, longest, len(labels), wishes())
+            yield Step(self.steps_done, losses, part, norm, longest, len(labels), requests())
             started = now

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-KINDS = {
+TIME_KINDS = {
     "device": "training",
     "loader": "waiting for the loader",
     "copy": "copying to the device",
@@ -17,20 +17,20 @@ KINDS = {
 class Ledger:
     """Adds up wall time by kind. From its making on there is always one kind that runs: at first `bookkeeping`.
 
-    `seconds` are those of an earlier ledger, to go on from; kinds it does not have start from 0.
+    `seconds` are those of an earlier ledger, to continue; kinds it does not have start from 0.
     """
 
     def __init__(
         self, seconds: Mapping[str, float] | None = None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._clock = clock
-        self._seconds = {kind: (seconds or {}).get(kind, 0.0) for kind in KINDS}
+        self._seconds = {kind: (seconds or {}).get(kind, 0.0) for kind in TIME_KINDS}
         self._kind = "bookkeeping"
         self._since = clock()
 
     def to(self, kind: str) -> None:
         """End what runs; from now on it is `kind`, one of KINDS. KeyError for any other."""
-        if kind not in KINDS:
+        if kind not in TIME_KINDS:
             raise KeyError(kind)
         now = self._clock()
         self._seconds[self._kind] += now - self._since
@@ -42,7 +42,7 @@ class Ledger:
         self.to(self._kind)
         return dict(self._seconds)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """One line such as `device 30 % busy: 55 % waiting for the loader, 10 % checkpoints`.
 
         Shares are of the whole time, the largest first; what took less than 1 % is left out.
@@ -53,6 +53,6 @@ class Ledger:
             return "device not used"
         busy = seconds.pop("device") / total
         reasons = sorted(((share / total, kind) for kind, share in seconds.items()), reverse=True)
-        told = ", ".join(f"{share:.0%} {KINDS[kind]}" for share, kind in reasons if share >= 0.01)
+        told = ", ".join(f"{share:.0%} {TIME_KINDS[kind]}" for share, kind in reasons if share >= 0.01)
         line = f"device {busy:.0%} busy" + (f": {told}" if told else "")
         return line.replace("%", " %")

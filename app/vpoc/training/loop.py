@@ -10,26 +10,26 @@ import torch
 from torch.nn import functional
 
 from vpoc.errors import UserError
-from vpoc.position import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepPosition
 from vpoc.progress import Progress
-from vpoc.training import drills
+from vpoc.step_stage import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepStage
 from vpoc.training.feeds import Batch, Feed, InOrder, Micro, loaded
 from vpoc.training.ledger import Ledger
-from vpoc.training.options import TrainOptions
+from vpoc.training.precision import autocast, forward_dtype
 from vpoc.training.samples import Samples
 from vpoc.training.strategies.single import Single
+from vpoc.training.train_options import TrainOptions
 
 INITIAL_SCALE = 2.0**10
 """Lower than torch's 2^16: there the first float16 steps overflow and are skipped, and could not be compared."""
 FIRST_STEPS = 16
 """Steps whose loss and gradient norm are kept, to be compared with a reference."""
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+ADAM_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 MAX_SKIPPED_IN_A_ROW = 10
 """The scale is halved at each; from 2^10, ten halvings leave no scaling at all."""
 
-Wishes = Callable[[], tuple[float, ...]]
-"""What this rank would have all do after the step: numbers that are summed over the ranks. `tuple` wishes nothing."""
-Moments = dict[str, dict[str, torch.Tensor]]
+Requests = Callable[[], tuple[float, ...]]
+"""Returns this rank's requests to all after the step: numbers that are summed over the ranks. `tuple`: none."""
+AdamMoments = dict[str, dict[str, torch.Tensor]]
 """By name of the parameter and MOMENTS."""
 
 
@@ -38,8 +38,8 @@ class Step:
     """An optimizer step, or some of them that were made without looking; `number`, from 1, is that of the last.
 
     `losses`, `weights` [steps]: loss before each step, over the batch of all ranks, and the sum of the weights of its
-    samples. `gradient_norm`: of the last step. `seconds`: per step. `samples`: how many. `wishes`: what the ranks wish,
-    summed over them.
+    samples. `gradient_norm`: of the last step. `seconds`: per step. `samples`: how many. `requests`: those of the
+    ranks, summed over them.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Step:
     gradient_norm: float
     seconds: float
     samples: int
-    wishes: tuple[float, ...]
+    requests: tuple[float, ...]
 
     @property
     def loss(self) -> float:
@@ -57,39 +57,24 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Mean binary log-loss, weighted as in training, and share of right answers at probability 0.5."""
+class ValidationScore:
+    """Mean binary log-loss, weighted as in training, and accuracy at probability 0.5."""
 
     loss: float
     accuracy: float
 
 
-def forward_dtype(options: TrainOptions, device: torch.device) -> torch.dtype:
-    """The type of the forward pass."""
-    if not options.use_mixed_precision:
-        return torch.float32
-    usual = "float16" if device.type == "cuda" else "bfloat16"
-    dtype: torch.dtype = getattr(torch, options.mixed_precision_dtype or usual)
-    return dtype
-
-
-def autocast(options: TrainOptions, device: torch.device) -> torch.autocast:
-    """A context in which what may be is computed in that type."""
-    dtype = forward_dtype(options, device)
-    return torch.autocast(device.type, dtype=dtype if dtype != torch.float32 else None, enabled=dtype != torch.float32)
-
-
 class Trainer:
     """A model on its devices, with what adjusts it. `dtype` names the type of the forward pass.
 
-    Tells `position` where it is in a step.
+    Tells `stage` where it is in a step.
     """
 
-    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, position: StepPosition) -> None:
+    def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
         self.strategy = strategy
         self.options = options
         self.ledger = ledger
-        self.position = position
+        self.stage = stage
         self.device = strategy.devices[0]
         self.make_optimizer()
         self.dtype = str(forward_dtype(options, self.device)).removeprefix("torch.")
@@ -100,7 +85,7 @@ class Trainer:
         self.scaler = newer(self.device.type, **arguments) if newer else torch.cuda.amp.GradScaler(**arguments)
         self.steps_done = 0
         # Not that of another model that was trained before.
-        position.at(0, OUTSIDE)
+        stage.at(0, OUTSIDE)
         self.steps_skipped = 0
         self.skipped_in_a_row = 0
 
@@ -108,24 +93,24 @@ class Trainer:
         """Adam on all parameters."""
         self.optimizer = torch.optim.Adam(self.strategy.forward.parameters(), lr=self.options.learning_rate)
 
-    def moments(self) -> Moments:
-        """What Adam keeps for each parameter, on the CPU; empty before the first step. All ranks must ask."""
+    def moments(self) -> AdamMoments:
+        """Return the state of Adam for each parameter, on the CPU; empty before the first step. All ranks must ask."""
         strategy, found = self.strategy, {}
         for name, parameter in strategy.model.named_parameters():
             kept = self.optimizer.state.get(parameter, {})
-            found[name] = {key: strategy.whole(kept[key]) for key in MOMENTS if key in kept}
+            found[name] = {key: strategy.whole(kept[key]) for key in ADAM_MOMENTS if key in kept}
         return found
 
-    def load_moments(self, moments: Moments) -> None:
+    def load_moments(self, moments: AdamMoments) -> None:
         """The inverse of `moments`, whatever strategy and devices they were taken with."""
         for name, parameter in self.strategy.model.named_parameters():
             kept = moments[name]
             if kept:
                 # Adam keeps the number of steps on the CPU, and its moments beside the parameter.
-                spread = {key: self.strategy.part(kept[key], parameter) for key in MOMENTS[1:]}
+                spread = {key: self.strategy.part(kept[key], parameter) for key in ADAM_MOMENTS[1:]}
                 self.optimizer.state[parameter] = {"step": kept["step"].clone(), **spread}
 
-    def epoch(self, feed: Feed, epoch: int, first: int, wishes: Wishes) -> Iterator[Step]:
+    def epoch(self, feed: Feed, epoch: int, first: int, requests: Requests) -> Iterator[Step]:
         """Train on the batches of `epoch` (from 1) from number `first` (from 0) on; yields each step after it is done.
 
         UserError with exit code 4 when the loss is not finite, or the gradient is not: without a scaler at once, with
@@ -136,48 +121,38 @@ class Trainer:
         batches = feed.epoch(epoch, first)
         while True:
             number = self.steps_done + 1
-            drills.before_step(self.options.drill, number, self.strategy.rank)
-            self.position.at(number, WAITING)
+            self.stage.at(number, WAITING)
             batch = next(batches, None)
             if batch is None:
                 break
             self.ledger.to("device")
-            loss, gradient_norm, wished = self._step(batch, number, wishes)
+            loss, gradient_norm, asked = self._step(batch, number, requests)
             self.steps_done = number
             self.ledger.to("bookkeeping")
-            self.position.at(number, OUTSIDE)
+            self.stage.at(number, OUTSIDE)
             now = time.perf_counter()
-            yield Step(number, [loss], [batch.weight_sum], gradient_norm, now - started, batch.samples, wished)
+            yield Step(number, [loss], [batch.weight_sum], gradient_norm, now - started, batch.samples, asked)
             started = now
-        self.position.at(self.steps_done, OUTSIDE)
+        self.stage.at(self.steps_done, OUTSIDE)
 
-    def _step(self, batch: Batch, number: int, wishes: Wishes) -> tuple[float, float, tuple[float, ...]]:
-        drill, strategy, at = self.options.drill, self.strategy, self.position.at
+    def _step(self, batch: Batch, number: int, requests: Requests) -> tuple[float, float, tuple[float, ...]]:
+        strategy, at = self.strategy, self.stage.at
         self.optimizer.zero_grad(set_to_none=True)
         losses = []
         for part in range(batch.parts):
             at(number, WAITING)
             micro = next(batch.micros)
             at(number, FORWARD)
-            if part == 0:
-                drills.before_forward(drill, number, strategy.rank, strategy.model)
-            inputs = drills.spoil_inputs(drill, number, strategy.rank, micro.inputs)
             with strategy.exchange(last=part == batch.parts - 1):
-                loss = self._loss(self.logits(inputs), micro) / batch.weight_sum
-                loss = drills.spoil_backward(drill, number, strategy.rank, loss)
+                loss = self._loss(self.logits(micro.inputs), micro) / batch.weight_sum
                 at(number, BACKWARD)
                 self.scaler.scale(loss * strategy.loss_factor).backward()
             losses.append(loss.detach())
         # In double, so that parts add up to the same on one device and on several ranks.
         mine = float(torch.stack(losses).double().sum())
-        drills.spoil_gradient(drill, "flip-gradient", number, strategy.rank, strategy.model)
-        spoilt = drills.is_now(drill, "flip-peer-buffer", number, strategy.rank) and strategy.spoil_exchange()
         at(number, EXCHANGE)
-        drills.before_exchange(drill, number, strategy.rank)
-        value, *wished = strategy.synchronise([mine, *wishes()])
+        value, *asked = strategy.synchronise([mine, *requests()])
         at(number, UPDATE)
-        if not spoilt:
-            drills.spoil_gradient(drill, "flip-peer-buffer", number, strategy.rank, strategy.model)
         if not math.isfinite(value):
             raise self.diverged(f"the loss is {value}")
         self.scaler.unscale_(self.optimizer)
@@ -185,7 +160,7 @@ class Trainer:
         if not math.isfinite(gradient_norm) and not self.scaler.is_enabled():
             raise self.diverged(f"the norm of the gradient is {gradient_norm}")
         self._update(gradient_norm)
-        return value, gradient_norm, tuple(wished)
+        return value, gradient_norm, tuple(asked)
 
     def _update(self, gradient_norm: float) -> None:
         """Adjust the weights; the scaler leaves them alone, and lowers its scale, when the gradient is not finite."""
@@ -206,13 +181,13 @@ class Trainer:
             raise self.diverged(f"the gradient was not finite {self.skipped_in_a_row} times in a row")
 
     def require_sound(self) -> None:
-        """UserError with exit code 4 unless the last update was made and all weights are finite."""
+        """Raise UserError with exit code 4 unless the last update was made and all weights are finite."""
         if self.skipped_in_a_row:
             raise self.diverged("the gradient is not finite, and it was the last step", self.steps_done)
         self.require_finite()
 
     def require_finite(self) -> None:
-        """UserError with exit code 4 unless all weights are finite; all ranks must ask."""
+        """Raise UserError with exit code 4 unless all weights are finite; all ranks must call it."""
         if not all(torch.isfinite(tensor).all() for tensor in self.strategy.weights().values()):
             raise self.diverged("there are weights that are not finite", self.steps_done)
 
@@ -225,7 +200,7 @@ class Trainer:
         )
 
     @torch.no_grad()
-    def evaluate(self, samples: Samples, batch_size: int, progress: Progress) -> Evaluation:
+    def evaluate(self, samples: Samples, batch_size: int, progress: Progress) -> ValidationScore:
         """Loss and accuracy of the present weights on `samples`, in file order; every rank does all of them.
 
         UserError with exit code 4 when the loss is not finite.
@@ -245,7 +220,7 @@ class Trainer:
             started = now
         if not math.isfinite(loss):
             raise self.diverged(f"the validation loss is {loss}", self.steps_done)
-        return Evaluation(loss / samples.weight_sum, right / len(samples))
+        return ValidationScore(loss / samples.weight_sum, right / len(samples))
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         """One logit per sample, [batch], in the type asked for."""

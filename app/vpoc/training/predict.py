@@ -7,7 +7,7 @@ import torch
 from vpoc.errors import UserError
 from vpoc.features.build import FeatureSet
 from vpoc.features.table import NAMES, SCALING
-from vpoc.models.build import window_of
+from vpoc.models.by_name import window_of
 from vpoc.training.artefact import LoadedModel
 from vpoc.training.samples import scaled_inputs
 

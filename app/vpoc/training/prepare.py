@@ -5,27 +5,23 @@ from pathlib import Path
 
 import torch
 
-from vpoc.errors import UserError
-from vpoc.features.blocks import Rows, block_rows, stored_rows
+from vpoc.device import clean_up
 from vpoc.features.build import FeatureSet
-from vpoc.features.command import compute_features
-from vpoc.features.store import read_features, require_same
-from vpoc.files import sha256_file
-from vpoc.models.build import choose_sdpa, window_of
+from vpoc.features.compute import features_for, rows_for
+from vpoc.gpu_memory.monitor import MemoryMonitor
+from vpoc.models.by_name import choose_sdpa, window_of
 from vpoc.progress import Progress
 from vpoc.ranks.launch import Ranks
-from vpoc.training.device import clean_up
-from vpoc.training.loop import forward_dtype
-from vpoc.training.memory import MemoryMonitor
-from vpoc.training.options import TrainOptions
+from vpoc.training.choose_strategy import devices_of, join_ranks, require_strategy
+from vpoc.training.precision import forward_dtype
 from vpoc.training.sample_file import SampleFile
 from vpoc.training.samples import Samples, split
-from vpoc.training.strategies.choose import devices_of, join_ranks, require_strategy
+from vpoc.training.train_options import TrainOptions
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What all models of a run share: `devices` are those of this process, `ranks` its place among others.
+    """The parts that all models of a run share: `devices` of this process, `ranks` its place among others.
 
     `on_disk`: where the samples are, when they are not in memory; the frame of `features` is then empty.
     """
@@ -62,12 +58,14 @@ def prepare(options: TrainOptions, ranks: Ranks, progress: Progress) -> Prepared
     if devices[0].type == "cuda":
         progress.device_memory = memory.read
     join_ranks(options, ranks, devices[0])
+    source = options.data, options.features, options.of_features
     if options.chunk_rows and options.rows == "bar":
-        rows = _rows(options, progress)
+        rows = rows_for(*source, progress, vpoc_path=options.vpoc_path)
         features = rows.features
         on_disk = SampleFile(rows, options.target, map(window_of, options.model))
     else:
-        features, on_disk = _features(options, progress), None
+        features = features_for(*source, progress, vpoc_path=options.vpoc_path, device=options.device)
+        on_disk = None
     clean_up(devices[0], skip=options.skip_gpu_cleanup)
     return Prepared(devices, ranks, features, memory, on_disk)
 
@@ -78,37 +76,3 @@ def leave(options: TrainOptions) -> None:
         # One that leaves while others still talk can be aborted by its own threads.
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
-
-
-def _features(options: TrainOptions, progress: Progress) -> FeatureSet:
-    if options.features is None:
-        return compute_features(
-            options.data, options.of_features, progress, vpoc_path=options.vpoc_path, device=options.device
-        )
-    digest = _digest(options, progress)
-    features = read_features(options.features)
-    require_same(options.features, features, digest, options.of_features)
-    return features
-
-
-def _rows(options: TrainOptions, progress: Progress) -> Rows:
-    """All rows, of which few will be in memory at a time."""
-    if options.features is None:
-        if options.vpoc_path != "cpu":
-            raise UserError(
-                f"--vpoc-path {options.vpoc_path} needs all bars in memory, which --chunk-rows avoids; "
-                "leave out one of the two"
-            )
-        return block_rows(options.data, options.of_features, progress)
-    digest = _digest(options, progress)
-    rows = stored_rows(options.features)
-    require_same(options.features, rows.features, digest, options.of_features)
-    return rows
-
-
-def _digest(options: TrainOptions, progress: Progress) -> str:
-    """SHA-256 of the data; what follows are the features."""
-    progress.phase("data")
-    digest = sha256_file(options.data)
-    progress.phase("features")
-    return digest

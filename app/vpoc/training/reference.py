@@ -12,9 +12,9 @@ import torch
 from vpoc.progress import Progress
 from vpoc.training.fit import Fit, step_facts
 from vpoc.training.loop import Step
-from vpoc.training.options import TrainOptions
 from vpoc.training.prepare import prepare
 from vpoc.training.run import ALONE
+from vpoc.training.train_options import TrainOptions
 
 
 def reference(options: TrainOptions, steps: int, progress: Progress) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def reference(options: TrainOptions, steps: int, progress: Progress) -> dict[str
         use_mixed_precision=False,
         mixed_precision_dtype=None,
         sdpa="auto",
-        drill=None,
+        injected_fault=None,
         strategy="single",
         backend=None,
         devices=None,
@@ -52,7 +52,7 @@ def reference(options: TrainOptions, steps: int, progress: Progress) -> dict[str
             )
     *earlier, main = trainings
     return {
-        "schema": 1,
+        "schema": 2,
         "workload_hash": options.workload_hash,
         "data_sha256": run.features.data_sha256,
         "seed": options.seed,

@@ -1,4 +1,4 @@
-"""What result and metadata files say of a training."""
+"""The contents of result and metadata files."""
 
 import math
 import platform
@@ -15,7 +15,7 @@ from vpoc.training.samples import Samples
 
 
 def training_facts(trained: Trained, model: dict[str, Any], metadata_file: str) -> dict[str, Any]:
-    """What is different for each model that a run trains."""
+    """Return what is different for each model that a run trains."""
     fit, options = trained.fit, trained.fit.options
     seconds = fit.history.seconds
     training = sum(seconds[kind] for kind in ("device", "loader", "copy", "bookkeeping"))
@@ -44,11 +44,11 @@ def training_facts(trained: Trained, model: dict[str, Any], metadata_file: str) 
 
 
 def about(trained: Trained) -> dict[str, Any]:
-    """What result and metadata files say alike; devices are those that hold the weights, of every rank."""
+    """Return the common part of result and metadata files; devices are those that hold weights, of every rank."""
     fit, options = trained.fit, trained.fit.options
     run = fit.run
     return {
-        "schema": 1,
+        "schema": 2,
         "app_version": __version__,
         "command": "train",
         "workload_hash": options.workload_hash,
@@ -64,7 +64,7 @@ def about(trained: Trained) -> dict[str, Any]:
         "world_size": run.ranks.world,
         "threads": torch.get_num_threads(),
         "dtype": fit.trainer.dtype,
-        "drill": fit.history.drill,
+        "injected_fault": fit.history.injected_fault,
         "sessions": {
             "total": run.features.sessions_total,
             "used": run.features.sessions_used,

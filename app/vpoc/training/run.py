@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from vpoc.device import describe
 from vpoc.errors import UserError
 from vpoc.files import json_bytes, sha256, write_atomic, write_json
 from vpoc.progress import Progress
@@ -15,12 +16,11 @@ from vpoc.ranks.launch import Ranks, ranks_of
 from vpoc.training.artefact import serialise
 from vpoc.training.batch_size import is_out_of_memory
 from vpoc.training.checkpoint import set_aside
-from vpoc.training.device import describe
 from vpoc.training.fit import Fit, Trained
 from vpoc.training.ledger import Ledger
-from vpoc.training.options import TrainOptions
 from vpoc.training.prepare import Prepared, leave, prepare
 from vpoc.training.result import about, metadata, training_facts
+from vpoc.training.train_options import TrainOptions
 
 ALONE = Ranks(rank=0, world=1, local_rank=0, local_world=1, rendezvous=None)
 
@@ -59,11 +59,11 @@ def train_one(
     done, micro = 0, options.micro_batch_size or options.batch_size
     try:
         fit = Fit(options, run, kind, checkpoints, progress, say)
-        say(fit.told())
+        say(fit.summary())
         if options.resume:
             fit.resume()
         elif run.ranks.rank == 0 and (kept := set_aside(checkpoints)):
-            say(f"checkpoints of an earlier training are kept in {kept}; --resume would have gone on from them")
+            say(f"checkpoints of an earlier training are kept in {kept}; --resume would have continued from them")
         try:
             return fit.to_the_end()
         finally:
@@ -106,6 +106,6 @@ def write_model(trained: Trained, output: Path, name: str, say: Callable[[str], 
     write_atomic(output / metadata_file, described)
     for ending, drawn in curves.items():
         write_atomic(output / f"{name}_curves.{ending}", drawn)
-    say(Ledger(fit.history.seconds).told())
+    say(Ledger(fit.history.seconds).summary())
     say(f"wrote {output / model_file}")
     return facts

@@ -11,20 +11,20 @@ from typing import IO, Any
 import numpy as np
 
 from vpoc.errors import UserError, from_os_error
-from vpoc.features.blocks import Rows
+from vpoc.features.row_source import RowSource
 from vpoc.features.table import SCALING
 from vpoc.files import require_writable
 from vpoc.progress import Progress
 from vpoc.training.samples import Dates, Samples, labels_of, require_horizon, scaled_inputs, split_samples
 
-KINDS: dict[str, np.dtype[Any]] = {
+SAMPLE_COLUMNS: dict[str, np.dtype[Any]] = {
     "ends": np.dtype(np.int64),
     "labels": np.dtype(np.float32),
     "weights": np.dtype(np.float32),
     "dates": np.dtype(np.int32),
 }
-"""What there is for each sample."""
-INPUTS = np.dtype((np.float32, (len(SCALING),)))
+"""Columns of samples."""
+INPUT_ROW = np.dtype((np.float32, (len(SCALING),)))
 """A row."""
 
 
@@ -35,9 +35,9 @@ class SampleFile:
     ends. Rows are written once for all models.
     """
 
-    def __init__(self, rows: Rows, target: str, windows: Iterable[int]) -> None:
+    def __init__(self, rows: RowSource, target: str, windows: Iterable[int]) -> None:
         self.target, self.windows = target, sorted(set(windows))
-        self._rows: Rows | None = rows
+        self._rows: RowSource | None = rows
         self._found: dict[int, tuple[Samples, Dates]] = {}
 
     def write(self, folder: Path, progress: Progress) -> None:
@@ -51,21 +51,21 @@ class SampleFile:
         require_writable(folder)
         self._require_room(folder, self._rows.count)
         try:
-            with _columns(folder, {"inputs": INPUTS}) as rows, ExitStack() as stack:
-                samples = {window: stack.enter_context(_columns(folder, KINDS)) for window in self.windows}
+            with _columns(folder, {"inputs": INPUT_ROW}) as rows, ExitStack() as stack:
+                samples = {window: stack.enter_context(_columns(folder, SAMPLE_COLUMNS)) for window in self.windows}
                 dates: dict[int, list[Dates]] = {window: [] for window in self.windows}
                 before = 0
                 for frame in self._rows.frames(progress):
-                    _append(rows["inputs"], scaled_inputs(frame), INPUTS.base)
+                    _append(rows["inputs"], scaled_inputs(frame), INPUT_ROW.base)
                     for window in self.windows:
                         found = labels_of(frame, self.target, window, before)
                         dates[window].append(np.unique(found.dates))
                         for name, stream in samples[window].items():
-                            _append(stream, getattr(found, name), KINDS[name])
+                            _append(stream, getattr(found, name), SAMPLE_COLUMNS[name])
                     before += frame.height
-                inputs = _mapped(rows["inputs"], INPUTS)
+                inputs = _mapped(rows["inputs"], INPUT_ROW)
                 for window in self.windows:
-                    columns = {name: _mapped(stream, KINDS[name]) for name, stream in samples[window].items()}
+                    columns = {name: _mapped(stream, SAMPLE_COLUMNS[name]) for name, stream in samples[window].items()}
                     known = np.concatenate([np.empty(0, np.int32), *dates[window]])
                     self._found[window] = Samples(inputs, **columns, window=window), known
         except OSError as error:
@@ -80,7 +80,7 @@ class SampleFile:
         return split_samples(samples, dates, self.target, purge=False)
 
     def _require_room(self, folder: Path, rows: int) -> None:
-        each = INPUTS.itemsize + len(self.windows) * sum(kind.itemsize for kind in KINDS.values())
+        each = INPUT_ROW.itemsize + len(self.windows) * sum(kind.itemsize for kind in SAMPLE_COLUMNS.values())
         needed, free = rows * each, shutil.disk_usage(folder).free
         if needed > free:
             raise UserError(

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from vpoc.arrays import Floats32, Ints
 from vpoc.data.sessions import RTH_MINUTES
 from vpoc.errors import UserError
 from vpoc.features.build import FeatureSet
@@ -21,8 +22,6 @@ MIN_LABELLED = 3
 PART = 1 << 16
 """Samples; if each were on a page of its own, 256 MB."""
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 Dates = npt.NDArray[np.int32]
 """Days since 1970."""
 
@@ -32,14 +31,14 @@ class Samples:
     """Samples in order of time.
 
     `inputs` [rows, features]: scaled rows, also those that only serve as history; float32. `ends` [samples]: the row at
-    which a sample's window of `window` rows ends. `labels`, `weights` [samples], float32: 0 or 1, and how much of a
-    label is its own (1 / how many labels look at the same bars). `dates` [samples]: trade date, days since 1970.
+    which a sample's window of `window` rows ends. `labels`, `weights` [samples], float32: 0 or 1, and 1 over the
+    number of labels that look at the same bars. `dates` [samples]: trade date, days since 1970.
     """
 
-    inputs: Floats
+    inputs: Floats32
     ends: Ints
-    labels: Floats
-    weights: Floats
+    labels: Floats32
+    weights: Floats32
     dates: Dates
     window: int = 1
 
@@ -75,10 +74,10 @@ class Samples:
             if isinstance(mapped, mmap.mmap):
                 mapped.madvise(mmap.MADV_DONTNEED)
 
-    def windows(self, chosen: Ints) -> Floats:
+    def windows(self, chosen: Ints) -> Floats32:
         """Inputs of the samples `chosen`: [chosen, features], or [chosen, window, features]."""
         ends = self.ends[chosen]
-        found: Floats = self.inputs[ends if self.window == 1 else ends[:, None] + np.arange(1 - self.window, 1)]
+        found: Floats32 = self.inputs[ends if self.window == 1 else ends[:, None] + np.arange(1 - self.window, 1)]
         return found
 
     def take(self, chosen: Ints | slice) -> "Samples":
@@ -87,7 +86,7 @@ class Samples:
         return replace(self, **parts)
 
 
-def scaled_inputs(frame: pl.DataFrame) -> Floats:
+def scaled_inputs(frame: pl.DataFrame) -> Floats32:
     """Inputs [rows, features]: columns in ticks divided by the row's atr20, the others by a constant.
 
     Each row is scaled by what was known at its as-of time, never by statistics of the whole file.
@@ -102,11 +101,11 @@ def scaled_inputs(frame: pl.DataFrame) -> Floats:
 
 @dataclass(frozen=True)
 class Labels:
-    """What Samples say of the samples alone, by the same names."""
+    """The columns of Samples that are of the samples alone."""
 
     ends: Ints
-    labels: Floats
-    weights: Floats
+    labels: Floats32
+    weights: Floats32
     dates: Dates
 
 
@@ -134,7 +133,7 @@ def labelled(frame: pl.DataFrame, target: str, window: int = 1) -> Samples:
     return Samples(inputs=scaled_inputs(frame), **vars(labels_of(frame, target, window)), window=window)
 
 
-def _weights(frame: pl.DataFrame, target: str, known: npt.NDArray[np.bool_]) -> Floats:
+def _weights(frame: pl.DataFrame, target: str, known: npt.NDArray[np.bool_]) -> Floats32:
     """1 / how many labels share a label's bars: those nearby for up_30, the session's for a touch, else 1."""
     if target.startswith("up_"):
         return frame["label_weight"].to_numpy()[known].astype(np.float32)

@@ -15,7 +15,7 @@ OLDEST_GLIBC, STRICT_GLIBC = Version("2.28"), Version("2.41")
 # What containers are given is 8 GiB; the 64 MiB that are Docker's own default are known to kill loader workers.
 ENOUGH_SHARED_MEMORY = GIB
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
-SEE_WSL = "See docs/wsl2.md"
+SEE_WSL = "See docs/doctor.md#wsl2"
 PROBE_BY_HAND = "HSA_ENABLE_DXG_DETECTION=1 PYTHONPATH=app INTERPRETER -m vpoc probe --device cuda"
 
 

@@ -4,9 +4,11 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from harness.environments.executors.container import Container
+if TYPE_CHECKING:
+    # Half a second with the Docker SDK, which nothing needs that only reads how processes ended.
+    from harness.environments.executors.container import Container
 
 
 class JobLost(Exception):  # noqa: N818
@@ -25,7 +27,7 @@ class Job:
     variables: Mapping[str, str]
     folder: Path
     log: Path
-    container: Container | None = None
+    container: "Container | None" = None
     note: Path | None = None
 
 

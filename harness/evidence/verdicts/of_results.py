@@ -8,8 +8,7 @@ from typing import Any
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index, Row
-from harness.evidence.records import Results, owner_alive
-from harness.evidence.verdicts.kept_bounds import kept_bounds
+from harness.evidence.records import Results
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import Matrix
@@ -24,8 +23,7 @@ def verdicts(results: Results, matrix: Matrix, *, without_imported: bool = False
 def verdicts_on(rows: Sequence[Row], results: Results, matrix: Matrix) -> list[Verdict]:
     """What these rows of the index show."""
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
-    with kept_bounds():
-        return judge(rows, current, matrix.verdicts, discounted_runs(results, rows))
+    return judge(rows, current, matrix.verdicts, discounted_runs(results, rows))
 
 
 def beside_the_verdicts(rows: Sequence[Row], results: Results) -> list[str]:
@@ -38,6 +36,9 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results) -> list[str]:
     indexed = {row.run_id for row in rows}
     others = [run_id for run_id in results.begun() if run_id not in indexed]
     for intent in results.unfinished(damaged, among=others):
+        # Most folders hold no such run, and what looks at processes takes its time to import.
+        from harness.evidence.records import owner_alive  # noqa: PLC0415
+
         told = f"{intent.run_id} began {time.strftime('%Y-%m-%d %H:%M', time.localtime(intent.started))}"
         if owner_alive(intent):
             lines.append(f"{told} and goes on, by process {intent.owner_pid}")

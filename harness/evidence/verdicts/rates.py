@@ -1,6 +1,6 @@
 """Bounds of a pass rate that stay valid when one looks after every run."""
 
-from math import inf, log
+from functools import cache
 from typing import Final
 
 # Rates near 1 weigh most: a stack that works mostly works always. Fewer straight passes are needed than with a
@@ -8,9 +8,6 @@ from typing import Final
 NEAR_ONE: Final = 0.25
 # Halvings of the interval from 0 to 1: a bound is found to 1e-9.
 HALVINGS: Final = 30
-
-# Bounds that were computed, by passes, runs and confidence.
-known: Final[dict[tuple[int, int, float], float]] = {}
 
 
 def lower_bound(passes: int, runs: int, confidence: float) -> float:
@@ -26,10 +23,7 @@ def lower_bound(passes: int, runs: int, confidence: float) -> float:
     """
     if not 0 <= passes <= runs or not 0 < confidence < 1:
         raise ValueError(f"{passes} passes of {runs} runs at confidence {confidence}")
-    key = passes, runs, confidence
-    if key not in known:
-        known[key] = _lower_bound(*key)
-    return known[key]
+    return _lower_bound(passes, runs - passes, confidence)
 
 
 def upper_bound(passes: int, runs: int, confidence: float) -> float:
@@ -41,27 +35,35 @@ def upper_bound(passes: int, runs: int, confidence: float) -> float:
     return 1 - lower_bound(runs - passes, runs, confidence)
 
 
-def _lower_bound(passes: int, runs: int, confidence: float) -> float:
-    needed = -log(1 - confidence)
+@cache
+def _lower_bound(passes: int, failures: int, confidence: float) -> float:
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         rate = (low + high) / 2
-        if passes and _log_evidence_above(rate, passes, runs - passes) > needed:
+        if passes and _speaks_for_more(rate, passes, failures, 1 / (1 - confidence)):
             low = rate
         else:
             high = rate
     return low
 
 
-def _log_evidence_above(rate: float, passes: int, failures: int) -> float:
-    """Logarithm of the averaged likelihood over the likelihood at `rate`; it falls where the rate rises."""
-    # Importing it takes longer than to show bounds that are known.
-    from scipy.special import betaincc, betaln  # noqa: PLC0415
+def _speaks_for_more(rate: float, passes: int, failures: int, needed: float) -> bool:
+    """Return whether the averaged likelihood over that at `rate` is above `needed`; it falls where the rate rises.
 
-    a, b = 1 + passes, NEAR_ONE + failures
-    above = float(betaincc(a, b, rate))
-    if above == 0:
-        return -inf
-    after = log(above) + float(betaln(a, b))
-    before = log(float(betaincc(1, NEAR_ONE, rate))) + float(betaln(1, NEAR_ONE))
-    return after - before - passes * log(rate) - failures * log(1 - rate)
+    With s passes, f failures, w = NEAR_ONE, b = w + f and the incomplete beta function I it is
+
+        B(1 + s, b) (1 - I_rate(1 + s, b)) / (B(1, w) (1 - I_rate(1, w)) rate^s (1 - rate)^f).
+
+    1 + s being an integer, 1 - I_x(1 + s, b) = (1 - x)^b sum_{j=0..s} x^j (b)_j / j! (s times DLMF 8.17.20, down to
+    1 - I_x(1, b) = (1 - x)^b), so that the powers of 1 - rate cancel. What is left is w / (b + s) times a sum whose
+    last summand is 1, and whose summand j - 1 is j / ((b + j - 1) rate) times summand j.
+    """
+    b = NEAR_ONE + failures
+    enough = needed * (b + passes) / NEAR_ONE
+    total = summand = 1.0
+    for j in range(passes, 0, -1):
+        summand *= j / ((b + j - 1) * rate)
+        total += summand
+        if total > enough:
+            return True
+    return False

@@ -36,7 +36,7 @@ CASES = {
         HEADER + GOOD + LATER.replace("2024", "1970"),
         "line 3: ts is '1970-01-02T14:31:00Z', not in the years",
     ),
-    "year 2101": (HEADER + GOOD.replace("2024", "2101"), "line 2: ts is '2101-01-02T14:30:00Z', not in the years 1980"),
+    "year 2101": (HEADER + GOOD.replace("2024", "2101"), "line 2: ts is '2101-01-02T14:30:00Z', not in the years 1990"),
     "no vix at all": (HEADER + GOOD + LATER.replace("15.00", "0"), "line 3: vix is not above zero (1 rows)"),
     "cut in a cell": (HEADER + GOOD + LATER[:-3], "line 3: the file does not end with a newline"),
     "cut at the end of a line": (HEADER + GOOD[:-1], "line 2: the file does not end with a newline"),
@@ -44,7 +44,7 @@ CASES = {
         HEADER.replace("vix", "vix,symbol") + GOOD[:-1] + ",\n" + LATER[:-1] + ",ESH4\n",
         "line 2: the symbol is empty, but not in every row",
     ),
-    "ragged": (HEADER + GOOD[:-1] + ",1,2,3\n", "not a well-formed CSV"),
+    "ragged": (HEADER + GOOD[:-1] + ",1,2,3\n", "line 2: 10 cells, but the header has 7"),
 }
 
 

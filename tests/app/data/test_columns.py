@@ -2,7 +2,7 @@ from pathlib import Path
 
 from vpoc.data import columns
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "merged-csv.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "data.md"
 
 
 def test_the_documented_columns_are_those_of_the_code() -> None:

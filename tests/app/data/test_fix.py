@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vpoc.cli import run
-from vpoc.data import cells, copying
+from vpoc.data import copying, merged_csv
 from vpoc.data.fix import fix
 from vpoc.data.load import load_bars
 from vpoc.data.quality import inspect
@@ -134,7 +134,7 @@ def test_rows_out_of_order_meet_their_duplicates(fixed):
 def test_a_last_line_that_is_not_ended_is_dropped(fixed):
     for text in (GOOD[-1][:-1], "2024-01-0"):
         _, lines, told = fixed(HEADER + "".join(GOOD[:-1]) + text)
-        assert told == [(301, "dropped", cells.UNENDED, text, "")]
+        assert told == [(301, "dropped", merged_csv.UNENDED, text, "")]
         assert lines == [HEADER, *GOOD[:-1]]
 
 
@@ -157,7 +157,7 @@ def test_parts_of_any_size_make_the_same_copy(fixed, monkeypatch):
     text = HEADER + "".join(rows) + "\n\n" + GOOD[0][:-3]
     expected = fixed(text)
     monkeypatch.setattr(copying, "COPY_BYTES", 100)
-    monkeypatch.setattr(cells, "BLOCK_BYTES", 700)
+    monkeypatch.setattr(merged_csv, "BLOCK_BYTES", 700)
     assert fixed(text) == expected
 
 
@@ -184,7 +184,7 @@ MISHAPS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.dictionaries(st.integers(0, 299), MISHAPS, max_size=25), st.booleans())
 def test_what_is_fixed_is_right_and_stays_so(tmp_path_factory, mishaps, ended):
     folder = tmp_path_factory.mktemp("fix")
@@ -228,7 +228,7 @@ def test_a_vendors_file_keeps_its_columns(fixed):
         (62, "the same stamp as line 122 with other values (2 rows in all)"),
         (122, "the same stamp as line 62 with other values (2 rows in all)"),
         (123, "repeats line 7"),
-        (124, cells.UNENDED),
+        (124, merged_csv.UNENDED),
     ]
     assert lines == [VENDOR, *(row for row in ROWS if row not in (ROWS[30], ROWS[60]))]
 

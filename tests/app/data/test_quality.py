@@ -1,16 +1,17 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from vpoc.cli import run
-from vpoc.data import cells
+from vpoc.data import merged_csv
 from vpoc.data.quality import inspect
 from vpoc.data.synth import BARS, synthetic_csv
 from vpoc.errors import UserError
 
-DOCS = Path(__file__).parents[3] / "docs" / "data-quality.md"
+DOCS = Path(__file__).parents[3] / "docs" / "data.md"
 HEADER = "ts,open,high,low,close,volume,vix\n"
 
 
@@ -47,7 +48,7 @@ def facts_of(path, *names, **options):
 
 
 def warnings_of(path):
-    """Without the one about the halt at 16:15, in which made-up bars trade."""
+    """Without the one about the halt at 16:15, in which synthetic bars trade."""
     return [warning for warning in inspect(path).warnings if "not known to be open" not in warning]
 
 
@@ -81,8 +82,12 @@ def test_a_clean_file_gives_neither_errors_nor_warnings(minutes):
 def test_every_key_is_documented(minutes, capsys, tmp_path):
     run(["check", str(minutes), "--json", "--fix", str(tmp_path / "f.csv")])
     document = json.loads(capsys.readouterr().out)
-    told = [line.split("`")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
-    assert told == [*document, *(f"fix.{key}" for key in document["fix"])]
+    table = DOCS.read_text().partition("| keys | what they say |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`([a-z_]+)`", row.split("|")[1]) for row in table.splitlines() if row.startswith("| `")]
+    assert {*document["fix"]} == {*rows.pop()} - {"fix"}
+    told = [key for row in rows for key in row]
+    assert len(told) == len({*told})
+    assert {*told, "fix"} == {*document}
 
 
 def test_missing_bars_are_told_by_session(changed):
@@ -105,7 +110,7 @@ def test_missing_sessions_are_told(changed):
     assert warnings_of(path) == ["2 session(s) of the calendar are not there; the first is 2018-01-08"]
 
 
-def test_a_session_that_goes_on_misses_nothing(changed):
+def test_a_session_that_continues_misses_nothing(changed):
     for clock in ("11:30", "03:00"):
         path = changed(dict.fromkeys(range(at(25, clock), 26 * BARS), ""))
         assert facts_of(path, "missing_rth_bars", "missing_rth_by_session") == [0, []]
@@ -238,7 +243,7 @@ def test_blank_lines_at_the_end_are_no_rows(minutes, tmp_path, end):
 
 
 def test_blank_lines_that_are_not_at_the_end_keep_their_place(minutes, tmp_path, monkeypatch):
-    monkeypatch.setattr(cells, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(merged_csv, "BLOCK_BYTES", 500)
     lines = minutes.read_text().splitlines(keepends=True)
     path = tmp_path / "m.csv"
     path.write_text("".join([*lines[:200], "\n" * 1000, *lines[200:300]]) + "1,2")
@@ -265,7 +270,7 @@ def test_blocks_of_any_size_tell_the_same(changed, monkeypatch):
     )
     whole = inspect(path)
     assert len(whole.errors) == 4
-    monkeypatch.setattr(cells, "BLOCK_BYTES", 100_000)
+    monkeypatch.setattr(merged_csv, "BLOCK_BYTES", 100_000)
     assert inspect(path) == whole
 
 
@@ -304,7 +309,7 @@ def test_vix(changed):
 
 def test_a_file_without_any_vix_stops_training(changed):
     path = changed({row: {"vix": ""} for row in range(26 * BARS)})
-    assert f"{path}: no row has a VIX value; make the file anew with `vpoc merge --vix`" in inspect(path).errors
+    assert f"{path}: no row has a VIX value; make the file again with `vpoc merge --vix`" in inspect(path).errors
 
 
 def test_clocks_that_are_off(minutes, tmp_path):
@@ -411,7 +416,7 @@ def test_real_files(real_data):
 
 def test_the_line_is_right_in_a_file_of_several_blocks(tmp_path):
     content = bytearray(synthetic_csv(600, 7))
-    assert len(content) > 1.2 * cells.BLOCK_BYTES
+    assert len(content) > 1.2 * merged_csv.BLOCK_BYTES
     place = content.index(b"\n", 45_000_000) + 1
     line = content.count(b"\n", 0, place) + 1
     content[place + 4 : place + 5] = b"x"

@@ -13,7 +13,7 @@ from vpoc.errors import UserError
 PRICES = ("open", "high", "low", "close")
 
 
-def made_up(minutes=1, first=(2024, 1, 8), last=(2024, 1, 13), *, seed=1):
+def synthetic(minutes=1, first=(2024, 1, 8), last=(2024, 1, 13), *, seed=1):
     """A week of 23-hour days: ts (seconds UTC), prices on the grid, volume."""
     utc = pl.datetime_range(pl.datetime(*first), pl.datetime(*last), f"{minutes}m", eager=True)
     new_york = utc.dt.replace_time_zone("UTC").dt.convert_time_zone("America/New_York")
@@ -59,7 +59,7 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_csv_with_names_of_the_users_own(path, separator):
-    frame = made_up()
+    frame = synthetic()
     stamp = local(frame, "America/Chicago", "%Y-%m-%d %H:%M:%S")
     columns = {"es_volume": frame["volume"], "when": stamp, "x": stamp, **{f"ES_{n}": frame[n] for n in PRICES}}
     write(path, columns, separator=separator)
@@ -77,7 +77,7 @@ def test_csv_with_names_of_the_users_own(path, separator):
 
 def test_date_and_time_in_two_columns(path):
     """As Sierra Chart exports text: Last for the close, the numbers of trades behind."""
-    frame = made_up(5)
+    frame = synthetic(5)
     columns = {
         "Date": local(frame, "America/New_York", "%Y/%m/%d"),
         " Time": local(frame, "America/New_York", "%H:%M:%S"),
@@ -94,7 +94,7 @@ def test_date_and_time_in_two_columns(path):
 
 
 def test_the_merged_csv(path):
-    frame = made_up()
+    frame = synthetic()
     stamp = local(frame, "UTC", "%Y-%m-%dT%H:%M:%SZ")
     symbols = ["ESH4"] * len(frame)
     read = read_vendor(write(path, {**columns_of(frame, ts=stamp), "vix": [13.2] * len(frame), "symbol": symbols}))
@@ -106,7 +106,7 @@ def test_the_merged_csv(path):
 
 @pytest.mark.parametrize("pretty", [True, False])
 def test_databento(path, pretty):
-    frame = made_up()
+    frame = synthetic()
     stamp = local(frame, "UTC", "%Y-%m-%dT%H:%M:%S.000000000Z") if pretty else frame["ts"] * 10**9
     prices = {name: frame[name] if pretty else (frame[name] * 10**9).cast(pl.Int64) for name in PRICES}
     front = {"ts_event": stamp, "rtype": 33, "publisher_id": 1, "instrument_id": 17077}
@@ -117,7 +117,7 @@ def test_databento(path, pretty):
 
 @pytest.mark.parametrize("name", ["", " US/Eastern"])
 def test_interactive_brokers(path, name):
-    frame = made_up(30)
+    frame = synthetic(30)
     gap = "" if name else " "
     columns = {"datetime": local(frame, "America/New_York", f"%Y%m%d {gap}%H:%M:%S{name}")}
     read = read_vendor(write(path, {**columns, **{n: frame[n] for n in ("high", "low", "open", "close", "volume")}}))
@@ -127,7 +127,7 @@ def test_interactive_brokers(path, name):
 
 
 def test_interactive_brokers_of_regular_hours_needs_a_zone(path):
-    frame = made_up(30).filter(pl.col("ts") % 86_400 // 1800 >= 29)
+    frame = synthetic(30).filter(pl.col("ts") % 86_400 // 1800 >= 29)
     stamp = local(frame, "America/New_York", "%Y%m%d  %H:%M:%S")
     frame, stamp = (part.filter(stamp.str.slice(10, 2).cast(pl.Int64).is_between(10, 15)) for part in (frame, stamp))
     write(path, columns_of(frame, datetime=stamp))
@@ -138,7 +138,7 @@ def test_interactive_brokers_of_regular_hours_needs_a_zone(path):
 
 @pytest.mark.parametrize("unix", [True, False])
 def test_tradingview(path, unix):
-    frame = made_up(5, (2024, 3, 4), (2024, 3, 16))
+    frame = synthetic(5, (2024, 3, 4), (2024, 3, 16))
     stamp = frame["ts"] if unix else local(frame, "America/Chicago", "%Y-%m-%dT%H:%M:%S%:z")
     columns = {"time": stamp, **{name: frame[name] for name in PRICES}, "Volume": frame["volume"]}
     lines = pl.DataFrame(columns).write_csv().splitlines()
@@ -152,7 +152,7 @@ def test_tradingview(path, unix):
 
 @pytest.mark.parametrize("offset", ["-05:00", "+00:00"])
 def test_yfinance(path, offset):
-    frame = made_up()
+    frame = synthetic()
     stamp = local(frame, "Etc/GMT+5" if offset[0] == "-" else "UTC", "%Y-%m-%d %H:%M:%S") + offset
     columns = {"Datetime": stamp, **{name.title(): frame[name] for name in PRICES}, "Adj Close": frame["close"] - 1}
     read = read_vendor(write(path, {**columns, "Volume": frame["volume"]}))
@@ -161,7 +161,7 @@ def test_yfinance(path, offset):
 
 
 def test_yfinance_with_a_header_of_three_lines(path):
-    frame, other = made_up(), made_up(seed=2)
+    frame, other = synthetic(), synthetic(seed=2)
     stamp = local(frame, "UTC", "%Y-%m-%d %H:%M:%S+00:00")
     names = ("close", "high", "low", "open", "volume")
     body = {"d": stamp, **{n: frame[n] for n in names}}
@@ -180,7 +180,7 @@ def test_yfinance_with_a_header_of_three_lines(path):
 
 
 def test_kibot(path):
-    frame = made_up()
+    frame = synthetic()
     columns = {"d": local(frame, "America/New_York", "%m/%d/%Y"), "t": local(frame, "America/New_York", "%H:%M")}
     read = read_vendor(write(path, columns_of(frame, **columns), header=False))
     assert (read.format, read.zone, read.stamp_side, read.frame["line"][0]) == ("kibot", "America/New_York", "start", 1)
@@ -189,7 +189,7 @@ def test_kibot(path):
 
 @pytest.mark.parametrize("zone", ["UTC", "America/Chicago"])
 def test_ninjatrader_stamps_the_end(path, zone):
-    frame = made_up()
+    frame = synthetic()
     ends = frame.with_columns(pl.col("ts") + 60)
     columns = columns_of(frame, d=local(ends, zone, "%Y%m%d %H%M%S"))
     read = read_vendor(write(path, columns, header=False, separator=";"))
@@ -223,7 +223,7 @@ def write_lean(path, frame, *, root="es", expiry="202403"):
 
 
 def test_lean(path):
-    frame = made_up()
+    frame = synthetic()
     read = read_vendor(write_lean(path, frame))
     assert (read.format, read.zone, read.stamp_side, read.bar_seconds) == ("lean", "UTC", "start", 60)
     assert read.frame["symbol"].unique().to_list() == ["ESH4"]
@@ -232,7 +232,7 @@ def test_lean(path):
 
 
 def test_a_folder_of_lean(tmp_path):
-    frame = made_up()
+    frame = synthetic()
     for number, day in enumerate(frame.with_columns(day=pl.col("ts") // 86_400).partition_by("day")):
         write_lean(tmp_path / f"{number}.zip", day)
     with zipfile.ZipFile(tmp_path / "9.zip", "w") as archive:
@@ -254,7 +254,7 @@ def scid_bytes(seconds, prices, trades, volume):
 
 @pytest.mark.parametrize("scale", [1, 100])
 def test_sierra_scid(path, scale):
-    frame = made_up()
+    frame = synthetic()
     prices = {name: frame[name] * scale for name in PRICES}
     path.write_bytes(scid_bytes(frame["ts"], prices, 12, frame["volume"]))
     read = read_vendor(path)
@@ -265,7 +265,7 @@ def test_sierra_scid(path, scale):
 
 def test_sierra_scid_of_trades(path):
     """Open is 0 or a mark of an unbundled trade, High the ask, Low the bid; several trades in a second."""
-    frame = made_up()
+    frame = synthetic()
     seconds = 1_704_700_000 + np.arange(len(frame)) // 7
     marks = np.resize(np.array([0, 0, -1.99900095e37, -1.99900197e37], dtype=np.float32), len(frame))
     prices = {"open": marks, "high": frame["close"] + 0.25, "low": frame["close"] - 0.25, "close": frame["close"]}
@@ -280,7 +280,7 @@ def test_sierra_scid_of_trades(path):
 
 @pytest.mark.parametrize("stamp", ["aware", "naive", "text", "nanoseconds"])
 def test_parquet(path, stamp):
-    frame = made_up()
+    frame = synthetic()
     utc = pl.from_epoch(frame["ts"], "s").dt.replace_time_zone("UTC")
     stamps = {
         "aware": utc.dt.convert_time_zone("America/Chicago").dt.cast_time_unit("ns"),
@@ -300,7 +300,7 @@ def test_parquet(path, stamp):
 @pytest.mark.parametrize("last", [(2024, 4, 20), (2024, 3, 13)])
 def test_a_clock_without_daylight_saving_is_noticed(path, last):
     """An export in "EST" all year: New York is right only in winter, if for nearly all days of the file."""
-    frame = made_up(5, (2024, 2, 5), last)
+    frame = synthetic(5, (2024, 2, 5), last)
     write(path, columns_of(frame, datetime=local(frame, "Etc/GMT+5", "%Y-%m-%d %H:%M:%S")))
     read = read_vendor(path)
     assert (read.zone, read.stamp_side) == ("Etc/GMT+5", "start")
@@ -308,7 +308,7 @@ def test_a_clock_without_daylight_saving_is_noticed(path, last):
 
 
 def test_a_zone_that_contradicts_the_daily_break_is_refused(path):
-    frame = made_up()
+    frame = synthetic()
     write(path, columns_of(frame, datetime=local(frame, "America/Chicago", "%Y-%m-%d %H:%M:%S")))
     with pytest.raises(UserError, match=r"--zone America/New_York does not put .* but America/Chicago does"):
         read_vendor(path, zone="America/New_York", stamp_side="start")
@@ -317,7 +317,7 @@ def test_a_zone_that_contradicts_the_daily_break_is_refused(path):
 @pytest.mark.parametrize(("side", "shift"), [("start", 0), ("end", 3600)])
 def test_hourly_bars(path, side, shift):
     """The starts of hours in New York look like the ends of hours in Chicago; either way the bars begin at one time."""
-    frame = made_up(60)
+    frame = synthetic(60)
     moved = frame.with_columns(pl.col("ts") + shift)
     write(path, columns_of(frame, datetime=local(moved, "America/New_York", "%Y-%m-%d %H:%M:%S")))
     require_same(read_vendor(path), frame)

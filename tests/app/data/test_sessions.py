@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from vpoc.data.bars import Bars
-from vpoc.data.enough import chain
 from vpoc.data.load import load_bars
+from vpoc.data.selection import chain
 from vpoc.data.sessions import Sessions, new_york, session_dates, split_sessions
 from vpoc.errors import UserError
 
@@ -81,7 +81,7 @@ def whole_days(first, last, minutes=30):
     ts = stamps.dt.epoch("s").to_numpy()
     one = np.full(len(ts), 16_000)
     return Bars(
-        path=Path("made-up"),
+        path=Path("synthetic"),
         sha256="",
         ts=ts,
         **dict.fromkeys(("open", "high", "low", "close", "volume"), one),
@@ -201,7 +201,7 @@ def test_a_part_of_a_file_is_not_in_progress(merged):
     bars = load_bars(merged)
     part = bars.take(np.arange(len(bars)) < split_sessions(bars).stop[-1] - 1)
     assert split_sessions(part).in_progress
-    found = split_sessions(part, goes_on=True)
+    found = split_sessions(part, continues=True)
     assert not found.in_progress
     assert found.complete[-1], "38 of 39"
 

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from vpoc.evaluation.network import NetworkFit
-from vpoc.evaluation.rows import Rows
+from vpoc.evaluation.rows import LabelledRows
+from vpoc.features.table import NAMES
 
 
 @pytest.fixture
@@ -13,9 +14,9 @@ def made():
     def make(sessions=300, per_session=1, edge=0.0, column=30, seed=1, reach=1):
         random = np.random.default_rng(seed)
         count = sessions * per_session
-        inputs = random.normal(size=(count, 54)).astype(np.float32)
+        inputs = random.normal(size=(count, len(NAMES))).astype(np.float32)
         chance = 1 / (1 + np.exp(-edge * inputs[:, column].astype(np.float64)))
-        return Rows(
+        return LabelledRows(
             inputs=inputs,
             places=random.integers(0, 4, count),
             labels=(random.random(count) < chance).astype(np.float64),

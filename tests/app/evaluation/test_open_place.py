@@ -9,7 +9,8 @@ from vpoc.data.load import load_bars
 from vpoc.evaluation.open_place import PLACES, open_places
 from vpoc.evaluation.rows import rows_of
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.table import NAMES
 from vpoc.profile.profile import levels_of, profile_of
 
 NEW_YORK = "America/New_York"
@@ -76,7 +77,7 @@ def test_session_rows_as_of_the_open_have_the_next_open_against_their_session(re
     path = request.getfixturevalue(data)
     days = days_of(path)
     following = dict(zip(list(days)[:-1], list(days)[1:], strict=True))
-    features = build_features(load_bars(path), FeatureOptions(rows="session", as_of="open", warm_up=20), fewest=1)
+    features = build_features(load_bars(path), FeatureOptions(rows="session", as_of="open", lookback=20), fewest=1)
     found = found_of(features)
     assert [place for _, place in found] == [place(days[following[date]]["open"], days[date]) for date, _ in found]
     if data == "many":
@@ -85,14 +86,14 @@ def test_session_rows_as_of_the_open_have_the_next_open_against_their_session(re
 
 def test_session_rows_as_of_the_close_have_the_close_against_their_session(many):
     days = days_of(many)
-    found = found_of(build_features(load_bars(many), FeatureOptions(rows="session", warm_up=20)))
+    found = found_of(build_features(load_bars(many), FeatureOptions(rows="session", lookback=20)))
     assert [place for _, place in found] == [place(days[date]["close"], days[date]) for date, _ in found]
 
 
 def test_bar_rows_have_the_open_against_the_session_before(many):
     days = days_of(many)
     before = dict(zip(list(days)[1:], list(days)[:-1], strict=True))
-    features = build_features(load_bars(many), FeatureOptions(rows="bar", warm_up=20))
+    features = build_features(load_bars(many), FeatureOptions(rows="bar", lookback=20))
     first = features.frame["trade_date"][0]
     found = found_of(features)
     wanted = [place(days[date]["open"], days[before[date]]) for date, _ in found]
@@ -104,7 +105,7 @@ def test_bar_rows_have_the_open_against_the_session_before(many):
 
 
 def test_the_range_before_a_gap_is_not_taken_for_that_of_the_session_before(many):
-    features = build_features(load_bars(many), FeatureOptions(rows="bar", warm_up=20))
+    features = build_features(load_bars(many), FeatureOptions(rows="bar", lookback=20))
     whole = dict(found_of(features))
     dates = list(whole)
     for missing, following in pairwise(dates[3:]):
@@ -118,7 +119,7 @@ def test_the_range_before_a_gap_is_not_taken_for_that_of_the_session_before(many
 
 
 def test_rows_without_a_label_are_left_out_and_sessions_are_numbered(many):
-    features = build_features(load_bars(many), FeatureOptions(rows="bar", warm_up=20))
+    features = build_features(load_bars(many), FeatureOptions(rows="bar", lookback=20))
     rows = rows_of(features, "prior_vpoc_touched")
     known = features.frame.filter(pl.col("prior_vpoc_touched").is_not_null())
     assert len(rows) == known.height < features.frame.height
@@ -135,10 +136,10 @@ def test_rows_without_a_label_are_left_out_and_sessions_are_numbered(many):
 
 
 def test_session_labels_reach_one_session_further(many):
-    features = build_features(load_bars(many), FeatureOptions(rows="session", warm_up=20))
+    features = build_features(load_bars(many), FeatureOptions(rows="session", lookback=20))
     rows = rows_of(features, "next_up")
     assert rows.reach == 1
     assert (rows.weights == 1).all()
     part = rows.head(5)
-    assert (len(part), len(part.dates), part.inputs.shape) == (5, 5, (5, 54))
+    assert (len(part), len(part.dates), part.inputs.shape) == (5, 5, (5, len(NAMES)))
     assert rows.span(2, 4) == slice(2, 4)

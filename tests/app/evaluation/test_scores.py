@@ -5,8 +5,9 @@ import pytest
 
 from vpoc.evaluation.bootstrap import Bootstrap
 from vpoc.evaluation.logistic import fit_logistic
-from vpoc.evaluation.rows import Rows
+from vpoc.evaluation.rows import LabelledRows
 from vpoc.evaluation.scores import differences, log_losses, plain_scores, scores
+from vpoc.features.table import NAMES
 
 
 def rows_of(labels, weights=None, sessions=None):
@@ -14,7 +15,9 @@ def rows_of(labels, weights=None, sessions=None):
     weights = np.ones(count) if weights is None else np.asarray(weights, dtype=float)
     sessions = np.arange(count) if sessions is None else np.asarray(sessions)
     dates = np.arange(int(sessions[-1]) + 1)
-    return Rows(np.empty((count, 54), np.float32), sessions, np.asarray(labels, float), weights, sessions, dates, 1)
+    return LabelledRows(
+        np.empty((count, len(NAMES)), np.float32), sessions, np.asarray(labels, float), weights, sessions, dates, 1
+    )
 
 
 def drawn(rows, replicates=400):

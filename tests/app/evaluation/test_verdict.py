@@ -24,7 +24,7 @@ def test_no_edge_is_said_plainly():
     assert (found.outcome, found.best, found.sessions_needed) == ("no-edge", "conditional", 2180)
     assert found.sentence == (
         "no edge: the network's log-loss is 0.6925 against 0.6928 of the conditional rate (difference -0.0003, 95 % "
-        "interval -0.0016 to +0.0010; 244 sessions out of sample). To tell 53 % of right answers from 50 % takes about "
+        "interval -0.0016 to +0.0010; 244 sessions out of sample). To tell an accuracy of 53 % from 50 % takes about "
         f"2,180 sessions, a difference such as this one about {found.sessions_for_this_difference:,}."
     )
     error = 0.0013 / 1.959964

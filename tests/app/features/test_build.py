@@ -6,27 +6,27 @@ import numpy as np
 import polars as pl
 import pytest
 
-from vpoc.data.enough import select_sessions
 from vpoc.data.load import load_bars
 from vpoc.data.rolls import roll_numbers
+from vpoc.data.selection import select_sessions
 from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError
 from vpoc.features.build import build_features
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.look_back import FAR, Naked
-from vpoc.features.options import FeatureOptions
 from vpoc.features.table import FEATURES, NAMES, Snapshot
-from vpoc.features.targets import SIZES, TARGETS, label_weight, move_30, session_targets, touched_later
+from vpoc.features.targets import SIZE_TARGETS, TARGETS, label_weight, move_30, session_targets, touched_later
 from vpoc.profile.facts import ProfileFacts
 from vpoc.profile.flow import Flow
 from vpoc.profile.levels import Levels
 from vpoc.profile.tpo import TimeFacts
 
-WARM_UP = 20
+LOOKBACK = 20
 KINDS = (("bar", "close"), ("session", "close"), ("session", "open"))
 
 
 def built(bars, rows, *, fewest=None, **chosen):
-    return build_features(bars, FeatureOptions(rows=rows, warm_up=WARM_UP, **chosen), fewest=fewest)
+    return build_features(bars, FeatureOptions(rows=rows, lookback=LOOKBACK, **chosen), fewest=fewest)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_columns(bars, rows):
         "session": ["next_up", "next_vpoc_touched", "next_vpoc_move"],
     }
     assert frame.columns == [*stamps, *NAMES, *targets[rows]]
-    assert set(targets[rows]) == {*TARGETS[rows], *SIZES[rows]}
+    assert set(targets[rows]) == {*TARGETS[rows], *SIZE_TARGETS[rows]}
     assert frame.height == (6 * 39 if rows == "bar" else 6)
     assert frame.select(NAMES).null_count().sum_horizontal()[0] == 0
     assert frame.select(pl.all_horizontal(pl.col(NAMES).is_finite()).all()).item()
@@ -64,7 +64,7 @@ def test_the_first_twelve_features_in_order():
         "vpoc_chg1",
         "vpoc_chg5",
     )
-    assert len(set(NAMES)) == len(NAMES) == 54
+    assert len(set(NAMES)) == len(NAMES)
 
 
 LEVELS = {"vpoc": 110, "vah": 114, "val": 104, "vpoc_volume": 30, "area_volume": 70, "volume": 100}
@@ -246,7 +246,7 @@ def test_incomplete_sessions_are_left_out_and_counted(bars):
     rows[sessions.start[10] : sessions.start[10] + 5] = False
     found = built(bars.take(rows), "session")
     assert (found.sessions_total, found.left_out["incomplete"], found.sessions_used) == (26, 1, 5)
-    assert found.told() == "5 of 26 sessions (1 incomplete, 20 warm up)"
+    assert found.summary() == "5 of 26 sessions (1 incomplete, 20 lookback)"
 
 
 def without(bars, session):
@@ -263,7 +263,7 @@ def test_what_comes_after_a_gap_is_not_next(bars, as_of):
     frame = built(without(bars, 24), "session", fewest=1, as_of=as_of).frame
     assert frame["trade_date"].to_list() == whole["trade_date"].to_list()[:4]
     whole = built(bars, "session", as_of=as_of).frame
-    for target in (*TARGETS["session"], *SIZES["session"]):
+    for target in (*TARGETS["session"], *SIZE_TARGETS["session"]):
         assert whole[target].null_count() == (1 if as_of == "close" else 0)
         assert frame[target].to_list() == [*whole[target].to_list()[:3], None]
 
@@ -272,12 +272,12 @@ def test_what_comes_after_a_gap_is_not_next(bars, as_of):
 def test_a_row_with_a_missing_session_among_the_five_before_it_is_left_out_and_counted(bars, rows):
     found = built(without(bars, 17), rows, fewest=1)
     dates = split_sessions(bars).date
-    # Session 18 is the first after the gap, 23 the first with five before it; the warm-up ends with session 20.
+    # Session 18 is the first after the gap, 23 the first with five before it; the lookback ends with session 20.
     assert found.frame["trade_date"].unique().sort().to_physical().to_list() == dates[23:].tolist()
     counted = found.left_out["incomplete"], found.left_out["after_gap"], found.sessions_used
     assert counted == (1, 2, 3)
     whole = built(bars, rows).frame
-    same = ["vpoc_dist", "vpoc_chg1", "vpoc_chg5", "prof_entropy", *TARGETS[rows], *SIZES[rows]]
+    same = ["vpoc_dist", "vpoc_chg1", "vpoc_chg5", "prof_entropy", *TARGETS[rows], *SIZE_TARGETS[rows]]
     assert found.frame.select(same).equals(whole.tail(found.frame.height).select(same))
 
 
@@ -325,13 +325,13 @@ def test_without_vix_there_are_no_rows_and_they_are_counted(bars):
 
 
 def test_gaps_that_leave_too_little_are_said(bars):
-    with pytest.raises(UserError, match="after the warm-up, 1 give rows and 3 must; left out are 4 after gap;"):
+    with pytest.raises(UserError, match="after the lookback, 1 give rows and 3 must; left out are 4 after gap;"):
         built(without(bars, 19), "bar")
 
 
 def test_too_few_sessions_say_how_many_are_needed(bars):
-    with pytest.raises(UserError, match=r"63 complete sessions are needed .* has 26; .*--warm-up"):
-        build_features(bars, FeatureOptions(rows="bar", warm_up=60))
+    with pytest.raises(UserError, match=r"63 complete sessions are needed .* has 26; .*--lookback"):
+        build_features(bars, FeatureOptions(rows="bar", lookback=60))
     with pytest.raises(UserError, match=r"0.2 of 6 sessions leaves 1; give at least 0.5"):
         built(bars, "bar", data_fraction=0.2)
 
@@ -362,7 +362,7 @@ def test_session_rows_need_one_session_more(bars):
     fewer = bars.take(np.arange(len(bars)) < sessions.stop[22])
     assert built(fewer, "bar").sessions_used == 3
     with pytest.raises(
-        UserError, match=r"24 complete sessions are needed \(20 to warm up, 4 to use\), the file has 23"
+        UserError, match=r"24 complete sessions are needed \(20 for lookback, 4 to use\), the file has 23"
     ):
         built(fewer, "session")
 
@@ -397,11 +397,11 @@ def test_a_calendar_roll_breaks_the_chain_unless_it_is_told_not_to(summer):
 
 
 def chain_left_out(bars, rolls):
-    """How many sessions without a warm-up have a roll among the five before them."""
+    """How many sessions without lookback have a roll among the five before them."""
     sessions = split_sessions(bars)
     numbers = roll_numbers(sessions, bars.symbols, rolls)
     known = np.ones(len(sessions))
-    return select_sessions(sessions, numbers, known, rows="bar", warm_up=0).left_out["after_roll"]
+    return select_sessions(sessions, numbers, known, rows="bar", lookback=0).left_out["after_roll"]
 
 
 def test_move_30():

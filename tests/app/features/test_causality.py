@@ -11,19 +11,19 @@ from vpoc.data.load import load_bars
 from vpoc.data.sessions import new_york, split_sessions
 from vpoc.features import build, snapshots
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
-from vpoc.features.targets import SIZES, TARGETS
-from vpoc.profile.rth import session_facts
+from vpoc.features.targets import SIZE_TARGETS, TARGETS
+from vpoc.profile.rth import session_rth_facts
 
-WARM_UP = 20
+LOOKBACK = 20
 BAR_SESSIONS = (21, 25)
 """Those whose bars are all looked at; the first is the half day of `summer`, the last ends the file."""
 KINDS = [("bar", "close"), ("session", "close"), ("session", "open")]
 
 
 def options_of(rows, as_of):
-    return FeatureOptions(rows=rows, as_of=as_of, warm_up=WARM_UP)
+    return FeatureOptions(rows=rows, as_of=as_of, lookback=LOOKBACK)
 
 
 def ends(path: Path, rows: str, as_of: str) -> list[int]:
@@ -33,9 +33,9 @@ def ends(path: Path, rows: str, as_of: str) -> list[int]:
     if rows == "bar":
         return [row + 1 for t in BAR_SESSIONS for row in range(sessions.start[t], sessions.stop[t])]
     if as_of == "open":
-        return [int(start) + 1 for start in sessions.start[WARM_UP + 1 :]]
+        return [int(start) + 1 for start in sessions.start[LOOKBACK + 1 :]]
     date, minute = new_york(bars.ts)
-    found = [int(np.flatnonzero(date == day)[-1]) + 1 for day in sessions.date[WARM_UP:]]
+    found = [int(np.flatnonzero(date == day)[-1]) + 1 for day in sessions.date[LOOKBACK:]]
     assert all(minute[end - 1] == 16 * 60 + 50 for end in found)
     return found
 
@@ -122,10 +122,10 @@ def test_the_vix_of_10_oclock_is_found_in_the_bars_before(merged, tmp_path, monk
 
 
 def test_the_vix_of_10_oclock_is_found_as_of_the_open(merged, tmp_path, monkeypatch):
-    honest = build.find_days
+    honest = build.find_session_facts
     monkeypatch.setattr(
         build,
-        "find_days",
+        "find_session_facts",
         lambda bars, sessions, options: replace(honest(bars, sessions, options), vix_open=vix_at_10(bars, sessions)),
     )
     assert not causes_nothing_from_later(merged, tmp_path, "session", "open")
@@ -133,20 +133,20 @@ def test_the_vix_of_10_oclock_is_found_as_of_the_open(merged, tmp_path, monkeypa
 
 @pytest.mark.parametrize("name", ["high", "low", "close", "volume", "vix"])
 def test_any_more_of_the_opening_bar_than_its_open_is_found(merged, tmp_path, monkeypatch, name):
-    honest = build.find_days
+    honest = build.find_session_facts
 
     def leaks(bars, sessions, options):
         found = honest(bars, sessions, options)
         opening = getattr(bars, name)[sessions.start]
         return replace(found, vix_open=opening) if name == "vix" else replace(found, open=opening)
 
-    monkeypatch.setattr(build, "find_days", leaks)
+    monkeypatch.setattr(build, "find_session_facts", leaks)
     assert not causes_nothing_from_later(merged, tmp_path, "session", "open")
 
 
 def test_a_leak_within_the_session_is_found(merged, tmp_path, monkeypatch):
     def final(bars, sessions, rth, placement, method):
-        return snapshots._take(session_facts(bars, sessions, rth, placement, method)[0], rth.session)
+        return snapshots._take(session_rth_facts(bars, sessions, rth, placement, method)[0], rth.session)
 
     monkeypatch.setattr(snapshots, "developing_facts", final)
     assert not causes_nothing_from_later(merged, tmp_path, "bar")
@@ -168,7 +168,7 @@ def contradicts_no_target(path: Path, tmp_path: Path, rows: str, as_of: str = "c
         truncated.write_text(header + "".join(lines[:end]))
         early = build_features(load_bars(truncated), chosen, fewest=1).frame
         both = early.join(whole, on=keys, how="left", suffix="_whole")
-        for target in {*TARGETS[rows], *SIZES[rows]} - {"label_weight"}:
+        for target in {*TARGETS[rows], *SIZE_TARGETS[rows]} - {"label_weight"}:
             known = both.filter(pl.col(target).is_not_null())
             if known.filter(~pl.col(target).eq_missing(pl.col(f"{target}_whole"))).height:
                 return False
@@ -185,8 +185,8 @@ def test_a_target_known_too_early_is_found(merged, tmp_path, rows, as_of, monkey
     """A session counts as over before it is."""
     honest = build.split_sessions
 
-    def hasty(bars, close, *, goes_on):
-        found = honest(bars, close, goes_on=goes_on)
+    def hasty(bars, close, *, continues):
+        found = honest(bars, close, continues=continues)
         found.complete[-1] |= found.in_progress
         return replace(found, in_progress=False)
 

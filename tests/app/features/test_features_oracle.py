@@ -1,4 +1,4 @@
-"""All 54 features and the targets against the oracle, on small made-up markets and on a real one.
+"""All features and the targets against the oracle, on small synthetic markets and on a real one.
 
 Integers are equal; other numbers agree to 1e-9 of their size (or to 1e-11, the last bit of a price in ticks).
 """
@@ -12,7 +12,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from oracle import features as oracle
 from oracle.app import built, frame_of, merged_2026, read_merged
-from oracle.market import drop, made_up, market, regular, session_dates, until_1615
+from oracle.market import drop, market, regular, session_dates, synthetic, until_1615
 from oracle.sessions import local, utc
 
 from vpoc.errors import UserError
@@ -62,7 +62,7 @@ def check(known, rows, as_of, **options):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_every_placement_and_method(placement, method, rows, as_of):
-    bars = made_up(11, 23, 10)
+    bars = synthetic(11, 23, 10)
     assert check(market(bars, 10, placement=placement, value_area=method), rows, as_of) >= 2
 
 
@@ -70,7 +70,7 @@ def test_every_placement_and_method(placement, method, rows, as_of):
 @pytest.mark.parametrize("method", METHODS)
 def test_trades(method, rows, as_of):
     """A row per trade: one or two a minute, at prices without a range, some of them twice the same."""
-    bars = made_up(19, 22, 1, night=0.02, volume=(1, 9))
+    bars = synthetic(19, 22, 1, night=0.02, volume=(1, 9))
     trades = [
         bar._replace(ts=bar.ts + second, open=price, high=price, low=price, close=price)
         for bar in bars
@@ -100,7 +100,7 @@ def test_trades(method, rows, as_of):
 def test_a_narrow_profile_far_from_the_open(other, rows):
     """Moments are about the mean: about the open, 400 ticks away, rounding would take their place."""
     first = dt.date(2025, 9, 8)
-    bars = made_up(20, 22, 30, first=first)
+    bars = synthetic(20, 22, 30, first=first)
     for number, i in enumerate(regular(bars, session_dates(first, 22)[-1])):
         shape = {"low": 15_999, "high": 16_400, "volume": 0} if number == 0 else other
         if number == 9:
@@ -112,12 +112,12 @@ def test_a_narrow_profile_far_from_the_open(other, rows):
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 @pytest.mark.parametrize("minutes", [5, 15, 30])
 def test_other_bars(minutes, rows, as_of):
-    assert check(market(made_up(minutes, 22, minutes), minutes), rows, as_of) >= 1
+    assert check(market(synthetic(minutes, 22, minutes), minutes), rows, as_of) >= 1
 
 
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_summer_time_ends_a_holiday_and_a_half_day(rows, as_of):
-    bars = made_up(5, 30, 10, first=dt.date(2025, 10, 23), night=0.6)
+    bars = synthetic(5, 30, 10, first=dt.date(2025, 10, 23), night=0.6)
     known = market(bars, 10)
     dates = {row["trade_date"] for row in expected_rows(known, rows, as_of)}
     assert dt.date(2025, 11, 28) in dates
@@ -128,7 +128,7 @@ def test_summer_time_ends_a_holiday_and_a_half_day(rows, as_of):
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_half_days_among_the_sessions_before(rows, as_of):
     """The mean of log_vol_rel is of full days only, so that one session more is needed."""
-    known = market(made_up(6, 28, 30, first=dt.date(2025, 11, 14)), 30)
+    known = market(synthetic(6, 28, 30, first=dt.date(2025, 11, 14)), 30)
     dates = [row["trade_date"] for row in expected_rows(known, rows, as_of)]
     assert dates[0] == session_dates(dt.date(2025, 11, 14), 22)[-1]
     check(known, rows, as_of)
@@ -140,7 +140,7 @@ def test_a_roll(symbols, rows, as_of):
     """A column of contracts says where the roll is; without one, nothing does. The next five sessions have no rows."""
     roll = dt.date(2025, 11, 18)
     first = dt.date(2025, 10, 15)
-    bars = made_up(7, 32, 30, first=first, rolls=[roll], symbols=symbols)
+    bars = synthetic(7, 32, 30, first=first, rolls=[roll], symbols=symbols)
     known = market(bars, 30, rolls=[roll] if symbols else [])
     dates = session_dates(first, 32)
     found = {row["trade_date"] for row in expected_rows(known, rows, as_of)}
@@ -154,7 +154,7 @@ def test_a_roll(symbols, rows, as_of):
 def test_missing_bars(minutes, lost, rows, as_of):
     """One bar of 39 may be missing; with two, or all of 13, a session is none, and five after it have no rows."""
     first = dt.date(2025, 9, 8)
-    bars = made_up(8, 31, minutes, first=first)
+    bars = synthetic(8, 31, minutes, first=first)
     dates = session_dates(first, 31)
     known = market(drop(bars, regular(bars, dates[23])[-lost:]), minutes)
     found = {row["trade_date"] for row in expected_rows(known, rows, as_of)}
@@ -168,7 +168,7 @@ def test_missing_bars(minutes, lost, rows, as_of):
 @pytest.mark.parametrize("left", [0, 1, 12, 38, 39])
 def test_the_session_in_progress(left, rows, as_of):
     first = dt.date(2025, 9, 8)
-    bars = made_up(9, 23, 10, first=first)
+    bars = synthetic(9, 23, 10, first=first)
     positions = regular(bars, session_dates(first, 23)[-1])
     bars = bars[: positions[0] + left]
     assert check(market(bars, 10), rows, as_of) >= 1
@@ -178,7 +178,7 @@ def test_the_session_in_progress(left, rows, as_of):
 def test_without_a_first_vix(rows, as_of):
     """The first session has no VIX close, so that the row that looks 20 closes back is left out."""
     first = dt.date(2025, 9, 8)
-    bars = made_up(10, 24, 30, first=first)
+    bars = synthetic(10, 24, 30, first=first)
     end = regular(bars, session_dates(first, 1)[0])[-1]
     bars = [bar._replace(vix=None) if i <= end + 2 else bar for i, bar in enumerate(bars)]
     assert bars[end + 3].ts > utc(first, 17 * 60)
@@ -189,7 +189,7 @@ def test_without_a_first_vix(rows, as_of):
 @pytest.mark.parametrize("vix", [17.3, 0.1, 23.45])
 def test_a_vix_that_never_moves_has_no_deviation(vix, rows, as_of):
     """20 times 17.30 added up and divided by 20 is not 17.30 in floats."""
-    bars = [bar._replace(vix=vix) for bar in made_up(12, 23, 30)]
+    bars = [bar._replace(vix=vix) for bar in synthetic(12, 23, 30)]
     last = dt.date(2025, 11, 19)
     bars = [bar._replace(vix=vix + 1) if bar.ts >= utc(last, 0) else bar for bar in bars]
     known = market(bars, 30)
@@ -200,7 +200,7 @@ def test_a_vix_that_never_moves_has_no_deviation(vix, rows, as_of):
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_sessions_without_volume_and_of_one_tick(rows, as_of):
     first = dt.date(2025, 9, 8)
-    bars = made_up(13, 27, 30, first=first)
+    bars = synthetic(13, 27, 30, first=first)
     dates = session_dates(first, 27)
     empty, flat = set(regular(bars, dates[21])), set(regular(bars, dates[22]))
     night = {i for i, bar in enumerate(bars) if utc(dates[23], -6 * 60) <= bar.ts < utc(dates[23], 570)}
@@ -223,23 +223,23 @@ def test_sessions_without_volume_and_of_one_tick(rows, as_of):
 
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_enormous_volumes(rows, as_of):
-    bars = made_up(14, 23, 30, volume=(10**11, 10**12))
+    bars = synthetic(14, 23, 30, volume=(10**11, 10**12))
     assert check(market(bars, 30), rows, as_of) >= 2
 
 
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_regular_hours_until_1615(rows, as_of):
-    bars = made_up(15, 30, 15, first=dt.date(2025, 10, 23), night=0.9)
+    bars = synthetic(15, 30, 15, first=dt.date(2025, 10, 23), night=0.9)
     known = replace(market(bars, 15), calendar=until_1615)
     check(known, rows, as_of, rth_close="16:15")
 
 
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
-@pytest.mark.parametrize(("warm_up", "days"), [(5, 26), (24, 26), (60, 64), (62, 66)])
-def test_other_warm_ups(warm_up, days, rows, as_of):
-    """The warm-up is also how far back naked levels are looked for, 60 sessions at most."""
-    bars = made_up(15, days, 30, first=dt.date(2025, 9, 2), pace=6)
-    assert check(market(bars, 30, warm_up=warm_up), rows, as_of, chunk_size=7) >= 1
+@pytest.mark.parametrize(("lookback", "days"), [(5, 26), (24, 26), (60, 64), (62, 66)])
+def test_other_lookbacks(lookback, days, rows, as_of):
+    """The lookback is also how far back naked levels are looked for, 60 sessions at most."""
+    bars = synthetic(15, days, 30, first=dt.date(2025, 9, 2), pace=6)
+    assert check(market(bars, 30, lookback=lookback), rows, as_of, chunk_size=7) >= 1
 
 
 @settings(max_examples=40, deadline=None)
@@ -261,7 +261,7 @@ def test_other_warm_ups(warm_up, days, rows, as_of):
         {
             "placement": st.sampled_from(PLACEMENTS),
             "value_area": st.sampled_from(METHODS),
-            "warm_up": st.sampled_from([20, 20, 21]),
+            "lookback": st.sampled_from([20, 20, 21]),
         }
     ),
     st.none() | st.integers(0, 29),
@@ -272,7 +272,7 @@ def test_any_market(kind, minutes, days, first, shape, options, roll, gaps, cut)
     """Anything at once: a roll, sessions with bars missing, an unfinished last one."""
     dates = session_dates(first, days)
     rolls = [] if roll is None else [dates[roll % days]]
-    bars = made_up(days=days, minutes=minutes, first=first, rolls=rolls, symbols=bool(rolls), **shape)
+    bars = synthetic(days=days, minutes=minutes, first=first, rolls=rolls, symbols=bool(rolls), **shape)
     for session, start, count in gaps:
         positions = regular(bars, dates[session % days])
         bars = drop(bars, positions[start : start + count])
@@ -288,7 +288,7 @@ def test_the_real_file(rolls, rows, as_of, real_data, tmp_path_factory):
     path = merged_2026(real_data, tmp_path_factory)
     days = [dt.date(2026, 3, 16)] if rolls == "calendar" else []
     known = market(read_merged(path), 5, days)
-    frame = frame_of(path, rows, as_of, rolls=rolls, warm_up=20)
+    frame = frame_of(path, rows, as_of, rolls=rolls, lookback=20)
     if rows == "session":
         assert_same(frame, oracle.session_rows(known, as_of), rows)
         return

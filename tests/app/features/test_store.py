@@ -5,19 +5,20 @@ from dataclasses import asdict, fields, replace
 import polars as pl
 import pytest
 
+from vpoc.checksummed_parquet import DamagedError, read_checksummed
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features import store
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
-from vpoc.features.store import read_features, require_same, write_features
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.store import read_features, require_same_features, write_features
 from vpoc.files import sha256_file
 
-OPTIONS = FeatureOptions(rows="session", warm_up=20)
+OPTIONS = FeatureOptions(rows="session", lookback=20)
 OTHERS = {
     "rows": "bar",
     "as_of": "open",
-    "warm_up": 60,
+    "lookback": 60,
     "data_fraction": 0.5,
     "placement": "typical",
     "value_area": "one_row",
@@ -47,10 +48,10 @@ def test_the_metadata_say_what_the_file_is(built, tmp_path, merged):
         *("file_sha256", "schema", "app_version", "options", "data_sha256", "data_rows", "bar_seconds"),
         *("sessions_total", "sessions_used", "left_out"),
     ]
-    assert (found["schema"], found["app_version"]) == (2, store.__version__)
+    assert (found["schema"], found["app_version"]) == (3, store.__version__)
     assert found["options"] == asdict(OPTIONS)
     assert found["data_sha256"] == sha256_file(merged)
-    assert found["left_out"]["warm_up"] == 20
+    assert found["left_out"]["lookback"] == 20
 
 
 def test_other_files_are_refused(built, tmp_path):
@@ -91,7 +92,7 @@ def test_content_that_was_changed_is_found(built, tmp_path, what):
         frame = frame.reverse()
     else:
         facts = json.loads(metadata["vpoc"])
-        facts["options"]["warm_up"] = 60
+        facts["options"]["lookback"] = 60
         metadata["vpoc"] = json.dumps(facts)
     frame.write_parquet(path, metadata={"vpoc": metadata["vpoc"]})
     with pytest.raises(UserError, match="or changed since"):
@@ -107,13 +108,17 @@ def test_a_file_with_a_flipped_byte_is_refused(built, tmp_path, capfd):
     for place in range(0, len(content), 3):
         damaged = bytearray(content)
         damaged[place] ^= rng.choice([0xFF, 1, 0x80, 0x20])
+        with pytest.raises(DamagedError):
+            read_checksummed(bytes(damaged), store.FEATURES_KEY)
+        if place % 101:
+            continue
         path.write_bytes(damaged)
         with pytest.raises(UserError, match=r"^[^\n]*: not a file that `vpoc features` wrote, or changed since[^\n]*$"):
             read_features(path)
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("name", ["SCHEMA", "__version__"])
+@pytest.mark.parametrize("name", ["FEATURES_SCHEMA", "__version__"])
 def test_features_of_another_schema_or_version_are_refused(built, tmp_path, monkeypatch, name):
     with monkeypatch.context() as then:
         then.setattr(store, name, "0")
@@ -124,11 +129,11 @@ def test_features_of_another_schema_or_version_are_refused(built, tmp_path, monk
 
 def test_features_of_other_data_or_options_are_refused(built, tmp_path):
     path = tmp_path / "f.parquet"
-    require_same(path, built, built.data_sha256, OPTIONS)
+    require_same_features(path, built, built.data_sha256, OPTIONS)
     with pytest.raises(UserError, match="made with data-sha256"):
-        require_same(path, built, "0" * 64, OPTIONS)
-    with pytest.raises(UserError, match="made with warm-up 20, but this run has warm-up 60"):
-        require_same(path, built, built.data_sha256, replace(OPTIONS, warm_up=60))
+        require_same_features(path, built, "0" * 64, OPTIONS)
+    with pytest.raises(UserError, match="made with lookback 20, but this run has lookback 60"):
+        require_same_features(path, built, built.data_sha256, replace(OPTIONS, lookback=60))
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -136,9 +141,9 @@ def test_every_option_that_changes_the_answer_is_compared(built, tmp_path, name)
     other = replace(OPTIONS, **{name: OTHERS[name]})
     wanted = f"made with {name.replace('_', '-')} {getattr(OPTIONS, name)}, but this run has .* {OTHERS[name]};"
     with pytest.raises(UserError, match=wanted):
-        require_same(tmp_path / "f.parquet", built, built.data_sha256, other)
+        require_same_features(tmp_path / "f.parquet", built, built.data_sha256, other)
 
 
 def test_how_many_sessions_are_computed_at_a_time_is_not_compared(built, tmp_path):
-    require_same(tmp_path / "f.parquet", built, built.data_sha256, replace(OPTIONS, chunk_size=3))
+    require_same_features(tmp_path / "f.parquet", built, built.data_sha256, replace(OPTIONS, chunk_size=3))
     assert {field.name for field in fields(OPTIONS)} == {*OTHERS, "chunk_size"}

@@ -1,6 +1,7 @@
 """The table that everything about a feature is said in."""
 
-from feature_table import PAGE, page
+import pytest
+from reference_pages import PAGES
 
 from vpoc.features.table import FEATURES, NAMES, SCALING
 
@@ -31,5 +32,6 @@ def test_ticks_are_scaled_by_the_range_and_the_range_by_a_constant():
     }
 
 
-def test_the_page_is_what_the_code_says():
-    assert PAGE.read_text(encoding="utf-8") == page(), "run `make docs`"
+@pytest.mark.parametrize(("page", "made"), PAGES.items(), ids=lambda one: getattr(one, "name", ""))
+def test_a_reference_page_is_what_the_code_says(page, made):
+    assert page.read_text(encoding="utf-8") == made(), "run `make docs`"

@@ -13,7 +13,7 @@ from oracle.profile import Bar
 
 from vpoc.data.load import load_bars
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 
 
 def built(known, rows, as_of="close", **options):
@@ -22,7 +22,7 @@ def built(known, rows, as_of="close", **options):
         path = Path(folder) / "merged.csv"
         path.write_text(market_csv(known.bars))
         options = {"rolls": "auto" if known.bars[0].symbol else "none"} | options
-        options |= {"warm_up": known.warm_up, "placement": known.placement, "value_area": known.value_area}
+        options |= {"lookback": known.lookback, "placement": known.placement, "value_area": known.value_area}
         return frame_of(path, rows, as_of, **options)
 
 

@@ -1,4 +1,4 @@
-"""The 54 features and the targets by brute force, one row at a time, from the definitions.
+"""The features and the targets by brute force, one row at a time, from the definitions.
 
 Every row is a dict by the names of the columns. A row for which something is missing is left out.
 """
@@ -42,7 +42,7 @@ class Market:
     bar_seconds: int
     calendar: Calendar
     rolls: frozenset[date] = frozenset()
-    warm_up: int = 20
+    lookback: int = 20
     placement: str = "uniform"
     value_area: str = "two_row"
     profiles: dict[date, dict[int, int]] = field(default_factory=dict, repr=False, init=False)
@@ -112,7 +112,7 @@ class Past:
     def naked(self, now):
         """(level, age in complete sessions) of the VPOCs not traded through since, `now` being the RTH bars of t."""
         alive = []
-        for k in range(1, min(60, self.market.warm_up) + 1):
+        for k in range(1, min(60, self.market.lookback) + 1):
             if k > len(self.complete) or self.k_th(k) not in self.same_contract:
                 continue
             formed = self.k_th(k)
@@ -140,7 +140,7 @@ class Past:
 def has_row(market, sessions, t):
     """Whether session t, complete or in progress, has what a row needs before it."""
     before = [session for session in sessions[:t] if session.complete]
-    if len(before) < max(market.warm_up, 5):
+    if len(before) < max(market.lookback, 5):
         return False
     five = before[-5:]
     for earlier, later in zip(five, [*five[1:], sessions[t]], strict=True):

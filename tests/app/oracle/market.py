@@ -53,7 +53,7 @@ def trading_minutes(date, step):
     return list(range(-6 * 60, stop, step))
 
 
-def made_up(
+def synthetic(
     seed,
     days,
     minutes,

@@ -3,19 +3,19 @@ from pathlib import Path
 
 import pytest
 
-from vpoc.probes.rung import Rung
-from vpoc.probes.trial import try_rung
+from vpoc.probes.check import Check
+from vpoc.probes.run_one import run_check
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture
 def faulty(monkeypatch):
-    """Makes a rung of one of the checks in `faulty_checks`."""
+    """Makes a check of one of the checks in `faulty_checks`."""
     monkeypatch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
 
     def make(check, *arguments, limit=30.0, essential=False, name=None):
-        return Rung(
+        return Check(
             name or check,
             "for a test",
             limit,
@@ -29,9 +29,9 @@ def faulty(monkeypatch):
 
 @pytest.fixture
 def tried(faulty):
-    """Tries a rung of one of the checks in `faulty_checks`."""
+    """Tries a check of one of the checks in `faulty_checks`."""
 
     def run(check, *arguments, **chosen):
-        return try_rung(faulty(check, *arguments, **chosen), "cpu", 1.0, lambda: False)
+        return run_check(faulty(check, *arguments, **chosen), "cpu", 1.0, lambda: False)
 
     return run

@@ -1,4 +1,4 @@
-"""Checks that fail in every way a rung can, for the tests; none needs torch."""
+"""Checks that fail in every way a check can, for the tests; none needs torch."""
 
 import atexit
 import os

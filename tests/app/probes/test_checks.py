@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from vpoc.probes.all_checks import ALL_CHECKS
 from vpoc.probes.checks import memory, networks, products, several, stack
-from vpoc.probes.ladder import LADDER
+from vpoc.probes.host_memory import free_host_memory
 from vpoc.probes.numbers import require_close, require_equal
-from vpoc.probes.room import host_room
 from vpoc.probes.site import Answer, Site, Skipped, WrongResultError
 
 MB = 1 << 20
@@ -35,12 +35,12 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def test_every_rung_has_its_check():
+def test_every_check_has_its_check():
     modules = {module.__name__: module for module in (memory, networks, products, several, stack)}
-    for rung in LADDER:
-        module, _, function = rung.check.partition(":")
+    for check in ALL_CHECKS:
+        module, _, function = check.function.partition(":")
         assert callable(getattr(modules[module], function))
-    assert len({rung.name for rung in LADDER}) == len(LADDER)
+    assert len({check.name for check in ALL_CHECKS}) == len(ALL_CHECKS)
 
 
 def test_stack(site):
@@ -70,11 +70,11 @@ def test_a_copy_that_changes_one_word_is_seen(site, monkeypatch):
 
 
 def test_copies_are_left_out_where_memory_is_short(site, monkeypatch):
-    monkeypatch.setattr(memory, "host_room", lambda: 100 * 1024)
+    monkeypatch.setattr(memory, "free_host_memory", lambda: 100 * 1024)
     assert memory.copy(site, str(64 * 1024)) == (
         "4 KB unchanged; 64 KB left out on cpu: 100 KB of host memory free, 256 KB needed"
     )
-    monkeypatch.setattr(memory, "host_room", lambda: 0)
+    monkeypatch.setattr(memory, "free_host_memory", lambda: 0)
     with pytest.raises(Skipped, match="4 KB left out on cpu: 0 B of host memory free, 16 KB needed"):
         memory.copy(site, "4096")
     with pytest.raises(Skipped, match="only 0 B of memory free on cpu, 512 MB are needed"):
@@ -289,13 +289,13 @@ def write(root, files):
 
 def test_room(tmp_path):
     write(tmp_path, {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:   4096 kB\n", "proc/self/cgroup": "0::/job/step\n"})
-    assert host_room(tmp_path) == 4 * MB
+    assert free_host_memory(tmp_path) == 4 * MB
     group = {"memory.max": "max\n", "memory.current": "5\n", "memory.stat": "anon 1\n"}
     write(tmp_path / "sys/fs/cgroup/job/step", group)
-    assert host_room(tmp_path) == 4 * MB
+    assert free_host_memory(tmp_path) == 4 * MB
     job = {"memory.max": "1000\n", "memory.current": "700\n", "memory.stat": "anon 1\ninactive_file 50\n"}
     write(tmp_path / "sys/fs/cgroup/job", job)
-    assert host_room(tmp_path) == 350
+    assert free_host_memory(tmp_path) == 350
     write(tmp_path, {"proc/self/cgroup": "5:cpu,memory:/\n0::/\n"})
     first = {
         "memory.limit_in_bytes": "900\n",
@@ -303,4 +303,4 @@ def test_room(tmp_path):
         "memory.stat": "total_inactive_file 50\n",
     }
     write(tmp_path / "sys/fs/cgroup/memory", first)
-    assert host_room(tmp_path) == 0
+    assert free_host_memory(tmp_path) == 0

@@ -15,7 +15,7 @@ from vpoc.data.sessions import Sessions
 from vpoc.errors import UserError
 from vpoc.profile.device import PATHS, device_levels, paths
 from vpoc.profile.levels import Levels
-from vpoc.profile.sessions import session_levels
+from vpoc.profile.session_profiles import session_levels
 
 PRICE = 16_000
 CHUNK_SIZES = (1, 2, 7, 1000)
@@ -73,7 +73,7 @@ def as_bars(sessions, between=2):
         stop.append(len(rows))
     low, high, close, volume = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
     ts = np.arange(len(rows)) * 60
-    bars = only(Bars, None, path=Path("made-up"), ts=ts, low=low, high=high, close=close, volume=volume)
+    bars = only(Bars, None, path=Path("synthetic"), ts=ts, low=low, high=high, close=close, volume=volume)
     found = only(Sessions, np.arange(len(sessions)), start=np.array(start), stop=np.array(stop), in_progress=False)
     return bars, found
 

@@ -13,7 +13,7 @@ from vpoc.errors import UserError
 from vpoc.profile import moves
 from vpoc.profile.levels import Levels, find_levels
 from vpoc.profile.moves import last_moves
-from vpoc.profile.sessions import brackets, developing_profiles, rth_bars, session_levels, session_profiles
+from vpoc.profile.session_profiles import brackets, developing_profiles, rth_bars, session_levels, session_profiles
 
 PRICE = 16_000
 
@@ -58,7 +58,7 @@ def as_bars(sessions):
     sizes = np.array([len(session) for session in sessions])
     stop = np.cumsum(sizes)
     bars = Bars(
-        path=Path("made-up"),
+        path=Path("synthetic"),
         sha256="",
         ts=np.arange(len(rows)) * 60,
         open=close,

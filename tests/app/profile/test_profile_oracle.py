@@ -1,4 +1,4 @@
-"""Profiles, levels, TPO and nodes against the oracle: made-up sessions, exact integer equality."""
+"""Profiles, levels, TPO and nodes against the oracle: synthetic sessions, exact integer equality."""
 
 import numpy as np
 import pytest

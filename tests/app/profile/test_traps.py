@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from oracle.app import built, frame_of, merged_2026, read_merged
-from oracle.market import calendar, made_up, market, regular
+from oracle.market import calendar, market, regular, synthetic
 from oracle.profile import Bar
 from oracle.sessions import local, split, utc
 
@@ -55,7 +55,7 @@ def test_padding_does_not_lift_the_value_area_above_the_high(method):
 
 
 def test_the_61st_minute_is_not_of_the_initial_balance():
-    bars = made_up(1, 22, 1, night=0)
+    bars = synthetic(1, 22, 1, night=0)
     last = regular(bars, dt.date(2025, 11, 18))
     assert len(last) == 390
     for i in last:
@@ -70,18 +70,18 @@ def test_the_61st_minute_is_not_of_the_initial_balance():
 
 
 def test_summer_time_moves_the_open_in_utc():
-    bars = made_up(2, 24, 10, first=dt.date(2025, 10, 6), night=1)
+    bars = synthetic(2, 24, 10, first=dt.date(2025, 10, 6), night=1)
     frame = built(market(bars, 10), "bar")
     opens = dict(frame.group_by("trade_date").agg(pl.col("ts").min().dt.strftime("%H:%M")).iter_rows())
     assert opens[dt.date(2025, 11, 3)] == "14:30"
-    frame = built(market(made_up(2, 24, 10, first=dt.date(2025, 9, 26), night=1), 10), "bar")
+    frame = built(market(synthetic(2, 24, 10, first=dt.date(2025, 9, 26), night=1), 10), "bar")
     opens = dict(frame.group_by("trade_date").agg(pl.col("ts").min().dt.strftime("%H:%M")).iter_rows())
     assert opens[dt.date(2025, 10, 28)] == "13:30"
 
 
 def one_contract_each(first, days):
     """Half-hours of one contract each, none missing: features count bars."""
-    return [bar._replace(volume=1) for bar in made_up(3, days, 30, first=first, night=1)]
+    return [bar._replace(volume=1) for bar in synthetic(3, days, 30, first=first, night=1)]
 
 
 def test_sunday_evening_is_of_monday():
@@ -111,7 +111,7 @@ def test_a_holiday_is_of_the_next_session_and_a_half_day_ends_at_1300():
 @pytest.mark.parametrize(("rows", "as_of"), KINDS)
 def test_bars_after_1700_of_2013_change_nothing(rows, as_of):
     """Until 2015 Globex traded to 17:15: those bars belong to the day, but a row is as of 17:00."""
-    bars = made_up(4, 23, 5, first=dt.date(2013, 9, 3), night=1)
+    bars = synthetic(4, 23, 5, first=dt.date(2013, 9, 3), night=1)
     late = [
         Bar(utc(date, minute), 16_000, 20_000, 15_000, 16_000, 10**6, 99.0)
         for date in sorted({local(bar.ts).date() for bar in bars if local(bar.ts).hour == 12})
@@ -125,7 +125,7 @@ def test_bars_after_1700_of_2013_change_nothing(rows, as_of):
 @pytest.mark.parametrize(("side", "shift"), [("start", 0), ("end", 60)])
 def test_stamps_of_the_ends_of_bars_are_moved_back(side, shift, tmp_path):
     """The first bar after the break says it: 18:00 or 18:01. An hour is 60 bars, not 59 and one of the next."""
-    bars = made_up(5, 5, 1, night=1)
+    bars = synthetic(5, 5, 1, night=1)
     lines = ["datetime,open,high,low,close,volume"]
     for bar in bars:
         stamp = local(bar.ts) + dt.timedelta(seconds=shift)
@@ -143,7 +143,7 @@ def test_stamps_of_the_ends_of_bars_are_moved_back(side, shift, tmp_path):
 def test_the_roll_of_march_2026(rows, as_of, real_data, tmp_path_factory):
     """No jump of prices shows it. From Monday of the expiry week on, a row needs five sessions of the new contract."""
     path = merged_2026(real_data, tmp_path_factory)
-    first = [frame_of(path, rows, as_of, rolls=rolls, warm_up=20)["trade_date"][0] for rolls in ("none", "calendar")]
+    first = [frame_of(path, rows, as_of, rolls=rolls, lookback=20)["trade_date"][0] for rolls in ("none", "calendar")]
     assert first == [dt.date(2026, 3, 17), dt.date(2026, 3, 23)]
 
 

@@ -16,15 +16,15 @@ NUMEL = 1003
 ROUNDS = 1000
 
 
-def made_up(rank: int, number: int) -> np.ndarray:
+def synthetic(rank: int, number: int) -> np.ndarray:
     values = np.random.default_rng([rank, number]).standard_normal(NUMEL) * 10.0 ** (rank - 1)
     return values.astype(np.float32)
 
 
 def in_order(world: int, number: int) -> np.ndarray:
-    total = made_up(0, number)
+    total = synthetic(0, number)
     for rank in range(1, world):
-        total = total + made_up(rank, number)
+        total = total + synthetic(rank, number)
     return total
 
 
@@ -32,7 +32,7 @@ def sums(exchange: SharedGradients, rank: int, world: int) -> int:
     right = 0
     out = np.empty(NUMEL, np.float32)
     for number in range(ROUNDS // 10):
-        found = exchange.sum(made_up(rank, number), out)
+        found = exchange.sum(synthetic(rank, number), out)
         assert found is out
         right += found.tobytes() == in_order(world, number).tobytes()
     return right
@@ -72,7 +72,7 @@ def killed(exchange: SharedGradients, rank: int, world: int) -> None:
         while not Path(sys.argv[2], "worker").exists():
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
-    exchange.sum(made_up(rank, 0))
+    exchange.sum(synthetic(rank, 0))
 
 
 def left(exchange: SharedGradients, rank: int, world: int) -> None:
@@ -103,10 +103,10 @@ def asleep(exchange: SharedGradients, rank: int, world: int) -> None:
 
 
 def flipped(exchange: SharedGradients, rank: int, world: int) -> None:
-    exchange.sum(made_up(rank, 0))
+    exchange.sum(synthetic(rank, 0))
     if rank == 1:
         exchange.flip_next()
-    exchange.sum(made_up(rank, 1))
+    exchange.sum(synthetic(rank, 1))
 
 
 def flipped_number(exchange: SharedGradients, rank: int, world: int) -> None:
@@ -116,11 +116,11 @@ def flipped_number(exchange: SharedGradients, rank: int, world: int) -> None:
 
 
 def out_of_step(exchange: SharedGradients, rank: int, world: int) -> None:
-    exchange.sum(made_up(rank, 0))
+    exchange.sum(synthetic(rank, 0))
     if rank == 1:
         exchange.gather(np.ones(3))
     else:
-        exchange.sum(made_up(rank, 0))
+        exchange.sum(synthetic(rank, 0))
 
 
 def no_name_left(exchange: SharedGradients, rank: int, world: int) -> list[str]:

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vpoc.training.options import TrainOptions
 from vpoc.training.samples import Samples
+from vpoc.training.train_options import TrainOptions
 
 
 def made(inputs, labels, weights=None, window=1):
@@ -38,7 +38,7 @@ def options(merged: Path):
             "rows": "bar",
             "as_of": "close",
             "target": "prior_vpoc_touched",
-            "warm_up": 20,
+            "lookback": 20,
             "data_fraction": 1.0,
             "placement": "uniform",
             "value_area": "two_row",
@@ -71,7 +71,7 @@ def options(merged: Path):
             "skip_gpu_cleanup": False,
             "run_dir": None,
             "workload_hash": None,
-            "drill": None,
+            "injected_fault": None,
         }
         return TrainOptions(**{**defaults, **chosen})
 

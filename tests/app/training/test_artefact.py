@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from vpoc.errors import UserError
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES, SCALING
-from vpoc.models.build import fresh_network
-from vpoc.training.artefact import check, load_model, serialise, weights_sha256
+from vpoc.models.by_name import fresh_network
+from vpoc.training.artefact import load_model, require_finite, serialise, weights_sha256
 
-OPTIONS = FeatureOptions(rows="session", as_of="open", warm_up=20, rolls="none")
+OPTIONS = FeatureOptions(rows="session", as_of="open", lookback=20, rolls="none")
 FACTS = {"model": "mlp", "hidden_layers": [4], "target": "up_30", "feature_options": asdict(OPTIONS), "bar_seconds": 60}
 
 
 def weights(seed, kind="mlp"):
-    return fresh_network(kind, 54, [4], seed).state_dict()
+    return fresh_network(kind, len(NAMES), [4], seed).state_dict()
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def content():
 
 def test_a_model_file_holds_plain_values_only(content):
     document = torch.load(io.BytesIO(content), weights_only=True)
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["hidden_layers"] == [4]
     assert document["features"] == list(NAMES)
     assert document["scaling"] == SCALING
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(content, tmp_path):
     path = tmp_path / "m.pt"
     path.write_bytes(content)
     loaded = load_model(path)
-    check(loaded)
+    require_finite(loaded)
     assert weights_sha256(loaded.model.state_dict()) == weights_sha256(weights(7))
     assert weights_sha256(loaded.model.state_dict()) != weights_sha256(weights(8))
     assert (loaded.bytes, loaded.target, loaded.feature_options) == (len(content), "up_30", OPTIONS)
@@ -50,7 +50,7 @@ def test_attention_is_read_as_it_was(tmp_path, kind):
     path = tmp_path / "m.pt"
     path.write_bytes(serialise(weights(7, kind), {**FACTS, "model": kind}))
     loaded = load_model(path)
-    check(loaded)
+    require_finite(loaded)
     assert loaded.kind == kind
     assert weights_sha256(loaded.model.state_dict()) == weights_sha256(weights(7, kind))
 
@@ -60,6 +60,14 @@ def test_a_file_of_before_there_were_models_to_choose_is_an_mlp(content, tmp_pat
     del document["model"]
     torch.save(document, tmp_path / "m.pt")
     assert load_model(tmp_path / "m.pt").kind == "mlp"
+
+
+def test_a_model_of_before_the_keys_were_renamed_is_read(content, tmp_path):
+    document = torch.load(io.BytesIO(content), weights_only=True)
+    document["schema"] = 1
+    document["feature_options"]["warm_up"] = document["feature_options"].pop("lookback")
+    torch.save(document, tmp_path / "m.pt")
+    assert load_model(tmp_path / "m.pt").feature_options == OPTIONS
 
 
 def test_forgotten_facts_are_our_own_bug():
@@ -107,11 +115,11 @@ def test_other_files_are_refused(tmp_path, what):
 
 
 def test_weights_that_are_not_finite_are_found(tmp_path):
-    sick = weights(7)
+    unhealthy = weights(7)
     # The ReLU makes a 0 of it, so that the answer does not show it.
-    sick["0.bias"][0] = float("-inf")
+    unhealthy["0.bias"][0] = float("-inf")
     path = tmp_path / "m.pt"
-    path.write_bytes(serialise(sick, FACTS))
+    path.write_bytes(serialise(unhealthy, FACTS))
     with pytest.raises(UserError, match="not finite") as caught:
-        check(load_model(path))
+        require_finite(load_model(path))
     assert caught.value.exit_code == 1

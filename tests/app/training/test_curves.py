@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
+from vpoc.gpu_memory.monitor import DeviceMemory, MemorySample
+from vpoc.gpu_memory.torch_memory import TorchMemory
 from vpoc.training import curves as module
-from vpoc.training.allocator import TorchMemory
 from vpoc.training.curves import LOSS_POINTS, MEMORY_POINTS, Curves
-from vpoc.training.memory import DeviceMemory, MemorySample
 
 
 class Clock:
@@ -144,7 +144,7 @@ def test_memory_is_bounded_and_loses_no_peak():
     assert max(value for _, _, value in rows(curves, "driver_used_bytes")) == max(on_gpu_only) + 1
 
 
-def test_memory_goes_on_from_a_checkpoint_as_if_nothing_had_been():
+def test_memory_continues_from_a_checkpoint_as_if_nothing_had_been():
     samples = [on_cpu(rss) for rss in np.random.default_rng(5).integers(1, 10**9, 2 * MEMORY_POINTS + 7).tolist()]
     clock, half = Clock(), len(samples) - 6
     whole, first = Curves(clock), Curves(clock)
@@ -160,7 +160,7 @@ def test_memory_goes_on_from_a_checkpoint_as_if_nothing_had_been():
     assert resumed.csv() == whole.csv()
 
 
-def test_seconds_go_on_where_they_were():
+def test_seconds_continue_where_they_were():
     clock = Clock()
     before = Curves(clock)
     clock.now += 10

@@ -9,9 +9,12 @@ from torch import nn
 from torch.nn import functional
 
 from vpoc.models.mlp import mlp_layers
-from vpoc.training.flat import BLOCK_ROWS, FlatMlp, blocks
+from vpoc.training.flat import PICKED_ROWS, FlatMlp, blocks
 
 LEARNING_RATE = 1e-2
+
+WIDTH = 54
+"""Inputs of the networks here: any number would do."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -126,8 +129,8 @@ def flat_model(flat):
 
 
 def test_a_thousand_steps_end_with_the_weights_of_autograd_and_adam():
-    data = made(8 * 1000 + 3, 54, 1)
-    plain, model = Plain(mlp(54, [32, 16])), mlp(54, [32, 16])
+    data = made(8 * 1000 + 3, WIDTH, 1)
+    plain, model = Plain(mlp(WIDTH, [32, 16])), mlp(WIDTH, [32, 16])
     flat = FlatMlp(model, LEARNING_RATE, 8)
     plain.steps(data, 8)
     flat.steps(data.inputs, data.labels, data.weights, data.sums(8))
@@ -136,8 +139,8 @@ def test_a_thousand_steps_end_with_the_weights_of_autograd_and_adam():
 
 
 def test_many_steps_at_once_one_by_one_and_in_halves_are_the_same():
-    data = made(8 * 20 + 5, 54, 2)
-    models = [mlp(54, [32, 16]) for _ in range(3)]
+    data = made(8 * 20 + 5, WIDTH, 2)
+    models = [mlp(WIDTH, [32, 16]) for _ in range(3)]
     at_once, one_by_one, in_halves = (FlatMlp(model, LEARNING_RATE, 8) for model in models)
     losses = at_once.steps(data.inputs, data.labels, data.weights, data.sums(8), norm=True)
     for number, (batch, weight_sum) in enumerate(zip(data.batches(8), data.sums(8), strict=True)):
@@ -153,29 +156,29 @@ def test_many_steps_at_once_one_by_one_and_in_halves_are_the_same():
 
 def test_where_a_batch_lies_in_memory_does_not_matter():
     """An epoch that is taken up in the middle has its batches at other places."""
-    data = made(3 * 12, 54, 3)
+    data = made(3 * 12, WIDTH, 3)
     models = []
     for start in (0, 1, 2, 5):
-        models.append(mlp(54, [32, 16]))
-        rows = torch.empty(start + 36, 54)[start:].copy_(data.inputs)
+        models.append(mlp(WIDTH, [32, 16]))
+        rows = torch.empty(start + 36, WIDTH)[start:].copy_(data.inputs)
         FlatMlp(models[-1], LEARNING_RATE, 3).steps(rows, data.labels, data.weights, data.sums(3))
-    spread = torch.empty(36, 60)[:, :54].copy_(data.inputs)
-    models.append(mlp(54, [32, 16]))
+    spread = torch.empty(36, 60)[:, :WIDTH].copy_(data.inputs)
+    models.append(mlp(WIDTH, [32, 16]))
     FlatMlp(models[-1], LEARNING_RATE, 3).steps(spread, data.labels, data.weights, data.sums(3))
     for model in models:
         require_same_weights(models[0], model)
 
 
 def test_the_gradient_is_that_of_the_parameters():
-    data = made(8, 54, 4)
-    plain, model = Plain(mlp(54, [32, 16])), mlp(54, [32, 16])
+    data = made(8, WIDTH, 4)
+    plain, model = Plain(mlp(WIDTH, [32, 16])), mlp(WIDTH, [32, 16])
     flat = FlatMlp(model, LEARNING_RATE, 8)
     flat.differentiate(data.inputs, data.labels, data.weights, data.sums(8)[0])
     plain.steps(data, 8)
     for one, other in zip(plain.model.parameters(), model.parameters(), strict=True):
         assert torch.equal(one.grad, other.grad)
     next(model.parameters()).grad.fill_(3.0)
-    assert (flat.adam.gradient == 3.0).sum() == 54 * 32
+    assert (flat.adam.gradient == 3.0).sum() == WIDTH * 32
 
 
 def test_the_model_and_the_state_can_change_loops_in_the_middle():
@@ -251,7 +254,7 @@ def test_a_batch_for_which_there_is_no_room_is_refused():
         flat.step(data.inputs, data.labels, data.weights, 9.0)
 
 
-@pytest.mark.parametrize("size", [8, 100, BLOCK_ROWS + 1])
+@pytest.mark.parametrize("size", [8, 100, PICKED_ROWS + 1])
 def test_blocks_are_the_rows_in_order_in_whole_batches(size):
     torch.manual_seed(1)
     rows, numbers = torch.randn(40_000, 3), torch.arange(40_000)
@@ -261,8 +264,8 @@ def test_blocks_are_the_rows_in_order_in_whole_batches(size):
     assert torch.equal(torch.cat([picked for picked, _ in seen]), rows[order])
     lengths = [len(picked) for _, picked in seen]
     assert all(length % size == 0 for length in lengths[:-1])
-    assert lengths[0] >= min(BLOCK_ROWS - size, 39_500)
-    assert max(lengths) <= max(BLOCK_ROWS, size)
+    assert lengths[0] >= min(PICKED_ROWS - size, 39_500)
+    assert max(lengths) <= max(PICKED_ROWS, size)
 
 
 def test_blocks_find_a_sample_in_other_rows_of_the_first_tensor():

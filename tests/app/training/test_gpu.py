@@ -53,7 +53,7 @@ def test_first_steps_are_those_of_the_cpu(options, tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["plain", "resident", "float16"])
-def test_the_same_seed_and_a_resume_give_the_same_bits(options, tmp_path, kind):
+def test_the_same_seed_and_a_resume_give_bitwise_identical_weights(options, tmp_path, kind):
     chosen = options(device="cuda", **KINDS[kind])
     whole = result(chosen, tmp_path / "whole")
     result(replace(chosen, epochs=1), tmp_path / "cut")
@@ -64,7 +64,7 @@ def test_the_same_seed_and_a_resume_give_the_same_bits(options, tmp_path, kind):
 def test_two_gpus_train_what_one_trains(options, merged, tmp_path, strategy):
     if torch.cuda.device_count() < 2:
         pytest.skip("torch sees one GPU")
-    words = ["--data", merged, "--warm-up", 20, "--hidden-layers", "8,4", "--batch-size", 8, "--loader-workers", 0]
+    words = ["--data", merged, "--lookback", 20, "--hidden-layers", "8,4", "--batch-size", 8, "--loader-workers", 0]
     words += ["--target", "prior_vpoc_touched", "--device", "cuda", "--epochs", 1, "--strategy", strategy]
     words += ["--output", tmp_path, "--name", "m", "--run-dir", tmp_path / "run", "--devices", 2]
     as_ranks(1 if strategy in ("dp", "model-parallel") else 2, "train", *words)

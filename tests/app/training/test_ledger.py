@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vpoc.training.ledger import KINDS, Ledger
+from vpoc.training.ledger import TIME_KINDS, Ledger
 
 
 class Clock:
@@ -36,25 +36,25 @@ def test_a_span_ends_where_the_next_begins():
     clock.now += 4
     ledger.to("loader")
     clock.now += 8
-    expected = dict.fromkeys(KINDS, 0.0) | {"bookkeeping": 1.0, "loader": 10.0, "device": 4.0}
+    expected = dict.fromkeys(TIME_KINDS, 0.0) | {"bookkeeping": 1.0, "loader": 10.0, "device": 4.0}
     assert ledger.seconds() == expected
     clock.now += 16
-    assert ledger.seconds() == expected | {"loader": 26.0}, "what runs goes on"
+    assert ledger.seconds() == expected | {"loader": 26.0}, "what runs continues"
 
 
 def test_to_tell_changes_nothing():
     ledger = spent(("device", 3), ("loader", 1))
-    taken, line = ledger.seconds(), ledger.told()
+    taken, line = ledger.seconds(), ledger.summary()
     ledger.to("checkpoint")
-    assert (ledger.seconds(), ledger.told()) == (taken, line)
+    assert (ledger.seconds(), ledger.summary()) == (taken, line)
     taken["device"] += 1
     assert ledger.seconds()["device"] == 3
 
 
-@given(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.integers(0, 1000)), max_size=30))
+@given(st.lists(st.tuples(st.sampled_from(sorted(TIME_KINDS)), st.integers(0, 1000)), max_size=30))
 def test_no_time_is_lost_or_counted_twice(spans):
     seconds = spent(*spans).seconds()
-    assert list(seconds) == list(KINDS)
+    assert list(seconds) == list(TIME_KINDS)
     assert sum(seconds.values()) == sum(length for _, length in spans)
 
 
@@ -65,7 +65,7 @@ def test_an_unknown_kind_is_our_own_bug_and_found_at_once():
     assert ledger.seconds()["device"] == 3
 
 
-def test_it_goes_on_from_a_checkpoint():
+def test_it_continues_from_a_checkpoint():
     before = spent(("device", 3), ("checkpoint", 1)).seconds()
     clock = Clock()
     ledger = Ledger(before, clock)
@@ -90,7 +90,7 @@ def test_it_goes_on_from_a_checkpoint():
     ],
 )
 def test_the_line_says_what_kept_the_device_idle(spans, line):
-    assert spent(*spans).told() == line
+    assert spent(*spans).summary() == line
 
 
 def test_to_takes_no_more_than_some_microseconds():

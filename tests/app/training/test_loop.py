@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from vpoc.models.build import Network, fresh_network, mlp_layers
-from vpoc.position import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepPosition
+from vpoc.models.by_name import Network, fresh_network, mlp_layers
 from vpoc.progress import Progress
+from vpoc.step_stage import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepStage
 from vpoc.training.batches import Cut, Order, epoch_order
 from vpoc.training.feeds import LoaderFeed, ResidentFeed
 from vpoc.training.flat_loop import FlatTrainer
@@ -33,7 +33,7 @@ def fed(samples, options, micro=None, kind=LoaderFeed):
 
 
 def trainer_of(model, options):
-    return Trainer(Single(model, [CPU]), options, Ledger(), StepPosition())
+    return Trainer(Single(model, [CPU]), options, Ledger(), StepStage())
 
 
 def test_the_loop_learns_what_is_there_to_learn(options, made):
@@ -146,7 +146,7 @@ def test_weights_depend_on_the_seed_alone():
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
-class Watched(StepPosition):
+class Watched(StepStage):
     """Keeps what it is told."""
 
     def __init__(self):

@@ -7,7 +7,7 @@ import torch
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.progress import Progress
 from vpoc.training import predict as predicting
 from vpoc.training.artefact import load_model
@@ -18,7 +18,7 @@ from vpoc.training.samples import scaled_inputs
 
 @pytest.fixture(scope="module")
 def features(merged):
-    return build_features(load_bars(merged), FeatureOptions(rows="bar", warm_up=20))
+    return build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20))
 
 
 @pytest.mark.parametrize(("kind", "window"), [("mlp", 1), ("attention-small", 32)])

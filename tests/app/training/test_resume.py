@@ -1,9 +1,12 @@
-"""Training that is interrupted and taken up again ends with the same bits."""
+"""Training that is interrupted and resumed ends with bitwise identical weights."""
 
+import hashlib
+import io
 import json
 from dataclasses import replace
 
 import pytest
+import torch
 
 from vpoc.errors import Interrupted, UserError
 from vpoc.progress import Progress
@@ -101,7 +104,7 @@ def checkpoints(folder):
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_used(options, tmp_path):
     chosen = options(checkpoint_every=0.0, epochs=1)
     whole, _ = trained(chosen, tmp_path)
-    assert len(checkpoints(tmp_path)) == checkpoint.KEPT
+    assert len(checkpoints(tmp_path)) == checkpoint.CHECKPOINTS_KEPT
     last, before = checkpoints(tmp_path)[:0:-1]
     content = bytearray(last.read_bytes())
     content[len(content) // 2] ^= 1
@@ -122,13 +125,46 @@ def test_a_finished_training_is_not_done_again(options, tmp_path):
     assert result["resumed_at"] == [whole["steps_done"]]
 
 
+def rewritten(path, change):
+    """A checkpoint whose document was changed, under the name that it then has."""
+    document = torch.load(path, weights_only=True)
+    change(document)
+    buffer = io.BytesIO()
+    torch.save(document, buffer)
+    digest = hashlib.sha256(buffer.getvalue()).hexdigest()
+    path.with_name(f"{path.name.split('.')[0]}.{digest}.pt").write_bytes(buffer.getvalue())
+    path.unlink()
+
+
+def test_a_checkpoint_of_before_the_keys_were_renamed_is_resumed(options, tmp_path):
+    whole, _ = trained(options(epochs=2), tmp_path / "whole")
+    trained(options(epochs=1), tmp_path / "older")
+
+    def as_it_was(document):
+        document["schema"] = 1
+        document["identity"]["warm_up"] = document["identity"].pop("lookback")
+        document["history"]["drill"] = document["history"].pop("injected_fault")
+
+    for path in checkpoints(tmp_path / "older"):
+        rewritten(path, as_it_was)
+    result, _ = trained(options(epochs=2, resume=True), tmp_path / "older")
+    assert facts(result) == facts(whole)
+
+
+def test_a_checkpoint_of_a_later_version_is_one_line(options, tmp_path):
+    trained(options(epochs=1), tmp_path)
+    rewritten(checkpoints(tmp_path)[-1], lambda document: document.update(schema=3))
+    with pytest.raises(UserError, match=r"a checkpoint of another version of vpoc; train without --resume"):
+        trained(options(epochs=2, resume=True), tmp_path)
+
+
 def test_fewer_epochs_than_are_done_are_refused(options, tmp_path):
     trained(options(epochs=2), tmp_path)
     with pytest.raises(UserError, match="2 epochs are done; give --epochs as many, or more"):
         trained(options(epochs=1, resume=True), tmp_path)
 
 
-def test_more_epochs_go_on_from_the_end(options, tmp_path):
+def test_more_epochs_continue_from_the_end(options, tmp_path):
     longer, _ = trained(options(epochs=2), tmp_path / "longer")
     trained(options(epochs=1), tmp_path / "more")
     result, _ = trained(options(epochs=2, resume=True), tmp_path / "more")
@@ -141,7 +177,7 @@ def test_more_epochs_go_on_from_the_end(options, tmp_path):
         ("seed", 8, "seed 7, this run has 8"),
         ("batch_size", 9, "batch-size 8, this run has 9"),
         ("hidden_layers", (4,), r"hidden-layers \[8, 4\], this run has \[4\]"),
-        ("warm_up", 21, "warm-up 20, this run has 21"),
+        ("lookback", 21, "lookback 20, this run has 21"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(options, tmp_path, name, value, said):
@@ -150,7 +186,7 @@ def test_a_checkpoint_of_another_training_is_refused(options, tmp_path, name, va
         trained(options(epochs=1, resume=True, **{name: value}), tmp_path)
 
 
-def test_another_manner_goes_on_and_says_that_bits_differ(options, tmp_path):
+def test_another_manner_resumes_and_says_that_bits_differ(options, tmp_path):
     trained(options(epochs=1), tmp_path)
     _, said = trained(options(epochs=2, resume=True, micro_batch_size=3), tmp_path)
     assert [line for line in said if "with micro_batch_size 3 (was 8) the last digits may differ" in line], said

@@ -9,9 +9,9 @@ import torch
 
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
-from vpoc.features import command
+from vpoc.features import compute as command
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.store import write_features
 from vpoc.features.table import NAMES
 from vpoc.files import sha256_file
@@ -26,8 +26,9 @@ from vpoc.training.strategies.single import Single
 
 RESULT_KEYS = """
 schema app_version command workload_hash options data python torch numpy polars device devices strategy world_size
-threads dtype drill sessions model_kind batch_size micro_batch_size samples epochs_requested epochs_done steps_per_epoch
-steps_done steps_skipped resumed_at first_steps epoch_losses throughput time rank_weights_sha256 model metadata_file
+threads dtype injected_fault sessions model_kind batch_size micro_batch_size samples epochs_requested epochs_done
+steps_per_epoch steps_done steps_skipped resumed_at first_steps epoch_losses throughput time rank_weights_sha256 model
+metadata_file
 earlier memory
 """
 
@@ -49,7 +50,7 @@ def trained(options, folder, name="m"):
 def test_the_result_says_what_was_done(options, tmp_path):
     result, metadata, said = trained(options(workload_hash="abc"), tmp_path)
     assert list(result) == RESULT_KEYS.split()
-    assert (result["schema"], result["command"], result["workload_hash"]) == (1, "train", "abc")
+    assert (result["schema"], result["command"], result["workload_hash"]) == (2, "train", "abc")
     assert result["options"]["hidden_layers"] == [8, 4]
     asked = {"as_of": "close", "placement": "uniform", "value_area": "two_row", "rth_close": "16:00", "rolls": "auto"}
     assert result["options"].items() >= (asked | {"vpoc_path": "cpu"}).items()
@@ -71,12 +72,12 @@ def test_the_result_says_what_was_done(options, tmp_path):
     model = tmp_path / "out" / result["model"]["file"]
     assert sha256_file(model) == result["model"]["sha256"] == metadata["model"]["sha256"]
     assert model.stat().st_size == result["model"]["bytes"]
-    assert result["model"]["parameters"] == 54 * 8 + 8 + 8 * 4 + 4 + 4 + 1
+    assert result["model"]["parameters"] == len(NAMES) * 8 + 8 + 8 * 4 + 4 + 4 + 1
     assert metadata["features"] == list(NAMES)
     assert metadata["metrics"]["validation"]["loss"] == result["epoch_losses"][-1]["validation"]
     assert metadata["metrics"]["constant_rate_loss"] > 0
     assert len(result["rank_weights_sha256"]) == 1
-    assert said[1].startswith("mlp: 6 of 26 sessions (20 warm up): ")
+    assert said[1].startswith("mlp: 6 of 26 sessions (20 lookback): ")
     assert "torch" in said[0]
     assert "rows per bar" in said[0]
 
@@ -135,7 +136,7 @@ def test_a_reference_is_in_float32_whatever_the_run_is_in(options, dtype):
 
 def test_features_made_before_give_the_same_training(options, tmp_path, merged, other_merged):
     path = tmp_path / "f.parquet"
-    write_features(path, build_features(load_bars(merged), FeatureOptions(rows="bar", warm_up=20)))
+    write_features(path, build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20)))
     with_file, _, _ = trained(options(features=path), tmp_path / "a")
     without, _, _ = trained(options(), tmp_path / "b")
     assert with_file["rank_weights_sha256"] == without["rank_weights_sha256"]
@@ -157,7 +158,7 @@ def test_the_model_says_what_its_features_were(options, tmp_path):
     trained(chosen, tmp_path)
     found = load_model(tmp_path / "out" / "m.pt").feature_options
     assert found == chosen.of_features
-    assert (found.rows, found.as_of, found.warm_up) == ("session", "open", 20)
+    assert (found.rows, found.as_of, found.lookback) == ("session", "open", 20)
     assert (found.value_area, found.rolls) == ("one_row", "none")
 
 
@@ -193,11 +194,11 @@ def test_a_loss_that_is_not_finite_stops_at_once(options, tmp_path, monkeypatch,
     honest = loop.Trainer._loss
     calls = []
 
-    def sick(self, logits, labels):
+    def unhealthy(self, logits, labels):
         calls.append(1)
         return honest(self, logits, labels) * (value if len(calls) == 5 else 1)
 
-    monkeypatch.setattr(loop.Trainer, "_loss", sick)
+    monkeypatch.setattr(loop.Trainer, "_loss", unhealthy)
     with pytest.raises(UserError, match=rf"step 5: the loss is {value}; training stopped and no model") as caught:
         trained(options(), tmp_path)
     assert caught.value.exit_code == 4

@@ -16,10 +16,10 @@ import torch
 from vpoc.data.load import load_bars
 from vpoc.data.synth import synthetic_csv
 from vpoc.errors import Interrupted, UserError
-from vpoc.features import blocks
-from vpoc.features.blocks import block_rows, stored_rows
+from vpoc.features import row_source as blocks
 from vpoc.features.build import build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.row_source import block_rows, stored_rows
 from vpoc.features.store import write_features
 from vpoc.progress import Progress
 from vpoc.training import feeds, samples
@@ -29,7 +29,7 @@ from vpoc.training.run import train
 from vpoc.training.sample_file import SampleFile
 from vpoc.training.samples import split
 
-OPTIONS = FeatureOptions(rows="bar", warm_up=20, chunk_size=4)
+OPTIONS = FeatureOptions(rows="bar", lookback=20, chunk_size=4)
 QUIET = Progress(None)
 TARGET = "prior_vpoc_touched"
 ARRAYS = ("inputs", "ends", "labels", "weights", "dates")
@@ -50,7 +50,7 @@ def whole(fine):
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 200_011)
+    monkeypatch.setattr(blocks, "ROW_BLOCK_BYTES", 200_011)
     monkeypatch.setattr(blocks, "SLICE_ROWS", 500)
 
 

@@ -8,7 +8,7 @@ import pytest
 from vpoc.data.load import load_bars
 from vpoc.errors import UserError
 from vpoc.features.build import FeatureSet, build_features
-from vpoc.features.options import FeatureOptions
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import FEATURES, NAMES
 from vpoc.training.samples import scaled_inputs, split
 
@@ -34,7 +34,7 @@ def test_columns_in_ticks_are_divided_by_the_rows_atr_and_others_by_a_constant()
 
 
 def test_inputs_of_synthetic_data_are_of_the_order_of_one(merged):
-    frame = build_features(load_bars(merged), FeatureOptions(rows="bar", warm_up=20)).frame
+    frame = build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20)).frame
     largest = np.abs(scaled_inputs(frame)).max(axis=0)
     assert (largest < 20).all()
 

@@ -35,7 +35,7 @@ def test_complaints_on_the_way_out_are_silent_after_a_signal(reported):
     assert reported == []
 
 
-def test_complaints_of_a_run_that_goes_on_are_heard(reported):
+def test_complaints_of_a_run_that_continues_are_heard(reported):
     hook = sys.unraisablehook
     with interruptible(Progress(None)):
         Sulky()

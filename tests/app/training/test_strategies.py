@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from vpoc.cli import run
-from vpoc.models.build import fresh_network
+from vpoc.models.by_name import fresh_network
 from vpoc.training.strategies.model_parallel import stages
 
 NEWER = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -27,7 +27,7 @@ RANKED = ["ddp", "averaging", pytest.param("fsdp", marks=needs_fsdp)]
 def features(merged, tmp_path_factory):
     """Features of the small file, so that a rank only has to train."""
     path = tmp_path_factory.mktemp("strategies") / "f.parquet"
-    as_ranks(1, "features", "--data", merged, "--output", path, "--warm-up", 20)
+    as_ranks(1, "features", "--data", merged, "--output", path, "--lookback", 20)
     return path
 
 
@@ -42,15 +42,21 @@ def vpoc(*words, status=0):
     return done
 
 
-def _rank(variables, words):
+def _rank(variables, words, log):
     os.environ.update(variables)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
     from vpoc.cli import run  # noqa: PLC0415
 
     sys.exit(run([*map(str, words)]))
 
 
-def as_ranks(world, *words):
-    """The command as so many ranks, without the launcher: forked from a process that has imported torch already."""
+def as_ranks(world, *words, statuses=None):
+    """The command as so many ranks, without the launcher: forked from a process that has imported torch already.
+
+    What they print; their exit statuses must be 0, or those given.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["vpoc.training.run"])
     with tempfile.TemporaryDirectory() as folder:
@@ -59,11 +65,14 @@ def as_ranks(world, *words):
         started = []
         for rank in range(world):
             variables = common | ({"RANK": str(rank), "LOCAL_RANK": str(rank)} if world > 1 else {})
-            started.append(context.Process(target=_rank, args=(variables if world > 1 else {}, words)))
+            common_or_none = variables if world > 1 else {}
+            started.append(context.Process(target=_rank, args=(common_or_none, words, f"{folder}/log")))
             started[-1].start()
         for process in started:
             process.join(240)
-        assert [process.exitcode for process in started] == [0] * world
+        said = Path(folder, "log").read_text()
+        assert [process.exitcode for process in started] == (statuses or [0] * world), said
+    return said
 
 
 @pytest.fixture
@@ -71,7 +80,7 @@ def train(merged, features, tmp_path):
     """Words of `vpoc train` into a folder of that name; options are added."""
 
     def words(name, *more):
-        small = ["--warm-up", 20, "--loader-workers", 0, "--hidden-layers", "8,4", "--batch-size", 8, "--epochs", 1]
+        small = ["--lookback", 20, "--loader-workers", 0, "--hidden-layers", "8,4", "--batch-size", 8, "--epochs", 1]
         place = ["--output", tmp_path / name, "--name", "m", "--run-dir", tmp_path / name / "run"]
         target = ["--target", "prior_vpoc_touched"]
         return ["train", "--data", merged, "--features", features, *small, *target, *place, *more]
@@ -90,7 +99,7 @@ def weights(tmp_path, name):
 @pytest.mark.parametrize("strategy", RANKED)
 @pytest.mark.parametrize("model", ["mlp", "attention-small"])
 def test_two_ranks_are_one_device_with_two_micro_batches(train, tmp_path, strategy, model):
-    """Bit for bit: the sum of two gradients has one order. The last batch is short; attention's has unequal shares."""
+    """Bitwise: the sum of two gradients has one order. The last batch is short; attention's has unequal shares."""
     more = ["--model", model, "--batch-size", 18]
     as_ranks(1, *train("alone", *more, "--micro-batch-size", 9))
     as_ranks(2, *train("ranks", *more, "--strategy", strategy))
@@ -115,7 +124,7 @@ def test_ranks_with_unequal_shares_work_in_equally_many_parts(train, tmp_path):
         torch.testing.assert_close(tensor, alone[name], rtol=0, atol=1e-4 * float(tensor.abs().max()))
 
 
-def test_four_ranks_of_ddp_go_on_to_the_same_bits(train, tmp_path):
+def test_four_ranks_of_ddp_resume_to_bitwise_identical_weights(train, tmp_path):
     """DDP sums in another order after its first pass than in it; with two ranks there is one order only."""
     more = ["--model", "attention-small", "--strategy", "ddp"]
     as_ranks(4, *train("whole", *more, "--epochs", 2))
@@ -171,13 +180,13 @@ def test_layers_are_spread_by_their_parameters():
         pytest.param("fsdp", signal.SIGINT, 130, marks=needs_fsdp),
     ],
 )
-def test_ranks_that_are_interrupted_go_on_to_the_same_bits(train, tmp_path, strategy, signum, status):
+def test_ranks_that_are_interrupted_resume_to_bitwise_identical_weights(train, tmp_path, strategy, signum, status):
     """The signal goes to the launcher; with one that can be caught all ranks end after the same step."""
-    more = ["--strategy", strategy, "--epochs", 12, "--micro-batch-size", 3]
+    more = ["--strategy", strategy, "--epochs", 3, "--micro-batch-size", 3]
     words = train("cut", *more, "--devices", 2, "--checkpoint-every", 0)
     process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     kept = (tmp_path / "cut").glob
-    wait_for(lambda: any(path.name.split(".")[0] >= "step-000000010" for path in kept("m_checkpoints/step-*")))
+    wait_for(lambda: any(path.name.split(".")[0] >= "step-000000003" for path in kept("m_checkpoints/step-*")))
     process.send_signal(signum)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == status, said
@@ -209,28 +218,44 @@ def orphans(folder):
     return found
 
 
-FAULTS = {
-    "kill@3/1": (137, "rank 1"),
-    "oom@3/1": (1, "out of memory"),
-    "nan@3/1": (4, "step 3: the loss is nan"),
-}
-
-
 @pytest.mark.parametrize(
-    ("strategy", "drill"),
-    [("ddp", "kill@3/1"), ("averaging", "kill@3/1"), ("averaging", "oom@3/1"), ("ddp", "nan@3/1")],
+    ("strategy", "fault", "status", "said"),
+    [("ddp", "kill@3/1", 137, "rank 1"), ("averaging", "oom@3/1", 1, "out of memory")],
 )
-def test_a_fault_of_one_rank_ends_all_with_its_reason(train, tmp_path, strategy, drill):
-    status, said = FAULTS[drill]
-    done = vpoc(*train("x", "--strategy", strategy, "--devices", 2, "--drill", drill), status=status)
+def test_a_fault_of_one_rank_ends_all_with_its_reason(train, tmp_path, strategy, fault, status, said):
+    done = vpoc(*train("x", "--strategy", strategy, "--devices", 2, "--inject-fault", fault), status=status)
     assert said in done.stderr
     assert not (tmp_path / "x" / "m.pt").exists()
     assert not orphans(tmp_path)
 
 
-def test_a_rank_that_stands_still_is_given_up(train, tmp_path):
-    words = train("x", "--strategy", "averaging", "--devices", 2, "--drill", "sleep@3/1", "--rank-timeout", 3)
-    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize(
+    ("strategy", "fault", "statuses", "said"),
+    [
+        ("averaging", "kill@3/1", [1, -9], "rank 1 has ended"),
+        ("ddp", "nan@3/1", [4, 4], "step 3: the loss is nan"),
+        ("ddp", "flip-peer-buffer@3/1", [5, 5], "weights of rank 1"),
+        ("averaging", "flip-peer-buffer@3/1", [1, 1], "the shared memory of rank 1 does not hold what was put there"),
+    ],
+)
+def test_other_ranks_see_the_fault_of_one(train, tmp_path, strategy, fault, statuses, said):
+    assert said in as_ranks(2, *train("x", "--strategy", strategy, "--inject-fault", fault), statuses=statuses)
+    assert not (tmp_path / "x" / "m.pt").exists()
+
+
+PATIENCE_OF_A_SECOND = """
+import functools, sys
+from vpoc.commands import train
+from vpoc.cli import main
+train.launch = functools.partial(train.launch, grace_s=1.0)
+main()
+"""
+
+
+def test_a_rank_that_hangs_is_ended(train, tmp_path):
+    words = train("x", "--strategy", "averaging", "--devices", 2, "--inject-fault", "sleep@3/1", "--rank-timeout", 3)
+    launcher = [sys.executable, "-c", PATIENCE_OF_A_SECOND, *map(str, words)]
+    done = subprocess.run(launcher, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode not in (0, None)
     assert not orphans(tmp_path)
     last = [json.loads(path.read_text().splitlines()[-1]) for path in sorted((tmp_path / "x/run").glob("progress-*"))]
@@ -245,21 +270,13 @@ def test_one_process_is_not_one_of_several(train, capsys, monkeypatch, strategy)
     assert "is one process, the environment says RANK=0 of WORLD_SIZE=2" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("strategy", "status", "said"), [("ddp", 5, "weights of rank 1"), ("averaging", 1, "rank 1")])
-def test_a_bit_that_flips_between_ranks_is_caught(train, tmp_path, strategy, status, said):
-    done = vpoc(*train("x", "--strategy", strategy, "--devices", 2, "--drill", "flip-peer-buffer@3/1"), status=status)
-    assert said in done.stderr
-    assert not (tmp_path / "x" / "m.pt").exists()
-
-
-def test_a_spoilt_rank_leaves_no_checkpoint_and_its_drill_stays_known(train, tmp_path):
-    more = ["--strategy", "ddp", "--devices", 2, "--checkpoint-every", 0]
-    done = vpoc(*train("x", *more, "--drill", "flip-peer-buffer@3/0"), status=5)
-    assert "weights of rank 1" in done.stderr
+def test_a_rank_with_a_flipped_bit_leaves_no_checkpoint_and_its_fault_stays_known(train, tmp_path):
+    more = ["--strategy", "ddp", "--checkpoint-every", 0, "--inject-fault", "flip-peer-buffer@3/0"]
+    assert "weights of rank 1" in as_ranks(2, *train("x", *more), statuses=[5, 5])
     steps = sorted(path.name.split(".")[0] for path in (tmp_path / "x" / "m_checkpoints").iterdir())
     assert steps == ["step-000000001", "step-000000002"]
     as_ranks(2, *train("x", "--strategy", "ddp", "--resume"))
-    assert result(tmp_path, "x")["drill"] == "flip-peer-buffer@3/0"
+    assert result(tmp_path, "x")["injected_fault"] == "flip-peer-buffer@3/0"
 
 
 def torchrun(*words):
@@ -300,9 +317,9 @@ def test_torchrun_starts_the_ranks_as_well(train, tmp_path):
         (["--strategy", "ddp", "--devices", "2"], 2, "1 ranks were started on this host"),
         (["--strategy", "model-parallel", "--devices", "4"], 2, "the model's layers fill only"),
         (["--model", "mlp", "--model", "mlp"], 2, "the same one is given twice"),
-        (["--drill", "nan@3/1"], 2, "there is no such rank, or no other one, among 1"),
-        (["--drill", "flip-peer-buffer@3"], 2, "there is no such rank, or no other one, among 1"),
-        (["--drill", "nan@12"], 2, "there are only 11 steps"),
+        (["--inject-fault", "nan@3/1"], 2, "there is no such rank, or no other one, among 1"),
+        (["--inject-fault", "flip-peer-buffer@3"], 2, "there is no such rank, or no other one, among 1"),
+        (["--inject-fault", "nan@12"], 2, "there are only 11 steps"),
         (["--sdpa", "efficient"], 2, "there is no such kernel on a CPU"),
         (["--strategy", "single", "--mixed-precision-dtype", "float16"], 2, "give both"),
     ],

@@ -31,5 +31,5 @@ def test_every_point_is_in_the_code_and_every_one_in_the_code_is_named() -> None
 
 
 def test_every_point_is_in_the_docs() -> None:
-    text = Path(CHECKOUT / "docs/crash-safety.md").read_text(encoding="utf-8")
+    text = Path(CHECKOUT / "docs/watching.md").read_text(encoding="utf-8")
     assert [point for point in POINTS if f"`{point}`" not in text] == []

@@ -14,7 +14,7 @@ def hang(**changed: Any) -> dict[str, Any]:
 
 def test_a_part_whose_kinds_were_all_skipped_was_not_measured() -> None:
     part = {**ORIGIN, "kinds": {}, "skipped": {"paused": "only as a process"}}
-    drills = [row for row in figures({"drills-docker": part}) if row[0].startswith("drills in containers")]
+    drills = [row for row in figures({"drills-docker": part}) if row[0].startswith("injected faults in containers")]
     assert [(measured, word) for _, _, measured, word in drills] == [(NOT_MEASURED, "-")] * 3
     assert "| paused | skipped | - | only as a process |" in page({"drills-docker": part})
 

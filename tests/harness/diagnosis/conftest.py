@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
+from harness.base.yaml_lines import read_yaml
 from harness.diagnosis import explain_log
 from harness.evidence.run_files import Explanation
 
@@ -136,7 +136,7 @@ class Excerpt:
 
 
 def _read() -> list[Excerpt]:
-    rows = YAML(typ="safe").load(Path(__file__).with_name("excerpts.yaml").read_text(encoding="utf-8"))
+    rows = read_yaml(Path(__file__).with_name("excerpts.yaml")).data
     return [
         Excerpt(
             lines=tuple(row["text"].rstrip("\n").split("\n")),

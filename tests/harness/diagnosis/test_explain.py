@@ -3,13 +3,13 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from harness.diagnosis import explain_log, explain_run
 from harness.environments.executors.job import Exit
-from harness.evidence.outcome import Outcome
+from harness.evidence.outcome import STOPPED, OfEnding, OfResult, Outcome
 from harness.evidence.run_files import Explanation, Intent
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
@@ -181,6 +181,15 @@ def test_a_run_that_was_killed_may_not_know_the_victims_pid(explain: Callable[..
 def test_what_was_decided_from_the_result_is_the_class(explain: Callable[..., Explanation], diagnosis: str) -> None:
     found = explain({"log.txt": ILLEGAL}, Exit(0), diagnosis=diagnosis)
     assert (found.class_, found.rule, found.cause) == (diagnosis, None, "the detail")
+
+
+def test_every_diagnosis_is_decided_or_explained(explain: Callable[..., Explanation]) -> None:
+    """Nobody is told `unknown` of what the harness itself found out. How a process died its exit and log say."""
+    outcome_of = {diagnosis: name for name, diagnosis in STOPPED.values()} | {"unhealthy-gpu": "host-fault"}
+    for diagnosis in {*get_args(OfEnding), *get_args(OfResult)} - {"app-error", "crash"}:
+        exit_ = Exit(-9, out_of_memory=True) if diagnosis == "out-of-memory" else Exit(1)
+        found = explain({}, exit_, outcome=outcome_of.get(diagnosis, "failed"), diagnosis=diagnosis)
+        assert found.class_ != "unknown", f"{diagnosis}: needs a rule for `where: exit`, or to be one of OfResult"
 
 
 def test_a_container_that_was_refused_is_explained_by_what_the_engine_said(tmp_path: Path, host: HostFacts) -> None:

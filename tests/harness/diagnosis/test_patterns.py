@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.diagnosis.patterns import any_of, needed_text, sieve
+from harness.diagnosis.patterns import any_of, kind_of, kinds_in, needed_text, of_kinds
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,21 @@ def test_any_of_many_is_found_where_one_is(words: list[str], text: str) -> None:
         assert found[0] in words
 
 
-@given(WORDS, st.lists(st.text(alphabet="abcd01é\r", max_size=12), max_size=8).map("\n".join))
-def test_the_sieve_never_refuses_a_text_that_holds_one(words: list[str], text: str) -> None:
-    if any(word in text for word in words):
-        assert sieve(words)(text)
+def test_lines_that_differ_in_digits_are_of_one_kind() -> None:
+    assert kind_of("step 17 of 90, loss 0.25 é") == "step 00 of 00, loss 0.00 é"
+    lines = "step 1 é\rstep 2 é\nstep 33 é\n"
+    assert kinds_in(lines) == {kind_of(line).encode() for line in ("step 1 é", "step 33 é", "")}
 
 
-def test_the_sieve_refuses_what_holds_none() -> None:
-    may_hold = sieve(["HIP error: 7", "Killed"])
-    assert not may_hold("step 1, loss 0.5\nstep 2, loss 0.4\rstep 3")
-    assert may_hold("step 1\n1 HIP error: 700\n")
+WITH_DIGITS = st.sampled_from(["exit 7", "0x10[1-9a]f", "(?:137|-9)", "[^1-8]", "[^x5]", r"\x2d", "[2-4]+", "(?!x)6?"])
+
+
+@given(st.data(), st.lists(st.one_of(PARTS, WITH_DIGITS), min_size=1, max_size=6).map("".join))
+def test_a_pattern_of_kinds_finds_the_kind_of_every_match(data: st.DataObject, pattern: str) -> None:
+    line = data.draw(st.from_regex(pattern))
+    assert re.search(of_kinds(pattern), kind_of(line))
+
+
+def test_a_pattern_of_kinds_refuses_other_kinds() -> None:
+    assert not re.search(of_kinds(r"exit code: 139\b"), kind_of("exit code: 1"))
+    assert not re.search(of_kinds("loss (?:nan|inf)"), kind_of("loss 0.5"))

@@ -416,7 +416,7 @@ def test_wsl2_is_recognised_and_its_page_named(read: Read, tmp_path: Path) -> No
     assert {f.check for f in findings if f.level in {"warning", "problem"}} == {"wsl"}
     found = only(findings, "wsl")
     assert "only one GPU can be used" in found.why
-    assert "docs/wsl2.md" in found.why
+    assert "docs/doctor.md#wsl2" in found.why
     assert not any(f.check == "gpus" for f in findings)
     tree.remove("usr/lib/wsl/lib/libdxcore.so")
     assert "libdxcore.so is missing" in only(examine(read(tmp_path)), "wsl").what

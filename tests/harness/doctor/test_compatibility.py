@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
+from harness.base.yaml_lines import read_yaml
 from harness.doctor import compatibility
 from harness.doctor.compatibility import bad_kernel, has_kernels, window_of
 from harness.host.fingerprint import WHEEL_TARGETS
@@ -56,7 +56,7 @@ def test_wheels_with_kernels(rocm: str, gfx: str, expected: bool) -> None:
 
 def test_the_table_names_what_exists(matrix: Matrix) -> None:
     file = Path(compatibility.__file__).with_name("compatibility.yaml")
-    table = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
+    table = read_yaml(file).data
     assert set(table["targets"]) <= WHEEL_TARGETS
     assert {gfx for row in table["kernels"] for gfx in row["targets"]} <= WHEEL_TARGETS
     windows = [window for row in table["drivers"] if (window := window_of(row["module"]))]

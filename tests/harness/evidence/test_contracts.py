@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
-from ruamel.yaml import YAML
 
 from harness.base.paths import CHECKOUT
+from harness.base.yaml_lines import read_yaml
 from harness.cli.schemas import FILES, SCHEMAS, TABLE, json_schema, markdown
 from harness.evidence.app_files import Reference, Result, Training
 
@@ -28,7 +28,7 @@ def test_there_is_no_schema_of_something_else() -> None:
 
 def test_the_matrix_file_follows_its_schema() -> None:
     schema = json.loads((SCHEMAS / "matrix.schema.json").read_text(encoding="utf-8"))
-    content = YAML(typ="safe").load((CHECKOUT / "matrix.yaml").read_text(encoding="utf-8"))
+    content = read_yaml(CHECKOUT / "matrix.yaml").data
     Draft202012Validator(schema).validate(content)
     content["stacks"]["cpu"]["pyton"] = "3.11"
     assert not Draft202012Validator(schema).is_valid(content)

@@ -1,6 +1,12 @@
+from pathlib import Path
+
 import pytest
 
-from harness.host.kernel_resets import reset_lines
+from harness.base.paths import CHECKOUT
+from harness.base.yaml_lines import read_yaml
+from harness.host.kernel_resets import CLASS, reset_lines, reset_patterns
+
+EXCERPTS = read_yaml(CHECKOUT / "tests" / "harness" / "diagnosis" / "excerpts.yaml").data
 
 MINE, OTHER = "0000:03:00.0", "0000:0a:00.0"
 RESETS = [
@@ -49,3 +55,28 @@ def test_what_happens_to_another_gpu_does_not_count() -> None:
 def test_addresses_are_compared_whatever_their_case() -> None:
     line = f"amdgpu {OTHER.upper()}: amdgpu: GPU reset begin!"
     assert reset_lines([line], {OTHER}) == [line]
+
+
+@pytest.mark.parametrize("text", [one["text"] for one in EXCERPTS if one["class"] == CLASS])
+def test_what_is_explained_as_a_reset_is_seen_as_one(text: str) -> None:
+    assert reset_lines(text.split("\n"), set())
+
+
+def test_no_other_line_of_the_kernel_is() -> None:
+    others = [one["text"] for one in EXCERPTS if one.get("kernel") and one["class"] not in (CLASS, "kernel-fault")]
+    assert len(others) > 10
+    assert [line for text in others for line in reset_lines(text.split("\n"), set())] == []
+
+
+def test_a_new_rule_of_the_class_is_heeded(tmp_path: Path) -> None:
+    rules = """\
+signatures:
+  - {id: one, where: kernel, class: gpu-reset, text: [new (words)], regex: ['other \\d words']}
+  - {id: two, where: kernel, class: hardware, text: [some hardware]}
+  - {id: three, class: gpu-reset, text: [what a program says]}
+"""
+    (tmp_path / "signatures.yaml").write_text(rules, encoding="utf-8")
+    assert [one.pattern for one in reset_patterns(tmp_path / "signatures.yaml")] == [
+        r"new\ \(words\)",
+        r"other \d words",
+    ]

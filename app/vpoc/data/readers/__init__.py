@@ -40,9 +40,9 @@ def _read(path: Path, columns: Mapping[str, str] | None, symbol: str | None) -> 
     magic = _magic(path)
     if path.is_dir() or magic in ZIP:
         return read_lean(path)
-    if magic == scid.MAGIC:
+    if magic == scid.SCID_MAGIC:
         return scid.read_scid(path)
-    if magic == parquet.MAGIC:
+    if magic == parquet.PARQUET_MAGIC:
         return parquet.read_parquet(path, columns)
     return read_delimited(path, columns, symbol)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import DAY, Ints
+from vpoc.arrays import Ints
+from vpoc.data.bars import DAY_SECONDS
 from vpoc.data.stamps import Written, as_seconds, require_zone
 from vpoc.errors import UserError
 
@@ -16,7 +17,7 @@ ZONES = (NEW_YORK, "America/Chicago", "UTC")
 """Where stamps without an offset may come from."""
 FIXED_ZONES = ("Etc/GMT+5", "Etc/GMT+6")
 """Clocks that some exports keep all year: UTC-5 ("EST") and UTC-6 ("CST")."""
-SIDES = ("start", "end")
+STAMP_SIDES = ("start", "end")
 QUARTER = 900
 CLOSED, OPEN = 1050, 1080
 """From 17:30 to 18:00 New York the market has been closed in all years; since 2015 it is from 17:00 on."""
@@ -49,8 +50,8 @@ def starts(
     """When the bars with these stamps begin. `where` tells where a row stands.
 
     `zone` and `side` ("start" or "end") are what the user says, `documented` the side that this format is known to
-    have. What is not said is told by the daily break of the market, 17:00 to 18:00 New York, and by the first bar after
-    it, which begins at 18:00. UserError when that does not settle it.
+    have. What is not said is detected by the daily break of the market, 17:00 to 18:00 New York, and by the first bar
+    after it, which begins at 18:00. UserError when that does not settle it.
     """
     if zone is not None:
         require_zone(path, zone)
@@ -70,7 +71,7 @@ def starts(
 
 
 def has_break(utc: Ints, step: int = 60) -> bool:
-    """Whether bars of `step` seconds that begin at `utc` leave out 17:30-18:00 New York on nearly all days.
+    """Return whether bars of `step` seconds that begin at `utc` leave out 17:30-18:00 New York on nearly all days.
 
     They must trade before and after it. The days on which they do not must not stand in a row of more than two.
     """
@@ -81,15 +82,15 @@ def _settle(
     path: Path, unique: Ints, step: int, known: str | None, side: str | None, documented: str | None
 ) -> tuple[str, str]:
     zones = (known,) if known else (*ZONES, *FIXED_ZONES)
-    sides = (side,) if side else SIDES
+    sides = (side,) if side else STAMP_SIDES
     fits = _fits(unique, step, zones, sides)
     if fits:
         best = [fit for fit in fits if fit[0] == fits[0][0]]
-        if len(best) > 1 and documented in SIDES:
+        if len(best) > 1 and documented in STAMP_SIDES:
             best = [fit for fit in best if fit[2] == documented] or best
         if len(best) == 1:
             return best[0][1], best[0][2]
-    zone = known or _zone_alone(unique, step, sides if side else (documented,) if documented else SIDES)
+    zone = known or _zone_alone(unique, step, sides if side else (documented,) if documented else STAMP_SIDES)
     if zone is None or (fits and not known):
         raise UserError(
             f"{path}: the stamps do not say their time zone, and the daily break at 17:00-18:00 New York does "
@@ -186,7 +187,7 @@ def _share(quarters: Ints, step: int) -> float | None:
 
 
 def _opens(quarters: Ints, sharp: Ints, side: str) -> bool:
-    """Whether the first bar after the break begins at 18:00 sharp; `sharp`: bars that begin with a quarter.
+    """Return whether the first bar after the break begins at 18:00; `sharp`: bars that begin with a quarter.
 
     A start at 18:00 cannot be the end of a bar, since the market is closed before; that ends are never 18:00 but one
     bar later could be chance, and takes more days to believe.
@@ -203,14 +204,14 @@ def _wall_clock(utc: Ints) -> tuple[Ints, Ints]:
     """Day (since 1970-01-01, a Thursday) and minute of the day in New York."""
     local = pl.from_epoch(pl.Series(utc), "s").dt.replace_time_zone("UTC").dt.convert_time_zone(NEW_YORK)
     wall = as_seconds(local.dt.replace_time_zone(None))
-    return wall // DAY, wall % DAY // 60
+    return wall // DAY_SECONDS, wall % DAY_SECONDS // 60
 
 
 def _step(unique: Ints) -> int:
     """The most common step between stamps, in seconds, a day at most; 60 when there is none."""
     if len(unique) < 2:
         return 60
-    return int(np.bincount(np.minimum(np.diff(unique), DAY)).argmax())
+    return int(np.bincount(np.minimum(np.diff(unique), DAY_SECONDS)).argmax())
 
 
 def _unique(values: Ints) -> Ints:

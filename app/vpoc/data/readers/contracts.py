@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Ints
+from vpoc.arrays import Ints
 from vpoc.data.readers.lean import MONTHS
 from vpoc.data.sessions import session_dates
 from vpoc.data.vendor import VendorBars
@@ -14,7 +14,7 @@ from vpoc.errors import UserError
 
 OUTRIGHT = re.compile(rf"(?P<root>[A-Z0-9]{{1,4}}?)(?P<month>[{MONTHS}])(?P<year>\d{{1,2}}|\d{{4}})")
 SPREAD = re.compile(r"[-: ]")
-"""What the symbols of calendar spreads (ESZ3-ESH4), butterflies and user-defined strategies have and outrights lack."""
+"""Characters in symbols of calendar spreads (ESZ3-ESH4), butterflies and user-defined strategies, not of outrights."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def one_contract(bars: VendorBars) -> OneContract:
 
 
 def _at_the_same_time(frame: pl.DataFrame) -> bool:
-    """Whether the rows of two symbols interleave; a series that rolls from one to the next changes once for each."""
+    """Return whether the rows of two symbols interleave; a series that rolls to the next changes once for each."""
     by_time = frame.select("ts", code=pl.col("symbol").rank("dense")).sort("ts", "code")
     changes = by_time["code"].diff().fill_null(0) != 0
     if ((by_time["ts"].diff().fill_null(1) == 0) & changes).any():

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Floats
+from vpoc.arrays import Floats
 from vpoc.data.columns import PRICES, REQUIRED
-from vpoc.data.readers.names import NEEDED, find_columns, stamp_text, tidy, with_time
+from vpoc.data.readers.column_names import NEEDED, find_columns, stamp_text, tidy, with_time
 from vpoc.data.readers.raw import RawBars
 from vpoc.data.readers.text import TextFile, is_number, open_text, read_values
 from vpoc.data.stamps import written
-from vpoc.data.table import Table
+from vpoc.data.text_table import Table
 from vpoc.errors import UserError
 
 UNSCALED = 1e7
@@ -27,8 +27,8 @@ NINJATRADER = re.compile(r"\d{8} \d{6}")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What a file is taken for: name, side of the stamps if the format is known for one, place of each column."""
+class FileLayout:
+    """The format of a file: name, side of the stamps if the format is known for one, place of each column."""
 
     format: str
     documented: str | None
@@ -61,7 +61,7 @@ def read_delimited(path: Path, columns: Mapping[str, str] | None, symbol: str | 
     )
 
 
-def _with_header(text: TextFile, columns: Mapping[str, str] | None, symbol: str | None) -> Layout:
+def _with_header(text: TextFile, columns: Mapping[str, str] | None, symbol: str | None) -> FileLayout:
     header = text.head[0]
     if text.levels == 3:
         return _yfinance_levels(text, symbol)
@@ -71,21 +71,21 @@ def _with_header(text: TextFile, columns: Mapping[str, str] | None, symbol: str 
     places = with_time(places, header, first)
     stamp = first[places["stamp"]].strip() if len(first) == len(header) else ""
     if set(REQUIRED) <= set(names):
-        return Layout("merged", "start", places)
+        return FileLayout("merged", "start", places)
     if tidy(header[places["stamp"]]) == "ts_event":
         if "symbol" not in places and "instrument_id" in names:
             places["symbol"] = names.index("instrument_id")
-        return Layout("databento", "start", places)
+        return FileLayout("databento", "start", places)
     if "adj close" in names:
-        return Layout("yfinance", "start", places)
+        return FileLayout("yfinance", "start", places)
     if TWO_BLANKS.match(stamp) or NAMED_ZONE.match(stamp):
-        return Layout("interactive-brokers", "start", places)
+        return FileLayout("interactive-brokers", "start", places)
     if names[0] == "time" and header[0].strip(' "') == "time" and OFFSET_OR_EPOCH.fullmatch(stamp):
-        return Layout("tradingview", "start", places)
-    return Layout("csv", None, places)
+        return FileLayout("tradingview", "start", places)
+    return FileLayout("csv", None, places)
 
 
-def _yfinance_levels(text: TextFile, symbol: str | None) -> Layout:
+def _yfinance_levels(text: TextFile, symbol: str | None) -> FileLayout:
     """The header of three lines that pandas writes for two levels of columns: names, tickers, the index."""
     names, tickers = ([tidy(cell) for cell in text.head[row]] for row in (0, 1))
     there = sorted({ticker for ticker in tickers[1:] if ticker})
@@ -95,16 +95,16 @@ def _yfinance_levels(text: TextFile, symbol: str | None) -> Layout:
     taken = symbol.lower() if len(there) > 1 and symbol else there[0] if there else ""
     chosen = ["stamp" if place == 0 else name if tickers[place] == taken else "" for place, name in enumerate(names)]
     places = find_columns(text.path, ["datetime", *chosen[1:]], None, NEEDED)
-    return Layout("yfinance", "start", places)
+    return FileLayout("yfinance", "start", places)
 
 
-def _without_header(text: TextFile) -> Layout:
+def _without_header(text: TextFile) -> FileLayout:
     """Lines of date, time, open, high, low, close, volume, in this order; the stamp in one cell or two."""
     first = [cell.strip() for cell in text.head[0]]
     if text.delimiter == "," and len(first) == 7 and KIBOT.fullmatch(first[0]) and ":" in first[1]:
-        layout = Layout("kibot", None, {"stamp": 0, "time": 1, **_in_order(2)})
+        layout = FileLayout("kibot", None, {"stamp": 0, "time": 1, **_in_order(2)})
     elif text.delimiter == ";" and len(first) == 6 and NINJATRADER.fullmatch(first[0]):
-        layout = Layout("ninjatrader", None, {"stamp": 0, **_in_order(1)})
+        layout = FileLayout("ninjatrader", None, {"stamp": 0, **_in_order(1)})
     else:
         raise UserError(
             f"{text.path}, line 1: there is no header, and the lines are not of a layout that is known; put a first "

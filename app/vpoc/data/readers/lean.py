@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Flags, Floats, Ints
+from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.readers.raw import RawBars
 from vpoc.data.stamps import Written, require_seconds
-from vpoc.data.table import MAX_VOLUME
+from vpoc.data.text_table import MAX_VOLUME
 from vpoc.errors import UserError, from_os_error
 
 ENTRY = re.compile(r"(?:.*/)?(?P<day>\d{8})_(?P<root>[a-z0-9]+)_minute_trade_(?P<expiry>\d{6})(?:\d{2})?\.csv")

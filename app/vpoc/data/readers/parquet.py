@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Flags, Floats, Ints
+from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.columns import PRICES
-from vpoc.data.readers.names import NEEDED, find_columns
+from vpoc.data.readers.column_names import NEEDED, find_columns
 from vpoc.data.readers.raw import RawBars
 from vpoc.data.stamps import Written, require_seconds, written
-from vpoc.data.table import MAX_VOLUME, Table
+from vpoc.data.text_table import MAX_VOLUME, Table
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import sha256_file
 
-MAGIC = b"PAR1"
+PARQUET_MAGIC = b"PAR1"
 BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 """Polars panics on some torn files."""
 
@@ -44,7 +44,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
     if frame.height == 0:
         raise UserError(f"{path}: the file has columns but no rows; give a file with bars")
     frame = frame.rename({header[place]: name for name, place in places.items()})
-    table = _Rows(path, digest, frame, newline_at_end=True)
+    table = _Rows(path, digest, frame)
     return RawBars(
         path=path,
         sha256=digest,

@@ -1,4 +1,4 @@
-"""What each reader finds in a file before its stamps are understood, and how that becomes bars."""
+"""Bars of a file before its stamps are understood, and their conversion."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from vpoc.data.bars import Floats, Ints
+from vpoc.arrays import Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.readers.clock import starts
 from vpoc.data.stamps import Written

@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from vpoc.data.bars import Flags, Floats, Ints
+from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.columns import PRICES
 from vpoc.data.readers.raw import RawBars
 from vpoc.data.stamps import Written, require_seconds
 from vpoc.errors import UserError, from_os_error
 
-MAGIC = b"SCID"
-HEADER = struct.Struct("<4sIIHHI36s")
+SCID_MAGIC = b"SCID"
+SCID_HEADER = struct.Struct("<4sIIHHI36s")
 RECORD = np.dtype(
     [
         ("time", "<i8"),
@@ -28,7 +28,7 @@ RECORD = np.dtype(
         *[(name, "<u4") for name in ("trades", "volume", "bid_volume", "ask_volume")],
     ]
 )
-EPOCH = 2_209_161_600
+SCID_EPOCH = 2_209_161_600
 """Seconds from 1899-12-30 to 1970-01-01."""
 SINGLE_TRADE = 0.0
 SUB_TRADE = -1e37
@@ -45,23 +45,23 @@ def read_scid(path: Path) -> RawBars:
     """
     content = _content(path)
     size = len(content)
-    if size < HEADER.size:
+    if size < SCID_HEADER.size:
         raise UserError(f"{path}: a Sierra Chart file of {size} bytes has no whole header; copy it again")
-    magic, header_size, record_size, _, _, _, _ = HEADER.unpack(content[: HEADER.size].tobytes())
-    if magic != MAGIC or header_size != HEADER.size or record_size != RECORD.itemsize:
+    magic, header_size, record_size, _, _, _, _ = SCID_HEADER.unpack(content[: SCID_HEADER.size].tobytes())
+    if magic != SCID_MAGIC or header_size != SCID_HEADER.size or record_size != RECORD.itemsize:
         raise UserError(
             f"{path}: the header says {header_size} and {record_size} bytes for header and records, not "
-            f"{HEADER.size} and {RECORD.itemsize}; copy the file again"
+            f"{SCID_HEADER.size} and {RECORD.itemsize}; copy the file again"
         )
-    rows, rest = divmod(size - HEADER.size, RECORD.itemsize)
+    rows, rest = divmod(size - SCID_HEADER.size, RECORD.itemsize)
     if rows == 0:
         raise UserError(f"{path}: there is a header but no records; give a file with bars")
-    records = np.frombuffer(content, dtype=RECORD, count=rows, offset=HEADER.size)
+    records = np.frombuffer(content, dtype=RECORD, count=rows, offset=SCID_HEADER.size)
 
     def where(row: int) -> str:
         return f"{path}, record {row + 1}"
 
-    seconds: Ints = records["time"] // 1_000_000 - EPOCH
+    seconds: Ints = records["time"] // 1_000_000 - SCID_EPOCH
     require_seconds(seconds, lambda row: f"{where(row)}: the stamp is")
     trade = (records["open"] == SINGLE_TRADE) | (records["open"] < SUB_TRADE)
     prices, hundredths = _prices(path, records, trade)
@@ -93,7 +93,7 @@ def _content(path: Path) -> npt.NDArray[np.uint8]:
 
 
 def _single(path: Path, records: npt.NDArray[np.void], trade: Flags) -> bool:
-    """Whether the records are single trades; without bid and ask, these have one trade at one price.
+    """Return whether the records are single trades; without bid and ask, these have one trade at one price.
 
     UserError where trades and bars are mixed.
     """

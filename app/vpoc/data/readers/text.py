@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import polars as pl
 
-from vpoc.data.bars import Floats, Ints
+from vpoc.arrays import Floats, Ints
 from vpoc.data.columns import PRICES
-from vpoc.data.table import MAX_VOLUME, Table, numbers, volumes
+from vpoc.data.text_table import MAX_VOLUME, Table, numbers, volumes
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import line_parts
 
@@ -28,7 +28,7 @@ class TextFile:
     """A text file of one delimiter. `head`: its first lines, as cells. `levels`: lines of the header, 0 without one.
 
     `header_lines`: lines before the first row, blank ones too. `width`: cells of a line. `rows`: whole lines after the
-    header; blank ones at the end of the file do not count. `unended`: the file goes on with a line that is not ended
+    header; blank ones at the end of the file do not count. `unended`: the file continues with a line that is not ended
     and so may be cut short; it is no row.
     """
 
@@ -45,7 +45,7 @@ class TextFile:
 
 @dataclass(frozen=True)
 class _Whole:
-    """What one pass over a file finds. `lines`: ended ones. `blank`: how many of the last of them are blank."""
+    """Findings of one pass over a file. `lines`: ended ones. `blank`: how many of the last of them are blank."""
 
     sha256: str
     lines: int
@@ -87,7 +87,7 @@ def open_text(path: Path) -> TextFile:
 
 
 def is_number(cell: str) -> bool:
-    """Whether `cell` is written as a number."""
+    """Return whether `cell` is written as a number."""
     try:
         float(cell)
     except ValueError:
@@ -120,7 +120,7 @@ def read_values(text: TextFile, wanted: Mapping[str, int]) -> tuple[dict[str, Fl
 
 
 def _table(text: TextFile, frame: pl.DataFrame) -> Table:
-    return Table(text.path, text.sha256, frame, newline_at_end=True, rows_before=text.header_lines - 1)
+    return Table(text.path, text.sha256, frame, header_lines=text.header_lines)
 
 
 def _clean(frame: pl.DataFrame) -> bool:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from vpoc.data.bars import Floats, Ints
+from vpoc.arrays import Floats, Ints
 from vpoc.data.readers.clock import NEW_YORK, starts
-from vpoc.data.readers.names import find_columns, stamp_text, with_time
+from vpoc.data.readers.column_names import find_columns, stamp_text, with_time
 from vpoc.data.readers.text import open_text, read_text
 from vpoc.data.stamps import written
-from vpoc.data.table import Table, numbers, require_years
+from vpoc.data.text_table import Table, numbers, require_years
 from vpoc.errors import UserError
 
 DATE_FORMS = ("%Y-%m-%d", "%m/%d/%Y", "%Y%m%d")

@@ -1,1 +1,1 @@
-"""What the rungs do: each check takes its `Site` and returns one line on what it saw, or raises."""
+"""The functions of the checks: each takes its `Site` and returns one line on what it saw, or raises."""

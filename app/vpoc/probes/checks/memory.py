@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
+from vpoc.probes.host_memory import free_host_memory
 from vpoc.probes.numbers import require_equal
-from vpoc.probes.room import host_room
 from vpoc.probes.site import Site, Skipped
 
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
@@ -13,9 +13,9 @@ COPIES = (4 * KB, 64 * KB, MB + 4, 16 * MB, 256 * MB, GB)
 """Bytes; one is no round number."""
 COPIES_AT_A_TIME = 4
 """In host memory: the pattern, a pinned one, one read back, and what comparing takes."""
-BLOCK = 64 * MB
+FRAGMENT_BYTES = 64 * MB
 LARGEST_ON_CPU = GB
-FILLED, LARGE = 0.6, 0.45
+FILLED_SHARE, LARGE_SHARE = 0.6, 0.45
 """Shares of free memory: together more than there is, after every second block was freed less than there is."""
 
 
@@ -57,20 +57,22 @@ def fragmented(site: Site, largest_on_cpu: str = str(LARGEST_ON_CPU)) -> str:
         room = _room(device)
         if device.type == "cpu":
             room = min(room // 2, int(largest_on_cpu))
-        count, large = int(room * FILLED) // BLOCK, int(room * LARGE)
+        count, large = int(room * FILLED_SHARE) // FRAGMENT_BYTES, int(room * LARGE_SHARE)
         if count < 4:
-            raise Skipped(f"only {_named(room)} of memory free on {device}, {_named(8 * BLOCK)} are needed")
-        site.at(f"{count} blocks of {_named(BLOCK)} on {device}")
+            raise Skipped(f"only {_named(room)} of memory free on {device}, {_named(8 * FRAGMENT_BYTES)} are needed")
+        site.at(f"{count} blocks of {_named(FRAGMENT_BYTES)} on {device}")
         blocks = {number: _block(number, device) for number in range(count)}
         for number in range(0, count, 2):
             del blocks[number]
-        site.at(f"one piece of {_named(large)} after {count} blocks of {_named(BLOCK)} on {device}")
+        site.at(f"one piece of {_named(large)} after {count} blocks of {_named(FRAGMENT_BYTES)} on {device}")
         piece = torch.full((large // 4,), -1, dtype=torch.int32, device=device)
         for number, block in blocks.items():
-            require_equal(block[:: BLOCK // 64], torch.full((16,), number, dtype=torch.int32), f"block {number}")
+            require_equal(
+                block[:: FRAGMENT_BYTES // 64], torch.full((16,), number, dtype=torch.int32), f"block {number}"
+            )
         ends = piece[:: max(piece.numel() // 1000, 1)]
         require_equal(ends, torch.full(ends.shape, -1, dtype=torch.int32), "the large piece")
-        said.append(f"{_named(large)} in one piece after {count} blocks of {_named(BLOCK)} on {device}")
+        said.append(f"{_named(large)} in one piece after {count} blocks of {_named(FRAGMENT_BYTES)} on {device}")
     return "; ".join(said)
 
 
@@ -92,7 +94,7 @@ def _ways(pattern: torch.Tensor, device: torch.device) -> Iterator[tuple[str, to
 
 
 def _lacking(size: int, device: torch.device) -> str:
-    need, room = COPIES_AT_A_TIME * size, host_room()
+    need, room = COPIES_AT_A_TIME * size, free_host_memory()
     if room < need:
         return f"{_named(room)} of host memory free, {_named(need)} needed"
     if device.type == "cuda" and _room(device) < 3 * size:
@@ -102,13 +104,13 @@ def _lacking(size: int, device: torch.device) -> str:
 
 def _room(device: torch.device) -> int:
     if device.type == "cpu":
-        return host_room()
+        return free_host_memory()
     torch.cuda.empty_cache()
     return int(torch.cuda.mem_get_info(device)[0])
 
 
 def _block(number: int, device: torch.device) -> torch.Tensor:
-    return torch.full((BLOCK // 4,), number, dtype=torch.int32, device=device)
+    return torch.full((FRAGMENT_BYTES // 4,), number, dtype=torch.int32, device=device)
 
 
 def _named(size: int) -> str:

@@ -1,4 +1,4 @@
-"""The attention model, the compiler and the optimizer, held against float64 on the CPU."""
+"""The attention model, the compiler and the optimizer, compared with float64 on the CPU."""
 
 import importlib.util
 import os
@@ -13,12 +13,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vpoc.models.build import fresh_network
+from vpoc.features.table import NAMES
+from vpoc.models.attention import WINDOW
+from vpoc.models.by_name import fresh_network
 from vpoc.probes.numbers import require_close
 from vpoc.probes.site import Site, Skipped
 
-FEATURES = 54
-ROWS = 32
+FEATURE_COUNT = len(NAMES)
 BATCHES = (8, 32)
 PASSES = 10
 """Of each batch, on a GPU; a CPU does the same every time."""
@@ -70,9 +71,9 @@ def backward(site: Site) -> str:
 def compiled(site: Site) -> str:
     """A small network through torch.compile, with its gradient, against the same without."""
     require_compiler(site.device)
-    rows, labels = torch.randn(64, FEATURES, generator=_dice()), torch.ones(64, 1)
+    rows, labels = torch.randn(64, FEATURE_COUNT, generator=_dice()), torch.ones(64, 1)
     torch.manual_seed(7)
-    plain = nn.Sequential(nn.Linear(FEATURES, 32), nn.ReLU(), nn.Linear(32, 1))
+    plain = nn.Sequential(nn.Linear(FEATURE_COUNT, 32), nn.ReLU(), nn.Linear(32, 1))
     wanted = _gradient(plain, rows, labels)
     for device in site.devices:
         site.at(f"compiling for {device}")
@@ -126,7 +127,7 @@ def _not_available() -> Iterator[None]:
 def optimizer_step(site: Site) -> str:
     """Steps of Adam with given gradients, against its formula (Kingma and Ba 2015, algorithm 1) in float64."""
     rate, decays, tiny = 1e-3, (0.9, 0.999), 1e-8
-    shapes = ((32, FEATURES), (32,), (256, 768), (1,))
+    shapes = ((32, FEATURE_COUNT), (32,), (256, 768), (1,))
     start = [torch.randn(shape, generator=_dice()) for shape in shapes]
     slopes = [[torch.randn(shape, generator=_dice(step)) for shape in shapes] for step in range(1, 6)]
     wanted = [value.double() for value in start]
@@ -155,12 +156,12 @@ def optimizer_step(site: Site) -> str:
 
 
 def _network() -> nn.Module:
-    return fresh_network("attention", FEATURES, (), 7)
+    return fresh_network("attention", FEATURE_COUNT, (), 7)
 
 
 def _sample(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
     labels = torch.arange(batch).remainder(2).float().view(batch, 1)
-    return torch.randn(batch, ROWS, FEATURES, generator=_dice()), labels
+    return torch.randn(batch, WINDOW, FEATURE_COUNT, generator=_dice()), labels
 
 
 def _dice(seed: int = 0) -> torch.Generator:

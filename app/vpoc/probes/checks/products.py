@@ -5,12 +5,13 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
+from vpoc.features.table import NAMES
 from vpoc.probes.numbers import integers, require_close, require_equal
 from vpoc.probes.site import Site, Skipped
 
 Convolution = Callable[..., torch.Tensor]
 
-SHAPES = ((1, 1, 1), (17, 31, 5), (64, 64, 64), (512, 512, 512), (256, 54, 32))
+SHAPES = ((1, 1, 1), (17, 31, 5), (64, 64, 64), (512, 512, 512), (256, len(NAMES), 32))
 """Rows, terms of each sum, columns."""
 LARGEST = {"float32": 64, "float16": 2, "bfloat16": 1}
 """So that sums of 896 products are exact in that type: below 2^24, 2^11 and (as signs cancel) 2^8."""
@@ -78,7 +79,7 @@ def convolution(site: Site) -> str:
             site.at(f"2-D, stride {stride}, on {device}")
             worst = max(worst, _convolved(functional.conv2d, (4, 16, 32, 32), (32, 16, 3, 3), stride, device))
         site.at(f"1-D on {device}")
-        worst = max(worst, _convolved(functional.conv1d, (8, 54, 32), (64, 54, 5), 1, device))
+        worst = max(worst, _convolved(functional.conv1d, (8, len(NAMES), 32), (64, len(NAMES), 5), 1, device))
     return f"answers and gradients within {worst:.1g} of the CPU's float64"
 
 

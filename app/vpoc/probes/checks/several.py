@@ -14,16 +14,17 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from vpoc.models.build import fresh_network
+from vpoc.features.table import NAMES
+from vpoc.models.by_name import fresh_network
+from vpoc.probes.check import WRONG_RESULT
 from vpoc.probes.numbers import require_close, require_equal
-from vpoc.probes.rung import WRONG_RESULT
 from vpoc.probes.site import Answer, Call, Site, Skipped, WrongResultError
 
-SIZES = (4 << 10, 1 << 20, 64 << 20)
+MESSAGE_BYTES = (4 << 10, 1 << 20, 64 << 20)
 """Bytes."""
 RANKS_ON_CPU = 2
 ROUNDS = 3
-WAIT_S = 0.05
+RANK_POLL_S = 0.05
 
 
 def peer_copy(site: Site) -> str:
@@ -31,7 +32,7 @@ def peer_copy(site: Site) -> str:
     devices = _several(site)
     reached = []
     for source, target in permutations(devices, 2):
-        for size in SIZES:
+        for size in MESSAGE_BYTES:
             site.at(f"{size} bytes from {source} to {target}")
             pattern = torch.arange(size // 4, dtype=torch.int32).mul_(-1640531535)
             there = pattern.to(source)
@@ -46,10 +47,10 @@ def data_parallel(site: Site) -> str:
     """Answers of the attention model split over all GPUs by nn.DataParallel."""
     devices = _several(site)
     site.at(f"forward over {len(devices)} GPUs")
-    rows = torch.randn(32, 32, 54, generator=torch.Generator().manual_seed(0))
-    model = fresh_network("attention", 54, (), 7)
+    rows = torch.randn(32, 32, len(NAMES), generator=torch.Generator().manual_seed(0))
+    model = fresh_network("attention", len(NAMES), (), 7)
     with torch.no_grad():
-        wanted = fresh_network("attention", 54, (), 7).double()(rows.double())
+        wanted = fresh_network("attention", len(NAMES), (), 7).double()(rows.double())
         found = nn.DataParallel(model.to(devices[0]))(rows.to(devices[0]))
     error = require_close(found, wanted, 1e-4, "answers over several GPUs")
     return f"{len(devices)} GPUs, within {error:.1g} of the CPU's float64"
@@ -64,7 +65,7 @@ def all_reduce(site: Site) -> str:
     # The others wait for one that failed: the first failure ends them all.
     while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
         site.at("; ".join(f"rank {number}: {place.stage() or 'starting'}" for number, place in enumerate(sites)))
-        time.sleep(WAIT_S)
+        time.sleep(RANK_POLL_S)
     codes = [rank.poll() for rank in ranks]
     for rank in ranks:
         if rank.poll() is None:
@@ -94,7 +95,7 @@ def all_reduce_rank(site: Site, number: str, count: str, store: str) -> str:
     # A little after the stacks are written, so that they show who waits for whom.
     wait = timedelta(seconds=max(site.stacks_at - time.monotonic() + 60, 60))
     dist.init_process_group(_backend(site), init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=wait)
-    for size in SIZES:
+    for size in MESSAGE_BYTES:
         pattern = torch.arange(size // 4, dtype=torch.int32).remainder_(1 << 20)
         wanted = pattern * (ranks * (ranks + 1) // 2)
         for turn in range(ROUNDS):
@@ -125,4 +126,6 @@ def _start_rank(site: Site, rank: int, count: int, store: Path) -> subprocess.Po
     call = Call(f"{__name__}:all_reduce_rank", arguments, site.device, str(site.folder), site.stacks_at, os.getpid())
     # All ranks are on this machine: the loopback works without a network and without a name for the host.
     network = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-    return subprocess.Popen([sys.executable, "-m", "vpoc.probes.child", call.to_json()], env={**network, **os.environ})
+    return subprocess.Popen(
+        [sys.executable, "-m", "vpoc.probes.check_process", call.to_json()], env={**network, **os.environ}
+    )

@@ -27,9 +27,9 @@ def imports(_site: Site) -> str:
 
 def device(site: Site) -> str:
     """Name every device."""
-    import torch  # noqa: PLC0415 - not before the rung `import`
+    import torch  # noqa: PLC0415 - not before the check `import`
 
-    from vpoc.training.device import describe  # noqa: PLC0415
+    from vpoc.device import describe  # noqa: PLC0415
 
     built_for = [
         arch for arch in (torch.cuda.get_arch_list() if site.device == "cuda" else []) if arch.startswith("gfx")

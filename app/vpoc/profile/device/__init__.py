@@ -1,6 +1,7 @@
 """Levels of sessions with torch on any device, along the paths on which GPU stacks were seen to fail.
 
-The levels are those of `vpoc.profile.sessions.session_levels`, bit for bit: int64 sums do not depend on their order.
+The levels are bitwise identical to those of `vpoc.profile.session_profiles.session_levels`: int64 sums do not depend on
+their order.
 Importing this package does not import torch; calling `device_levels` does.
 """
 

@@ -6,14 +6,14 @@ import torch
 
 from vpoc.profile.levels import VALUE_AREA
 
-STEP = {"two_row": 2, "one_row": 1}
+AREA_STEPS = {"two_row": 2, "one_row": 1}
 """Rows that the value area takes at a time, by method."""
 FARTHEST = torch.iinfo(torch.int64).max
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """What a chunk needs, each [profiles, ticks + 1]; `volume` is zero, the rest is scratch."""
+    """The matrices for a chunk, each [profiles, ticks + 1]; `volume` is zero, the rest is scratch."""
 
     volume: torch.Tensor
     below: torch.Tensor
@@ -46,7 +46,7 @@ def add_bars(differences: torch.Tensor, columns: torch.Tensor, placement: str) -
     flat.index_add_(0, at + 1, -volume)
 
 
-def find_levels(room: Matrices, columns: torch.Tensor, last: torch.Tensor, placement: str, step: int) -> torch.Tensor:
+def chunk_levels(room: Matrices, columns: torch.Tensor, last: torch.Tensor, placement: str, step: int) -> torch.Tensor:
     """[6, profiles]: VPOC, VAH, VAL (ticks from the profile's lowest), volume at VPOC, in VAL..VAH, in all.
 
     `last` [profiles] is the highest tick of each profile; what lies beyond is padding and counts as absent.

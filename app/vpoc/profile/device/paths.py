@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-from vpoc.data.bars import Bars, Ints
+from vpoc.arrays import Ints
+from vpoc.data.bars import Bars
 from vpoc.data.sessions import Sessions
-from vpoc.profile.device.kernels import STEP, Matrices, add_bars, find_levels, target_of
-from vpoc.profile.device.layout import Layout, layout_of
+from vpoc.profile.device.kernels import AREA_STEPS, Matrices, add_bars, chunk_levels, target_of
+from vpoc.profile.device.session_layout import SessionLayout, layout_of
+from vpoc.profile.histogram import PLACEMENTS
 from vpoc.profile.levels import Levels
 
-PLACEMENTS = ("uniform", "typical", "close", "ticks")
-Room = Callable[[Layout], Matrices]
+Room = Callable[[SessionLayout], Matrices]
 """Gives the matrices for a chunk, with `volume` zeroed."""
 
 
@@ -20,11 +21,11 @@ def levels_by_path(
     bars: Bars, sessions: Sessions, path: str, device: str, chunk_size: int, value_area: str, placement: str
 ) -> Iterator[Levels]:
     """See `vpoc.profile.device.device_levels`."""
-    if value_area not in STEP:
-        raise ValueError(f"value area {value_area!r} is none of {', '.join(STEP)}")
+    if value_area not in AREA_STEPS:
+        raise ValueError(f"value area {value_area!r} is none of {', '.join(AREA_STEPS)}")
     if placement not in PLACEMENTS:
         raise ValueError(f"placement {placement!r} is none of {', '.join(PLACEMENTS)}")
-    place, step = torch.device(device), STEP[value_area]
+    place, step = torch.device(device), AREA_STEPS[value_area]
     chunks = layout_of(bars, sessions).chunks(chunk_size)
     if path == "naive":
         return (_by_session(bars, chunk, place, placement, step) for chunk in chunks)
@@ -35,15 +36,15 @@ def levels_by_path(
 
 
 def _by_chunk(
-    bars: Bars, chunks: list[Layout], room: Room, place: torch.device, placement: str, step: int
+    bars: Bars, chunks: list[SessionLayout], room: Room, place: torch.device, placement: str, step: int
 ) -> Iterator[Levels]:
     for chunk in chunks:
         columns = torch.from_numpy(chunk.columns(bars)).to(place)
         last = torch.from_numpy(chunk.last).to(place)
-        yield _levels(find_levels(room(chunk), columns, last, placement, step).cpu().numpy(), chunk)
+        yield _levels(chunk_levels(room(chunk), columns, last, placement, step).cpu().numpy(), chunk)
 
 
-def _levels(found: Ints, chunk: Layout) -> Levels:
+def _levels(found: Ints, chunk: SessionLayout) -> Levels:
     vpoc, vah, val, vpoc_volume, area_volume, volume = found
     return Levels(
         vpoc=chunk.base + vpoc,
@@ -55,7 +56,7 @@ def _levels(found: Ints, chunk: Layout) -> Levels:
     )
 
 
-def _cells(chunk: Layout) -> int:
+def _cells(chunk: SessionLayout) -> int:
     return len(chunk) * (chunk.width + 1)
 
 
@@ -65,26 +66,26 @@ def _allocate(cells: int, place: torch.device) -> Matrices:
     return Matrices(volume, below, keys, torch.empty(cells, dtype=torch.bool, device=place))
 
 
-def _zeroed(flat: Matrices, chunk: Layout) -> Matrices:
+def _zeroed(flat: Matrices, chunk: SessionLayout) -> Matrices:
     """The first cells of `flat` as matrices for `chunk`."""
     cells, shape = _cells(chunk), (len(chunk), chunk.width + 1)
     volume, below, keys, mask = (part[:cells].view(shape) for part in (flat.volume, flat.below, flat.keys, flat.mask))
     return Matrices(volume.zero_(), below, keys, mask)
 
 
-def _fresh(_chunks: list[Layout], place: torch.device) -> Room:
+def _fresh(_chunks: list[SessionLayout], place: torch.device) -> Room:
     return lambda chunk: _zeroed(_allocate(_cells(chunk), place), chunk)
 
 
-def _preallocated(chunks: list[Layout], place: torch.device) -> Room:
+def _preallocated(chunks: list[SessionLayout], place: torch.device) -> Room:
     flat = _allocate(max(map(_cells, chunks), default=0), place)
     return lambda chunk: _zeroed(flat, chunk)
 
 
-def _pooled(_chunks: list[Layout], place: torch.device) -> Room:
+def _pooled(_chunks: list[SessionLayout], place: torch.device) -> Room:
     pool: dict[int, Matrices] = {}
 
-    def room(chunk: Layout) -> Matrices:
+    def room(chunk: SessionLayout) -> Matrices:
         size_class = (_cells(chunk) - 1).bit_length()
         if size_class not in pool:
             pool[size_class] = _allocate(1 << size_class, place)
@@ -93,12 +94,12 @@ def _pooled(_chunks: list[Layout], place: torch.device) -> Room:
     return room
 
 
-def _by_session(bars: Bars, chunk: Layout, place: torch.device, placement: str, step: int) -> Levels:
+def _by_session(bars: Bars, chunk: SessionLayout, place: torch.device, placement: str, step: int) -> Levels:
     sessions = [_session(bars, session, place, placement, step) for session in chunk.chunks(1)]
     return _levels(np.array(list(zip(*sessions, strict=True)), dtype=np.int64), chunk)
 
 
-def _session(bars: Bars, session: Layout, place: torch.device, placement: str, step: int) -> tuple[int, ...]:
+def _session(bars: Bars, session: SessionLayout, place: torch.device, placement: str, step: int) -> tuple[int, ...]:
     """The six numbers of `find_levels` for one session, decided on the host, one `.item()` at a time."""
     columns = torch.stack([torch.tensor(column, device=place) for column in session.columns(bars)])
     differences = torch.zeros((1, session.width + 1), dtype=torch.int64, device=place)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vpoc.models.build import Network, parameter_count
+from vpoc.models.by_name import Network, parameter_count
 from vpoc.ranks.exchange import MOST_NUMBERS, SharedGradients
 from vpoc.training.strategies.single import Single
 
@@ -14,9 +14,9 @@ from vpoc.training.strategies.single import Single
 class Averaging(Single):
     """Every rank has all weights; its gradient goes to memory that all ranks share, and each adds up all of them.
 
-    Sums are made in the order of the ranks, so that all get the same bits, and those of one device that does the
-    ranks' shares one after another as micro-batches. Errors of waiting and of damaged memory are those of
-    SharedGradients.
+    Sums are made in the order of the ranks, so that results are bitwise identical on all ranks, and to those of one
+    device that does the ranks' shares one after another as micro-batches. Errors of waiting and of damaged
+    memory are those of SharedGradients.
     """
 
     def __init__(
@@ -35,8 +35,8 @@ class Averaging(Single):
         sums: list[float] = self._shared.sum_numbers(np.asarray(numbers, dtype=np.float64)).tolist()
         return sums
 
-    def spoil_exchange(self) -> bool:
-        """As Single.spoil_exchange."""
+    def flip_next_exchange(self) -> bool:
+        """As Single.flip_next_exchange."""
         self._shared.flip_next()
         return True
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from vpoc.models.build import Network
+from vpoc.models.by_name import Network
 from vpoc.training.strategies.single import Single
 
 

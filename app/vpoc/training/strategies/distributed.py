@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 
 from vpoc.errors import UserError
-from vpoc.models.build import Network
+from vpoc.models.by_name import Network
 from vpoc.ranks.launch import Ranks
 from vpoc.training.strategies.single import Single
 
@@ -89,7 +89,7 @@ class Distributed(Collective):
     def settle(self, inputs: torch.Tensor) -> None:
         """As Single.settle: after its first pass DDP exchanges gradients in another order, which rounds otherwise.
 
-        A training that is taken up again would have the first order where an uninterrupted one has the second.
+        A training that is resumed would have the first order where an uninterrupted one has the second.
         """
         (self.forward(inputs) * 0).sum().backward()
         for parameter in self.model.parameters():

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from vpoc.errors import UserError
-from vpoc.models.build import Network, parameter_count
+from vpoc.models.by_name import Network, parameter_count
 from vpoc.training.strategies.single import Single
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from vpoc.errors import UserError
-from vpoc.models.build import Network, parameter_count
+from vpoc.models.by_name import Network, parameter_count
 from vpoc.training.strategies.distributed import Collective
 
 
@@ -18,7 +18,7 @@ def fully_shard() -> Any:
     """Torch's function; UserError where it has none.
 
     It gathers a layer's weights just before they are needed and never more than one layer ahead, which the older
-    wrapper had to be told with `limit_all_gathers`.
+    wrapper needed `limit_all_gathers` for.
     """
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
         raise UserError(

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from vpoc.models.build import Network
+from vpoc.models.by_name import Network
 
 LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)
 
@@ -30,23 +30,23 @@ class Single:
         return model.to(self.devices[0])
 
     def wrap(self, model: Network) -> nn.Module:
-        """What is called to compute logits."""
+        """Return what is called to compute logits."""
         return model
 
     def settle(self, inputs: torch.Tensor) -> None:
-        """Bring what learns from the first pass to where it stays, with `inputs` that teach nothing."""
+        """Make one pass with `inputs` and discard its gradients, for wrappers that adapt to their first pass."""
 
     @property
     def loss_factor(self) -> float:
-        """What the loss is multiplied with, so that gradients are sums over all ranks in the end."""
+        """The factor of the loss that makes gradients sums over all ranks in the end."""
         return 1.0
 
     def exchange(self, *, last: bool) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who exchange
-        """Around forward and backward of a micro-batch: with the `last` of a batch, or after it, ranks add theirs."""
+        """Return the context of a forward and backward pass; gradients are exchanged with the `last`, or after it."""
         return nullcontext()
 
     def synchronise(self, numbers: Sequence[float]) -> list[float]:
-        """After the last micro-batch: gradients are sums over all ranks, and so are the returned `numbers`."""
+        """Sum gradients over all ranks, after the last micro-batch, and return `numbers` summed likewise."""
         return list(numbers)
 
     def gradient_norm(self) -> float:
@@ -61,16 +61,16 @@ class Single:
         # Adam squares gradients in float32.
         return math.inf if norm > LARGEST_NORM else norm
 
-    def spoil_exchange(self) -> bool:
-        """For a drill: flip a bit of what this rank passes on next. False where the others would not see which."""
+    def flip_next_exchange(self) -> bool:
+        """Flip a bit of what this rank passes on next (a fault); return False where the others would not see which."""
         return False
 
     def smallest(self, number: int) -> int:
-        """The smallest `number` of all ranks."""
+        """Return the smallest `number` of all ranks."""
         return number
 
     def gathered(self, value: str) -> list[str]:
-        """`value` of every rank."""
+        """Return the `value` of every rank."""
         return [value]
 
     def holding(self) -> list[torch.device]:

@@ -9,6 +9,31 @@ from harness.evidence.verdicts.rates import lower_bound, upper_bound
 counts = st.integers(0, 300).flatmap(lambda runs: st.tuples(st.integers(0, runs), st.just(runs)))
 
 
+@pytest.mark.parametrize(
+    ("passes", "runs", "confidence", "expected"),
+    [
+        (0, 4, 0.95, 0.0),
+        (1, 1, 0.95, 0.040404040),
+        (5, 5, 0.95, 0.511828931),
+        (16, 16, 0.95, 0.809308680),
+        (33, 33, 0.95, 0.902252929),
+        (7, 9, 0.95, 0.306526606),
+        (60, 100, 0.9, 0.443048991),
+        (1, 100, 0.8, 0.000005028),
+        (99, 100, 0.99, 0.915295734),
+        (300, 307, 0.999, 0.922711420),
+        (10_000, 10_003, 0.95, 0.998866851),
+    ],
+)
+def test_it_is_the_bound_that_scipy_computes(passes: int, runs: int, confidence: float, expected: float) -> None:
+    """By SciPy 1.17.1, `scipy.optimize.brentq` (xtol 1e-13) of this logarithm minus log(1 / (1 - confidence)).
+
+    With s passes, f failures, a = 1 + s, b = .25 + f:
+    log(betaincc(a, b, x)) + betaln(a, b) - log(betaincc(1, .25, x)) - betaln(1, .25) - s log(x) - f log(1 - x).
+    """
+    assert lower_bound(passes, runs, confidence) == pytest.approx(expected, abs=2e-9)
+
+
 @pytest.mark.parametrize(("rate", "runs"), [(0.5, 5), (0.8, 16), (0.9, 33)])
 def test_straight_passes_that_show_a_rate(rate: float, runs: int) -> None:
     assert lower_bound(runs, runs, 0.95) > rate

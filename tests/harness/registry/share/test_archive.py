@@ -1,5 +1,6 @@
 import gzip
 import io
+import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,16 @@ HOSTILE = {
     "a mark of an import": member(f"{RUN}/imported.json", b"{}"),
     "another run": member("runs/r1/log.txt", b"x"),
     "the index": member("records.db", b"x"),
+    "a file with holes": member(
+        f"{RUN}/log.txt",
+        b"1\n0\n5\n".ljust(512, b"\0") + b"abcde",
+        pax_headers={
+            "GNU.sparse.major": "1",
+            "GNU.sparse.minor": "0",
+            "GNU.sparse.name": f"{RUN}/log.txt",
+            "GNU.sparse.realsize": "5",
+        },
+    ),
     "a line break": member(f"{RUN}/log.txt\n", b"x"),
 }
 
@@ -99,6 +110,19 @@ def test_what_is_no_file_of_a_record_is_refused(
     with pytest.raises(UserError, match="is no file of a record; nothing was taken"):
         unpack(file, place)
     assert {found for found in tmp_path.rglob("*") if place not in found.parents} == before
+
+
+def test_content_is_copied_and_nothing_else(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what Python 3.11.0 has too: `TarFile.extract` has its filter from 3.11.4 on."""
+    monkeypatch.setattr(tarfile.TarFile, "extract", lambda *_, **__: pytest.fail("extract"))
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda *_, **__: pytest.fail("extractall"))
+    content = bytes(range(256)) * 9000
+    changes = {"mode": 0o4777, "uid": 4242, "mtime": 7}
+    unpack(pack(tmp_path / "a.tar.gz", member(f"{RUN}/failure/py-spy.txt", content, **changes)), place)
+    made = place / RUN / "failure" / "py-spy.txt"
+    assert made.read_bytes() == content
+    assert made.stat().st_mode & 0o6111 == 0
+    assert (made.stat().st_uid, made.stat().st_mtime > 7) == (os.getuid(), True)
 
 
 def test_the_same_file_twice_is_refused(tmp_path: Path, place: Path) -> None:
@@ -130,7 +154,7 @@ def test_much_in_many_files_is_refused(tmp_path: Path, place: Path, monkeypatch:
     unpack(pack(tmp_path / "few.tar.gz", *few), place)
     many = [member(f"{RUN}/progress-{n}.jsonl", bytes(9000)) for n in range(8)]
     with pytest.raises(UserError, match="unpacks to more than records are"):
-        unpack(pack(tmp_path / "many.tar.gz", *many), place)
+        unpack(pack(tmp_path / "many.tar.gz", *many), tmp_path / "second")
 
 
 def test_a_header_as_large_as_memory_is_refused(tmp_path: Path, place: Path) -> None:

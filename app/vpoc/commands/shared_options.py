@@ -1,0 +1,154 @@
+"""Options that several commands share."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from vpoc.errors import UserError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+IN_FILE = click.Path(path_type=Path)
+"""A path that the command opens itself, so that its one-line errors are the same everywhere."""
+
+SEED = click.IntRange(0, 2**63 - 1)
+"""The seeds that torch takes."""
+LARGEST_COUNT = 2**31 - 1
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range; click's own type lets NaN pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """`value` as a float; click's usage error when it is NaN or outside the range."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
+DATA_OPTION = click.option(
+    "--data", type=IN_FILE, required=True, help="Merged CSV, as `vpoc merge` or `vpoc synth` write it."
+)
+LOOKBACK_OPTION = click.option(
+    "--lookback",
+    type=click.IntRange(min=20),
+    default=60,
+    help="Complete sessions at the start of the file that only feed what looks back; naked levels look back over as "
+    "many, 60 at most.",
+)
+ROWS_OPTION = click.option(
+    "--rows",
+    type=click.Choice(["bar", "session"]),
+    default="bar",
+    help="One row per bar of regular hours, as of its end, or one per session, as of 17:00 New York.",
+)
+DATA_FRACTION_OPTION = click.option(
+    "--data-fraction",
+    type=FiniteRange(0, 1, min_open=True),
+    default=1.0,
+    help="Most recent share of the sessions after the lookback to use.",
+)
+AS_OF_OPTION = click.option(
+    "--as-of",
+    type=click.Choice(["close", "open"]),
+    default="close",
+    help="When a session row is decided on: at 17:00 of its day, or with the first price of the next regular hours.",
+)
+PLACEMENT_OPTION = click.option(
+    "--placement",
+    type=click.Choice(["uniform", "close", "typical", "ticks"]),
+    default="uniform",
+    help="Where in its range a bar's volume is put; ticks is for files with a row per trade.",
+)
+VALUE_AREA_OPTION = click.option(
+    "--value-area",
+    type=click.Choice(["two_row", "one_row"]),
+    default="two_row",
+    help="How the value area grows: by pairs of rows (Dalton, CBOT) or by single rows.",
+)
+RTH_CLOSE_OPTION = click.option(
+    "--rth-close",
+    type=click.Choice(["16:00", "16:15"]),
+    default="16:00",
+    help="New York time at which regular hours end on full days.",
+)
+ROLLS_OPTION = click.option(
+    "--rolls",
+    metavar="[auto|column|calendar|none|FILE]",
+    default="auto",
+    help="Where the contract changes; nothing is compared across: where the symbol does, on the Monday of CME's "
+    "expiry weeks, nowhere, or on the dates of a CSV file with a column `date`. auto: by the symbol if it names "
+    "contracts, else by the calendar.",
+)
+VPOC_PATH_OPTION = click.option(
+    "--vpoc-path",
+    type=click.Choice(["cpu", "naive", "chunked", "preallocated", "pooled"]),
+    default="cpu",
+    help="Also compute the profiles of sessions on --device with torch, along one of these paths, and stop when they "
+    "differ from the CPU's; cpu: do not. With `vpoc train --features`, that was done then or not.",
+)
+DEVICE_OPTION = click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    envvar="VPOC_DEVICE",
+    show_envvar=True,
+    help="Where tensors are; cuda is also the name for AMD GPUs. Nothing falls back: exit 3 when it is not there.",
+)
+CHUNK_SIZE_OPTION = click.option(
+    "--chunk-size",
+    type=click.IntRange(min=1),
+    default=64,
+    help="Sessions in memory at a time while profiles are computed; any value gives the same answer.",
+)
+RUN_DIR_OPTION = click.option(
+    "--run-dir",
+    type=IN_FILE,
+    help="Folder for a program that watches: of each rank progress-0.jsonl, stacks-0.txt, position-0.bin, and "
+    "result.json. An old result.json in it is removed at the start; progress is appended, so that `vpoc features` and "
+    "`vpoc train` can share a folder.",
+)
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def feature_options(chosen: dict[str, Any]) -> Any:
+    """The options of the features among those of a command."""
+    from vpoc.features.feature_options import FeatureOptions  # noqa: PLC0415
+
+    if chosen["as_of"] == "open" and chosen["rows"] == "bar":
+        raise UserError("--as-of open is for --rows session: a bar row is always as of the bar's end")
+    return FeatureOptions(**{f.name: chosen[f.name] for f in fields(FeatureOptions)})
+
+
+def together(options: Sequence[Callable[[Function], Function]]) -> Callable[[Function], Function]:
+    """All of `options` as one decorator, shown in this order."""
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+FEATURE_OPTIONS = together(
+    [
+        ROWS_OPTION,
+        AS_OF_OPTION,
+        LOOKBACK_OPTION,
+        DATA_FRACTION_OPTION,
+        PLACEMENT_OPTION,
+        VALUE_AREA_OPTION,
+        RTH_CLOSE_OPTION,
+        ROLLS_OPTION,
+        CHUNK_SIZE_OPTION,
+        VPOC_PATH_OPTION,
+        DEVICE_OPTION,
+    ]
+)
+"""Options that decide about features, and where they are computed."""

@@ -1,0 +1,372 @@
+"""The one reader of the merged CSV: lines of the file -> values, with the reason of each line that is no bar.
+
+Training, `vpoc check` and `vpoc check --fix` all read with it. Where everything is as it should be, polars parses the
+columns as numbers at once; otherwise they are parsed as text, so that each wrong line is named.
+"""
+
+import io
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import polars as pl
+
+from vpoc.arrays import Floats, Ints
+from vpoc.data.bars import MAX_TICKS, Bars, made_bars
+from vpoc.data.calendar import FIRST, LAST
+from vpoc.data.columns import PRICES, REQUIRED, STAMP_FORMAT, TICK
+from vpoc.data.text_table import MAX_VOLUME
+from vpoc.errors import UserError, from_os_error
+
+BLOCK_BYTES = 1 << 25
+HEAD_BYTES = 1 << 16
+NUMBERS = (*PRICES, "volume", "vix")
+TYPES: dict[str, Any] = {
+    "ts": pl.String,
+    **dict.fromkeys(PRICES, pl.Float64),
+    "volume": pl.Int64,
+    "vix": pl.Float64,
+}
+EARLIEST, LATEST = (int(stamp.astype("datetime64[s]").astype(np.int64)) for stamp in (FIRST + 3, LAST + 1))
+LATEST -= 3600
+"""Stamps, seconds since 1970 UTC, from the first on and before the second are of sessions that the calendar knows."""
+UNENDED = "the file does not end with a newline, so that its last line may be cut short"
+QUOTED_CELL = r'"[^"]*"'
+
+
+class Digest(Protocol):
+    """A hash, as of hashlib."""
+
+    def update(self, content: bytes, /) -> None:
+        """Take more content."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """`names`: of the columns, as in the file but in lower case. `lines`: how many stand above the first row."""
+
+    path: Path
+    names: tuple[str, ...]
+    lines: int
+
+
+@dataclass(frozen=True)
+class MergedRows:
+    """Rows of a part of a file, in file order; arrays are [rows].
+
+    `line`: from 1. `ts`: seconds since 1970 UTC. Prices in points. `vix`: NaN where the cell is empty. `symbol`: None
+    without such a column. `unreadable`: `line` and `reason` of the lines that are no bars.
+    """
+
+    line: Ints
+    ts: Ints
+    prices: dict[str, Floats]
+    volume: Ints
+    vix: Floats
+    symbol: pl.Series | None
+    unreadable: pl.DataFrame
+
+    def bars(self, path: Path, symbols: dict[str, int]) -> Bars:
+        """Return the rows as Bars; `symbols` numbers the contracts of the file, and new ones are added to it."""
+        contract = np.zeros(len(self.line), dtype=np.int64)
+        if self.symbol is not None and len(contract):
+            for symbol in self.symbol.unique(maintain_order=True).to_list():
+                symbols.setdefault(symbol, len(symbols))
+            contract = self.symbol.replace_strict(symbols, return_dtype=pl.Int64).to_numpy()
+        return made_bars(path, self.ts, self.prices, self.volume, self.vix, contract, tuple(symbols))
+
+
+def find_head(path: Path) -> Head | None:
+    """Return the header of a merged CSV, None when the file is something else.
+
+    UserError when the file cannot be read or is empty, and on columns that are missing or twice there.
+    """
+    try:
+        start = _start(path)
+    except IsADirectoryError:
+        return None
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    names, lines, ended = _columns(start)
+    if not {"ts", "vix"} <= set(names):
+        return None
+    if len(set(names)) < len(names):
+        raise UserError(f"{path}: a column name appears twice in the header ({', '.join(names)}); remove one")
+    if not ended:
+        raise UserError(f"{path}: there is a header but no rows; give a file with bars")
+    _require_columns(path, names)
+    return Head(path, names, lines)
+
+
+def require_head(path: Path) -> Head:
+    """Return the header of the merged CSV `path`; UserError when it is none, or as `find_head`."""
+    head = find_head(path)
+    if head is not None:
+        return head
+    try:
+        start = _start(path)
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    if b"\0" in start:
+        raise UserError(f"{path}: this is not a text file; give a CSV file")
+    try:
+        start[: start.rfind(b"\n") + 1].decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = start.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8 CSV") from error
+    names, _, _ = _columns(start)
+    _require_columns(path, names)
+    raise AssertionError(names)
+
+
+def require_merged(path: Path) -> None:
+    """UserError unless the header of `path` is that of a merged CSV."""
+    try:
+        names, _, _ = _columns(_start(path))
+    except OSError as error:
+        raise from_os_error(error, path) from error
+    missing = [name for name in REQUIRED if name not in names]
+    if missing:
+        raise UserError(f"{path}: not a merged CSV: no column {', '.join(missing)}; `vpoc merge` makes one")
+
+
+def _start(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        start = stream.read(HEAD_BYTES)
+    if not start.strip():
+        raise UserError(f"{path}: the file is empty; give a file with data")
+    return start
+
+
+def _columns(start: bytes) -> tuple[tuple[str, ...], int, bool]:
+    """Names of the columns in lower case, number of the header's line, whether that line is ended."""
+    blank = len(start) - len(start.lstrip(b"\r\n"))
+    header, newline, _ = start[blank:].partition(b"\n")
+    names = tuple(name.strip(' "\r').lower() for name in header.decode("utf-8-sig", "replace").split(","))
+    return names, start.count(b"\n", 0, blank) + 1, bool(newline)
+
+
+def _require_columns(path: Path, names: tuple[str, ...]) -> None:
+    missing = [name for name in REQUIRED if name not in names]
+    if missing:
+        raise UserError(
+            f"{path}: missing column(s) {', '.join(missing)}; there are: {', '.join(names)}; "
+            f"needed: {', '.join(REQUIRED)}"
+        )
+
+
+def read_parts(head: Head, size: int | None = None, digest: Digest | None = None) -> Iterator[MergedRows]:
+    """Yield the rows under the header, about `size` bytes of text at a time (by default BLOCK_BYTES).
+
+    Blank lines at the end of the file are left out. `digest` has taken the whole file when the last part was yielded
+    and the next one is asked for. UserError when the file cannot be read.
+    """
+    number = 1 + head.lines
+    for content in _text_parts(head, size or BLOCK_BYTES, digest):
+        count = content.count(b"\n")
+        yield read_rows(content, number, count, head)
+        number += count
+
+
+def _text_parts(head: Head, size: int, digest: Digest | None) -> Iterator[bytes]:
+    """Yield the lines under the header in parts of about `size` bytes.
+
+    Blank lines at the end of the file are left out; a last line that is not ended is a part of its own.
+    """
+    left = b""
+    hashed: Future[None] | None = None
+    with ThreadPoolExecutor(1) as pool:
+
+        def taken(block: bytes) -> None:
+            nonlocal hashed
+            if digest is not None:
+                if hashed is not None:
+                    hashed.result()
+                hashed = pool.submit(digest.update, block)
+
+        try:
+            with head.path.open("rb") as stream:
+                for _ in range(head.lines):
+                    taken(stream.readline())
+                while block := stream.read(size):
+                    taken(block)
+                    part = left + block
+                    end = part.rfind(b"\n") + 1
+                    if end and not part[max(end - 2, 0) : end].strip():
+                        # The blank lines may be the end of the file.
+                        filled = len(part[:end].rstrip())
+                        end = part.find(b"\n", filled) + 1 if filled else 0
+                    if end:
+                        yield part[:end]
+                    left = part[end:]
+        except OSError as error:
+            raise from_os_error(error, head.path) from error
+    if left.strip():
+        cut = left.rfind(b"\n") + 1
+        if cut:
+            yield left[:cut]
+        yield left[cut:]
+
+
+def read_rows(content: bytes, first_line: int, count: int, head: Head) -> MergedRows:
+    """Return the rows in `content`, `count` lines of a file that begin with line `first_line`."""
+    if not content.endswith(b"\n"):
+        none = pl.DataFrame(schema={"line": pl.Int64, **dict.fromkeys(head.names, pl.String)})
+        return _values(none, head, _reasons([first_line], [UNENDED]))
+    plain = content.isascii() and not any(mark in content for mark in (b"\0", b'"'))
+    if plain and content.count(b",") == (len(head.names) - 1) * count:
+        rows = _sound_rows(content, count, first_line, head)
+        if rows is not None:
+            return rows
+        frame = _text_columns(content, head)
+        if frame is not None and frame.height == count:
+            lines = pl.int_range(first_line, first_line + count, dtype=pl.Int64, eager=True)
+            return _values(frame.with_columns(line=lines), head, _reasons([], []))
+    return _line_by_line(content, first_line, head)
+
+
+def _sound_rows(content: bytes, count: int, first_line: int, head: Head) -> MergedRows | None:
+    """The rows where each cell is as it should be, parsed as numbers at once; None when one is not."""
+    try:
+        schema = {name: TYPES.get(name, pl.String) for name in head.names}
+        frame = pl.read_csv(io.BytesIO(content), has_header=False, schema=schema)
+        stamps = frame["ts"].str.to_datetime(STAMP_FORMAT, time_unit="us").dt.epoch("s")
+    except pl.exceptions.PolarsError:
+        return None
+    if frame.height != count or any(frame[name].null_count() for name in (*PRICES, "volume")) or stamps.null_count():
+        return None
+    ts, volume, vix = stamps.to_numpy(), frame["volume"].to_numpy(), frame["vix"]
+    prices = {name: frame[name].to_numpy() for name in PRICES}
+    if not (ts.min() >= EARLIEST and ts.max() < LATEST and volume.min() >= 0 and volume.max() <= MAX_VOLUME):
+        return None
+    # A comparison with NaN is false.
+    if not all(abs(bound) <= MAX_TICKS * TICK for p in prices.values() for bound in (p.min(), p.max())):
+        return None
+    if not vix.is_finite().fill_null(value=True).all():
+        return None
+    line = np.arange(first_line, first_line + count)
+    symbol = frame["symbol"].str.strip_chars().fill_null("") if "symbol" in head.names else None
+    return MergedRows(line, ts, prices, volume, vix.fill_null(np.nan).to_numpy(), symbol, _reasons([], []))
+
+
+def _line_by_line(content: bytes, first_line: int, head: Head) -> MergedRows:
+    text = pl.Series(content.decode("utf-8", "replace").split("\n")[:-1], dtype=pl.String).str.strip_suffix("\r")
+    bare = pl.col("text").str.replace_all(QUOTED_CELL, "")
+    cells = bare.str.count_matches(",", literal=True) + 1
+    reason = (
+        pl.when(pl.col("text").str.contains("\ufffd", literal=True))
+        .then(pl.lit("the line is not UTF-8 text"))
+        .when(pl.col("text").str.contains("\0", literal=True))
+        .then(pl.lit("a NUL byte, so that this is not text"))
+        .when(pl.col("text").str.strip_chars() == "")
+        .then(pl.lit("the line is blank"))
+        .when(bare.str.contains('"', literal=True))
+        .then(pl.lit("a quote that is not closed"))
+        .when(cells != len(head.names))
+        .then(pl.format("{} cells, but the header has {}", cells, pl.lit(len(head.names))))
+    )
+    lines = pl.int_range(first_line, first_line + len(text), dtype=pl.Int64, eager=True)
+    judged = pl.DataFrame({"line": lines, "text": text}).with_columns(reason=reason)
+    good = judged.filter(pl.col("reason").is_null())
+    frame = _text_columns(("\n".join(good["text"]) + "\n").encode(), head) if good.height else None
+    if frame is None or frame.height != good.height:
+        frame = pl.DataFrame(schema=dict.fromkeys(head.names, pl.String))
+        judged = judged.with_columns(pl.col("reason").fill_null("not a line of a CSV file"))
+        good = good.clear()
+    return _values(
+        frame.with_columns(line=good["line"]),
+        head,
+        judged.filter(pl.col("reason").is_not_null()).select("line", "reason"),
+    )
+
+
+def _text_columns(content: bytes, head: Head) -> pl.DataFrame | None:
+    try:
+        return pl.read_csv(io.BytesIO(content), has_header=False, schema=dict.fromkeys(head.names, pl.String))
+    except pl.exceptions.PolarsError:
+        return None
+
+
+def _values(text: pl.DataFrame, head: Head, no_rows: pl.DataFrame) -> MergedRows:
+    parsed, bad = _parsed(text)
+    if bad.any():
+        # Blanks around a value are no fault.
+        text = text.with_columns(pl.col(*head.names).str.strip_chars().fill_null(""))
+        parsed, bad = _parsed(text)
+    unreadable = no_rows
+    if bad.any():
+        both = pl.concat([text.filter(bad).rename(_shown), parsed.filter(bad)], how="horizontal")
+        found = both.select(pl.col("shown_line").alias("line"), reason=_reason())
+        unreadable = pl.concat([no_rows, found]).sort("line")
+        text, parsed = text.filter(~bad), parsed.filter(~bad)
+    return MergedRows(
+        line=text["line"].to_numpy(),
+        ts=parsed["ts"].to_numpy(),
+        prices={name: parsed[name].to_numpy() for name in PRICES},
+        volume=parsed["volume"].cast(pl.Int64).to_numpy(),
+        vix=parsed["vix"].fill_null(np.nan).to_numpy(),
+        symbol=text["symbol"].str.strip_chars().fill_null("") if "symbol" in head.names else None,
+        unreadable=unreadable,
+    )
+
+
+def _parsed(text: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+    """Stamps and numbers of the cells, and which rows have one that cannot be."""
+    parsed = text.select(
+        ts=pl.col("ts").str.to_datetime(STAMP_FORMAT, time_unit="us", strict=False).dt.epoch("s"),
+        **{name: pl.col(name).cast(pl.Float64, strict=False) for name in NUMBERS},
+    )
+    return parsed, parsed.select(_wrong(text)).to_series()
+
+
+def _wrong(text: pl.DataFrame) -> pl.Expr:
+    """Return, for each row of the parsed columns, whether it has a value that cannot be."""
+    wrong = [~_is_number(name) for name in (*PRICES, "volume")]
+    wrong += [pl.col(name).abs() > MAX_TICKS * TICK for name in PRICES]
+    wrong += [(pl.col("volume") < 0) | (pl.col("volume") != pl.col("volume").round()) | (pl.col("volume") > MAX_VOLUME)]
+    wrong += [~_is_number("vix") & pl.lit((text["vix"] != "").fill_null(value=False))]
+    return pl.any_horizontal(_stamp_wrong(), *wrong)
+
+
+def _reason() -> pl.Expr:
+    """Return the first wrong value of a row, in words; the texts of the cells are in columns `shown_...`."""
+    shown = {name: pl.col(_shown(name)) for name in ("ts", *NUMBERS)}
+    stamp = pl.format("ts is '{}', not like 2018-01-02T14:30:00Z", shown["ts"])
+    first, last = FIRST.item().year, LAST.item().year
+    years = pl.format(f"ts is '{{}}', not in the years {first} to {last}", shown["ts"])
+    chain = pl.when(pl.col("ts").is_null()).then(stamp).when(_stamp_wrong()).then(years)
+    for name in NUMBERS:
+        chain = chain.when((shown[name] == "") & pl.lit(name != "vix")).then(
+            pl.lit(f"{name} is an empty cell, not a number")
+        )
+        chain = chain.when(~_is_number(name) & (shown[name] != "")).then(
+            pl.format("{} is '{}', not a number", pl.lit(name), shown[name])
+        )
+    for name in PRICES:
+        chain = chain.when(pl.col(name).abs() > MAX_TICKS * TICK).then(pl.lit(f"{name} is beyond any price"))
+    return (
+        chain.when(pl.col("volume") < 0)
+        .then(pl.format("volume {} is negative", shown["volume"]))
+        .when(pl.col("volume") != pl.col("volume").round())
+        .then(pl.format("volume {} is not a whole number", shown["volume"]))
+        .otherwise(pl.format("volume {} is more than any market trades", shown["volume"]))
+    )
+
+
+def _stamp_wrong() -> pl.Expr:
+    return pl.col("ts").is_null() | (pl.col("ts") < EARLIEST) | (pl.col("ts") >= LATEST)
+
+
+def _is_number(name: str) -> pl.Expr:
+    return pl.col(name).is_finite().fill_null(value=False)
+
+
+def _shown(name: str) -> str:
+    return f"shown_{name}"
+
+
+def _reasons(lines: list[int], reasons: list[str]) -> pl.DataFrame:
+    return pl.DataFrame({"line": lines, "reason": reasons}, schema={"line": pl.Int64, "reason": pl.String})

@@ -1,0 +1,96 @@
+"""Which column of a vendor's file is which, by the names in its header."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from vpoc.data.columns import PRICES
+from vpoc.data.text_table import Table
+from vpoc.errors import UserError
+
+COLUMN_NAMES = {
+    "stamp": ("ts_event", "datetime", "date_time", "timestamp", "ts", "date time", "window_start", "time", "date"),
+    "open": ("open",),
+    "high": ("high",),
+    "low": ("low",),
+    "close": ("close", "last"),
+    "volume": ("volume", "vol"),
+    "symbol": ("symbol", "ticker", "contract"),
+}
+"""Names a column may have, the surest first; names are compared in lower case, without < and >."""
+TIME_ALONE = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?|\d{6}")
+NEEDED = ("stamp", *PRICES, "volume")
+
+
+def tidy(name: str) -> str:
+    """A header cell as names are compared."""
+    return name.strip(" \t\r\"<>'").lower()
+
+
+def find_columns(
+    path: Path, header: Sequence[str], own: Mapping[str, str] | None, needed: Sequence[str]
+) -> dict[str, int]:
+    """The place (from 0) of each of `needed`, and of `symbol` if there is one, in `header`.
+
+    `own`: the user's names -> ours (stamp, open, high, low, close, volume, symbol); they come first. Of `date` and
+    `time` in two columns, `stamp` is the date and `time` the time. UserError on names that are missing or twice there.
+    """
+    names = [tidy(cell) for cell in header]
+    places = _own(path, names, own or {})
+    for column in (*needed, "symbol"):
+        found = next((name for name in COLUMN_NAMES[column] if name in names), None)
+        if column in places or found is None:
+            continue
+        if names.count(found) > 1:
+            raise UserError(f"{path}: a column name appears twice in the header ({found}); remove or rename one")
+        places[column] = names.index(found)
+    if "stamp" not in places and "stamp" in needed:
+        raise UserError(
+            f"{path}: no stamp column; there are: {', '.join(names)}; needed: one of "
+            f"{', '.join(COLUMN_NAMES['stamp'])}, or --column NAME=stamp"
+        )
+    missing = [column for column in needed if column not in places]
+    if missing:
+        raise UserError(
+            f"{path}: missing column(s) {', '.join(missing)}; there are: {', '.join(names)}; name yours with "
+            f"--column NAME={missing[0]}"
+        )
+    return places
+
+
+def with_time(places: Mapping[str, int], header: Sequence[str], first: Sequence[str]) -> dict[str, int]:
+    """`places` with `time` beside `stamp` where date and time of day are in two columns, as the first row shows."""
+    names = [tidy(cell) for cell in header]
+    if "time" in places or len(first) != len(header) or "time" not in names:
+        return dict(places)
+    time = names.index("time")
+    if not TIME_ALONE.fullmatch(first[time].strip()):
+        return dict(places)
+    if places["stamp"] == time and "date" in names:
+        return {**places, "stamp": names.index("date"), "time": time}
+    if places["stamp"] != time and ":" not in first[places["stamp"]]:
+        return {**places, "time": time}
+    return dict(places)
+
+
+def stamp_text(table: Table, header: Sequence[str] | None, places: Mapping[str, int]) -> Table:
+    """The stamps alone, date and time joined by a blank, under the name that the file has for them."""
+    column = pl.concat_str("stamp", "time", separator=" ") if "time" in places else pl.col("stamp")
+    name = tidy(header[places["stamp"]]) if header else "stamp"
+    return replace(table, frame=table.frame.select(column.alias(name)))
+
+
+def _own(path: Path, names: Sequence[str], own: Mapping[str, str]) -> dict[str, int]:
+    places: dict[str, int] = {}
+    for name, column in own.items():
+        if column not in COLUMN_NAMES and column not in ("date", "time"):
+            raise UserError(f"--column {name}={column}: no such column; use one of {', '.join(COLUMN_NAMES)}")
+        count = names.count(tidy(name))
+        if count != 1:
+            there = "is not there" if count == 0 else "is there twice"
+            raise UserError(f"{path}: --column {name}={column}: {name} {there}; the columns are: {', '.join(names)}")
+        places["stamp" if column == "date" else column] = names.index(tidy(name))
+    return places

@@ -1,0 +1,77 @@
+"""Text columns of a vendor's file, and their values as numbers; errors name file and line."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from vpoc.data.columns import YEARS
+from vpoc.errors import UserError
+
+MAX_VOLUME = 10**12
+"""No market has traded this many contracts in a bar; sums of a session stay far below 2^63."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of a file as text: `frame` has one text column per name (lower case).
+
+    `header_lines`: lines of the file above the first row.
+    """
+
+    path: Path
+    sha256: str
+    frame: pl.DataFrame
+    header_lines: int = 1
+
+    def line(self, row: int) -> str:
+        """Where row `row` (from 0) stands, for an error message."""
+        return f"{self.path}, line {self.header_lines + row + 1}"
+
+
+def require_years(table: Table, column: str, stamps: pl.Series) -> None:
+    """UserError, with the line, when one of `stamps` [rows], dates or times made of `column`, is not in 1980..2100."""
+    first, last = YEARS
+    wrong = ~stamps.dt.year().is_between(first, last)
+    if wrong.any():
+        row = int(wrong.arg_max() or 0)
+        shown = table.frame[column][row]
+        raise UserError(
+            f"{table.line(row)}: {column} is {shown!r}, not in the years {first} to {last}; correct the row"
+        )
+
+
+def numbers(table: Table, column: str, *, empty: float | None = None) -> npt.NDArray[np.float64]:
+    """`column` as float64 [rows]; an empty cell becomes `empty`, or is an error when that is None.
+
+    UserError, with the line, on text that is no number, NaN and infinity.
+    """
+    text = table.frame[column].str.strip_chars()
+    parsed = text.cast(pl.Float64, strict=False)
+    blank = (text.is_null() | (text == "")).to_numpy()
+    values: npt.NDArray[np.float64] = parsed.fill_null(np.nan).to_numpy()
+    bad = ~np.isfinite(values) & (~blank if empty is not None else True)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        shown = repr(text[row]) if text[row] else "an empty cell"
+        raise UserError(f"{table.line(row)}: {column} is {shown}, not a number; correct or remove the row")
+    if empty is None:
+        return values
+    return np.where(blank, empty, values)
+
+
+def volumes(table: Table) -> npt.NDArray[np.int64]:
+    """The `volume` column as int64 [rows], contracts; UserError, with the line, unless whole, from 0 to 10^12."""
+    values = numbers(table, "volume")
+    for bad, what in (
+        (values < 0, "is negative"),
+        (values != np.rint(values), "is not a whole number"),
+        (values > MAX_VOLUME, "is more than any market trades"),
+    ):
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            shown = table.frame["volume"][row]
+            raise UserError(f"{table.line(row)}: volume {shown} {what}; correct or remove the row")
+    return values.astype(np.int64)

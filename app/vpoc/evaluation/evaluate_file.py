@@ -1,0 +1,60 @@
+"""A merged CSV -> the evaluation's document."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vpoc import __version__
+from vpoc.device import require_device
+from vpoc.errors import UserError
+from vpoc.evaluation.all_folds import evaluate
+from vpoc.evaluation.document import document
+from vpoc.evaluation.network import NetworkFit
+from vpoc.evaluation.rows import rows_of
+from vpoc.evaluation.walk_forward import Lengths
+from vpoc.features.compute import features_for
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.targets import DEFAULT_TARGET, TARGETS
+from vpoc.progress import Progress
+
+NETWORK_OPTIONS = ("model", "epochs", "batch_size", "learning_rate", "hidden_layers")
+
+
+def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Evaluate as `chosen`, the options of `vpoc evaluate` by name; UserError for what a person can put right."""
+    target = chosen["target"] or DEFAULT_TARGET[options.rows]
+    if target not in TARGETS[options.rows]:
+        known = ", ".join(TARGETS[options.rows])
+        raise UserError(f"--target {target} is not known for --rows {options.rows}; choose one of {known}")
+    torch.set_num_threads(chosen["threads"])
+    device = require_device(chosen["device"])
+    features = features_for(
+        chosen["data"], chosen["features"], options, progress, vpoc_path=chosen["vpoc_path"], device=chosen["device"]
+    )
+    network = NetworkFit(**{name: chosen[name] for name in NETWORK_OPTIONS}, device=device)
+    lengths = Lengths(first=chosen["first_sessions"], block=chosen["block_sessions"], embargo=chosen["embargo"])
+    found = evaluate(rows_of(features, target), network, lengths, replicates=chosen["bootstrap"], seed=chosen["seed"])
+    facts = {
+        "app_version": __version__,
+        "torch_version": torch.__version__,
+        "target": target,
+        "rows": options.rows,
+        "as_of": options.as_of,
+        "options": {name: _plain(value) for name, value in chosen.items()},
+        "data": {
+            "sha256": features.data_sha256,
+            "rows": features.data_rows,
+            "bar_seconds": features.bar_seconds,
+            "sessions_total": features.sessions_total,
+            "sessions_used": features.sessions_used,
+            "left_out": features.left_out,
+        },
+    }
+    return document(found, lengths, chosen["bootstrap"], facts)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value

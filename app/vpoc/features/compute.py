@@ -1,0 +1,156 @@
+"""A merged CSV -> features: from the cache where it holds, in blocks where the file is large."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from vpoc.data.bars import Bars
+from vpoc.data.cache import load_cached
+from vpoc.data.load import LARGE_BYTES, load_bars, stream_bars
+from vpoc.data.sessions import split_sessions
+from vpoc.errors import UserError, from_os_error
+from vpoc.features.build import (
+    FeatureSet,
+    all_session_facts,
+    build_features,
+    features_of,
+    no_regular_hours,
+    stream_features,
+)
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.row_source import RowSource, block_rows, stored_rows
+from vpoc.features.session_facts_cache import cached_session_facts, write_session_facts
+from vpoc.features.store import read_features, require_same_features
+from vpoc.files import sha256_file
+from vpoc.profile.device import device_levels
+from vpoc.profile.facts import concatenated
+from vpoc.profile.session_profiles import session_levels
+from vpoc.progress import Progress
+
+
+def compute_features(
+    data: Path,
+    options: FeatureOptions,
+    progress: Progress,
+    *,
+    cache: Path | None = None,
+    digest: Future[str] | None = None,
+    vpoc_path: str = "cpu",
+    device: str = "cpu",
+) -> FeatureSet:
+    """Features of the merged CSV `data`; its bars are cached in the file `cache`, where one is given.
+
+    The facts of the sessions, which session rows are made of, are cached beside it. `digest`: SHA-256 of `data`, if it
+    is being computed already. With another `vpoc_path` than cpu, the levels of all sessions are also computed on
+    `device` along that path. Session rows of a large file are computed in blocks, which need little memory and no
+    cache.
+    UserError as `load_bars`, and with exit code 1 when the device's levels are not the CPU's.
+    """
+    progress.phase("data")
+    try:
+        large = data.stat().st_size > LARGE_BYTES
+    except OSError as error:
+        raise from_os_error(error, data) from error
+    if large and options.rows == "session" and vpoc_path == "cpu":
+        return stream_features(stream_bars(data), options, progress=progress)
+    if cache is None:
+        bars = load_bars(data)
+        if vpoc_path != "cpu":
+            check_device(bars, options, vpoc_path, device, progress)
+        return build_features(bars, options, progress=progress)
+    with ThreadPoolExecutor(1) as pool:
+        written: list[Future[None]] = []
+
+        def aside(work: Callable[[], None]) -> None:
+            written.append(pool.submit(work))
+
+        place = cache.with_suffix("").with_suffix(".session-facts.parquet")
+        known = options.rows == "session" and vpoc_path == "cpu"
+        found = cached_session_facts(place, data, digest, options) if known else None
+        if found is None:
+            bars = load_cached(data, cache, digest, aside)
+            if vpoc_path != "cpu":
+                check_device(bars, options, vpoc_path, device, progress)
+            days = all_session_facts(bars, options, progress)
+            if known:
+                aside(partial(write_session_facts, place, bars, days, options))
+        else:
+            bars, days = found
+        features = features_of(bars, days, options, progress=progress)
+        for each in written:
+            each.result()
+        return features
+
+
+def features_for(
+    data: Path, stored: Path | None, options: FeatureOptions, progress: Progress, *, vpoc_path: str, device: str
+) -> FeatureSet:
+    """Return the features in the file `stored`, or, without one, compute them as `compute_features`.
+
+    UserError unless those stored were made from `data` with these `options`.
+    """
+    if stored is None:
+        return compute_features(data, options, progress, vpoc_path=vpoc_path, device=device)
+    digest = data_digest(data, progress)
+    features = read_features(stored)
+    require_same_features(stored, features, digest, options)
+    return features
+
+
+def rows_for(
+    data: Path, stored: Path | None, options: FeatureOptions, progress: Progress, *, vpoc_path: str
+) -> RowSource:
+    """Return the bar rows of `features_for`, of which few will be in memory at a time.
+
+    UserError also for another `vpoc_path` than cpu when nothing is stored: that needs all bars in memory.
+    """
+    if stored is None:
+        if vpoc_path != "cpu":
+            raise UserError(
+                f"--vpoc-path {vpoc_path} needs all bars in memory, which --chunk-rows avoids; leave out one of the two"
+            )
+        return block_rows(data, options, progress)
+    digest = data_digest(data, progress)
+    rows = stored_rows(stored)
+    require_same_features(stored, rows.features, digest, options)
+    return rows
+
+
+def data_digest(data: Path, progress: Progress) -> str:
+    """Return the SHA-256 of the data, in phase `data`; what follows is in phase `features`."""
+    progress.phase("data")
+    digest = sha256_file(data)
+    progress.phase("features")
+    return digest
+
+
+def check_device(bars: Bars, options: FeatureOptions, path: str, device: str, progress: Progress) -> None:
+    """Compute the levels of all sessions on `device`; UserError, exit code 1, where the CPU's are others."""
+    from vpoc.device import require_device  # noqa: PLC0415 - imports torch
+
+    require_device(device)
+    sessions = split_sessions(bars, options.close_minute)
+    sessions = sessions.take(sessions.stop > sessions.start)
+    if not len(sessions):
+        raise no_regular_hours(bars.path)
+    kind = {"value_area": options.value_area, "placement": options.placement}
+    progress.phase("features", -(-len(sessions) // options.chunk_size))
+    found = []
+    for part in device_levels(bars, sessions, path, device, options.chunk_size, **kind):
+        found.append(part)
+        progress.step(len(found), 0.0)
+    wanted = session_levels(bars, sessions, options.chunk_size, options.placement, options.value_area)
+    got = concatenated(found)
+    for name, values in vars(wanted).items():
+        wrong = np.flatnonzero(getattr(got, name) != values)
+        if len(wrong):
+            date = np.datetime64(int(sessions.date[wrong[0]]), "D")
+            raise UserError(
+                f"{bars.path}: {device} along the path {path} computes another {name} than the CPU in {len(wrong)} of "
+                f"{len(sessions)} sessions, first {date}: {getattr(got, name)[wrong[0]]}, not {values[wrong[0]]}; "
+                "do not trust this device",
+                exit_code=1,
+            )

@@ -1,0 +1,26 @@
+"""The options of features."""
+
+from dataclasses import dataclass
+
+RTH_CLOSES = {"16:00": 960, "16:15": 975}
+"""Ends of regular hours that can be chosen, as New York minutes."""
+
+
+@dataclass(frozen=True)
+class FeatureOptions:
+    """Options of `vpoc features`; the command's help says what each means."""
+
+    rows: str = "bar"
+    as_of: str = "close"
+    lookback: int = 60
+    data_fraction: float = 1.0
+    placement: str = "uniform"
+    value_area: str = "two_row"
+    rth_close: str = "16:00"
+    rolls: str = "auto"
+    chunk_size: int = 64
+
+    @property
+    def close_minute(self) -> int:
+        """New York minute at which regular hours end."""
+        return RTH_CLOSES[self.rth_close]

@@ -1,0 +1,162 @@
+"""Bar rows of files that are larger than memory, a few sessions at a time."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+
+from vpoc.arrays import Ints
+from vpoc.data.bars import Bars
+from vpoc.data.load import stream_bars
+from vpoc.errors import UserError
+from vpoc.features.build import (
+    FeatureSet,
+    bar_rows,
+    joined_session_facts,
+    select_rows,
+    sessions_at_a_time,
+    traded_session_facts,
+)
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.session_facts import SessionFacts
+from vpoc.features.store import read_facts
+from vpoc.profile.session_profiles import session_chunks
+from vpoc.progress import Progress
+
+ROW_BLOCK_BYTES = 1 << 22
+"""Fifty sessions of minutes; with much more, the bars would take more memory than all else."""
+SLICE_ROWS = 1 << 15
+
+
+class RowSource(Protocol):
+    """Bar rows, of which only a few are in memory."""
+
+    @property
+    def features(self) -> FeatureSet:
+        """The facts of all rows; its frame has none."""
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+
+    def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
+        """The rows in order, each frame those of whole sessions, with the columns of a FeatureSet; none is empty."""
+
+
+@dataclass(frozen=True)
+class BlockRows:
+    """Rows that are computed from the bars of a merged CSV, read once more, in blocks.
+
+    `days`: all sessions; their rows are those of the block a session is in. `blocks`: bars and sessions of each.
+    """
+
+    data: Path
+    features: FeatureSet
+    count: int
+    days: SessionFacts
+    rolls: Ints
+    kept: Ints
+    blocks: tuple[tuple[int, int], ...]
+
+    def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
+        """As Rows; UserError when the file is not what it was any more."""
+        options, done, before = self.features.options, 0, 0
+        progress.phase("features", len(self.kept))
+        blocks = stream_bars(self.data, ROW_BLOCK_BYTES)
+        for length, count in self.blocks:
+            bars = next(blocks, None)
+            if bars is None or len(bars) != length:
+                raise self._changed()
+            used = self.kept[(self.kept >= before) & (self.kept < before + count)]
+            before += count
+            for chunk in session_chunks(self.days.sessions.take(used), sessions_at_a_time(bars, options)):
+                started = time.monotonic()
+                frame = bar_rows(bars, self.days, self.rolls, chunk, options).filter(pl.col("vix").is_not_nan())
+                done += len(chunk)
+                progress.step(done, time.monotonic() - started)
+                if frame.height:
+                    yield frame
+        if bars is None or bars.sha256 != self.features.data_sha256:
+            raise self._changed()
+
+    def _changed(self) -> UserError:
+        return UserError(f"{self.data}: it was changed while it was read; train again when it is complete")
+
+
+def block_rows(data: Path, options: FeatureOptions, progress: Progress, *, fewest: int | None = None) -> BlockRows:
+    """The bar rows of the merged CSV `data`, the same as those of `build_features`.
+
+    UserError as there.
+    """
+    progress.phase("data")
+    blocks = stream_bars(data, ROW_BLOCK_BYTES)
+    bars = next(blocks)
+    parts: list[SessionFacts | None] = []
+    counts: list[tuple[int, int]] = []
+    known: list[Ints] = []
+
+    def look(bars: Bars, *, continues: bool) -> None:
+        part = traded_session_facts(bars, options, progress, continues=continues)
+        parts.append(part)
+        counts.append((len(bars), 0 if part is None else len(part)))
+        if part is not None:
+            seen = np.concatenate([[0], np.cumsum(~np.isnan(bars.vix))])
+            known.append(seen[part.sessions.stop] - seen[part.sessions.start])
+
+    for following in blocks:
+        look(bars, continues=True)
+        bars = following
+    look(bars, continues=False)
+    days = joined_session_facts(bars, parts)
+    parts.clear()
+    rolls, found, kept = select_rows(bars, days, options, fewest)
+    with_vix = np.concatenate(known)[kept]
+    rows, all_rows = int(with_vix.sum()), int((days.sessions.stop - days.sessions.start)[kept].sum())
+    features = FeatureSet(
+        frame=pl.DataFrame(),
+        options=options,
+        data_sha256=bars.sha256,
+        data_rows=bars.rows_in_file,
+        bar_seconds=bars.bar_seconds,
+        sessions_total=len(days),
+        sessions_used=int(np.count_nonzero(with_vix)),
+        left_out={**found.left_out, "rows_without_vix": all_rows - rows},
+    )
+    return BlockRows(data, features, rows, days, rolls, kept, tuple(counts))
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows of a file that `vpoc features` wrote."""
+
+    path: Path
+    features: FeatureSet
+    count: int
+
+    def frames(self, progress: Progress) -> Iterator[pl.DataFrame]:
+        """As Rows."""
+        progress.phase("features", self.count)
+        file = pl.scan_parquet(self.path)
+        left: pl.DataFrame | None = None
+        for start in range(0, self.count, SLICE_ROWS):
+            started = time.monotonic()
+            part = file.slice(start, SLICE_ROWS).collect()
+            part = part if left is None else pl.concat([left, part])
+            done = min(start + SLICE_ROWS, self.count)
+            last = part["trade_date"] == part["trade_date"][-1]
+            # The last session may continue in the next part.
+            whole = int(last.arg_max() or 0) if done < self.count else part.height
+            left = part[whole:]
+            progress.step(done, time.monotonic() - started)
+            if whole:
+                yield part[:whole]
+
+
+def stored_rows(path: Path) -> StoredRows:
+    """The bar rows in `path`, of which no byte was changed since they were written; UserError as `read_features`."""
+    features = read_facts(path)
+    return StoredRows(path, features, pl.scan_parquet(path).select(pl.len()).collect().item())

@@ -1,0 +1,122 @@
+"""The cache of session facts, a parquet file, so that session rows of the same data need no bars.
+
+It is of the fields that SessionFacts has: a file with others is not used, and nobody has to raise a number.
+"""
+
+from concurrent.futures import Future
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from vpoc import __version__
+from vpoc.checksummed_parquet import DamagedError, read_checksummed, write_checksummed
+from vpoc.data.bars import COLUMNS, Bars
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.session_facts import SessionFacts
+from vpoc.files import hash_ahead
+
+SESSION_FACTS_KEY = "vpoc-session-facts"
+FACTS_OF_BARS = ("sha256", "symbols", "bar_seconds", "rows_in_file")
+DECIDING = ("placement", "value_area", "rth_close")
+"""Options that facts of sessions depend on."""
+OTHERS = ("in_progress", "histogram")
+"""Fields that are not an array of one value, or one row, for each session."""
+
+
+def write_session_facts(path: Path, bars: Bars, days: SessionFacts, options: FeatureOptions) -> None:
+    """Write `days`, the sessions of `bars` by `options`, to `path`."""
+    widest = max(map(len, days.histogram))
+    small = int(days.curve.max(initial=0)) < 2**31
+    kind: Any = np.int32 if small else np.int64
+    histogram = np.zeros((len(days), widest), dtype=kind)
+    for row, volumes in zip(histogram, days.histogram, strict=True):
+        row[: len(volumes)] = volumes
+    arrays = {**dict(_arrays(days)), "histogram": histogram, "curve": days.curve.astype(kind)}
+    frame = pl.DataFrame({name: pl.Series(array) for name, array in arrays.items()})
+    facts = {name: getattr(bars, name) for name in FACTS_OF_BARS}
+    write_checksummed(
+        path,
+        frame,
+        SESSION_FACTS_KEY,
+        {**_deciding(options), **facts, "in_progress": days.sessions.in_progress},
+        compression="uncompressed",
+        durable=False,
+    )
+
+
+def cached_session_facts(
+    path: Path, data: Path, digest: Future[str] | None, options: FeatureOptions
+) -> tuple[Bars, SessionFacts] | None:
+    """Return what `write_session_facts` was given for the content of `data` and these options, without rows of bars.
+
+    None when `path` is not there, or torn, changed, of other data, options, fields or another version. `digest`:
+    SHA-256 of `data`, if it is being computed already.
+    """
+    if not path.exists():
+        return None
+    digest = digest or hash_ahead(data)
+    try:
+        frame, facts = read_checksummed(path.read_bytes(), SESSION_FACTS_KEY)
+    except (OSError, DamagedError):
+        return None
+    wanted = _deciding(options)
+    if {name: facts.pop(name, None) for name in wanted} != wanted or facts["sha256"] != digest.result():
+        return None
+    arrays = {name: _wide(frame[name].to_numpy()) for name in frame.columns}
+    found = _made(SessionFacts, arrays, in_progress=facts.pop("in_progress"))
+    none: dict[str, Any] = dict.fromkeys(COLUMNS, np.empty(0))
+    bars = Bars(path=data, **none, **{**facts, "symbols": tuple(facts["symbols"])})
+    return bars, found
+
+
+def _wide(array: Any) -> Any:
+    """Integers as they are computed with."""
+    return array.astype(np.int64, copy=False) if array.dtype.kind == "i" else array
+
+
+def _deciding(options: FeatureOptions) -> dict[str, Any]:
+    chosen = asdict(options)
+    return {
+        "fields": _field_names(SessionFacts),
+        "app_version": __version__,
+        **{name: chosen[name] for name in DECIDING},
+    }
+
+
+def _field_names(kind: Any, prefix: str = "") -> list[str]:
+    """Return the fields of a dataclass and of the dataclasses in it, by the path of their names."""
+    names = []
+    for field in fields(kind):
+        inner = is_dataclass(field.type)
+        names += _field_names(field.type, f"{prefix}{field.name}.") if inner else [prefix + field.name]
+    return names
+
+
+def _arrays(part: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """The arrays in a dataclass, by the path of their names."""
+    found = []
+    for field in fields(part):
+        value, name = getattr(part, field.name), prefix + field.name
+        if is_dataclass(value):
+            found += _arrays(value, f"{name}.")
+        elif field.name not in OTHERS:
+            found.append((name, value))
+    return found
+
+
+def _made(kind: Any, arrays: dict[str, Any], prefix: str = "", **others: Any) -> Any:
+    """A dataclass of this kind, of what `_arrays` found."""
+    values = {}
+    for field in fields(kind):
+        name = prefix + field.name
+        if is_dataclass(field.type):
+            values[field.name] = _made(field.type, arrays, f"{name}.", **others)
+        elif field.name == "histogram":
+            widths = arrays["high"] - arrays["low"] + 1
+            values[field.name] = tuple(row[:width] for row, width in zip(arrays[name], widths.tolist(), strict=True))
+        else:
+            values[field.name] = others[field.name] if field.name in others else arrays[name]
+    return kind(**values)

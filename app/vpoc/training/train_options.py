@@ -1,0 +1,76 @@
+"""The options of a training run, resolved."""
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.training.faults.kinds import InjectedFault
+
+RANKED = ("ddp", "averaging", "fsdp")
+"""Strategies with a process per device."""
+CPU_DEVICES = 2
+"""Processes, or parts of a model, where devices are not counted."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Options of `vpoc train` and `vpoc reference`, resolved; the command's help says what each means."""
+
+    data: Path
+    features: Path | None
+    rows: str
+    as_of: str
+    target: str
+    lookback: int
+    data_fraction: float
+    placement: str
+    value_area: str
+    rth_close: str
+    rolls: str
+    chunk_size: int
+    vpoc_path: str
+    model: tuple[str, ...]
+    hidden_layers: tuple[int, ...]
+    sdpa: str
+    activation_checkpointing: bool
+    epochs: int
+    batch_size: int
+    micro_batch_size: int | str | None
+    learning_rate: float
+    loop: str
+    chunk_rows: int | None
+    use_mixed_precision: bool
+    mixed_precision_dtype: str | None
+    seed: int
+    threads: int
+    loader_workers: int
+    device: str
+    strategy: str
+    backend: str | None
+    devices: int | None
+    rank_timeout: float
+    checkpoint_every: float
+    resume: bool
+    skip_gpu_cleanup: bool
+    run_dir: Path | None
+    workload_hash: str | None
+    injected_fault: InjectedFault | None
+
+    @property
+    def of_features(self) -> FeatureOptions:
+        """Those of the features."""
+        return FeatureOptions(**{f.name: getattr(self, f.name) for f in fields(FeatureOptions)})
+
+    def as_json(self) -> dict[str, Any]:
+        """Every option as a plain JSON value."""
+        return {
+            **{name: _plain(value) for name, value in asdict(self).items()},
+            "injected_fault": self.injected_fault and str(self.injected_fault),
+        }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,223 @@
+import json
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from vpoc.cli import run
+from vpoc.data.synth import synthetic_csv
+from vpoc.evaluation import evaluate_file as command
+from vpoc.evaluation.all_folds import evaluate
+from vpoc.evaluation.bootstrap import Interval
+from vpoc.evaluation.document import document
+from vpoc.evaluation.figure import draw_evaluation
+from vpoc.evaluation.models import fit_logistic_model
+from vpoc.evaluation.placebo import Placebo
+from vpoc.evaluation.report import markdown, summary
+from vpoc.evaluation.walk_forward import Lengths
+
+FILES = {"evaluation.json", "evaluation.md", "evaluation.png"}
+MODELS = {"constant", "conditional", "logistic", "network"}
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory):
+    """A fair walk: 240 sessions of half-hour bars."""
+    frame = pl.read_csv(synthetic_csv(240, 7), infer_schema_length=None)
+    ts = pl.col("ts").str.to_datetime("%Y-%m-%dT%H:%M:%SZ")
+    parts = {"first": ("open", "vix"), "last": ("close",), "max": ("high",), "min": ("low",), "sum": ("volume",)}
+    frame = (
+        frame.with_columns(ts)
+        .group_by_dynamic("ts", every="30m")
+        .agg(getattr(pl.col(name), part)() for part, names in parts.items() for name in names)
+    )
+    path = tmp_path_factory.mktemp("walk") / "walk.csv"
+    frame.select("ts", "open", "high", "low", "close", "volume", "vix").write_csv(
+        path, datetime_format="%Y-%m-%dT%H:%M:%SZ", float_precision=2
+    )
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def vpoc(capsys, *arguments):
+    code = run(["evaluate", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+SESSIONS = ("--rows", "session", "--as-of", "open", "--lookback", "20", "--target", "next_up", "--bootstrap", "200")
+
+
+def test_a_random_walk_has_no_edge(walk, tmp_path, capsys):
+    code, out, err = vpoc(capsys, "--data", walk, *SESSIONS, "--output", tmp_path / "a")
+    assert (code, err) == (0, "")
+    assert {path.name for path in (tmp_path / "a").iterdir()} == FILES
+    found = json.loads((tmp_path / "a" / "evaluation.json").read_text())
+    assert (found["schema"], found["verdict"]["outcome"]) == (2, "no-edge")
+    assert found["verdict"]["sentence"] in out
+    assert found["plan"]["lowered"].startswith(f"{found['sample']['sessions']} sessions have a label, and 500")
+    for part in ("pooled", "held_out"):
+        assert set(found[part]["models"]) == MODELS
+        assert set(found[part]["network_less_baseline"]) == MODELS - {"network"}
+        for interval in found[part]["network_less_baseline"].values():
+            assert interval["log_loss"]["low"] <= interval["log_loss"]["value"] <= interval["log_loss"]["high"]
+    assert found["placebo"]["better_than_chance"] == []
+    assert (tmp_path / "a" / "evaluation.png").read_bytes().startswith(b"\x89PNG")
+    report = (tmp_path / "a" / "evaluation.md").read_text()
+    assert f"**{found['verdict']['sentence']}**" in report
+    assert "lowered in proportion" in report
+
+    # Once more, with features made before: the same numbers, and JSON on the terminal.
+    features = tmp_path / "features.parquet"
+    made = [
+        "features",
+        "--data",
+        walk,
+        "--output",
+        features,
+        "--rows",
+        "session",
+        "--as-of",
+        "open",
+        "--lookback",
+        "20",
+    ]
+    assert run(list(map(str, made))) == 0
+    capsys.readouterr()
+    again = tmp_path / "b"
+    code, out, err = vpoc(capsys, "--data", walk, "--features", features, *SESSIONS, "--json", "--output", again)
+    assert (code, err) == (0, "")
+    assert out == (again / "evaluation.json").read_text()
+    second = json.loads(out)
+    assert second["options"].pop("features") == str(features)
+    assert found["options"].pop("features") is None
+    assert second == found
+    assert (again / "evaluation.png").read_bytes() == (tmp_path / "a" / "evaluation.png").read_bytes()
+    other = ("--data", walk, "--features", features, *SESSIONS, "--placement", "close", "--output", again)
+    assert "made with placement uniform, but this run has placement close" in vpoc(capsys, *other)[2]
+    assert (again / "evaluation.md").read_bytes() == (tmp_path / "a" / "evaluation.md").read_bytes()
+
+
+def test_bar_rows(walk, tmp_path, capsys):
+    options = ("--target", "prior_vpoc_touched", "--lookback", "20", "--bootstrap", "100", "--data-fraction", "0.4")
+    code, out, _ = vpoc(capsys, "--data", walk, *options, "--json", "--output", tmp_path)
+    assert code == 0
+    found = json.loads(out)
+    assert (found["rows"], found["options"]["epochs"], found["pooled"]["sessions_drawn_together"]) == ("bar", 3, 1)
+    assert found["sample"]["rows"] > found["sample"]["sessions"]
+    assert found["sample"]["weight"] == pytest.approx(found["sample"]["sessions"], rel=1e-4)
+    assert sum(found["sample"]["open_places"].values()) == found["sample"]["rows"]
+
+
+def test_answers_that_leak_are_exit_status_5(walk, tmp_path, capsys, monkeypatch):
+    leak = Placebo({"network": (Interval(-0.2, -0.3, -0.1),) * 3}, ("network",))
+    monkeypatch.setattr("vpoc.evaluation.all_folds.run_placebos", lambda *_, **__: leak)
+    code, out, err = vpoc(capsys, "--data", walk, *SESSIONS, "--output", tmp_path)
+    assert code == 5
+    assert err.startswith("vpoc: not valid: the network scored better than chance on shuffled labels, 3 times of 3")
+    assert "not valid" in out
+    assert "BETTER THAN CHANCE: network" in (tmp_path / "evaluation.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (
+            ("--target", "up_30", "--rows", "session"),
+            2,
+            "--target up_30 is not known for --rows session; choose one of",
+        ),
+        (("--rows", "bar", "--as-of", "open"), 2, "--as-of open is for --rows session"),
+        (("--first-sessions", "10", *SESSIONS), 2, "4 train, where 8 must; give more data"),
+        (("--rows", "bar", "--lookback", "20"), 2, "--target up_30 looks 30 bars ahead"),
+    ],
+)
+def test_what_a_person_can_put_right_is_one_line(walk, tmp_path, capsys, options, code, message):
+    found, out, err = vpoc(capsys, "--data", walk, "--output", tmp_path, *options)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_device_that_is_not_there(walk, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    code, _, err = vpoc(capsys, "--data", walk, "--device", "cuda", "--output", tmp_path, *SESSIONS)
+    assert (code, err.count("\n")) == (3, 1)
+
+
+def test_the_data_is_not_written_over(walk, tmp_path, capsys):
+    data = tmp_path / "evaluation.json"
+    data.write_bytes(walk.read_bytes())
+    code, _, err = vpoc(capsys, "--data", data, "--output", tmp_path, *SESSIONS)
+    assert code == 2
+    assert "same file as the input" in err
+
+
+@pytest.fixture
+def evaluated(made):
+    def make(**chosen):
+        lengths = Lengths(first=120, block=50, held_out=60)
+        found = evaluate(made(**chosen), fit_logistic_model, lengths, replicates=200, seed=1)
+        return document(found, lengths, 200, {"target": "next_up", "rows": "session"})
+
+    return make
+
+
+def test_the_picture_shows_the_numbers(evaluated):
+    found = evaluated(edge=2.0)
+    with mpl.rc_context():
+        left, right = draw_evaluation(found).axes
+    for name in ("conditional", "logistic", "network"):
+        (line,) = [line for line in left.lines if line.get_gid() == f"calibration-{name}"]
+        bins = found["pooled"]["models"][name]["calibration"]["bins"]
+        assert np.asarray(line.get_xdata()).tolist() == [b["predicted"] for b in bins]
+        assert np.asarray(line.get_ydata()).tolist() == [b["observed"]["value"] for b in bins]
+    for name in MODELS:
+        lines = {line.get_gid(): line for line in right.lines}
+        losses = [fold["models"][name]["log_loss"] for fold in found["folds"]]
+        assert np.asarray(lines[f"folds-{name}"].get_ydata()).tolist() == losses
+        held_out = found["held_out"]["models"][name]["log_loss"]["value"]
+        assert np.asarray(lines[f"held-out-{name}"].get_ydata()).tolist() == [held_out]
+
+
+def test_the_table_and_the_report_show_the_numbers(evaluated):
+    found = evaluated(edge=2.0)
+    table, report = summary(found), markdown(found)
+    for name in MODELS:
+        (line,) = [line for line in table.splitlines() if line.startswith(f"{name} ")]
+        assert f"{found['pooled']['models'][name]['log_loss']['value']:.4f} (" in line
+        assert f"{found['held_out']['models'][name]['log_loss']['value']:.4f}" in line
+        if name != "network":
+            assert f"{found['pooled']['network_less_baseline'][name]['log_loss']['value']:+.4f} (" in line
+    for fold in found["folds"]:
+        assert f"| {fold['tested']['first_date']} to {fold['tested']['last_date']} |" in report
+    for gain in found["placebo"]["gains"]["network"]:
+        assert f"{gain['value']:+.4f} (" in report
+    assert "No model was better than chance, as it should be." in report
+    assert table.splitlines()[-1] == found["verdict"]["sentence"]
+
+
+def test_the_options_of_the_network_reach_it(walk, tmp_path, capsys, monkeypatch):
+    seen = []
+    kind = command.NetworkFit
+
+    def keep(**chosen):
+        seen.append(chosen)
+        return kind(**chosen)
+
+    monkeypatch.setattr(command, "NetworkFit", keep)
+    chosen = ("--epochs", "1", "--batch-size", "9", "--learning-rate", "0.5", "--hidden-layers", "3,2", "--seed", "8")
+    code, _, _ = vpoc(capsys, "--data", walk, *SESSIONS, *chosen, "--output", tmp_path)
+    assert code == 0
+    (found,) = seen
+    assert found.pop("device").type == "cpu"
+    assert found == {"model": "mlp", "epochs": 1, "batch_size": 9, "learning_rate": 0.5, "hidden_layers": (3, 2)}

@@ -1,0 +1,65 @@
+"""Parquet files that know their own SHA-256: written as they are made, whole or not at all."""
+
+import hashlib
+import resource
+from contextlib import contextmanager
+
+import numpy as np
+import polars as pl
+import pytest
+
+from vpoc.checksummed_parquet import BLANK, DamagedError, read_checksummed, write_checksummed
+from vpoc.errors import UserError
+
+FACTS = {"symbols": ["ESH4"], "many": "x" * 5000, "none": None}
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(3)
+    return pl.DataFrame({f"column {place}": rng.random(50_000) for place in range(60)})
+
+
+@contextmanager
+def no_file_larger_than(size):
+    """What is written beyond fails, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("compression", ["lz4", "uncompressed"])
+def test_what_is_written_is_read(tmp_path, frame, compression, durable):
+    path = tmp_path / "new" / "a.parquet"
+    write_checksummed(path, frame, "key", FACTS, compression, durable=durable)
+    content = path.read_bytes()
+    found, facts = read_checksummed(content, "key")
+    assert found.equals(frame)
+    assert facts == FACTS
+    digest = pl.read_parquet_metadata(path)["key"].split('"')[3].encode()
+    assert content.count(digest) == 1
+    assert hashlib.sha256(content.replace(digest, BLANK)).hexdigest().encode() == digest
+    assert [file.name for file in path.parent.iterdir()] == ["a.parquet"]
+
+
+@pytest.mark.parametrize("size", [0, 100_000, 5_000_000])
+def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path, frame, size):
+    path = tmp_path / "a.parquet"
+    write_checksummed(path, frame.head(10), "key", FACTS)
+    before = path.read_bytes()
+    with no_file_larger_than(size), pytest.raises(UserError) as caught:
+        write_checksummed(path, frame, "key", FACTS, "uncompressed")
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_another_file_is_refused(frame):
+    for content in (b"", b"PAR1", b'"file_sha256": "' + BLANK + b'"'):
+        with pytest.raises(DamagedError):
+            read_checksummed(content, "key")

@@ -1,0 +1,40 @@
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from harness.evidence.last_line import LAST_BYTES, last_line
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"one\ntwo\n", "two"),
+        (b"one\n  two \r\n\n \n", "two"),
+        (b"gr\xf6\xdfer\n", "gr\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}er"),
+        (b"", "the log is empty"),
+        (b" \n\n", "the log is empty"),
+        (b"said\n" + b"\n" * LAST_BYTES, "the log ends in blank lines"),
+        (b"x" * (2 * LAST_BYTES), "x" * LAST_BYTES),
+    ],
+)
+def test_the_last_line_that_says_something(tmp_path: Path, content: bytes, expected: str) -> None:
+    (tmp_path / "log.txt").write_bytes(content)
+    assert last_line(tmp_path / "log.txt") == expected
+
+
+def test_a_log_that_is_not_there(tmp_path: Path) -> None:
+    assert last_line(tmp_path / "log.txt") == "there is no log"
+
+
+def test_of_a_large_log_only_the_end_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "log.txt").open("wb") as stream:
+        stream.truncate(1 << 30)
+        stream.seek(0, 2)
+        stream.write(b"\nthe end\n")
+    tracemalloc.start()
+    try:
+        assert last_line(tmp_path / "log.txt") == "the end"
+        assert tracemalloc.get_traced_memory()[1] < 10 * LAST_BYTES
+    finally:
+        tracemalloc.stop()

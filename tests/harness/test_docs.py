@@ -1,0 +1,140 @@
+"""What is read stays short, and what it names is there: links, headings, files, cells, presets, diagnoses."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.base.paths import CHECKOUT
+from harness.diagnosis.rules import load_signatures
+from harness.evidence import outcome
+from harness.matrix.cells import Matrix
+
+DOCS = CHECKOUT / "docs"
+READ = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+LOOKED_UP = [*sorted((DOCS / "reference").glob("*.md")), *sorted((DOCS / "evidence").glob("*.md"))]
+EVERY = [*READ, CHECKOUT / "CHANGELOG.md", *LOOKED_UP]
+MOST_PAGES, MOST_WORDS = 16, 20_000
+# Where code of ours names pages.
+CODE = ("harness", "app", "benchmarks", "images", "tests", "Makefile", "matrix.yaml", "pyproject.toml")
+PAGE = re.compile(r"(?<![\w./-])docs/[\w./-]*\.(?:md|png|svg|json)(?:#[\w-]+)?")
+# Files of the tree as pages name them. What is made by a run, or may be anything (NAME, <stack>), is none of them.
+FILE = re.compile(r"(?<![\w./<-])(?:harness|app|tests|benchmarks|images)/[\w./-]*\w/?(?![\w<*-])")
+
+
+def text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", text(page), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def links(page: Path) -> Iterator[str]:
+    """The relative links of a page."""
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" not in link:
+            yield link
+
+
+def is_there(link: str, page: Path) -> bool:
+    """Return whether a link on a page leads to a file or folder, and to a heading where it names one."""
+    name, _, anchor = link.partition("#")
+    target = page.parent / name if name else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def test_what_is_read_is_short() -> None:
+    words = {page.name: len(text(page).split()) for page in READ}
+    assert len(READ) <= MOST_PAGES
+    assert sum(words.values()) <= MOST_WORDS, words
+
+
+def test_there_is_nothing_else_among_the_docs() -> None:
+    assert {entry.name for entry in DOCS.iterdir() if not entry.is_file()} == {"evidence", "pictures", "reference"}
+    assert {file.suffix for file in DOCS.iterdir() if file.is_file()} == {".md"}
+
+
+def test_every_page_is_reached_from_the_readme_and_every_other_file_from_some_page() -> None:
+    told = {link.partition("#")[0] for link in links(CHECKOUT / "README.md")}
+    assert [page.name for page in READ[1:] if str(page.relative_to(CHECKOUT)) not in told] == []
+    linked = {(page.parent / link.partition("#")[0]).resolve() for page in EVERY for link in links(page)}
+    others = [*LOOKED_UP, *(DOCS / "pictures").iterdir()]
+    assert [file.name for file in others if file not in linked] == []
+
+
+@pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert [link for link in links(page) if not is_there(link, page)] == []
+
+
+def test_every_page_that_code_names_is_there() -> None:
+    missing = []
+    for root in map(CHECKOUT.joinpath, CODE):
+        for file in sorted(root.rglob("*")) if root.is_dir() else [root]:
+            if file.is_file() and file.suffix in {"", ".py", ".yaml", ".toml", ".j2", ".css", ".js"}:
+                named = PAGE.findall(file.read_text(encoding="utf-8", errors="ignore"))
+                missing += [
+                    f"{file.relative_to(CHECKOUT)}: {one}" for one in named if not is_there(one, CHECKOUT / "page")
+                ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    named = {one.rstrip(".") for one in FILE.findall(text(page))}
+    assert sorted(one for one in named if not (CHECKOUT / one).exists()) == []
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: page.name)
+def test_every_cell_that_a_page_names_is_in_the_matrix(page: Path, matrix: Matrix) -> None:
+    stacks = "|".join(re.escape(name) for name in matrix.stacks if name != "host")
+    named = set(re.findall(rf"(?<![\w.:/-])(?:{stacks})-[a-z][\w.-]*\w", text(page)))
+    assert sorted(named - {*matrix.cells, *matrix.stacks}) == []
+
+
+def test_the_presets_to_try_are_those_of_the_diagnosis(matrix: Matrix) -> None:
+    remedies: dict[str, set[str]] = {}
+    for rule in load_signatures().signatures:
+        remedies.setdefault(rule.class_, set()).update(rule.presets)
+    table = text(DOCS / "my-gpu-hangs.md").partition("| `matrix explain` says |")[2].partition("\n\n")[0]
+    rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| `")]
+    assert len(rows) > 5
+    for classes, presets in rows:
+        named = {name for name in re.findall(r"`([\w-]+)`", presets) if name in matrix.presets}
+        for one in re.findall(r"`([\w-]+)`", classes):
+            assert one in load_signatures().classes
+            assert named <= remedies.get(one, set()), f"{one}: {named}"
+
+
+def diagnoses() -> Iterator[str]:
+    """The diagnoses that are written in the module that decides outcomes."""
+    yield from (diagnosis for _, diagnosis in outcome.STOPPED.values() if diagnosis)
+    yield from outcome.APP_EXITS.values()
+    for node in ast.walk(ast.parse(Path(outcome.__file__).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Yield) and isinstance(node.value, ast.Tuple):
+            given = node.value.elts[0]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Outcome" and len(node.args) > 1:
+            given = node.args[1]
+        else:
+            continue
+        if isinstance(given, ast.Constant) and isinstance(given.value, str):
+            yield given.value
+
+
+def test_every_diagnosis_is_in_the_table_of_outcomes() -> None:
+    table = text(DOCS / "running.md").partition("| diagnosis | the run |")[2].partition("\n\n")[0]
+    told = {name for row in table.splitlines() for name in re.findall(r"`([a-z-]+)`", row[: row.find("|", 1)])}
+    found = set(diagnoses())
+    assert len(found) > 15
+    assert sorted(found - told) == []
