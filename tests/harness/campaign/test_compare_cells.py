@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from harness.campaign import comparisons
 from harness.campaign.comparisons import add_runs
 from harness.campaign.plan import PlannedRun
 from harness.environments.executors.process import ProcessExecutor
@@ -20,7 +22,10 @@ CELLS = ("cpu-plain", "cpu-no-sdma")
 
 
 @pytest.fixture
-def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -> Scripted:
+def bench(
+    tmp_path: Path, host: HostFacts, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> Scripted:
+    monkeypatch.setattr(comparisons, "resolve", lambda run, _: SimpleNamespace(intent=run.intent(None)))
     results = Results(tmp_path / "results")
     bench = Scripted(results, ProcessExecutor(), host, ())
     bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: "completed", []
