@@ -25,11 +25,12 @@ from harness.environments.environment import install_app
 from harness.environments.executors.docker import LABEL
 from harness.evidence.index import FILE as INDEX
 from harness.evidence.index import Index, Row
-from harness.evidence.records import RECORD, Results
+from harness.evidence.records import Results
 from harness.evidence.run_files import Intent
 from harness.host.engine import Engine
 from harness.host.fingerprint import read_host
-from harness.host.processes import RUN_MARK, boot_id, environment_of
+from harness.host.processes import boot_id, environment_of
+from harness.host.run_processes import RUN_MARK
 
 HERE = Path(__file__).resolve().parent
 POLL_SECONDS = 0.01
@@ -251,14 +252,14 @@ class Tester:
         """Every record that was there is there as it was, and every new one can be read."""
         results = self.place.results
         for run_id, content in self.acknowledged.items():
-            file = results.run_folder(run_id) / RECORD
+            file = results.folder_of(run_id).record
             self.figures.expect(file.exists() and file.read_bytes() == content, f"{run_id}: lost, or another")
         for run_id in set(results.finished()) - set(self.acknowledged):
             try:
                 results.record(run_id)
             except UserError as error:
                 self.figures.wrong.append(str(error))
-            self.acknowledged[run_id] = (results.run_folder(run_id) / RECORD).read_bytes()
+            self.acknowledged[run_id] = results.folder_of(run_id).record.read_bytes()
 
     def _look_at_locks(self) -> None:
         for gpu in read_host(self.place.root).gpus if not self.place.engine else ():

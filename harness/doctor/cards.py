@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.base.sysfs import entries, read_number, read_text
 from harness.doctor.machine import AMD, Card, Link
+from harness.host.amdgpu import total_memory, used_memory
 
 ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 DISPLAY_CLASS = 0x03
@@ -32,8 +33,8 @@ def _read_card(folder: Path) -> Card:
         link=_read_link(edge, port),
         bridges=sum(1 for parent in port.parents if ADDRESS.fullmatch(parent.name)) if port else 0,
         window=_first_window(folder),
-        memory=read_number(folder / "mem_info_vram_total"),
-        memory_used=read_number(folder / "mem_info_vram_used"),
+        memory=total_memory(folder),
+        memory_used=used_memory(folder),
         displays=tuple(_displays(folder)),
         render_node=f"/dev/dri/{nodes[0]}" if nodes else None,
     )

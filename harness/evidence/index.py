@@ -174,8 +174,7 @@ class Index:
 
     def _complete_rows(self, database: sqlite3.Connection) -> list[Row]:
         self._enter(database, [])
-        found = database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")  # noqa: S608
-        return [_row_of(values) for values in found]
+        return _rows_of(database)
 
     def _enter(self, database: sqlite3.Connection, records: list[Record]) -> None:
         """Enter records and those that were missed. Into the folders of runs that it has it does not look."""
@@ -197,6 +196,20 @@ class Index:
                 if record := self._results.record(run_id):
                     read.append(record)
         return read
+
+
+def read_rows(results: Results) -> list[Row]:
+    """Return the index as it is, oldest first, and write nothing; empty where there is none that can be read."""
+    try:
+        with closing(sqlite3.connect(f"file:{results.folder / FILE}?mode=ro", uri=True, timeout=5)) as database:
+            return _rows_of(database)
+    except sqlite3.Error:
+        return []
+
+
+def _rows_of(database: sqlite3.Connection) -> list[Row]:
+    found = database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")  # noqa: S608
+    return [_row_of(values) for values in found]
 
 
 def _row_of(values: Sequence[Any]) -> Row:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.base.storage import json_hash
 from harness.base.sysfs import read_text
+from harness.host.amdgpu import product_name, total_memory
 from harness.host.facts import GpuFacts, HostFacts
 
 # Targets that PyTorch's ROCm wheels contain kernels for; an integrated GPU (gfx1036, gfx1103) is not among them.
@@ -56,12 +57,11 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
             continue
         minor = int(properties.get("drm_render_minor", 0))
         card = root / f"sys/class/drm/renderD{minor}/device"
-        memory = read_text(card / "mem_info_vram_total")
         yield GpuFacts(
             index=index,
             gfx=gfx_target(int(properties.get("gfx_target_version", 0))),
-            name=read_text(card / "product_name") or read_text(folder / "name") or "AMD GPU",
-            memory_bytes=int(memory) if memory else None,
+            name=product_name(card) or read_text(folder / "name") or "AMD GPU",
+            memory_bytes=total_memory(card),
             render_node=f"/dev/dri/renderD{minor}" if minor else None,
             kfd_id=int(read_text(folder / "gpu_id") or 0) or None,
         )

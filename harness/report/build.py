@@ -145,7 +145,7 @@ def _shown_in_full(rows: Sequence[Row], named: Sequence[str]) -> list[str]:
 
 def _details(results: Results, run_ids: Iterable[str], read: Read) -> dict[str, RunDetail]:
     records = {run_id: read(run_id) for run_id in run_ids}
-    return {run_id: detail_of(record, results.run_folder(run_id)) for run_id, record in records.items() if record}
+    return {run_id: detail_of(record, results.folder_of(run_id)) for run_id, record in records.items() if record}
 
 
 def _dockerfiles(cells: Collection[str], matrix: Matrix) -> dict[str, str]:

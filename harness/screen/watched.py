@@ -2,19 +2,16 @@
 
 import json
 import os
-import sqlite3
 from collections.abc import Callable, Iterator, Set
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from harness.base.errors import UserError
-from harness.evidence.app_files import Progress
 from harness.evidence.discounted_runs import discounted_runs
-from harness.evidence.index import COLUMNS, FILE, Row
+from harness.evidence.index import FILE, Row, read_rows
+from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, owner_alive
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.verdict import Verdict, judge
@@ -26,8 +23,6 @@ from harness.training.state import TRAININGS_FOLDER
 T = TypeVar("T")
 
 LOCKS = Path("/proc/locks")
-# The last lines of a progress file are in there: a line has some 300 bytes.
-TAIL_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -147,27 +142,16 @@ def current_of(before: Current | None, intent: Intent, results: Results, now: fl
     again = f" (repeat {intent.repeat})" if intent.repeat > 1 else ""
     on = f" on GPU {', '.join(map(str, intent.gpus))}" if intent.gpus else ""
     current = before or Current(f"{intent.cell}{again}{on}, {intent.workload}", intent.started, intent.cell)
-    folder = results.run_folder(intent.run_id)
-    for line in last_lines(folder):
+    work = results.folder_of(intent.run_id).work
+    for line in last_lines(work).values():
         if current.lines.get(line.rank) != line:
             current = current.advanced(line)
-    if (folder / "result.json").exists():
+    if work.result.exists():
         return replace(current, doing="checking what was trained", still=None)
     if current.last is None:
         return current
     idle = now - current.last.wall
     return replace(current, still=Stall(idle, current.last.phase, None, now))
-
-
-def last_lines(folder: Path) -> list[Progress]:
-    """The last whole line of each rank."""
-    lines = []
-    for file in sorted(folder.glob("progress-*.jsonl")):
-        with suppress(OSError, ValidationError), file.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - TAIL_BYTES))
-            whole, _, _ = stream.read().rpartition(b"\n")
-            lines.append(Progress.parse(whole.rpartition(b"\n")[2]))
-    return lines
 
 
 def held_campaigns(results: Results, locked: Set[int]) -> Iterator[HeldCampaign]:
@@ -199,15 +183,6 @@ def locked_inodes() -> frozenset[int]:
         return frozenset()
     places = (row[row.index("WRITE") + 2] for row in rows if "WRITE" in row)
     return frozenset(int(place.rpartition(":")[2]) for place in places)
-
-
-def read_rows(results: Results) -> list[Row]:
-    """The index as it is; empty where there is none that can be read."""
-    try:
-        with closing(sqlite3.connect(f"file:{results.folder / FILE}?mode=ro", uri=True, timeout=5)) as database:
-            return [Row(*row) for row in database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")]  # noqa: S608
-    except sqlite3.Error:
-        return []
 
 
 def describe(look: Look, scene: Scene, now: float) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
-from harness.host.processes import RUN_MARK, environment_of, run_mark
+from harness.host.processes import environment_of
+from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Cell, Matrix, Preset, SyntheticData, Workload
 from harness.matrix.load import load_matrix
 from harness.run.run_cell import run_cell
@@ -100,7 +101,7 @@ def environment(small_matrix: Matrix) -> Environment:
 
 @pytest.fixture(scope="session")
 def data(environment: Environment, results: Results) -> InputFile:
-    return read_data(synthetic_file(TINY, environment, ProcessExecutor(results.runs)))
+    return read_data(synthetic_file(TINY, environment, ProcessExecutor()))
 
 
 @pytest.fixture(scope="session")
@@ -139,7 +140,7 @@ def run_tiny(
         run_id = f"{re.sub('[^a-z0-9]+', '-', request.node.name)[:60]}-{time.time_ns()}"
         workload = TINY.model_copy(update=changes)
         made = Run(run_id, cell, workload, data, environment, host, limits=limits)
-        return run_cell(made, results, executor or ProcessExecutor(results.runs))
+        return run_cell(made, results, executor or ProcessExecutor())
 
     return run
 

@@ -16,7 +16,7 @@ from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor, ProcessHandle
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
-from harness.host.processes import processes_of_run
+from harness.host.run_processes import processes_of_run
 from harness.run.watch.limits import LIMITS
 
 RunTiny = Callable[..., Record]
@@ -38,8 +38,7 @@ class TamperedHandle(ProcessHandle):
 
 
 class TamperingExecutor(ProcessExecutor):
-    def __init__(self, runs: Path, tamper: Tamper) -> None:
-        super().__init__(runs)
+    def __init__(self, tamper: Tamper) -> None:
         self._tamper = tamper
 
     def start(self, job: Job) -> ProcessHandle:
@@ -101,7 +100,7 @@ LIES: dict[str, tuple[Tamper, str]] = {
 @pytest.mark.parametrize("name", LIES)
 def test_a_lie_about_a_real_run_is_caught(name: str, run_tiny: RunTiny, results: Results) -> None:
     tamper, diagnosis = LIES[name]
-    record = run_tiny(executor=TamperingExecutor(results.runs, tamper))
+    record = run_tiny(executor=TamperingExecutor(tamper))
     assert (record.outcome, record.diagnosis) == ("failed", diagnosis), record.detail
     back = results.record(record.intent.run_id)
     assert back is not None
@@ -125,8 +124,7 @@ def test_a_loss_that_explodes_is_a_failed_run(run_tiny: RunTiny, results: Result
 class Signalling(ProcessExecutor):
     """Sends a signal to the training as soon as it trains."""
 
-    def __init__(self, runs: Path, number: signal.Signals) -> None:
-        super().__init__(runs)
+    def __init__(self, number: signal.Signals) -> None:
         self._number = number
 
     def start(self, job: Job) -> ProcessHandle:
@@ -149,7 +147,7 @@ class Signalling(ProcessExecutor):
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
 def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: Results) -> None:
-    record = run_tiny(executor=Signalling(results.runs, number), epochs=100_000)
+    record = run_tiny(executor=Signalling(number), epochs=100_000)
     assert (record.outcome, record.diagnosis) == ("failed", "crash")
     assert record.exit == {"train": number.name}
     assert processes_of_run(results.run_folder(record.intent.run_id)) == []
@@ -157,7 +155,7 @@ def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: R
 
 def test_a_process_that_stands_still_is_hung(run_tiny: RunTiny, results: Results) -> None:
     limits = {**LIMITS, "step": 2.0, "validate": 2.0}
-    record = run_tiny(executor=Signalling(results.runs, signal.SIGSTOP), epochs=100_000, limits=limits)
+    record = run_tiny(executor=Signalling(signal.SIGSTOP), epochs=100_000, limits=limits)
     assert (record.outcome, record.diagnosis) == ("hung", "no-progress")
     assert "rank 0 made no progress" in record.detail
     assert processes_of_run(results.run_folder(record.intent.run_id)) == []

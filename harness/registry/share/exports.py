@@ -75,12 +75,12 @@ def _id(row: Row) -> str:
 
 
 def _files(results: Results, row: Row, scrubber: Scrubber) -> dict[str, bytes]:
-    folder = results.run_folder(row.run_id)
+    folder = results.folder_of(row.run_id)
     if row.imported:
         return imported_files(folder)
     record = results.record(row.run_id)
     if record is None:
-        raise UserError(f"{folder}: its record is gone")
+        raise UserError(f"{folder.path}: its record is gone")
     return shared_files(record, folder, scrubber)
 
 

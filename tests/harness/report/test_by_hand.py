@@ -11,6 +11,7 @@ import pytest
 
 from harness.environments.executors.container import Container, Device
 from harness.evidence.run_files import Intent
+from harness.evidence.run_folder import RunFolder
 from harness.report import by_hand as module
 from harness.report.by_hand import again, by_hand
 
@@ -20,7 +21,7 @@ MakeIntent = Callable[..., Intent]
 def test_a_process_is_started_with_its_variables_in_a_folder_of_its_own(
     make_intent: MakeIntent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FOLDER", str(tmp_path / "by hand"))
+    monkeypatch.setattr(module, "FOLDER", RunFolder(tmp_path / "by hand"))
     monkeypatch.setenv("LEAKED", "1")
     program = (
         "import os, sys, json; json.dump([sys.argv[1:], dict(os.environ)], open(os.environ['HOME'] + '/said', 'w'))"
@@ -49,7 +50,7 @@ def test_a_container_is_the_recorded_one_with_another_folder(make_intent: MakeIn
         commands={"train": ("/opt/venv/bin/python", "-m", "vpoc", "train", "--run-dir", "/work")},
         variables={"train": {"HOME": "/work/scratch"}},
     )
-    expected = replace(recorded, work=module.FOLDER)
+    expected = replace(recorded, work=str(module.FOLDER.path))
     assert by_hand(intent)[1:] == (expected.command_line({"HOME": "/work/scratch"}, ("train", "--run-dir", "/work")),)
 
 
