@@ -83,14 +83,15 @@ def prepare(
     data: Path | None,
     interpreter: Path | None,
     executor: ExecutorName | None,
+    root: Path,
 ) -> Prepared:
-    """Look at this host and plan the runs.
+    """Look at the host at `root` and plan the runs.
 
     Raises:
         UserError: when the data or the interpreter does not exist.
     """
     engine = choose_engine(cells, executor)
-    bench = _bench(results, engine, data, interpreter)
+    bench = _bench(results, engine, data, interpreter, root)
     capabilities = capabilities_of(bench.host, engine, cells, interpreter)
     past = _past_seconds(bench, workload)
     plan = make_plan(cells, workload, repeats, capabilities, past, named=named, goal=goal)
@@ -182,6 +183,7 @@ def run_one(
     data: Path | None,
     python: Path | None,
     executor: ExecutorName | None,
+    root: Path,
 ) -> Record:
     """Run a cell once; with the id of a run that was begun before, return its record instead.
 
@@ -192,7 +194,7 @@ def run_one(
     if run_id:
         check_run_id(run_id)
     engine = choose_engine([cell], executor)
-    bench = _bench(results, engine, data, python)
+    bench = _bench(results, engine, data, python, root)
     settle(bench, display)
     if run_id and (intent := results.intent(run_id)):
         if results.imported(run_id):
@@ -220,6 +222,7 @@ def place(
     data: Path | None,
     python: Path | None,
     executor: ExecutorName | None,
+    root: Path,
 ) -> tuple[Bench, dict[str, PlannedRun]]:
     """Where runs of these cells are made, and the run of each, by its id, where it is least risky.
 
@@ -227,18 +230,20 @@ def place(
         UserError: when one of them cannot run here.
     """
     engine = choose_engine(cells, executor)
-    bench = _bench(results, engine, data, python)
+    bench = _bench(results, engine, data, python, root)
     return bench, {cell.id: _first_run(bench, engine, cell, workload, python) for cell in cells}
 
 
-def print_command(results: Results, cell: Cell, workload: Workload, notify: Notify, *, data: Path | None) -> str:
+def print_command(
+    results: Results, cell: Cell, workload: Workload, notify: Notify, *, data: Path | None, root: Path
+) -> str:
     """The `docker run` that trains a cell by hand as a run would, in a folder to be chosen.
 
     Raises:
         UserError: when there is no engine, or the image cannot be built.
     """
     engine = choose_engine([cell], "docker")
-    bench = _bench(results, engine, data, None)
+    bench = _bench(results, engine, data, None, root)
     planned = _first_run(bench, engine, cell, workload, None)
     bench.environment(cell, notify)
     run = bench.run(planned, "by-hand", workload)
@@ -291,7 +296,7 @@ def _executor_of(bench: Bench, intent: Intent) -> Executor | None:
     return DockerExecutor(engine, bench.results.runs) if engine else None
 
 
-def by_hand(matrix: Matrix, cell_id: str, command: Sequence[str]) -> tuple[str, list[str], dict[str, str]]:
+def by_hand(matrix: Matrix, cell_id: str, command: Sequence[str], root: Path) -> tuple[str, list[str], dict[str, str]]:
     """Program, arguments and environment of a command of the app in a cell's environment.
 
     Raises:
@@ -299,7 +304,7 @@ def by_hand(matrix: Matrix, cell_id: str, command: Sequence[str]) -> tuple[str, 
     """
     best = cell_id == "best"
     chosen = matrix.select("default") if best else [matrix.cells[cell_id]]
-    capabilities = capabilities_of(read_host(), None, chosen, None)
+    capabilities = capabilities_of(read_host(root), None, chosen, None)
     cell = first_plain_cell(matrix, capabilities) if best else chosen[0]
     if reason := why_not(cell, capabilities, named=not best):
         raise UserError(f"cell {cell.id} cannot run here: {reason}")
@@ -313,14 +318,16 @@ def by_hand(matrix: Matrix, cell_id: str, command: Sequence[str]) -> tuple[str, 
     return python, [python, *PROGRAMS[command[0]], *command[1:]], {**variables, "VPOC_DEVICE": environment.device}
 
 
-def _bench(results: Results, engine: Engine | None, data: Path | None, interpreter: Path | None) -> Bench:
+def _bench(
+    results: Results, engine: Engine | None, data: Path | None, interpreter: Path | None, root: Path
+) -> Bench:
     for option, file in (("--data", data), ("--python", interpreter)):
         if file is not None and not file.is_file():
             raise UserError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
-    host = read_host()
+    host = read_host(root)
     gpus = headless_first(training_gpus(host))
     executor: Executor = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
-    return Bench(results, executor, host, gpus, interpreter, data, engine)
+    return Bench(results, executor, host, gpus, interpreter, data, engine, root)
 
 
 def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:

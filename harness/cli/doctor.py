@@ -3,7 +3,6 @@
 import platform
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
@@ -15,10 +14,9 @@ from harness.doctor.show import lines
 
 @click.command()
 @click.option("--all", "everything", is_flag=True, help="Also show what is fine.")
-@click.option("--root", type=click.Path(path_type=Path, exists=True, file_okay=False), default="/", hidden=True)
 @as_json
 @pass_settings
-def doctor(settings: Settings, everything: bool, root: Path, as_json: bool) -> None:
+def doctor(settings: Settings, everything: bool, as_json: bool) -> None:
     """Look at this machine before anything runs: devices, driver, PCIe, Docker, disk; say what to fix, and how.
 
     Every finding says what was found, why it matters, and the one command that fixes it. Nothing is changed; a file of
@@ -26,7 +24,7 @@ def doctor(settings: Settings, everything: bool, root: Path, as_json: bool) -> N
 
     Exit status: 0 when nothing is a problem (there may be warnings), 1 when something is.
     """
-    findings = _look(settings, root)
+    findings = _look(settings)
     if as_json:
         print_json({"schema": 2, "findings": [asdict(finding) for finding in findings]})
     else:
@@ -35,9 +33,8 @@ def doctor(settings: Settings, everything: bool, root: Path, as_json: bool) -> N
     sys.exit(any(finding.level == "problem" for finding in findings))
 
 
-def _look(settings: Settings, root: Path) -> tuple[Finding, ...]:
+def _look(settings: Settings) -> tuple[Finding, ...]:
     if foreign := foreign_system(platform.system()):
         return (foreign,)
     known("default", settings.matrix.selections, "selection")
-    machine = read_machine(settings.matrix, root)
-    return examine(ask(machine, settings.matrix) if root == Path("/") else machine)
+    return examine(ask(read_machine(settings.matrix, settings.root), settings.matrix))

@@ -69,7 +69,7 @@ def build(
     if not chosen:
         chosen = image_commands.cells_of_rocm(matrix, rocm, selection) if rocm else matrix.select(selection)
     engine = choose_engine(chosen, None) if dry_run else image_commands.the_engine()
-    plan = image_commands.plan_build(engine, chosen)
+    plan = image_commands.plan_build(engine, chosen, settings.root)
     if as_json and dry_run:
         print_json(plan.plain)
         return

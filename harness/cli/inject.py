@@ -58,7 +58,8 @@ def inject(
     with interruptible():
         try:
             with Steps(err) as steps:
-                place = make_place(Results(settings.results.folder / FOLDER), settings.matrix, executor, steps.step)
+                drills = Results(settings.results.folder / FOLDER)
+                place = make_place(drills, settings.matrix, executor, steps.step, settings.root)
                 for one in carry_out(chosen, place, repeats, steps.step):
                     drilled += [one]
                     err.print(drilled_line(one), soft_wrap=True)

@@ -11,7 +11,7 @@ import click
 
 from harness import __version__
 from harness.base.errors import UserError
-from harness.cli.shared import INTERRUPTED, Settings, usage_line
+from harness.cli.shared import INTERRUPTED, Settings, usage_line, warn
 
 # Each is imported when it is asked for: what some of them need takes seconds to import.
 COMMANDS = {
@@ -37,6 +37,7 @@ COMMANDS = {
     "run": "cli.run:run",
     "run-cell": "cli.run:run_cell",
     "show": "cli.matrix:show",
+    "simulate": "cli.simulate:simulate",
     "status": "cli.status:status",
     "tags": "cli.promote:tags",
     "train": "cli.train:train",
@@ -80,8 +81,17 @@ class Commands(click.Group):
     show_envvar=True,
     help="Folder of wheels to take first.",
 )
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    envvar="MATRIX_ROOT",
+    show_envvar=True,
+    default=Path("/"),
+    help="Folder of a simulated host, as `matrix simulate` writes one: its /sys, /proc and /dev. Processes, disks, "
+    "Docker and network stay those of this machine, and nothing counts for a real host.",
+)
 @click.pass_context
-def cli(context: click.Context, file: Path, results: Path, base: str | None, wheels: Path | None) -> None:
+def cli(context: click.Context, file: Path, results: Path, base: str | None, wheels: Path | None, root: Path) -> None:
     """Find out which ROCm x PyTorch x environment trains to completion on this machine.
 
     A cell is a stack (what is installed) with a preset (environment variables), e.g. rocm6.3-torch2.9.1-plain.
@@ -91,7 +101,9 @@ def cli(context: click.Context, file: Path, results: Path, base: str | None, whe
         if not wheels.is_dir():
             raise UserError(f"--wheels {wheels}: no such folder")
         os.environ["UV_FIND_LINKS"] = ",".join(filter(None, [str(wheels.resolve()), os.environ.get("UV_FIND_LINKS")]))
-    context.obj = Settings(file, results, base)
+    context.obj = settings = Settings(file, results, base, root)
+    if settings.simulated:
+        warn([f"simulated host: {root} stands for /sys, /proc and /dev; what is seen says nothing of a real host"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -48,7 +48,7 @@ def minimise(settings: Settings, /, cell: str, max_runs: int, as_json: bool, **o
     chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
     control = control_of(chosen, settings.matrix)
     workload = _workload(settings, options)
-    bench, placed = commands.place(settings.results, [chosen], workload, **options)
+    bench, placed = commands.place(settings.results, [chosen], workload, root=settings.root, **options)
     try:
         with interruptible(), CampaignDisplay(err) as display:
             found = minimise_cell(bench, placed[cell], workload, control, max_runs, display)
@@ -85,7 +85,7 @@ def compare_command(
     of_workload = None
     if runs is not None:
         workload = _workload(settings, options)
-        bench, placed = commands.place(settings.results, chosen, workload, **options)
+        bench, placed = commands.place(settings.results, chosen, workload, root=settings.root, **options)
         try:
             with interruptible(), CampaignDisplay(err) as display:
                 of_workload = add_runs(bench, placed, workload, runs, display)

@@ -38,6 +38,6 @@ def write_reports(settings: Settings) -> list[Path]:
     # Statistics and charts take a second to import: a campaign is not to wait for them before it begins.
     from harness.report.write import write_reports as write  # noqa: PLC0415
 
-    files, damaged = write(settings.results, settings.matrix)
+    files, damaged = write(settings.results, settings.matrix, settings.root)
     warn(damaged)
     return files

@@ -95,6 +95,8 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
 
     Exit status: 0 when every run completed (with --until or --all: when that was reached), 1 if not, 130 after Ctrl-C.
     """
+    if reboot_when_unhealthy and settings.simulated:
+        raise UserError("--reboot-when-unhealthy would reboot this machine, not the simulated host; leave it out")
     if reboot_when_unhealthy:
         check_reboot()
     prepared = _prepare(settings, **options)
@@ -141,13 +143,16 @@ def run_cell(
     chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
     workload = chosen_workload(settings, "default", options.pop("workload"), options.pop("lookback"))
     if print_command:
+        place = {"data": options["data"], "root": settings.root}
         with interruptible(), Steps(err) as steps:
-            printed = commands.print_command(settings.results, chosen, workload, steps.step, data=options["data"])
+            printed = commands.print_command(settings.results, chosen, workload, steps.step, **place)
         click.echo(printed)
         return
     with interruptible(), CampaignDisplay(err) as display:
         try:
-            record = commands.run_one(settings.results, chosen, workload, run_id, display, **options)
+            record = commands.run_one(
+                settings.results, chosen, workload, run_id, display, root=settings.root, **options
+            )
         except KeyboardInterrupt:
             # What became of the run was shown when it was recorded.
             sys.exit(INTERRUPTED)
@@ -170,7 +175,7 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     """
     if cell != "best":
         known(cell, settings.matrix.cells, "cell")
-    program, arguments, variables = commands.by_hand(settings.matrix, cell, command)
+    program, arguments, variables = commands.by_hand(settings.matrix, cell, command, settings.root)
     os.execve(program, arguments, variables)  # noqa: S606
 
 
@@ -182,6 +187,7 @@ def _prepare(settings: Settings, **options: Any) -> commands.Prepared:
     workload = chosen_workload(settings, selection, options["workload"], options["lookback"])
     chosen = [matrix.cells[cell] for cell in cells] or matrix.select(selection)
     place = {"data": options["data"], "interpreter": options["python"], "executor": options["executor"]}
+    place["root"] = settings.root
     goal = goal_of(settings, options["until"], **{name: options[name] for name in ("every", "confidence", "budget")})
     if goal and options["repeats"]:
         raise UserError("--repeats fixes the number of runs, which --until and --all leave open; give one of them")

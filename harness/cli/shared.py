@@ -10,6 +10,7 @@ from rich.console import Console
 
 from harness.base.errors import UserError
 from harness.evidence.records import Results
+from harness.host.fingerprint import REAL_ROOT, is_simulated
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix, nearest
 
@@ -23,11 +24,15 @@ err = Console(highlight=False, stderr=True)
 
 
 class Settings:
-    """The global options; the matrix file is read when it is first needed."""
+    """The global options; the matrix file is read when it is first needed.
 
-    def __init__(self, file: Path, results: Path, base: str | None) -> None:
+    `root` holds /sys, /proc and /dev of the host: `/`, or the folder of a simulated host.
+    """
+
+    def __init__(self, file: Path, results: Path, base: str | None, root: Path = REAL_ROOT) -> None:
         self.file = file
         self.base = base
+        self.root = root.resolve()
         self.results = Results(results.resolve())
         self._matrix: Matrix | None = None
 
@@ -37,6 +42,11 @@ class Settings:
         if self._matrix is None:
             self._matrix = load_matrix(self.file, self.base)
         return self._matrix
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the host is a simulated one."""
+        return is_simulated(self.root)
 
 
 pass_settings = click.make_pass_decorator(Settings)
@@ -73,7 +83,11 @@ def usage_line(error: click.UsageError) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print strict JSON."""
+    """Print strict JSON. What is told of a simulated host says so: `"simulated": true` beside the other keys."""
+    context = click.get_current_context(silent=True)
+    settings = context.find_object(Settings) if context else None
+    if settings and settings.simulated and isinstance(value, dict):
+        value = {**value, "simulated": True}
     click.echo(json.dumps(value, indent=2, allow_nan=False))
 
 

@@ -88,8 +88,8 @@ def train(
     workload = own_workload(options)
     wish = Wish(cell, registry, force, workload.strategy)
     asked = Asked(data, output, name, workload, wish, executor, resume, injected_fault)
-    with open_notebook(settings.results, host := read_host(), output, name) as notebook:
-        ready = prepare(asked, settings.matrix, settings.results, host, notebook)
+    with open_notebook(settings.results, host := read_host(settings.root), output, name) as notebook:
+        ready = prepare(asked, settings.matrix, settings.results, host, notebook, settings.root)
         err.print(ready.told, soft_wrap=True, markup=False)
         commands.check_feasible(ready.plan)
         confirm(ready.plan.download_gb, yes=yes)

@@ -66,7 +66,7 @@ class Row:
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
         values |= {
             "scope": scope_of(intent),
-            "qualifies_for_promotion": qualifies_for_promotion(intent.options),
+            "qualifies_for_promotion": qualifies_for_promotion(intent.options) and not host.simulated,
             "imported": imported,
         }
         values |= {"samples_per_second": record.result.throughput.samples_per_second if record.result else None}

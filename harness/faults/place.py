@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench
@@ -20,7 +21,7 @@ from harness.faults.kinds import WORKLOAD
 from harness.faults.own_engine import OwnEngine, own_engine
 from harness.host.engine import Engine, Notify
 from harness.host.facts import HostFacts
-from harness.host.fingerprint import read_host
+from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.host.processes import processes_of_run, run_mark
 from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
 from harness.run.process_environment import temporary_folder
@@ -39,6 +40,7 @@ class Place:
     environment: Environment
     data: InputFile
     engine: Engine | None
+    root: Path = REAL_ROOT
 
     @property
     def executor_name(self) -> ExecutorName:
@@ -51,7 +53,7 @@ class Place:
 
     def make(self, run: Run, executor: Executor | None = None) -> Record:
         """Make a run and enter its record in the index."""
-        record = run_cell(run, self.results, executor or self.executor)
+        record = run_cell(run, self.results, executor or self.executor, root=self.root)
         Index(self.results).add(record)
         return record
 
@@ -98,7 +100,9 @@ class Place:
             yield replace(self, engine=engine, executor=DockerExecutor(engine, self.results.runs)), own
 
 
-def make_place(results: Results, matrix: Matrix, executor: ExecutorName | None, notify: Notify) -> Place:
+def make_place(
+    results: Results, matrix: Matrix, executor: ExecutorName | None, notify: Notify, root: Path = REAL_ROOT
+) -> Place:
     """The plain cell of a stack for CPUs, made ready.
 
     Raises:
@@ -106,13 +110,13 @@ def make_place(results: Results, matrix: Matrix, executor: ExecutorName | None, 
     """
     cell = _cell(matrix)
     engine = choose_engine([cell], executor)
-    host = read_host()
+    host = read_host(root)
     if reason := why_not(cell, capabilities_of(host, engine, [cell], None), named=True):
         raise UserError(f"cell {cell.id}, in which drills are made, cannot run here: {reason}")
     runs = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
-    bench = Bench(results, runs, host, (), engine=engine)
+    bench = Bench(results, runs, host, (), engine=engine, root=root)
     environment = bench.environment(cell, notify)
-    place = Place(results, runs, host, cell, environment, bench.data_of(WORKLOAD, environment), engine)
+    place = Place(results, runs, host, cell, environment, bench.data_of(WORKLOAD, environment), engine, root)
     for damaged in place.settle():
         notify(damaged)
     return place

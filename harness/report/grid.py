@@ -125,12 +125,13 @@ def _group(
     ran = {row.cell for row in rows}
     host = hosts.get(newest.host_kind)
     gpus = ", ".join(gpu.gfx for gpu in host.gpus) or "no GPU" if host else ""
+    made_of = f"simulated {gpus}" if host and host.simulated else gpus
     return Group(
         id=id_,
         workload=newest.workload,
         workload_hash=newest.workload_hash[:12],
         host_kind=newest.host_kind,
-        host=f"{gpus}, kernel {host.kernel} ({newest.host_kind[:6]})" if host else f"kind {newest.host_kind}",
+        host=f"{made_of}, kernel {host.kernel} ({newest.host_kind[:6]})" if host else f"kind {newest.host_kind}",
         executor=newest.executor,
         scope=newest.scope,
         stacks=stacks,

@@ -58,7 +58,7 @@ def run_cell(
         folder = results.run_folder(run.run_id)
         intent = run.intent(folder)
         results.begin(intent)
-        watch = Watch(folder, executor, observe, run.gpu_watch(), on_stall)
+        watch = Watch(folder, executor, observe, run.gpu_watch(root), on_stall, root)
         post_run = PostRun(Checkup(run, folder, results, executor, root), intent)
         evidence = Evidence(exits={})
         began, seconds = time.monotonic(), None

@@ -104,12 +104,12 @@ class Run:
         container = self.container(folder)
         return replace(container, devices=()) if container else None
 
-    def gpu_watch(self) -> GpuWatch | None:
-        """What looks at the GPUs given to this run; None on a CPU."""
+    def gpu_watch(self, root: Path = Path("/")) -> GpuWatch | None:
+        """What looks at the GPUs given to this run; None on a CPU. `root` holds the driver's files."""
         if self.environment.device == "cpu":
             return None
         amd = {str(gpu.kfd_id) for gpu in self.host.gpus if gpu.index in self.gpus}
-        return GpuWatch(amd or None)
+        return GpuWatch(amd or None, root)
 
     def intent(self, folder: Path) -> Intent:
         """What is about to be run in a run folder, by this process."""

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from harness.base.durations import span
 from harness.evidence.index import Row
+from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Cell, Workload
 from harness.registry.tags.promote import is_about
@@ -122,7 +123,8 @@ def runs_table(rows: Iterable[Row]) -> Table:
     for row in rows:
         speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
         texts = (row.diagnosis or "", row.ran_on, f"{row.seconds:.1f}", speed, row.detail)
-        table.add_row(escape(row.run_id), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
+        run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
+        table.add_row(escape(run), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
     return table
 
 

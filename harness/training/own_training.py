@@ -16,7 +16,7 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results
 from harness.host.displays import headless_first
 from harness.host.facts import HostFacts
-from harness.host.fingerprint import training_gpus
+from harness.host.fingerprint import REAL_ROOT, training_gpus
 from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
 from harness.matrix.workload_options import options_of
 from harness.registry.push_pull import pull_known_good
@@ -68,7 +68,9 @@ class Ready:
         return train(self.job, self.training, self.notebook, bench, display)
 
 
-def prepare(asked: Asked, matrix: Matrix, results: Results, host: HostFacts, notebook: Notebook) -> Ready:
+def prepare(
+    asked: Asked, matrix: Matrix, results: Results, host: HostFacts, notebook: Notebook, root: Path = REAL_ROOT
+) -> Ready:
     """Go on with the training that was begun with the same question, or begin one.
 
     Raises:
@@ -94,7 +96,7 @@ def prepare(asked: Asked, matrix: Matrix, results: Results, host: HostFacts, not
         # An image by its digest is not built.
         plan = replace(plan, download_gb=0.0, disk_gb=0.0)
     runs = DockerExecutor(engine, results.runs) if engine else ProcessExecutor(results.runs)
-    bench = Bench(results, runs, host, gpus, None, asked.data, engine)
+    bench = Bench(results, runs, host, gpus, None, asked.data, engine, root)
     job = Job(
         cell, plain_cpu_cell(matrix), asked.workload, asked.output, asked.name, asked.resume, asked.injected_fault
     )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
@@ -11,7 +12,7 @@ from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts import of_results
 from harness.host.engine import Engine, Notify, find_engine
-from harness.host.fingerprint import read_host
+from harness.host.fingerprint import REAL_ROOT, is_simulated, read_host
 from harness.matrix.cells import Matrix
 from harness.registry.image_commands import the_engine
 from harness.registry.push_pull import push_image, remote_name
@@ -65,15 +66,19 @@ def promote(
     *,
     replace: str | None = None,
     dry_run: bool = False,
+    root: Path = REAL_ROOT,
 ) -> list[KnownGood]:
-    """Give the cells that earned it their known-good tags; returns the evidence of each.
+    """Give the cells that qualify their known-good tags; returns the evidence of each.
 
     `replace` is what a tag is known to point to though its history says otherwise.
 
     Raises:
-        UserError: when no cell earned a tag, its image is gone, or somebody else moved the tag.
+        UserError: when no cell qualifies, its image is gone, somebody else moved the tag, or the host at `root` is
+            simulated.
     """
-    kind = read_host().kind
+    if is_simulated(root):
+        raise UserError("--root: runs on a simulated host show nothing about a real one; nothing is promoted on them")
+    kind = read_host(root).kind
     # What runs on another kind of host show, or showed before this one changed, is no evidence for this one.
     mine = [row for row in Index(results).rows() if not row.imported and row.host_kind == kind]
     rows = {row.run_id: row for row in mine}
@@ -110,8 +115,10 @@ def demote(
     return demoted
 
 
-def tag_states(results: Results, matrix: Matrix, registry: str | None, now: float) -> list[TagState]:
-    """The tags that stand in a registry, or on this host, with what speaks against each.
+def tag_states(
+    results: Results, matrix: Matrix, registry: str | None, now: float, root: Path = REAL_ROOT
+) -> list[TagState]:
+    """Return the tags that stand in a registry, or on this host, with what speaks against each.
 
     Raises:
         UserError: when the registry does not answer.
@@ -125,7 +132,7 @@ def tag_states(results: Results, matrix: Matrix, registry: str | None, now: floa
     tags = standing(moves)
     alias = alias_of(tags.values())
     verdicts = of_results.verdicts(results, matrix)
-    host = read_host()
+    host = read_host(root)
     states = []
     for tag, evidence in sorted(tags.items()):
         elsewhere = disturbed(place, moves, tag)

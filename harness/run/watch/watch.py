@@ -54,8 +54,10 @@ class Watch:
         observe: Observer,
         gpus: GpuWatch | None,
         on_stall: OnStall = lambda _: None,
+        root: Path = Path("/"),
     ) -> None:
         self._folder = folder
+        self._root = root
         self._executor = executor
         self._observe = observe
         self._on_stall = on_stall
@@ -231,6 +233,7 @@ class Watch:
             processes=look_at_processes(self._folder),
             container=handle.inspected,
             memory_group=group.told if group else None,
+            root=self._root,
         )
         notes = collect(self._folder, scene)
         return notes if self._gpus else ()
