@@ -318,9 +318,7 @@ def by_hand(matrix: Matrix, cell_id: str, command: Sequence[str], root: Path) ->
     return python, [python, *PROGRAMS[command[0]], *command[1:]], {**variables, "VPOC_DEVICE": environment.device}
 
 
-def _bench(
-    results: Results, engine: Engine | None, data: Path | None, interpreter: Path | None, root: Path
-) -> Bench:
+def _bench(results: Results, engine: Engine | None, data: Path | None, interpreter: Path | None, root: Path) -> Bench:
     for option, file in (("--data", data), ("--python", interpreter)):
         if file is not None and not file.is_file():
             raise UserError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")

@@ -10,7 +10,7 @@ from harness.evidence.verdicts import of_results
 from harness.matrix.cells import Cell, Workload
 
 
-def describe(cell: Cell) -> dict[str, Any]:
+def describe_cell(cell: Cell) -> dict[str, Any]:
     """A cell as plain values."""
     preset = cell.preset.model_dump(exclude={"name"})
     return {"id": cell.id, "stack": cell.stack.model_dump(), "preset": {"name": cell.preset.name, **preset}} | {

@@ -30,7 +30,7 @@ from harness.registry.push_pull import push as push_image
 from harness.screen import tables
 from harness.screen.display import Steps
 
-registry_option = click.option(
+required_registry = click.option(
     "--registry", required=True, envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="Registry, e.g. ghcr.io/me."
 )
 
@@ -128,7 +128,7 @@ def lock(settings: Settings, stack: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("cell")
-@registry_option
+@required_registry
 @as_json
 @pass_settings
 def push(settings: Settings, cell: str, registry: str, as_json: bool) -> None:
@@ -141,7 +141,7 @@ def push(settings: Settings, cell: str, registry: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("cell")
-@registry_option
+@required_registry
 @click.option("--digest", help="sha256:... of the very image (default: the one tagged with the cell's name).")
 @as_json
 @pass_settings

@@ -14,7 +14,7 @@ from harness.campaign import commands
 from harness.campaign.reboot import check_reboot, reboot_and_resume, this_command
 from harness.cli.describe import describe_campaign, describe_plan
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
-from harness.cli.records import write_reports
+from harness.cli.records import report_on
 from harness.cli.shared import (
     INTERRUPTED,
     Settings,
@@ -109,7 +109,7 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
         cells = list({planned.cell.id: planned.cell for planned in prepared.plan.runs}.values())
         with CampaignDisplay(err, cells, partial(commands.verdicts_here, prepared)) as display:
             ended = commands.run_campaign(prepared, display)
-        files = write_reports(settings)
+        files = report_on(settings)
         if as_json:
             print_json(describe_campaign(ended))
         else:

@@ -14,7 +14,7 @@ from harness.evidence.verdicts.verdict import Verdict
 from harness.host.fingerprint import machine_of
 from harness.matrix.variants import VARIANT
 from harness.registry.tags.promote import is_about
-from harness.registry.tags.promotions import KnownGood, read_moves, standing
+from harness.registry.tags.promotions import KnownGood, read_moves, standing_tags
 from harness.screen import tables
 
 
@@ -70,7 +70,7 @@ def status(settings: Settings, cell: str | None, without_imported: bool, variant
 def _tags(results: Results) -> list[KnownGood]:
     """What stands on this host. Where that cannot be known the verdicts are told all the same."""
     try:
-        return list(standing(read_moves(results)).values())
+        return list(standing_tags(read_moves(results)).values())
     except UserError as error:
         warn([str(error)])
         return []

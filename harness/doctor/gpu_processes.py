@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.doctor.machine import Gpu, GpuProcess
+from harness.doctor.machine import GpuProcess, HostGpu
 from harness.host.memory_owners import memory_owners
 
 
-def read_gpu_processes(root: Path, gpus: Sequence[Gpu]) -> tuple[GpuProcess, ...]:
+def read_gpu_processes(root: Path, gpus: Sequence[HostGpu]) -> tuple[GpuProcess, ...]:
     """Processes with memory on a GPU, each once. Those of other users that only draw are not seen without root."""
     labels = {str(gpu.facts.kfd_id): gpu.label for gpu in gpus if gpu.facts.kfd_id}
     labels |= {gpu.card.address: gpu.label for gpu in gpus if gpu.card}

@@ -74,7 +74,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class HostGpu:
     """A GPU that ROCm sees. `atomics`: whether its PCIe path carries atomics; None where that cannot be read."""
 
     facts: GpuFacts
@@ -175,7 +175,7 @@ class Machine:
     """The whole of it. What is None could not be read, or was not asked."""
 
     host: HostFacts
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[HostGpu, ...]
     cards: tuple[Card, ...]
     kfd: Node | None
     render_nodes: tuple[Node, ...]
@@ -196,7 +196,7 @@ class Machine:
     room: Room | None = None
 
     @property
-    def training(self) -> tuple[Gpu, ...]:
+    def training(self) -> tuple[HostGpu, ...]:
         """The GPUs that PyTorch's wheels have kernels for."""
         return tuple(gpu for gpu in self.gpus if gpu.trains)
 

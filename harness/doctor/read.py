@@ -9,7 +9,7 @@ from harness.doctor.access import JOURNAL_GROUPS, read_caller, read_group_names,
 from harness.doctor.atomics import read_atomics
 from harness.doctor.cards import read_cards
 from harness.doctor.gpu_processes import read_gpu_processes
-from harness.doctor.machine import Gpu, Machine, WantedRocm, Wsl
+from harness.doctor.machine import HostGpu, Machine, WantedRocm, Wsl
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import Matrix
 
@@ -25,7 +25,7 @@ def read_machine(matrix: Matrix, root: Path = Path("/")) -> Machine:
     for facts in host.gpus:
         card = by_node.get(facts.render_node or "")
         folder = root / f"sys/bus/pci/devices/{card.address}" if card else None
-        gpus.append(Gpu(facts, card, read_atomics(root, facts.kfd_id, folder)))
+        gpus.append(HostGpu(facts, card, read_atomics(root, facts.kfd_id, folder)))
     nodes = (read_node(root, f"/dev/dri/{file.name}", caller, names) for file in entries(root / "dev/dri"))
     return Machine(
         host=host,

@@ -21,8 +21,8 @@ from harness.matrix.cells import Cell, Matrix, Preset
 CATALOGUE = Path(__file__).with_name("variables.yaml")
 
 RuleKind = Literal["no-effect", "default", "contradiction", "deprecated", "debug-only", "invalid", "unknown"]
-Kind = RuleKind | Literal["moved", "duplicate"]
-Phase = Literal["features", "train"]
+FindingKind = RuleKind | Literal["moved", "duplicate"]
+PresetPhase = Literal["features", "train"]
 
 # A comma inside brackets belongs to one key's value: roundup_power2_divisions:[256:1,512:2].
 _BETWEEN_KEYS = re.compile(r",(?![^\[]*\])")
@@ -59,7 +59,7 @@ class Rule(_Strict):
         )
 
 
-class Key(_Strict):
+class VariableKey(_Strict):
     """One key of a variable that is a comma list of `key:value`."""
 
     meaning: str
@@ -71,7 +71,7 @@ class Variable(_Strict):
 
     reader: str
     meaning: str
-    keys: dict[str, Key] = {}
+    keys: dict[str, VariableKey] = {}
     rules: tuple[Rule, ...] = ()
 
 
@@ -93,7 +93,7 @@ class Catalogue(_Strict):
 
 
 @dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """Something to know about a preset on some stacks.
 
     `variable` is None where the finding is about the preset as a whole, `key` is one key of a comma list, and `phase`
@@ -101,10 +101,10 @@ class Finding:
     """
 
     preset: str
-    phase: Phase | None
+    phase: PresetPhase | None
     variable: str | None
     key: str | None
-    kind: Kind
+    kind: FindingKind
     text: str
     source: str
     stacks: tuple[str, ...]
@@ -120,16 +120,16 @@ def load_catalogue(file: Path = CATALOGUE) -> Catalogue:
     return Catalogue.model_validate(YAML(typ="safe").load(file.read_text(encoding="utf-8")))
 
 
-def lint(matrix: Matrix) -> list[Finding]:
+def lint(matrix: Matrix) -> list[LintFinding]:
     """Findings of every preset, each once, with the stacks it holds for, in the order of the file.
 
     Only cells that are run count: not the excluded ones, other frameworks, or the user's own interpreter, whose
     versions are not known.
     """
-    found: list[Finding] = []
+    found: list[LintFinding] = []
     for name, preset in matrix.presets.items():
         cells = [cell for cell in (matrix.cell(stack, name) for stack in matrix.stacks) if _is_known(cell)]
-        stacks: dict[Finding, tuple[str, ...]] = {}
+        stacks: dict[LintFinding, tuple[str, ...]] = {}
         for cell in cells:
             for finding in lint_cell(cell):
                 group = replace(finding, stacks=())
@@ -143,17 +143,17 @@ def lint(matrix: Matrix) -> list[Finding]:
     return found
 
 
-def beyond_cpu(findings: Iterable[Finding], matrix: Matrix) -> list[Finding]:
+def beyond_cpu(findings: Iterable[LintFinding], matrix: Matrix) -> list[LintFinding]:
     """The findings that are about more than a CPU build of torch, where every ROCm variable does nothing."""
     cpu = {stack.name for stack in matrix.stacks.values() if stack.accelerator == "cpu"}
     return [finding for finding in findings if not cpu.issuperset(finding.stacks)]
 
 
-def lint_cell(cell: Cell) -> list[Finding]:
+def lint_cell(cell: Cell) -> list[LintFinding]:
     """Findings of one cell, whether it is excluded or not."""
     by_phase = {phase: list(_process(cell, phase)) for phase in cell.preset.phases}
     # A dict, because it keeps order and holds what is true of every phase only once.
-    found: dict[Finding, None] = {}
+    found: dict[LintFinding, None] = {}
     for phase, findings in by_phase.items():
         for finding in findings:
             of_all = all(finding in others for others in by_phase.values())
@@ -165,12 +165,12 @@ def _is_known(cell: Cell) -> bool:
     return cell.excluded is None and cell.stack.framework == "torch" and cell.stack.accelerator != "any"
 
 
-def _process(cell: Cell, phase: Phase) -> Iterator[Finding]:
+def _process(cell: Cell, phase: PresetPhase) -> Iterator[LintFinding]:
     catalogue = load_catalogue()
     variables = cell.preset.variables_of(phase)
 
-    def finding(name: str, key: str | None, kind: Kind, text: str, source: str) -> Finding:
-        return Finding(cell.preset.name, None, name, key, kind, text, source, (cell.stack.name,))
+    def finding(name: str, key: str | None, kind: FindingKind, text: str, source: str) -> LintFinding:
+        return LintFinding(cell.preset.name, None, name, key, kind, text, source, (cell.stack.name,))
 
     for name, value in variables.items():
         variable = catalogue.variables.get(name)
@@ -198,7 +198,7 @@ def _not_listed(word: str, known: list[str]) -> str:
     return "not in the catalogue of variables" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def _moved(cell: Cell) -> Iterator[Finding]:
+def _moved(cell: Cell) -> Iterator[LintFinding]:
     preset, source = cell.preset, cell.preset.source or ""
     if preset.devices is not None and re.match(r"notes \d", source):
         chosen = ",".join(map(str, preset.devices))
@@ -206,14 +206,14 @@ def _moved(cell: Cell) -> Iterator[Finding]:
             f"the notes' HIP_VISIBLE_DEVICES={chosen} became the run's device list, "
             "because only the executor sets visibility"
         )
-        yield Finding(preset.name, None, "HIP_VISIBLE_DEVICES", None, "moved", text, source, (cell.stack.name,))
+        yield LintFinding(preset.name, None, "HIP_VISIBLE_DEVICES", None, "moved", text, source, (cell.stack.name,))
 
 
-def _duplicates(matrix: Matrix, preset: Preset) -> Iterator[Finding]:
+def _duplicates(matrix: Matrix, preset: Preset) -> Iterator[LintFinding]:
     for other in matrix.presets.values():
         if other.name != preset.name and _settings(other) == _settings(preset):
             text = f"sets exactly what the preset {other.name} sets"
-            yield Finding(preset.name, None, None, None, "duplicate", text, "matrix.yaml", ())
+            yield LintFinding(preset.name, None, None, None, "duplicate", text, "matrix.yaml", ())
 
 
 def _settings(preset: Preset) -> tuple[dict[str, dict[str, str]], tuple[int, ...] | None]:

@@ -8,10 +8,10 @@ from harness.evidence.index import Row
 from harness.evidence.verdicts.verdict import COUNTED, Verdict
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
-from harness.report.model import Count, Group, Place, RunLine, VerdictLine
+from harness.report.model import GridPlace, Group, PassCount, RunLine, VerdictLine
 
 Key = tuple[str, str, str, str]
-NOTHING = Count(tier="untested", passes=0, runs=0)
+NOTHING = PassCount(tier="untested", passes=0, runs=0)
 NOT_COUNTED = "none of its runs counts"
 # What a program said on one line can be a page.
 LONGEST = 400
@@ -19,7 +19,7 @@ NOT_AS_THEY_ARE = ("group", "low", "high", "diagnoses", "not_counted")
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class GridVerdicts:
     """Of all runs, and of those made with this results folder."""
 
     every: Sequence[Verdict]
@@ -33,7 +33,7 @@ def group_ids(rows: Iterable[Row]) -> dict[Key, str]:
 
 
 def groups(
-    rows: Sequence[Row], verdicts: Verdicts, matrix: Matrix, hosts: Mapping[str, HostFacts]
+    rows: Sequence[Row], verdicts: GridVerdicts, matrix: Matrix, hosts: Mapping[str, HostFacts]
 ) -> tuple[Group, ...]:
     """The grids; `hosts` by their kind."""
     ids = group_ids(rows)
@@ -137,7 +137,7 @@ def _group(
         stacks=stacks,
         presets=presets,
         places=tuple(
-            Place(
+            GridPlace(
                 cell=f"{stack}-{preset}",
                 stack=stack,
                 preset=preset,
@@ -151,11 +151,11 @@ def _group(
     )
 
 
-def _count(cell: str, verdicts: Mapping[str, Verdict], matrix: Matrix) -> Count:
+def _count(cell: str, verdicts: Mapping[str, Verdict], matrix: Matrix) -> PassCount:
     if verdict := verdicts.get(cell):
-        return Count(tier=verdict.tier, passes=verdict.passes, runs=verdict.runs)
+        return PassCount(tier=verdict.tier, passes=verdict.passes, runs=verdict.runs)
     excluded = cell in matrix.cells and matrix.cells[cell].excluded
-    return Count(tier="excluded", passes=0, runs=0) if excluded else NOTHING
+    return PassCount(tier="excluded", passes=0, runs=0) if excluded else NOTHING
 
 
 def _reason(cell: str, verdicts: Mapping[str, Verdict], ran: Collection[str], matrix: Matrix) -> str | None:

@@ -12,7 +12,7 @@ from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.cells import Matrix
-from harness.registry.tags.promotions import read_moves, standing
+from harness.registry.tags.promotions import read_moves, standing_tags
 from harness.report.build import build_report
 from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
@@ -31,7 +31,7 @@ def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> t
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
     damaged = _unreadable(results, {row.run_id for row in rows})
     try:
-        promoted = list(standing(read_moves(results)).values())
+        promoted = list(standing_tags(read_moves(results)).values())
     except UserError as error:
         # The answers lack what they say of tags, which is no reason to give none.
         promoted = []

@@ -18,7 +18,7 @@ from harness.screen.colours import OUTCOME_COLOURS, TIER_COLOURS
 if TYPE_CHECKING:
     from harness.campaign.plan import Plan
     from harness.environments.capabilities import Skipped
-    from harness.matrix.lint import Finding
+    from harness.matrix.lint import LintFinding
     from harness.registry.image_commands import BuildPlan
     from harness.search.goal import Goal
 
@@ -58,7 +58,7 @@ def workloads_table(workloads: Iterable[Workload]) -> Table:
     return table
 
 
-def findings_table(findings: "Iterable[Finding]") -> Table:
+def findings_table(findings: "Iterable[LintFinding]") -> Table:
     """What the linter found."""
     table = _table("preset", "variable", "kind", "what", "stacks")
     for f in findings:

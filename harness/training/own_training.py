@@ -20,7 +20,7 @@ from harness.host.fingerprint import REAL_ROOT, training_gpus
 from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
 from harness.matrix.workload_options import options_of
 from harness.registry.push_pull import pull_known_good
-from harness.registry.tags.known_good import KnownGood, lock_of, why_not
+from harness.registry.tags.known_good import KnownGood, lock_of, why_not_usable
 from harness.run.workload_data import read_data
 from harness.training.choose_cell import Choice, Wish, choose
 from harness.training.train import Ended, Job, train
@@ -111,7 +111,7 @@ def _gone_on(noted: Training, asked: Asked, matrix: Matrix, results: Results, ho
     told = f"going on with the training begun {_when(noted.began)}"
     evidence = noted.evidence
     # Perhaps it was a new kernel or driver that ended it.
-    if evidence is None or why_not(evidence, host, time.time(), lock_of(evidence)) is None:
+    if evidence is None or why_not_usable(evidence, host, time.time(), lock_of(evidence)) is None:
         return noted, f"{noted.cell}: {told}"
     choice = _choice(asked, matrix, results, host)
     return noted.model_copy(update={"cell": choice.cell.id, "evidence": choice.evidence}), f"{choice.told}; {told}"

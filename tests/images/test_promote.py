@@ -26,7 +26,7 @@ from harness.registry.tags.known_good import NotForThisHostError, NothingPromote
 from harness.registry.tags.known_good_tags import look_at, move_tag
 from harness.registry.tags.local_tags import LocalTags
 from harness.registry.tags.promote import VALID_SECONDS
-from harness.registry.tags.promotions import FILE, TagMove, read_moves
+from harness.registry.tags.promotions import PROMOTIONS, TagMove, read_moves
 from harness.registry.tags.registry_tags import HISTORY_TAG, RegistryTags
 from harness.registry.tags.tag_commands import promote
 from tests.images.conftest import BASE, serve_registry
@@ -284,7 +284,7 @@ def test_a_registry_that_is_down_is_one_line_and_nothing_is_half_done(
 ) -> None:
     line = told(command(*words, "--registry", "127.0.0.1:1", expected=2))
     assert line == "matrix: registry 127.0.0.1:1 does not answer: [Errno 111] Connection refused"
-    assert not (results.folder / FILE).exists()
+    assert not (results.folder / PROMOTIONS).exists()
     assert find(engine, f"vpoc:{TAG}") is None
 
 

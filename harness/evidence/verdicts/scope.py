@@ -7,7 +7,6 @@ from harness.evidence.run_files import Intent
 from harness.host.facts import GpuFacts
 from harness.matrix.cells import Strategy
 
-
 SIMULATED = "simulated-"
 
 

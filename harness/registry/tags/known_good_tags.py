@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from harness.base.errors import UserError
-from harness.registry.tags.promotions import KnownGood, TagMove, standing
+from harness.registry.tags.promotions import KnownGood, TagMove, standing_tags
 
 ALIAS = "known-good"
 """Points to what the best of the other tags points to: a GPU's before a CPU's, then the newest."""
@@ -86,7 +86,7 @@ def move_tag(place: TagPlace, move: TagMove, seen: Seen) -> None:
     if look_at(place, tag) != seen:
         raise UserError(f"{place.name}: somebody else moved {tag} meanwhile; nothing was changed, give it again")
     place.write(move)
-    tags = standing([*seen.moves, move])
+    tags = standing_tags([*seen.moves, move])
     # The alias first: where the tag itself is right, the same command has nothing left to do.
     wanted = {ALIAS: alias_of(tags.values()), tag: tags.get(tag)}
     for name, evidence in wanted.items():
@@ -100,6 +100,6 @@ def move_tag(place: TagPlace, move: TagMove, seen: Seen) -> None:
 
 def disturbed(place: TagPlace, moves: Sequence[TagMove], tag: str) -> str | None:
     """What a tag points to instead of what its history says, where it does."""
-    evidence = standing(moves).get(tag)
+    evidence = standing_tags(moves).get(tag)
     points_to = place.points_to(tag)
     return points_to if points_to and (evidence is None or points_to != place.target(evidence)) else None

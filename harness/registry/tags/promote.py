@@ -21,7 +21,7 @@ MOST_RUNS = 1000
 
 
 @dataclass(frozen=True)
-class Claim:
+class TagClaim:
     """A verdict, and what the runs of one image alone say: that of its newest run, as a tag points to one image."""
 
     verdict: Verdict
@@ -35,13 +35,13 @@ class Claim:
         return len(self.run_ids)
 
 
-def claim_of(verdict: Verdict, rows: Mapping[str, Row]) -> Claim:
+def claim_of(verdict: Verdict, rows: Mapping[str, Row]) -> TagClaim:
     """What a verdict claims of an image; `rows` by run id."""
     counted = [rows[run_id] for run_id in verdict.run_ids]
     image = counted[-1].image if counted else None
     mine = [row for row in counted if row.image == image]
     passes = sum(row.outcome == "completed" for row in mine)
-    return Claim(verdict, image, passes, tuple(row.run_id for row in mine))
+    return TagClaim(verdict, image, passes, tuple(row.run_id for row in mine))
 
 
 def missing_passes(passes: int, runs: int, thresholds: Verdicts) -> int | None:
@@ -50,7 +50,7 @@ def missing_passes(passes: int, runs: int, thresholds: Verdicts) -> int | None:
     return next((n for n in further if tier_of(passes + n, runs + n, thresholds) == "known-good"), None)
 
 
-def refusal(claim: Claim, thresholds: Verdicts) -> str | None:
+def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
     """Why a claim does not qualify for promotion, in one line; None where it does."""
     verdict = claim.verdict
     of_what = f"cell {verdict.cell} with workload {verdict.workload}"
@@ -71,7 +71,7 @@ def refusal(claim: Claim, thresholds: Verdicts) -> str | None:
     return f"{of_what}: it is {verdict.tier}: {so_far}; {needed}"
 
 
-def choose(claims: Iterable[Claim], cell: str | None, thresholds: Verdicts) -> list[Claim]:
+def choose_claims(claims: Iterable[TagClaim], cell: str | None, thresholds: Verdicts) -> list[TagClaim]:
     """The best claim for each scope, of one cell where that is given.
 
     Raises:
@@ -84,14 +84,14 @@ def choose(claims: Iterable[Claim], cell: str | None, thresholds: Verdicts) -> l
     earned = [claim for claim in claims if refusal(claim, thresholds) is None]
     if not earned:
         raise UserError(str(refusal(max(claims, key=lambda claim: _nearness(claim, thresholds)), thresholds)))
-    best: dict[str, Claim] = {}
+    best: dict[str, TagClaim] = {}
     for claim in sorted(earned, key=lambda claim: (_low(claim, thresholds), claim.verdict.last_at)):
         best[claim.verdict.scope] = claim
     return [best[scope] for scope in sorted(best)]
 
 
 def evidence_of(
-    claim: Claim,
+    claim: TagClaim,
     newest: Intent,
     thresholds: Verdicts,
     now: float,
@@ -152,15 +152,15 @@ def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
     return None
 
 
-def _counts(claim: Claim) -> tuple[tuple[int, int], ...]:
+def _counts(claim: TagClaim) -> tuple[tuple[int, int], ...]:
     """Passes and runs of the image, and of all: neither may speak against it."""
     return (claim.passes, claim.runs), (claim.verdict.passes, claim.verdict.runs)
 
 
-def _low(claim: Claim, thresholds: Verdicts) -> float:
+def _low(claim: TagClaim, thresholds: Verdicts) -> float:
     return lower_bound(claim.passes, claim.runs, thresholds.confidence)
 
 
-def _nearness(claim: Claim, thresholds: Verdicts) -> tuple[bool, bool, bool, float]:
+def _nearness(claim: TagClaim, thresholds: Verdicts) -> tuple[bool, bool, bool, float]:
     verdict = claim.verdict
     return claim.image is not None, verdict.qualifies_for_promotion, not verdict.stale, _low(claim, thresholds)

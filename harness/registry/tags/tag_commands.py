@@ -16,7 +16,7 @@ from harness.host.fingerprint import REAL_ROOT, is_simulated, read_host
 from harness.matrix.cells import Matrix
 from harness.registry.image_commands import the_engine
 from harness.registry.push_pull import push_image, remote_name
-from harness.registry.tags.known_good import lock_of, why_not
+from harness.registry.tags.known_good import lock_of, why_not_usable
 from harness.registry.tags.known_good_tags import (
     ALIAS,
     Seen,
@@ -28,8 +28,8 @@ from harness.registry.tags.known_good_tags import (
     move_tag,
 )
 from harness.registry.tags.local_tags import LocalTags
-from harness.registry.tags.promote import Claim, choose, claim_of, evidence_of, fallen
-from harness.registry.tags.promotions import KnownGood, TagMove, place_of, read_moves, standing
+from harness.registry.tags.promote import TagClaim, choose_claims, claim_of, evidence_of, fallen
+from harness.registry.tags.promotions import KnownGood, TagMove, place_of, read_moves, standing_tags
 from harness.registry.tags.registry_tags import RegistryTags
 
 
@@ -83,7 +83,7 @@ def promote(
     mine = [row for row in Index(results).rows() if not row.imported and row.host_kind == kind]
     rows = {row.run_id: row for row in mine}
     verdicts = of_results.verdicts_on(mine, results, matrix)
-    claims = choose((claim_of(verdict, rows) for verdict in verdicts), cell, matrix.verdicts)
+    claims = choose_claims((claim_of(verdict, rows) for verdict in verdicts), cell, matrix.verdicts)
     engine = the_engine()
     return [
         _promote(results, matrix, claim, engine, registry, now, notify, replace=replace, dry_run=dry_run)
@@ -129,7 +129,7 @@ def tag_states(
         engine = find_engine()
     (place, *_) = _places(results, engine, registry)
     moves = place.moves()
-    tags = standing(moves)
+    tags = standing_tags(moves)
     alias = alias_of(tags.values())
     verdicts = of_results.verdicts(results, matrix)
     host = read_host(root)
@@ -145,7 +145,7 @@ def tag_states(
                 evidence=evidence,
                 is_alias=evidence == alias,
                 age_seconds=now - evidence.promoted_at,
-                not_here=why_not(evidence, host, now, lock_of(evidence)),
+                not_here=why_not_usable(evidence, host, now, lock_of(evidence)),
                 problem=moved or (f"{fell}; {away}" if fell else None),
             )
         )
@@ -183,7 +183,7 @@ def evidence_beside(digest: str, registry: str | None) -> list[KnownGood]:
 def _promote(
     results: Results,
     matrix: Matrix,
-    claim: Claim,
+    claim: TagClaim,
     engine: Engine,
     registry: str | None,
     now: float,
@@ -226,7 +226,7 @@ def _places(results: Results, engine: Engine | None, registry: str | None) -> Se
 
 def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float) -> bool:
     """Whether the tag stands there, on the same runs."""
-    kept = standing(seen.moves).get(evidence.tag)
+    kept = standing_tags(seen.moves).get(evidence.tag)
     if kept is None or now >= kept.expires_at or seen.tag != place.target(evidence):
         return False
     return (kept.repository, kept.digest, kept.run_ids) == (evidence.repository, evidence.digest, evidence.run_ids)
@@ -235,4 +235,4 @@ def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float) -> b
 def _to_be_demoted(tag: str, seen: Seen) -> KnownGood | None:
     """The evidence of a tag that stands, or of one whose demotion was not finished."""
     of_tag = [move.evidence for move in seen.moves if move.evidence.tag == tag]
-    return of_tag[-1] if of_tag and (seen.tag or tag in standing(seen.moves)) else None
+    return of_tag[-1] if of_tag and (seen.tag or tag in standing_tags(seen.moves)) else None

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from harness.base.paths import CHECKOUT
 from harness.matrix.cells import VISIBILITY_VARIABLES, Cell, Matrix, Preset, Stack
-from harness.matrix.lint import CATALOGUE, Finding, lint, lint_cell, load_catalogue
+from harness.matrix.lint import CATALOGUE, LintFinding, lint, lint_cell, load_catalogue
 from harness.matrix.load import load_matrix
 
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
@@ -28,7 +28,7 @@ ROCM = {
 }
 
 
-def real(preset: str, variable: str, kind: str, key: str | None = None) -> list[Finding]:
+def real(preset: str, variable: str, kind: str, key: str | None = None) -> list[LintFinding]:
     """Findings on matrix.yaml as it is, without what is said of the CPU."""
     return [
         f
