@@ -34,4 +34,4 @@ class HostFacts(File):
     memory_bytes: int
     gpus: tuple[GpuFacts, ...]
     boot_id: str
-    simulated: bool = Field(False, description="read from a folder that stands for /sys, /proc and /dev")  # noqa: FBT003
+    simulated: bool = Field(False, description="read from a folder that stands for /sys, /proc and /dev")

@@ -4,7 +4,7 @@ Pure but for reading `variables.yaml`, which is data: who reads a variable, and 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from ruamel.yaml import YAML
 
 from harness.base.versions import Specifier
-from harness.matrix.cells import Cell, Matrix, Preset
+from harness.matrix.cells import Cell, Matrix, Preset, Strategy
 
 CATALOGUE = Path(__file__).with_name("variables.yaml")
 
@@ -43,16 +43,21 @@ class Rule(_Strict):
     accelerator: Literal["rocm", "cpu"] = "rocm"
     rocm: Specifier | None = None
     torch: Specifier | None = None
+    strategies: tuple[Strategy, ...] | None = None
     value: re.Pattern[str] | None = None
     beside: dict[str, re.Pattern[str]] = Field({}, alias="with")
     text: str = Field(min_length=1)
     source: str = Field(min_length=1)
 
-    def holds(self, cell: Cell, value: str, variables: dict[str, str]) -> bool:
-        """Whether the rule holds for a value, in a process of the cell that is started with `variables`."""
+    def holds(self, cell: Cell, value: str, variables: dict[str, str], strategy: Strategy) -> bool:
+        """Return whether the rule holds for a value, in a process of the cell that is started with `variables`.
+
+        `strategy` is how the workload uses its devices.
+        """
         versions = ((self.rocm, cell.stack.rocm), (self.torch, cell.stack.torch))
         return (
             self.accelerator == cell.stack.accelerator
+            and (self.strategies is None or strategy in self.strategies)
             and all(wanted is None or (have is not None and Version(have) in wanted) for wanted, have in versions)
             and (self.value is None or self.value.fullmatch(value) is not None)
             and all(name in variables and wanted.fullmatch(variables[name]) for name, wanted in self.beside.items())
@@ -97,7 +102,8 @@ class LintFinding:
     """Something to know about a preset on some stacks.
 
     `variable` is None where the finding is about the preset as a whole, `key` is one key of a comma list, and `phase`
-    is None where the finding is true of every process of the preset.
+    is None where the finding is true of every process of the preset. `workloads` are those it is true of, by name;
+    empty where it is true of every one that can run with the preset.
     """
 
     preset: str
@@ -108,6 +114,12 @@ class LintFinding:
     text: str
     source: str
     stacks: tuple[str, ...]
+    workloads: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The text, with the workloads it is true of where there are others."""
+        return f"{self.text}; in workloads {', '.join(self.workloads)}" if self.workloads else self.text
 
 
 @cache
@@ -129,9 +141,10 @@ def lint(matrix: Matrix) -> list[LintFinding]:
     found: list[LintFinding] = []
     for name, preset in matrix.presets.items():
         cells = [cell for cell in (matrix.cell(stack, name) for stack in matrix.stacks) if _is_known(cell)]
+        strategies = _strategies(matrix, preset)
         stacks: dict[LintFinding, tuple[str, ...]] = {}
         for cell in cells:
-            for finding in lint_cell(cell):
+            for finding in _with_workloads(cell, strategies):
                 group = replace(finding, stacks=())
                 stacks[group] = (*stacks.get(group, ()), *finding.stacks)
         if cells:
@@ -143,15 +156,36 @@ def lint(matrix: Matrix) -> list[LintFinding]:
     return found
 
 
+def _strategies(matrix: Matrix, preset: Preset) -> dict[Strategy, tuple[str, ...]]:
+    """Return how workloads that can run with a preset use their devices, and the names of those that do it so."""
+    found: dict[Strategy, tuple[str, ...]] = {}
+    for workload in matrix.workloads.values():
+        # A preset that names one device leaves no other one to a strategy of several.
+        if workload.strategy == "single" or len(preset.devices or ()) != 1:
+            found[workload.strategy] = (*found.get(workload.strategy, ()), workload.name)
+    return found or {"single": ()}
+
+
+def _with_workloads(cell: Cell, strategies: Mapping[Strategy, tuple[str, ...]]) -> Iterator[LintFinding]:
+    """Yield the findings of one cell, each with the workloads it is true of, or with none where that is all."""
+    true_of: dict[LintFinding, list[Strategy]] = {}
+    for strategy in strategies:
+        for finding in lint_cell(cell, strategy):
+            true_of.setdefault(finding, []).append(strategy)
+    for finding, those in true_of.items():
+        names = [name for strategy in those for name in strategies[strategy]]
+        yield finding if len(those) == len(strategies) else replace(finding, workloads=tuple(names))
+
+
 def beyond_cpu(findings: Iterable[LintFinding], matrix: Matrix) -> list[LintFinding]:
     """The findings that are about more than a CPU build of torch, where every ROCm variable does nothing."""
     cpu = {stack.name for stack in matrix.stacks.values() if stack.accelerator == "cpu"}
     return [finding for finding in findings if not cpu.issuperset(finding.stacks)]
 
 
-def lint_cell(cell: Cell) -> list[LintFinding]:
-    """Findings of one cell, whether it is excluded or not."""
-    by_phase = {phase: list(_process(cell, phase)) for phase in cell.preset.phases}
+def lint_cell(cell: Cell, strategy: Strategy = "single") -> list[LintFinding]:
+    """Return the findings of one cell with a workload of a strategy, whether the cell is excluded or not."""
+    by_phase = {phase: list(_process(cell, phase, strategy)) for phase in cell.preset.phases}
     # A dict, because it keeps order and holds what is true of every phase only once.
     found: dict[LintFinding, None] = {}
     for phase, findings in by_phase.items():
@@ -165,7 +199,7 @@ def _is_known(cell: Cell) -> bool:
     return cell.excluded is None and cell.stack.framework == "torch" and cell.stack.accelerator != "any"
 
 
-def _process(cell: Cell, phase: PresetPhase) -> Iterator[LintFinding]:
+def _process(cell: Cell, phase: PresetPhase, strategy: Strategy) -> Iterator[LintFinding]:
     catalogue = load_catalogue()
     variables = cell.preset.variables_of(phase)
 
@@ -178,7 +212,7 @@ def _process(cell: Cell, phase: PresetPhase) -> Iterator[LintFinding]:
             known = [other for other, about in catalogue.variables.items() if about.reader != "nobody"]
             yield finding(name, None, "unknown", _not_listed(name, known), CATALOGUE.name)
             continue
-        rules = [r for r in (*catalogue.every_variable, *variable.rules) if r.holds(cell, value, variables)]
+        rules = [r for r in (*catalogue.every_variable, *variable.rules) if r.holds(cell, value, variables, strategy)]
         for rule in rules:
             yield finding(name, None, rule.kind, rule.text, rule.source)
         # A value that nobody reads cannot be invalid.
@@ -189,7 +223,7 @@ def _process(cell: Cell, phase: PresetPhase) -> Iterator[LintFinding]:
                     yield finding(name, key, "unknown", _not_listed(key, list(variable.keys)), CATALOGUE.name)
                     continue
                 for rule in variable.keys[key].rules:
-                    if rule.holds(cell, key_value, variables):
+                    if rule.holds(cell, key_value, variables, strategy):
                         yield finding(name, key, rule.kind, rule.text, rule.source)
 
 

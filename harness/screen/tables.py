@@ -1,7 +1,7 @@
 """What the commands print, as tables."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -63,7 +63,7 @@ def findings_table(findings: "Iterable[LintFinding]") -> Table:
     table = _table("preset", "variable", "kind", "what", "stacks")
     for f in findings:
         variable = f"{f.variable or ''}{f' ({f.key})' if f.key else ''}{f' in {f.phase}' if f.phase else ''}"
-        table.add_row(*map(escape, (f.preset, variable, f.kind, f"{f.text} [{f.source}]", _some(f.stacks))))
+        table.add_row(*map(escape, (f.preset, variable, f.kind, f"{f.told} [{f.source}]", _some(f.stacks))))
     return table
 
 
@@ -135,8 +135,17 @@ def _left_out(skipped: "Iterable[Skipped]") -> list[str]:
     return [f"  left out ({_some(ids)}): {reason}" for reason, ids in reasons.items()]
 
 
+class _Table(Table):
+    """A table that takes no row with more or fewer cells than it has columns; rich would pad or add some."""
+
+    def add_row(self, *cells: Any, **style: Any) -> None:
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for the columns {', '.join(str(c.header) for c in self.columns)}")
+        super().add_row(*cells, **style)
+
+
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = _Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
