@@ -2,14 +2,19 @@
 
 import platform
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import groupby
 
 import click
+from rich.markup import escape
 
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
-from harness.doctor import Finding, examine, foreign_system, read_machine
+from harness.doctor import Finding, Level, examine, foreign_system, read_machine
 from harness.doctor.ask import ask
-from harness.doctor.show import lines
+
+WORST_FIRST: tuple[Level, ...] = ("problem", "warning", "note", "ok")
+COLOURS = {"problem": "red", "warning": "yellow", "note": "cyan", "ok": "green"}
 
 
 @click.command()
@@ -28,7 +33,7 @@ def doctor(settings: Settings, everything: bool, as_json: bool) -> None:
     if as_json:
         print_json({"schema": 2, "findings": [asdict(finding) for finding in findings]})
     else:
-        for line in lines(findings, everything=everything):
+        for line in finding_lines(findings, everything=everything):
             out.print(line, soft_wrap=True)
     sys.exit(any(finding.level == "problem" for finding in findings))
 
@@ -38,3 +43,20 @@ def _look(settings: Settings) -> tuple[Finding, ...]:
         return (foreign,)
     known("default", settings.matrix.selections, "selection")
     return examine(ask(read_machine(settings.matrix, settings.root), settings.matrix))
+
+
+def finding_lines(findings: Sequence[Finding], *, everything: bool) -> Iterator[str]:
+    """Yield findings with rich's markup, the worst first; what is fine is one line, unless `everything` is shown."""
+    for finding in sorted(findings, key=lambda f: WORST_FIRST.index(f.level)):
+        if finding.level == "ok" and not everything:
+            continue
+        yield f"[{COLOURS[finding.level]}]{finding.level:8}[/]{escape(f'{finding.check}: {finding.what}')}"
+        for title, text in (("why", finding.why), ("fix", finding.fix)):
+            if text:
+                yield escape(f"        {title}: {text}")
+    fine = sum(
+        all(finding.level == "ok" for finding in of_check)
+        for _, of_check in groupby(findings, key=lambda finding: finding.check)
+    )
+    if not everything:
+        yield f"{fine} check{' is' if fine == 1 else 's are'} fine; --all shows them"

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class Settings:
 
     @property
     def simulated(self) -> bool:
-        """Whether the host is a simulated one."""
+        """Return whether the host is a simulated one."""
         return is_simulated(self.root)
 
 
@@ -66,12 +67,16 @@ def known(name: str, choices: Any, kind: str) -> str:
         UserError: naming the nearest choice.
     """
     if name not in choices:
-        raise UserError(f"unknown {kind} {name!r}; {nearest(name, list(choices))}")
+        # What must not be used is no suggestion.
+        usable = [
+            one for one in choices if not (isinstance(choices, Mapping) and getattr(choices[one], "excluded", None))
+        ]
+        raise UserError(f"unknown {kind} {name!r}; {nearest(name, usable)}")
     return name
 
 
 def usage_line(error: click.UsageError) -> str:
-    """What is wrong with a command line, and where to read how it is typed."""
+    """Return what is wrong with a command line, and where to read how it is typed."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
     command = error.ctx.command_path if error.ctx else "matrix"

@@ -83,12 +83,12 @@ class HostGpu:
 
     @property
     def label(self) -> str:
-        """How it is named in findings."""
+        """Return how it is named in findings."""
         return f"GPU {self.facts.index} ({self.facts.gfx}{f', {self.card.address}' if self.card else ''})"
 
     @property
     def trains(self) -> bool:
-        """Whether PyTorch's wheels have kernels for it."""
+        """Return whether PyTorch's wheels have kernels for it."""
         return self.facts.gfx in WHEEL_TARGETS
 
 
@@ -141,7 +141,7 @@ class Docker:
 
     @property
     def answers(self) -> bool:
-        """Whether there is one that this user may use."""
+        """Return whether there is one that this user may use."""
         return self.version is not None
 
 
@@ -202,7 +202,7 @@ class Machine:
 
     @property
     def amd_cards(self) -> tuple[Card, ...]:
-        """What AMD made."""
+        """Return what AMD made."""
         return tuple(card for card in self.cards if card.vendor == AMD)
 
 

@@ -27,7 +27,7 @@ def pci_address(gpu: GpuFacts, root: Path = Path("/")) -> str | None:
 
 
 def _text(gpu: GpuFacts, name: str, root: Path) -> str:
-    """What a file says; nothing where it cannot be read, or an unhealthy driver does not answer in time."""
+    """Return what a file says; nothing where it cannot be read, or an unhealthy driver does not answer in time."""
     folder = device_folder(gpu, root)
     if folder is None:
         return ""

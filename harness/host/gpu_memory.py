@@ -67,5 +67,5 @@ class GpuWatch:
 
     @property
     def used(self) -> int:
-        """How many GPUs were seen in use so far."""
+        """Return how many GPUs were seen in use so far."""
         return len(self._held)

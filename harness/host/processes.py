@@ -50,7 +50,7 @@ class ProcessId:
         return cls.of(os.getpid())
 
     def alive(self) -> bool:
-        """Whether this very process still runs (a zombie does not)."""
+        """Return whether this very process still runs (a zombie does not)."""
         return self.boot == boot_id() and _start_ticks(self.pid) == self.started
 
 
@@ -64,7 +64,7 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def _begins_program(pid: int) -> bool:
-    """Whether a process is taking up a program, and has memory for it but no variables yet: fields 23 and 51."""
+    """Return whether a process is taking up a program, and has memory for it but no variables yet: fields 23 and 51."""
     fields = _stat(pid)
     return fields[20] != "0" and fields[48] == "0" and fields[0] not in ("Z", "X")
 
@@ -106,7 +106,7 @@ def _environ(pid: int) -> bytes:
 
 
 def run_mark(folder: Path) -> str:
-    """What marks the processes of a run: its folder, since a run id alone may be used in two results folders."""
+    """Return what marks the processes of a run: its folder, since a run id alone may be used in two results folders."""
     return str(folder.absolute())
 
 

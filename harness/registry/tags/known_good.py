@@ -32,7 +32,7 @@ class NotForThisHostError(UserError):
 
 
 def why_not_usable(evidence: KnownGood, host: HostFacts, now: float, lock: str | None = None) -> str | None:
-    """Why a host may not use a tag, in one line; None where it may.
+    """Return why a host may not use a tag, in one line; None where it may.
 
     `now` is in seconds since 1970. `lock` is the SHA-256 of the lock that the stack has now, where that is known.
     """

@@ -31,12 +31,12 @@ class TagClaim:
 
     @property
     def runs(self) -> int:
-        """How many runs of that image count."""
+        """Return how many runs of that image count."""
         return len(self.run_ids)
 
 
 def claim_of(verdict: Verdict, rows: Mapping[str, Row]) -> TagClaim:
-    """What a verdict claims of an image; `rows` by run id."""
+    """Return what a verdict claims of an image; `rows` by run id."""
     counted = [rows[run_id] for run_id in verdict.run_ids]
     image = counted[-1].image if counted else None
     mine = [row for row in counted if row.image == image]
@@ -45,13 +45,13 @@ def claim_of(verdict: Verdict, rows: Mapping[str, Row]) -> TagClaim:
 
 
 def missing_passes(passes: int, runs: int, thresholds: Verdicts) -> int | None:
-    """How many more runs must pass, and none fail, until it is known good; None where that is out of reach."""
+    """Return how many more runs must pass, and none fail, until it is known good; None where that is out of reach."""
     further = range(MOST_RUNS - runs)
     return next((n for n in further if tier_of(passes + n, runs + n, thresholds) == "known-good"), None)
 
 
 def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
-    """Why a claim does not qualify for promotion, in one line; None where it does."""
+    """Return why a claim does not qualify for promotion, in one line; None where it does."""
     verdict = claim.verdict
     of_what = f"cell {verdict.cell} with workload {verdict.workload}"
     if verdict.executor != "docker" or claim.image is None:
@@ -100,7 +100,7 @@ def evidence_of(
     digest: str | None,
     previous: str | None,
 ) -> KnownGood:
-    """What a tag of that claim rests on; `newest` is the intent of its newest run, `now` seconds since 1970."""
+    """Return what a tag of that claim rests on; `newest` is the intent of its newest run, `now` seconds since 1970."""
     verdict = claim.verdict
     used = [gpu.gfx for gpu in newest.host.gpus if gpu.index in newest.gpus] if newest.device == "cuda" else []
     return KnownGood(
@@ -137,14 +137,14 @@ def evidence_of(
 
 
 def is_about(evidence: KnownGood, verdict: Verdict) -> bool:
-    """Whether a tag with that evidence is one of what the verdict is about."""
+    """Return whether a tag with that evidence is one of what the verdict is about."""
     mine = (verdict.cell, verdict.scope, verdict.environment_hash, verdict.workload_hash, verdict.host_kind)
     its = (evidence.cell, evidence.scope, evidence.environment_hash, evidence.workload_hash, evidence.host_kind)
     return mine == its and verdict.executor == "docker"
 
 
 def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
-    """What the runs say now of a tag that they would not earn any more: its verdict fell below `good`."""
+    """Return what the runs say now of a tag that they would not earn any more: its verdict fell below `good`."""
     for verdict in verdicts:
         if is_about(evidence, verdict) and verdict.tier not in ("good", "known-good"):
             why = f", {verdict.diagnosis}" if verdict.diagnosis else ""

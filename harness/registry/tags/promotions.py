@@ -52,7 +52,7 @@ class KnownGood(Versioned):
 
     @property
     def target(self) -> str:
-        """What the tag points to: the digest in the registry, or the image's id where there is none."""
+        """Return what the tag points to: the digest in the registry, or the image's id where there is none."""
         return self.digest or self.image
 
     @property

@@ -166,7 +166,7 @@ def tag_history(results: Results, tag: str, registry: str | None) -> list[TagMov
 
 
 def evidence_beside(digest: str, registry: str | None) -> list[KnownGood]:
-    """What lies beside an image in a registry, oldest first.
+    """Return what lies beside an image in a registry, oldest first.
 
     Raises:
         UserError: when nothing does, or the registry does not answer.
@@ -225,7 +225,7 @@ def _places(results: Results, engine: Engine | None, registry: str | None) -> Se
 
 
 def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float) -> bool:
-    """Whether the tag stands there, on the same runs."""
+    """Return whether the tag stands there, on the same runs."""
     kept = standing_tags(seen.moves).get(evidence.tag)
     if kept is None or now >= kept.expires_at or seen.tag != place.target(evidence):
         return False
