@@ -29,7 +29,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Intent
 from harness.host.engine import Engine
 from harness.host.fingerprint import read_host
-from harness.host.processes import boot_id, environment_of
+from harness.host.processes import environment_of
 from harness.host.run_processes import RUN_MARK
 
 HERE = Path(__file__).resolve().parent
@@ -89,7 +89,7 @@ class Place:
 
     @property
     def root(self) -> Path:
-        """The synthetic machine."""
+        """The simulated host."""
         return self.folder / "root"
 
     @property
@@ -111,10 +111,9 @@ class Place:
         python.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
         python.chmod(0o755)
         node = self.root / "sys/class/kfd/kfd/topology/nodes/0"
-        for place in (node, self.root / "proc/sys/kernel/random", self.root / "run/lock"):
+        for place in (node, self.root / "run/lock"):
             place.mkdir(parents=True)
         (self.root / "run/lock").chmod(0o1777)
-        (self.root / "proc/sys/kernel/random/boot_id").write_text(boot_id(), encoding="ascii")
         (node / "properties").write_text(GPU, encoding="ascii")
         (node / "gpu_id").write_text("4711", encoding="ascii")
 
@@ -132,7 +131,8 @@ class Place:
             "--data",
             str(self.folder / "bars.csv"),
         ]
-        return [sys.executable, str(HERE / "matrix_on.py"), str(self.root), *options, *run, "host-plain", *where]
+        matrix = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--root", str(self.root)]
+        return [*matrix, *options, *run, "host-plain", *where]
 
     def start(self, point: str | None = None) -> subprocess.Popen[bytes]:
         """Start the harness, to die at a point if one is given."""

@@ -30,7 +30,7 @@ from harness.evidence.records import Results
 from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import find_engine
 from harness.host.facts import GpuFacts, HostFacts
-from harness.host.fingerprint import read_host
+from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.cells import Matrix, SyntheticData
 from harness.matrix.load import load_matrix
 from harness.run.spec import base_variables
@@ -77,7 +77,7 @@ class Trainer:
     def __init__(self, place: Path, matrix: Matrix, *, contained: bool) -> None:
         self._place = place
         self._matrix = matrix
-        self._host = read_host()
+        self._host = read_host(REAL_ROOT)
         self._executor = "docker" if contained else "process"
         self._environment = ensure_environment(matrix.stacks["cpu"])
         self._workload = own_workload({"lookback": 20, "epochs": EPOCHS, "loader_workers": 0})
@@ -196,7 +196,7 @@ def main() -> None:
             made.append((family, one))
             same = "the same weights" if one.weights == whole else "OTHER WEIGHTS" if one.weights else "NO MODEL"
             print(f"{number}/{options.trainings} {drill}: {', '.join(one.begins)}: {same}", flush=True)
-    host = two_gpus(read_host())
+    host = two_gpus(read_host(REAL_ROOT))
     shares = {
         remedy: [share_settled(matrix, host, remedy, seed) for seed in range(NIGHTS)] for remedy in get_args(Remedy)
     }

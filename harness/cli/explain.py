@@ -105,7 +105,7 @@ def explanation_lines(found: Explanation, tries: list[str], folder: str) -> list
 def _explained(
     matrix: Matrix, folder: RunFolder, record: Record
 ) -> tuple[Explanation | None, dict[str, Any], list[str]]:
-    """What is known of a run: the explanation (none of one that completed), for programs, and for people."""
+    """Return what is known of a run: the explanation (none of one that completed), for programs, and for people."""
     ended = f"{record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}"
     run = f"run       {record.intent.run_id}"
     told: dict[str, Any] = {"run": record.intent.run_id, "outcome": record.outcome}
@@ -125,7 +125,7 @@ def _explained(
 
 
 def _variables(settings: Settings, found: Explanation) -> list[str]:
-    """What the presets set: the owner of a log of another program has no cells to run."""
+    """Return what the presets set: the owner of a log of another program has no cells to run."""
     presets = [settings.matrix.presets[name] for name in found.presets if name in settings.matrix.presets]
     sets = [(one.name, {**one.variables, **one.features, **one.train}) for one in presets]
     return [

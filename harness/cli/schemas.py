@@ -117,7 +117,7 @@ def _text(schema: dict[str, Any]) -> str:
     return " ".join(str(schema.get("description", "")).split())
 
 
-def main() -> None:
+def write_all() -> None:
     """Write the schemas and the table."""
     SCHEMAS.mkdir(parents=True, exist_ok=True)
     for name, model in FILES.items():
@@ -126,4 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write_all()

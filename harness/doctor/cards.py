@@ -41,7 +41,7 @@ def _read_card(folder: Path) -> Card:
 
 
 def _edge(folder: Path, vendor: int) -> Path:
-    """What plugs into the slot: Radeon cards carry a PCIe switch, and the GPU's own link only leads to that."""
+    """Return what plugs into the slot: Radeon cards carry a PCIe switch, and the GPU's own link only leads to that."""
     while vendor == AMD and ADDRESS.fullmatch(folder.parent.name) and read_number(folder.parent / "vendor", 16) == AMD:
         folder = folder.parent
     return folder

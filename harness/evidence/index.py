@@ -59,17 +59,17 @@ class Row:
     def of(cls, record: Record, *, imported: bool = False) -> "Row":
         """The row of a record."""
         intent, host = record.intent, record.intent.host
-        values: dict[str, Any] = {
-            f.name: getattr(record if hasattr(record, f.name) else intent, f.name, None) for f in fields(cls)
-        }
-        values |= {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
+        values: dict[str, Any] = {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
         values |= {
             "scope": scope_of(intent),
-            "qualifies_for_promotion": qualifies_for_promotion(intent.options),
+            "qualifies_for_promotion": qualifies_for_promotion(intent.options) and not host.simulated,
             "imported": imported,
         }
         values |= {"samples_per_second": record.result.throughput.samples_per_second if record.result else None}
+        # What neither has is a mistake here, and not a value that is missing.
+        for name in {field.name for field in fields(cls)} - values.keys():
+            values[name] = getattr(record if hasattr(record, name) else intent, name)
         return cls(**values)
 
     def as_dict(self) -> dict[str, Any]:

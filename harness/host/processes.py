@@ -43,7 +43,7 @@ class ProcessId:
         return cls.of(os.getpid())
 
     def alive(self) -> bool:
-        """Whether this very process still runs (a zombie does not)."""
+        """Return whether this very process still runs (a zombie does not)."""
         return self.boot == boot_id() and _start_ticks(self.pid) == self.started
 
 
@@ -57,7 +57,7 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def _begins_program(pid: int) -> bool:
-    """Whether a process is taking up a program, and has memory for it but no variables yet: fields 23 and 51."""
+    """Return whether a process is taking up a program, and has memory for it but no variables yet: fields 23 and 51."""
     fields = _stat(pid)
     return fields[20] != "0" and fields[48] == "0" and fields[0] not in ("Z", "X")
 

@@ -42,12 +42,12 @@ class RunProcess:
 
     @property
     def listens(self) -> bool:
-        """Whether it can be asked for its stacks: it catches one of the signals, and is not stopped."""
+        """Return whether it can be asked for its stacks: it catches one of the signals, and is not stopped."""
         return self.catches and self.state not in ("T", "t")
 
     @property
     def why_silent(self) -> str:
-        """Why it may have told nothing, in words."""
+        """Return why it may have told nothing, in words."""
         if not self.catches:
             return "it does not catch SIGUSR1, which would end it"
         return f"it is {STATES[self.state]}" if self.state in STATES else "it did not answer in time"
@@ -109,7 +109,7 @@ def look_at_processes(folder: Path) -> tuple[RunProcess, ...]:
 
 
 def is_of_run(pid: int, folder: Path) -> bool:
-    """Whether a process was started by the run of a folder."""
+    """Return whether a process was started by the run of a folder."""
     try:
         return environment_of(pid).get(RUN_MARK) == run_mark(folder)
     except OSError:
@@ -152,7 +152,7 @@ def _look(process: psutil.Process) -> RunProcess | None:
 
 
 def catches(pid: int, signum: int) -> bool:
-    """Whether a process has a handler for a signal now."""
+    """Return whether a process has a handler for a signal now."""
     try:
         return _catches(_status(pid), signum)
     except (OSError, KeyError, ValueError):

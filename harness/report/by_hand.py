@@ -19,7 +19,7 @@ PROGRAM = "vpoc"
 ELSEWHERE = "<data>"
 
 
-def by_hand(intent: Intent) -> tuple[str, ...]:
+def commands_by_hand(intent: Intent) -> tuple[str, ...]:
     """Return commands that train as the run did, in a folder of their own, a line each."""
     container = container_told(intent.container) if intent.container else None
     return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))

@@ -6,7 +6,7 @@ from pathlib import Path
 from harness.evidence.app_files import MemoryPeaks, Result, TimeKind, Training
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
-from harness.report.by_hand import again, by_hand
+from harness.report.by_hand import again, commands_by_hand
 from harness.report.curves import loss_curves, read_progress
 from harness.report.model import RunDetail, TrainingLine
 from harness.report.words import many
@@ -34,7 +34,7 @@ def detail_of(record: Record, folder: RunFolder) -> RunDetail:
         memory_curves=told.memory,
         loss_curves=loss_curves(told, trainings),
         variables=intent.variables,
-        by_hand=by_hand(intent),
+        by_hand=commands_by_hand(intent),
         again=again(intent),
     )
 

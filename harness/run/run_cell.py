@@ -79,8 +79,8 @@ def run_cell(
     with shielded():
         spec = resolve(run, results.folder_of(run.run_id))
         results.begin(spec.intent)
-        gpus = GpuWatch(spec.kfd_ids) if spec.intent.device == "cuda" else None
-        watch = Watch(spec.folder, executor, observe, gpus, on_stall)
+        gpus = GpuWatch(spec.kfd_ids, root) if spec.intent.device == "cuda" else None
+        watch = Watch(spec.folder, executor, observe, gpus, on_stall, root)
         checkup = Checkup(spec, results, executor, root)
         notes = Notes()
         memory: MemoryBefore = {}

@@ -36,7 +36,7 @@ class HeldCampaign:
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """What was seen at one moment: campaigns, runs that go on, and the records that came since the last look.
 
     `trains`: whether a supervisor holds a training, also between two attempts.
@@ -64,7 +64,7 @@ class Watched:
     _rows: list[Row] = field(default_factory=list)
     _indexed: int | None = None
 
-    def look(self) -> Look:
+    def look(self) -> Snapshot:
         """What goes on now."""
         # Before the runs: what makes them lets go after its last.
         locked = locked_inodes()
@@ -78,14 +78,14 @@ class Watched:
             _readable(self.results.record, name) for name in sorted(self._finished - known) if before is not None
         )
         boot = boot_id()
-        return Look(
+        return Snapshot(
             campaigns,
             tuple(intent for intent in intents if intent and owner_alive(intent)),
             tuple(record for record in records if record and record.intent.host.boot_id == boot),
             trains,
         )
 
-    def scene(self, look: Look, now: float) -> Scene:
+    def scene(self, look: Snapshot, now: float) -> Scene:
         """The same as it is shown."""
         self._currents = {
             intent.run_id: current_of(self._currents.get(intent.run_id), intent, self.results, now)
@@ -116,7 +116,7 @@ class Watched:
         if changed != self._indexed:
             self._indexed, self._rows = changed, read_rows(self.results)
 
-    def _verdicts(self, look: Look) -> list[Verdict]:
+    def _verdicts(self, look: Snapshot) -> list[Verdict]:
         """What is known of the work that goes on; of all work, where nothing does just now."""
         wanted = {(i.workload_hash, i.host.kind, i.executor) for i in look.running}
         rows = [r for r in self._rows if not wanted or (r.workload_hash, r.host_kind, r.executor) in wanted]
@@ -185,7 +185,7 @@ def locked_inodes() -> frozenset[int]:
     return frozenset(int(place.rpartition(":")[2]) for place in places)
 
 
-def describe(look: Look, scene: Scene, now: float) -> dict[str, Any]:
+def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
     """As plain values."""
     runs = []
     for intent, current in zip(look.running, scene.currents, strict=True):

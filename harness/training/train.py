@@ -258,7 +258,7 @@ def _in_short(attempt: Attempt) -> str:
 
 
 def _said(state: TrainingState, bench: Bench) -> str:
-    """The app's words about its input."""
+    """Return what the app said about its input."""
     line = last_line(bench.results.folder_of(state.run_ids[-1]).log)
     return line.removeprefix("vpoc: ")
 

@@ -19,7 +19,7 @@ from harness.evidence.app_files import InputFile, Phase
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
-from harness.host.fingerprint import read_host
+from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.host.processes import environment_of
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Cell, Matrix, Preset, SyntheticData, Workload
@@ -106,7 +106,7 @@ def data(environment: Environment, results: Results) -> InputFile:
 
 @pytest.fixture(scope="session")
 def host() -> HostFacts:
-    return read_host()
+    return read_host(REAL_ROOT)
 
 
 @pytest.fixture(scope="session")

@@ -85,7 +85,7 @@ def _files(results: Results, row: Row, scrubber: Scrubber) -> dict[str, bytes]:
 
 
 def _health(results: Results, taken: Iterable[Row], scrubber: Scrubber) -> Iterator[tuple[str, bytes]]:
-    """What was seen of the GPUs of the machines of these runs: which of them are discounted follows from it."""
+    """Return what was seen of the GPUs of the machines of these runs: which of them are discounted follows from it."""
     imported = {row.machine: row.imported for row in taken}
     lines: dict[str, set[str]] = {}
     for step in read_steps(results):

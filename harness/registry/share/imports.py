@@ -151,7 +151,7 @@ def _checked(folder: Path, file: Path, machines: Collection[str]) -> _Run:
 
 
 def _storable(record: Record) -> bool:
-    """Whether the index and the report can take its values: a type alone does not bound them."""
+    """Return whether the index and the report can take its values: a type alone does not bound them."""
     row = Row.of(record)
     times = (row.started, row.finished, row.seconds, row.samples_per_second or 0.0)
     try:
@@ -187,7 +187,7 @@ def _steps(place: Path, file: Path, machines: Collection[str]) -> Iterator[Healt
 
 
 def _merge_health(results: Results, steps: Iterable[HealthStep]) -> None:
-    """Add what is not there yet to the files of machines of which only imports tell."""
+    """Append the steps that are not there yet to the health logs of machines whose records were all imported."""
     lines: dict[str, set[str]] = {}
     for step in steps:
         lines.setdefault(step.machine, set()).add(health_line(step))

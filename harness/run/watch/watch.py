@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -56,8 +57,10 @@ class Watch:
         observe: Observer,
         gpus: GpuWatch | None,
         on_stall: OnStall = lambda _: None,
+        root: Path = Path("/"),
     ) -> None:
         self._folder = folder
+        self._root = root
         self._executor = executor
         self._observe = observe
         self._on_stall = on_stall
@@ -237,6 +240,7 @@ class Watch:
             processes=look_at_processes(self._folder.path),
             container=handle.inspected,
             memory_group=group.told if group else None,
+            root=self._root,
         )
         notes = collect(self._folder, scene)
         return notes if self._gpus else ()

@@ -20,7 +20,7 @@ from harness.report import build
 from harness.report.build import NEWEST, NEWEST_FAILED, build_report
 from harness.report.grid import key_of
 from harness.report.markdown import to_markdown
-from harness.report.model import Place, Report
+from harness.report.model import GridPlace, Report
 from harness.report.page import to_html
 from tests.harness.report.synthetic import KINDS, synthetic_records
 
@@ -41,7 +41,7 @@ def records(make_record: Make) -> list[Record]:
     ]
 
 
-def place(report: Report, cell: str) -> Place:
+def place(report: Report, cell: str) -> GridPlace:
     (found,) = [one for group in report.groups for one in group.places if one.cell == cell]
     return found
 

@@ -13,7 +13,7 @@ from harness.environments.executors.container import Container, Device
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.report import by_hand as module
-from harness.report.by_hand import again, by_hand
+from harness.report.by_hand import again, commands_by_hand
 
 MakeIntent = Callable[..., Intent]
 
@@ -31,7 +31,7 @@ def test_a_process_is_started_with_its_variables_in_a_folder_of_its_own(
         commands={"train": (sys.executable, "-c", program, "--run-dir", run, "--output", f"{run}/output", "$(false)")},
         variables={"train": {"HOME": run, "WITH_SPACE": "a b; c", "TMPDIR": str(tmp_path / "matrix-1")}},
     )
-    for line in by_hand(intent):
+    for line in commands_by_hand(intent):
         subprocess.run(line, shell=True, check=True)
     said, variables = json.loads((tmp_path / "by hand" / "said").read_text())
     assert said == ["--run-dir", str(tmp_path / "by hand"), "--output", str(tmp_path / "by hand/output"), "$(false)"]
@@ -51,12 +51,17 @@ def test_a_container_is_the_recorded_one_with_another_folder(make_intent: MakeIn
         variables={"train": {"HOME": "/work/scratch"}},
     )
     expected = replace(recorded, work=str(module.FOLDER.path))
-    assert by_hand(intent)[1:] == (expected.command_line({"HOME": "/work/scratch"}, ("train", "--run-dir", "/work")),)
+    assert commands_by_hand(intent)[1:] == (
+        expected.command_line({"HOME": "/work/scratch"}, ("train", "--run-dir", "/work")),
+    )
 
 
 def test_every_phase_has_its_command(make_intent: MakeIntent) -> None:
     commands = {"features": ("python", "-m", "vpoc", "features"), "train": ("python", "-m", "vpoc", "train")}
-    assert [shlex.split(line)[-1] for line in by_hand(make_intent(commands=commands))[1:]] == ["features", "train"]
+    assert [shlex.split(line)[-1] for line in commands_by_hand(make_intent(commands=commands))[1:]] == [
+        "features",
+        "train",
+    ]
 
 
 def test_the_same_run_through_the_tool_names_data_of_the_users_own(make_intent: MakeIntent) -> None:

@@ -30,7 +30,7 @@ from harness.run.gpu_probe import CHECKS, Probed
 from harness.run.run_cell import run_cell
 from harness.run.spec import Run
 from harness.run.watch.watch import Observer
-from tests.harness.gpu_tree import Tree, silent
+from tests.harness.gpu_tree import ADDRESSES, Tree, silent
 
 # Trains by waiting where the file `wait` lies in the folder of results, and fails; from then on its probe finds what is
 # in the file `breaks`.
@@ -137,7 +137,7 @@ def test_a_run_that_completed_is_its_own_probe(bench: Bench, monkeypatch: pytest
 
 
 def test_a_reset_in_the_kernel_log_is_the_hosts_fault(bench: Bench) -> None:
-    bench.tree.kernel_says("amdgpu 0000:0a:00.0: amdgpu: GPU reset begin!")
+    bench.tree.kernel_says(f"amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!")
     record = bench.make()
     assert (record.outcome, record.diagnosis) == ("host-fault", "unhealthy-gpu")
     assert "GPU reset begin!" in record.host_problems[0]
