@@ -51,7 +51,7 @@ class Notes(list[str]):
 
 
 @dataclass(frozen=True)
-class Conclusion:
+class RunConclusion:
     """What became of a run. `interrupt`: what stopped the post-run checks."""
 
     outcome: Outcome
@@ -178,7 +178,7 @@ def _verify(spec: RunSpec, watch: Watch, evidence: Evidence, result: Result, ref
 
 def _conclude(
     spec: RunSpec, checkup: Checkup, evidence: Evidence, memory: MemoryBefore, notes: Notes, began: float | None
-) -> Conclusion:
+) -> RunConclusion:
     """Decide the outcome; check the GPUs of a run that did not complete, and explain it.
 
     `began`: on the monotonic clock; None where somebody interrupted the run, who is not to wait for that.
@@ -207,11 +207,11 @@ def _conclude(
         except KeyboardInterrupt as caught:
             # The run itself had ended before, and stays what it was.
             notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
-            return Conclusion(outcome, evidence, explanation, caught)
-    return Conclusion(outcome, evidence, explanation)
+            return RunConclusion(outcome, evidence, explanation, caught)
+    return RunConclusion(outcome, evidence, explanation)
 
 
-def _record(spec: RunSpec, conclusion: Conclusion, watch: Watch, notes: Notes) -> Record:
+def _record(spec: RunSpec, conclusion: RunConclusion, watch: Watch, notes: Notes) -> Record:
     outcome, evidence = conclusion.outcome, conclusion.evidence
     unkillable = (evidence.stop_detail,) if evidence.stopped_by == "host" else ()
     result = evidence.result

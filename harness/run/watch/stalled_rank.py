@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from harness.evidence.python_stacks import Frame, Stack
+from harness.evidence.python_stacks import CallStack, Frame
 from harness.evidence.step_position import Position
 from harness.host.run_processes import STATES, RunProcess
 from harness.run.watch.limits import Standing
@@ -19,7 +19,7 @@ class Sight:
     rank: int
     standing: Standing | None
     position: Position | None
-    stack: Stack
+    stack: CallStack
     processes: tuple[RunProcess, ...]
 
     @property

@@ -20,7 +20,7 @@ from harness.evidence.step_position import Position, read_position
 from harness.host.cgroup import MemoryGroupWatch
 from harness.host.gpu_memory import GpuWatch
 from harness.host.run_processes import end_processes_of_run, is_of_run, look_at_processes
-from harness.run.watch.collect import Scene, collect
+from harness.run.watch.collect import FailureScene, collect
 from harness.run.watch.confirm import Confirmation, Hang
 from harness.run.watch.limits import Limits, Standing, Watchdog
 from harness.run.watch.python_stacks import StackSample, take_stacks
@@ -234,7 +234,7 @@ class Watch:
         """Keep the evidence while it is there; what of it is worth a word."""
         self.collected = True
         group = self._memory_group
-        scene = Scene(
+        scene = FailureScene(
             began=began,
             samples=samples,
             processes=look_at_processes(self._folder.path),
