@@ -174,7 +174,7 @@ def test_a_changed_preset_does_not_go_on_with_an_interrupted_campaign(
     assert process.wait(60) == 130
     file.write_text(matrix_file.read_text().replace('HSA_ENABLE_SDMA: "0"', 'HSA_ENABLE_SDMA: "1"'))
     done = run([*command, "cpu-plain", "cpu-one"])
-    assert "going on" not in done.stderr
+    assert "continuing campaign" not in done.stderr
     assert sorted(outcomes(results).values()) == ["completed"] * 3 + ["interrupted"]
 
 
@@ -185,7 +185,7 @@ def test_two_campaigns_at_once_do_not_make_each_others_runs(tmp_path: Path, matr
     assert [process.returncode for process in both] == [0, 0], "\n".join(err for _, err in told)
     assert list(outcomes(tmp_path).values()) == ["completed"] * 4
     assert len(list((tmp_path / "campaigns").iterdir())) == 2
-    assert not any("going on" in err for _, err in told)
+    assert not any("continuing campaign" in err for _, err in told)
 
 
 def test_a_killed_run_cell_can_be_typed_again(
@@ -222,7 +222,7 @@ def test_another_plan_does_not_go_on_with_an_interrupted_one(
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     done = run(matrix_command(tmp_path, "run", "cpu-plain"))
-    assert "going on" not in done.stderr
+    assert "continuing campaign" not in done.stderr
     assert len(list((tmp_path / "campaigns").iterdir())) == 2
 
 
