@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks.kill_tester import write_stand_in
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.job import Executor
@@ -28,22 +29,24 @@ from harness.run.spec import Run
 from harness.run.watch.limits import LIMITS
 from harness.run.workload_data import read_data, synthetic_file
 
-MATRIX = """\
+PROGRAM = str(CHECKOUT / ".venv" / "bin" / "matrix")
+CPU_STACK = 'cpu: {accelerator: cpu, torch: "2.13.0"}'
+MATRIX = f"""\
 schema: 1
 stacks:
-  cpu: {accelerator: cpu, torch: "2.13.0"}
+  {CPU_STACK}
 presets:
-  plain: {description: nothing set}
-  one: {description: one more, variables: {HSA_ENABLE_SDMA: "0"}}
+  plain: {{description: nothing set}}
+  one: {{description: one more, variables: {{HSA_ENABLE_SDMA: "0"}}}}
   two-phases:
     description: a variable of each phase
-    variables: {MALLOC_ARENA_MAX: "2"}
-    features: {PYTORCH_NO_HIP_MEMORY_CACHING: "1"}
-    train: {PYTORCH_NO_HIP_MEMORY_CACHING: "0"}
+    variables: {{MALLOC_ARENA_MAX: "2"}}
+    features: {{PYTORCH_NO_HIP_MEMORY_CACHING: "1"}}
+    train: {{PYTORCH_NO_HIP_MEMORY_CACHING: "0"}}
 workloads:
   tiny:
     description: seconds
-    synthetic: {sessions: 26}
+    synthetic: {{sessions: 26}}
     lookback: 20
     epochs: 2
     batch_size: 64
@@ -51,14 +54,14 @@ workloads:
     time_limit: 120
   endless:
     description: does not end by itself in the time of a test
-    synthetic: {sessions: 26}
+    synthetic: {{sessions: 26}}
     lookback: 20
     epochs: 100000
     loader_workers: 2
     time_limit: 600
 selections:
-  default: {description: all, stacks: [cpu], presets: all, workload: tiny}
-  endless: {description: never ends, stacks: [cpu], presets: [plain], workload: endless}
+  default: {{description: all, stacks: [cpu], presets: all, workload: tiny}}
+  endless: {{description: never ends, stacks: [cpu], presets: [plain], workload: endless}}
 """
 
 TINY = Workload(
@@ -149,10 +152,44 @@ def matrix_command(matrix_file: Path) -> Callable[..., list[str]]:
     """The command line of `matrix` on the small matrix."""
 
     def command(results: Path, *words: str) -> list[str]:
-        program = str(CHECKOUT / ".venv" / "bin" / "matrix")
-        return [program, "--matrix", str(matrix_file), "--results", str(results), *words]
+        return [PROGRAM, "--matrix", str(matrix_file), "--results", str(results), *words]
 
     return command
+
+
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a stand-in for the app: its interpreter, data that it does not read, and a matrix file."""
+    folder = tmp_path_factory.mktemp("stand-in")
+    write_stand_in(folder / "python")
+    (folder / "bars.csv").write_text("a stand-in's data\n", encoding="utf-8")
+    stack = "cpu: {accelerator: any, executors: [process]}"
+    text = MATRIX.replace(CPU_STACK, stack).replace("epochs: 2\n", "epochs: 1\n")
+    (folder / "matrix.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+class Command:
+    """The command line of `matrix` on the small matrix: with the real app, or with the stand-in in a folder."""
+
+    def __init__(self, matrix_file: Path, stand_in: Path | None) -> None:
+        self.matrix_file = matrix_file
+        self._stand_in = stand_in
+
+    def __call__(self, results: Path, *words: str, matrix: Path | None = None) -> list[str]:
+        """Where its words name no data, a stand-in gets its own."""
+        place: tuple[str, ...] = ()
+        if self._stand_in and words[0] in ("run", "run-cell"):
+            place = ("--python", str(self._stand_in / "python"), "--data", str(self._stand_in / "bars.csv"))
+        return [PROGRAM, "--matrix", str(matrix or self.matrix_file), "--results", str(results), *words, *place]
+
+
+@pytest.fixture(params=["stand-in", pytest.param("app", marks=pytest.mark.long)])
+def quick_command(request: pytest.FixtureRequest, matrix_file: Path, stand_in: Path) -> Command:
+    """The command line of `matrix` where it is the harness that is tested: of each run only the files matter."""
+    if request.param == "app":
+        return Command(matrix_file, None)
+    return Command(stand_in / "matrix.yaml", stand_in)
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
