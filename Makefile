@@ -7,15 +7,35 @@ TORCH ?= 2.2.2
 MATRIX = .venv/bin/matrix
 FAULTS = $(addprefix tests/system/, test_drills.py test_goal.py test_kills.py test_minimise.py test_train.py)
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
+# What pytest is told besides, such as PYTEST='-n 2'; WORKERS=2 alone does the same where tests wait.
+PYTEST ?= $(if $(WORKERS),-n $(WORKERS))
 TEST_PYTHON = .cache/envs/cpu-test/bin/python
-# A stamp: the interpreter is a link to one that may be older than anything here.
+# Stamps: the interpreter is a link to one that may be older than anything here.
+DEV_READY = .venv/.ready-dev
 TEST_READY = .cache/envs/cpu-test/.ready
+# The name it had before.
+LOOKBACK ?= $(WARM_UP)
+
+# $(call install,FILE): install what a lock lists into .venv. A line tells how far it is where a person watches;
+# otherwise only errors are printed.
+define install
+@rm -f .venv/.failed; total=$$(grep -c '^[a-z]' $(1)); { PYTHONUNBUFFERED=1 .venv/bin/python -m pip install --progress-bar off \
+  --disable-pip-version-check --no-compile --require-hashes --only-binary :all: -r $(1) 2>&1 || touch .venv/.failed; } | \
+{ n=0; failed=; while IFS= read -r line; do \
+  case "$$failed$$line" in failed*|ERROR*) failed=failed; echo "$$line" >&2; continue;; esac; \
+  test -t 2 || continue; \
+  case "$$line" in \
+    Collecting*|Processing*) n=$$((n + 1)); name=$${line#* }; name=$${name%% *}; \
+      printf '\r\033[K$(1): fetching %d of %d, %s' $$n $$total "$${name##*/}" >&2;; \
+    Installing*) printf '\r\033[K$(1): installing' >&2;; \
+  esac; done; test ! -t 2 || printf '\r\033[K' >&2; }; test ! -e .venv/.failed
+endef
 
 # Without compiled modules each command would compile them anew, for a second or more.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup matrix-test build base train test check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills bench-policy bench-supervisor bench-minimise bench-records bench-commands soak clean
+.PHONY: help setup setup-dev kernel matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills bench-policy bench-supervisor bench-minimise bench-records bench-commands soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -37,29 +57,31 @@ train: setup ## train to the end: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-
 test: check ## run every check and test that needs no Docker engine; the suites side by side
 	@$(MAKE) --no-print-directory --output-sync=target -j3 test-harness test-system test-app
 
-check: setup $(TEST_READY)
+test-all: test test-faults test-docker test-torch ## run everything that takes long, too: every fault, containers, the oldest torch (an hour)
+
+check: setup-dev $(TEST_READY)
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	cd app && ../$(TEST_PYTHON) -m mypy
 
-test-harness: setup
-	.venv/bin/python -m pytest tests/harness
+test-harness: setup-dev
+	.venv/bin/python -m pytest $(PYTEST) tests/harness
 
-test-system: setup
-	.venv/bin/python -m pytest tests/system $(addprefix --ignore ,$(FAULTS))
+test-system: setup-dev
+	.venv/bin/python -m pytest $(PYTEST) tests/system $(addprefix --ignore ,$(FAULTS))
 
-test-faults: setup ## make every kind of fault once, kill the harness at every point, searches and trainings on their way (minutes)
-	.venv/bin/python -m pytest $(FAULTS)
+test-faults: setup-dev ## make every kind of fault once, kill the harness at every point, searches and trainings on their way (minutes)
+	.venv/bin/python -m pytest $(PYTEST) $(FAULTS)
 
-test-docker: setup ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING)
-	.venv/bin/python -m pytest tests/images
+test-docker: setup-dev ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING)
+	.venv/bin/python -m pytest $(PYTEST) tests/images
 
 test-app: $(TEST_READY)
-	$(TEST_PYTHON) -m pytest tests/app
+	$(TEST_PYTHON) -m pytest $(PYTEST) tests/app
 
 test-torch: .cache/envs/torch-$(TORCH)/.ready ## run the app's tests with another torch, on a CPU: TORCH=2.2.2
-	.cache/envs/torch-$(TORCH)/bin/python -m pytest tests/app
+	.cache/envs/torch-$(TORCH)/bin/python -m pytest $(PYTEST) tests/app
 
 bench: setup ## measure what the project claims about its own speed (minutes)
 	.venv/bin/python benchmarks/cells.py
@@ -78,10 +100,10 @@ bench-policy: setup ## simulate what is run next on cells of known pass rates, i
 bench-kills: setup ## kill -9 the harness KILLS=1000 times, into docs/evidence/crash-safety-figures.md (ARGS='--containers 50')
 	.venv/bin/python benchmarks/kills.py $(or $(KILLS),1000) $(ARGS)
 
-bench-records: setup ## measure what 10,000 records cost, into docs/evidence/records-figures.md (ARGS=1000: fewer)
+bench-records: setup-dev ## measure what 10,000 records cost, into docs/evidence/records-figures.md (ARGS=1000: fewer)
 	.venv/bin/python -m benchmarks.records $(ARGS)
 
-bench-commands: setup ## measure what the commands cost that people wait for, into docs/evidence/commands.md (ARGS=1000: fewer records)
+bench-commands: setup-dev ## measure what the commands cost that people wait for, into docs/evidence/commands.md (ARGS=1000: fewer records)
 	.venv/bin/python -m benchmarks.commands $(ARGS)
 
 bench-minimise: setup ## how often minimising names planted variables, on simulated histories, into docs/evidence/minimise-figures.md (ARGS=)
@@ -93,29 +115,39 @@ bench-supervisor: setup ## train through TRAININGS=100 faults, into docs/evidenc
 soak: setup ## inject every fault many times, look for false alarms, measure what watching costs: hours (ARGS='--parts healthy --healthy 20')
 	.venv/bin/python -m benchmarks.watching $(ARGS)
 
-setup: .venv/.ready ## make .venv
+setup: .venv/.ready ## make .venv with what running needs
+
+setup-dev: $(DEV_READY) ## add to .venv what tests and checks need: browsers, type checker, linters
+
+kernel: setup ## compile the app's kernel, where its compiler could not be fetched before
+	.venv/bin/python -m harness.environments.compiled_kernel
 
 .venv/.ready: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed; say which: make PYTHON=python3.12" >&2; exit 2; }
-	$(PYTHON) -m venv .venv || { echo "make: python venv is missing (Debian: apt install python3-venv)" >&2; exit 2; }
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.txt
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@.venv/bin/uv python find --quiet 3.11 >/dev/null 2>&1 || .venv/bin/uv python install 3.11 \
-	  || echo "make: Python 3.11, which the stacks use, could not be installed; cells will be left out" >&2
+	@$(PYTHON) -m venv --clear .venv || { echo "make: python venv is missing (Debian: apt install python3-venv)" >&2; exit 2; }
+	$(call install,requirements.txt)
+	@.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(TEST_READY): .venv/.ready images/locks/cpu.txt tests/app/requirements.txt app/pyproject.toml $(wildcard app/vpoc/kernel/*.c)
+$(DEV_READY): .venv/.ready requirements-dev.txt
+	$(call install,requirements-dev.txt)
+	@touch $@
+
+# They outlive .venv: another one of the same Python would make the same.
+$(TEST_READY): requirements-compiler.txt images/locks/cpu.txt tests/app/requirements.txt app/pyproject.toml $(wildcard app/vpoc/kernel/*.c) | .venv/.ready
 	.venv/bin/python tests/app_environment.py
 	@touch $@
 
-.cache/envs/torch-%/.ready: .venv/.ready tests/app/requirements.in app/pyproject.toml $(wildcard tests/app/locks/*.txt)
+.cache/envs/torch-%/.ready: tests/app/requirements.in app/pyproject.toml $(wildcard tests/app/locks/*.txt) | .venv/.ready
 	.venv/bin/python tests/app_environment.py $*
 	@touch $@
 
-lock: setup ## resolve the hash locks of the harness and of the test tools anew
-	.venv/bin/uv pip compile $(COMPILE) --universal --group dev pyproject.toml -o requirements.txt
-	.venv/bin/uv pip compile $(COMPILE) --python-platform x86_64-manylinux_2_28 -c images/locks/cpu.txt \
-	  tests/app/requirements.in -o tests/app/requirements.txt
+lock: setup ## resolve the hash locks of the harness, of the compiler and of the test tools anew
+	.venv/bin/uv pip compile $(COMPILE) --universal --group dev pyproject.toml -o requirements-dev.txt
+	.venv/bin/uv pip compile $(COMPILE) --universal -c requirements-dev.txt pyproject.toml -o requirements.txt
+	.venv/bin/uv pip compile $(COMPILE) --python-platform x86_64-manylinux_2_28 --only-binary :all: \
+	  --group pyproject.toml:compiler -o requirements-compiler.txt
+	.venv/bin/uv pip compile $(COMPILE) --universal -c images/locks/cpu.txt tests/app/requirements.in -o tests/app/requirements.txt
 
 docs: $(TEST_READY) ## write docs/reference from the tables of the code (with `make schemas`)
 	$(TEST_PYTHON) tests/app/reference_pages.py
@@ -125,5 +157,9 @@ schemas: setup ## write the JSON Schemas, docs/reference/files.md and signatures
 	.venv/bin/python -m harness.cli.schemas
 	.venv/bin/python -m harness.diagnosis.reference
 
-clean: ## remove environments and caches (never results/)
-	rm -rf .venv .cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove .venv and the caches of tools; wheels, environments of stacks and results/ stay
+	rm -rf .venv .mypy_cache app/.mypy_cache .ruff_cache .hypothesis
+	find harness app tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+clean-all: clean ## remove wheels, environments of stacks and synthetic data, too (never results/)
+	rm -rf .cache

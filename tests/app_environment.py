@@ -14,9 +14,10 @@ from packaging.version import Version
 from harness.base.errors import UserError
 from harness.base.paths import APP, CACHE, CHECKOUT, ENVIRONMENTS
 from harness.base.storage import json_hash
+from harness.environments import environment
 from harness.environments.compiled_kernel import place_kernel
-from harness.environments.environment import find_python, missing_python
-from harness.environments.pins import lock_file, try_sources, uv, wheel_folders
+from harness.environments.interpreters import ensure_python
+from harness.environments.pins import try_sources, uv, wheel_folders
 from harness.matrix.cells import Stack
 from harness.matrix.load import load_matrix
 from harness.matrix.wheels import missing_wheel
@@ -24,6 +25,8 @@ from harness.matrix.wheels import missing_wheel
 TESTS = Path(__file__).parent / "app"
 TOOLS = TESTS / "requirements.in"
 DEPENDENCIES = APP / "pyproject.toml"
+# What the committed locks were resolved for.
+LOCKED_PYTHON = "3.11"
 # Runs uv with options that say where wheels come from.
 Run = Callable[..., object]
 
@@ -38,31 +41,29 @@ def main() -> None:
             if problem:
                 raise UserError(problem)
             named = stack.model_copy(update={"name": f"torch-{version}", "torch": version})
-            make(ENVIRONMENTS / named.name, stack, partial(install_torch, named, version))
+            make(ENVIRONMENTS / named.name, named, partial(install_torch, named, version))
         else:
             make(ENVIRONMENTS / "cpu-test", stack, partial(install_stack, stack))
     except UserError as error:
         raise SystemExit(str(error)) from None
 
 
-def make(folder: Path, stack: Stack, install: Callable[[Path], None]) -> None:
+def make(folder: Path, stack: Stack, install: Callable[[str, Path], None]) -> None:
     """An environment in `folder`, with what `install` puts there and the app, editable."""
-    base = find_python(stack.python)
-    if base is None:
-        raise UserError(missing_python(stack.python))
+    version, base = ensure_python(stack, say)
     uv("venv", "--quiet", "--clear", "--python", base, folder)
     python = folder / "bin" / "python"
-    install(python)
+    install(version, python)
     uv("pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--python", python, "--editable", APP)
-    place_kernel(APP)
+    place_kernel(APP, say)
 
 
-def install_stack(stack: Stack, python: Path) -> None:
+def install_stack(stack: Stack, version: str, python: Path) -> None:
     """The stack and the test tools, as locked."""
-    sync(partial(try_sources, stack), python, lock_file(stack), TOOLS.with_suffix(".txt"))
+    environment.install_stack(stack, version, python, TOOLS.with_suffix(".txt"), notify=say)
 
 
-def install_torch(stack: Stack, version: str, python: Path) -> None:
+def install_torch(stack: Stack, torch: str, version: str, python: Path) -> None:
     """A torch for a CPU with what the app and its tests need, from PyTorch's index, else from PyPI."""
     folders = [option for folder in wheel_folders() for option in ("--find-links", folder)]
 
@@ -70,15 +71,20 @@ def install_torch(stack: Stack, version: str, python: Path) -> None:
         uv(*arguments, *folders)
 
     def install(build: str, run: Run) -> None:
-        lock = lock_of(build, stack.python, run)
-        print(f"torch {build}: installing {lock.relative_to(CHECKOUT)}", flush=True)
+        lock = lock_of(build, version, run)
+        say(f"torch {build}: installing {lock.relative_to(CHECKOUT)}")
         sync(run, python, lock)
 
     try:
-        install(f"{version}+cpu", partial(try_sources, stack))
+        install(f"{torch}+cpu", partial(try_sources, stack))
     except UserError as error:
-        print(f"torch {version}+cpu cannot be had, taking PyPI's, which is gigabytes: {error}", flush=True)
-        install(version, from_pypi)
+        say(f"torch {torch}+cpu cannot be had, taking PyPI's, which is gigabytes: {error}")
+        install(torch, from_pypi)
+
+
+def say(text: str) -> None:
+    """Print a line now."""
+    print(text, flush=True)
 
 
 def lock_of(build: str, python: str, run: Run) -> Path:
@@ -87,10 +93,10 @@ def lock_of(build: str, python: str, run: Run) -> Path:
     The committed lock of PyPI's build decides the versions of everything else, so that both builds are tried alike.
     """
     committed = TESTS / "locks" / f"torch-{build}.txt"
-    if committed.is_file():
+    if committed.is_file() and python == LOCKED_PYTHON:
         return committed
     pins = f"torch=={build}\n{numpy_of(build)}\n"
-    key = json_hash([pins, TOOLS.read_text(encoding="utf-8"), DEPENDENCIES.read_text(encoding="utf-8")])
+    key = json_hash([pins, python, TOOLS.read_text(encoding="utf-8"), DEPENDENCIES.read_text(encoding="utf-8")])
     lock = CACHE / "locks" / f"torch-{build}-{key[:12]}.txt"
     if not lock.is_file():
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +106,7 @@ def lock_of(build: str, python: str, run: Run) -> Path:
         same = ("--constraint", other) if other.is_file() else ()
         target = ("--python-version", python, "--python-platform", "x86_64-manylinux_2_28")
         output = ("--quiet", "--generate-hashes", "--no-annotate", "--no-header", "--output-file", unfinished)
-        print(f"torch {build}: no lock in tests/app/locks, resolving one", flush=True)
+        say(f"torch {build}: no lock in tests/app/locks for Python {python}, resolving one")
         run("pip", "compile", *target, *output, *same, pinned, DEPENDENCIES, TOOLS)
         unfinished.replace(lock)
     return lock

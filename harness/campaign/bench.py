@@ -99,7 +99,7 @@ class Bench:
                     raise UserError(f"stack {stack.name} needs --python INTERPRETER")
                 self._environments[name] = host_environment(self.interpreter)
             else:
-                self._environments[name] = ensure_environment(stack)
+                self._environments[name] = ensure_environment(stack, notify)
         return self._environments[name]
 
     def give(self, cell: Cell, environment: Environment) -> None:

@@ -291,7 +291,9 @@ def _executor_of(bench: Bench, intent: Intent) -> Executor | None:
     return DockerExecutor(engine, bench.results.runs) if engine else None
 
 
-def by_hand(matrix: Matrix, cell_id: str, command: Sequence[str]) -> tuple[str, list[str], dict[str, str]]:
+def by_hand(
+    matrix: Matrix, cell_id: str, command: Sequence[str], notify: Notify
+) -> tuple[str, list[str], dict[str, str]]:
     """Program, arguments and environment of a command of the app in a cell's environment.
 
     Raises:
@@ -305,7 +307,7 @@ def by_hand(matrix: Matrix, cell_id: str, command: Sequence[str]) -> tuple[str, 
         raise UserError(f"cell {cell.id} cannot run here: {reason}")
     if command[0] not in PROGRAMS:
         raise UserError(f"{command[0]}: only {' and '.join(PROGRAMS)} can be run in a cell's environment")
-    environment = ensure_environment(cell.stack)
+    environment = ensure_environment(cell.stack, notify)
     phase: Literal["features", "train"] = "features" if command[1:2] == ("features",) else "train"
     gpus = visible_devices(cell.preset.devices or capabilities.gpus[:1]) if environment.device == "cuda" else {}
     variables = {**os.environ, **environment.variables, **cell.preset.variables_of(phase), **gpus}

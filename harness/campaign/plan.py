@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from harness.environments.capabilities import GB, Capabilities, Skipped, room_needed, why_not
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Cell, Stack, Workload
 from harness.search.goal import Goal
 
 
@@ -37,6 +37,7 @@ class Plan:
     seconds_at_most: float
     seconds_expected: float | None
     goal: Goal | None = None
+    pythons_to_fetch: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -90,6 +91,7 @@ def make_plan(
         seconds_at_most=float(counted * workload.time_limit),
         seconds_expected=median(known) * counted if known else None,
         goal=goal,
+        pythons_to_fetch=pythons_to_fetch((cell.stack for cell in kept), host),
     )
 
 
@@ -113,3 +115,11 @@ def too_few_gpus(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str |
         return None
     given = "its preset gives it one" if cell.preset.devices else "this host has one"
     return f"strategy {workload.strategy} needs two GPUs; {given}"
+
+
+def pythons_to_fetch(stacks: Iterable[Stack], host: Capabilities) -> tuple[str, ...]:
+    """The Pythons that uv has to fetch: one for each stack that no Python of this host will do for."""
+    if host.executor == "docker":
+        return ()
+    lacking = (s for s in stacks if s.accelerator != "any" and not host.pythons.intersection(s.pythons))
+    return tuple(dict.fromkeys(stack.python for stack in lacking))

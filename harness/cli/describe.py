@@ -37,6 +37,7 @@ def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
         "seconds_at_most": plan.seconds_at_most,
         "seconds_expected": plan.seconds_expected,
         "goal": asdict(plan.goal) if plan.goal else None,
+        "pythons_to_fetch": plan.pythons_to_fetch,
     }
 
 

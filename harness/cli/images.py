@@ -113,17 +113,20 @@ def _with_image(cell: Cell) -> Cell:
 
 @click.command()
 @click.argument("stack")
+@click.option("--python", metavar="VERSION", help="For runs as processes on another Python than the image's.")
+@click.option("--pypi", is_flag=True, help="PyPI's build of torch, for where PyTorch's index cannot be reached.")
 @as_json
 @pass_settings
-def lock(settings: Settings, stack: str, as_json: bool) -> None:
+def lock(settings: Settings, stack: str, python: str | None, pypi: bool, as_json: bool) -> None:
     """Resolve what a stack consists of: wheel hashes and the digest of its base image, into images/locks."""
     chosen = settings.matrix.stacks[known(stack, settings.matrix.stacks, "stack")]
     with interruptible(), Steps(err) as steps:
-        noted = image_commands.lock(find_engine(), chosen, steps.step)
+        noted = image_commands.lock(find_engine(), chosen, steps.step, python, "pypi" if pypi else "own")
     if as_json:
         print_json(noted)
     else:
-        click.echo(f"{noted['file']}: base {noted['base']}, digest {noted['base_digest'] or 'open'}")
+        of_base = "" if python or pypi else f": base {noted['base']}, digest {noted['base_digest'] or 'open'}"
+        click.echo(f"{noted['file']}{of_base}")
 
 
 @click.command()

@@ -170,7 +170,8 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     """
     if cell != "best":
         known(cell, settings.matrix.cells, "cell")
-    program, arguments, variables = commands.by_hand(settings.matrix, cell, command)
+    with Steps(err) as steps:
+        program, arguments, variables = commands.by_hand(settings.matrix, cell, command, steps.step)
     os.execve(program, arguments, variables)  # noqa: S606
 
 

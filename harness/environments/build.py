@@ -18,7 +18,7 @@ from flit_core.wheel import WheelBuilder
 from harness.base.errors import UserError
 from harness.base.paths import APP, BUILDS, IMAGES
 from harness.base.storage import file_hash, held_locks, json_hash, locked
-from harness.environments.compiled_kernel import PLATFORM, place_kernel
+from harness.environments.compiled_kernel import PLATFORM, ensure_kernel, place_kernel
 from harness.environments.dockerfile import render, stack_part
 from harness.environments.environment import NOT_SOURCE
 from harness.environments.images import (
@@ -92,6 +92,8 @@ def _build_stack(engine: Engine, stack: Stack, notify: Notify) -> Image:
     _ = engine.builder
     base = ensure_base(engine, stack, notify)
     lock = ensure_lock(stack, _digest(base, stack))
+    # The hash of the app says whether there is a compiled part.
+    ensure_kernel(notify)
     inputs = inputs_of(engine, stack)
     if image := find_stack_image(engine, inputs):
         return image

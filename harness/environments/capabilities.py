@@ -9,10 +9,9 @@ from harness.base.errors import UserError
 from harness.base.paths import ENVIRONMENTS
 from harness.environments.environment import (
     STAMP,
-    find_python,
-    missing_python,
 )
 from harness.environments.images import find_cell_image, find_older_image, inputs_of
+from harness.environments.interpreters import choose_python
 from harness.host.displays import headless_first
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
@@ -96,11 +95,10 @@ def capabilities_of(
             wheels_beside=engine.folder is not None and engine.folder.stat().st_dev == cache.stat().st_dev,
             made=made,
         )
-    versions = {stack.python for stack in stacks.values()}
     return Capabilities(
         gpus=gpus,
         executor="process",
-        pythons=frozenset(version for version in versions if find_python(version)),
+        pythons=frozenset(found[0] for stack in stacks.values() if (found := choose_python(stack))),
         free_bytes=shutil.disk_usage(cache).free,
         place=str(cache),
         made=frozenset(name for name in stacks if (ENVIRONMENTS / name / STAMP).is_file()),
@@ -122,8 +120,6 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
         return "needs an AMD GPU that the wheels have kernels for; none found"
     if stack.accelerator == "cpu" and host.gpus and not named:
         return "this host has AMD GPUs; name the cell to run it all the same"
-    if host.executor == "process" and stack.python not in host.pythons:
-        return missing_python(stack.python)
     if any(gpu not in host.gpus for gpu in cell.preset.devices or ()) and stack.accelerator == "rocm":
         return f"its preset wants GPUs {', '.join(map(str, cell.preset.devices or ()))}, which are not all here"
     return None

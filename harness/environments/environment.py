@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,13 +16,17 @@ from harness.base.errors import UserError
 from harness.base.paths import APP, APPS, ENVIRONMENTS
 from harness.base.storage import file_hash, json_hash, locked, tree_hash, write_json
 from harness.environments import pins
-from harness.environments.compiled_kernel import compiler, place_kernel
+from harness.environments.compiled_kernel import compiler, ensure_kernel, place_kernel
+from harness.environments.interpreters import choose_python, ensure_python
+from harness.environments.pins import Build, UnreachableError
 from harness.matrix.cells import Preset, Stack
+from harness.matrix.wheels import size
 
 STAMP = "environment.json"
 NOT_SOURCE = shutil.ignore_patterns("__pycache__", "*.so")
 IMAGE_PYTHON = Path("/opt/venv/bin/python")
 IMAGE_PATH = "/opt/venv/bin:/usr/local/bin:/usr/bin:/bin"
+GB = 10**9
 PROBE = """
 import importlib, importlib.metadata as m, json, sys
 missing = []
@@ -40,13 +45,17 @@ print(json.dumps(told))
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter with torch and the app, and what decides its behaviour. `image` is the one it is in, by id."""
+    """An interpreter with torch and the app, and what decides its behaviour. `image` is the one it is in, by id.
+
+    `version` is the interpreter's, such as 3.13.5.
+    """
 
     python: Path
     identity: dict[str, Any]
     variables: dict[str, str]
     device: Literal["cpu", "cuda"]
     image: str | None = None
+    version: str | None = None
 
     def app(self, *words: str) -> tuple[str, ...]:
         """A command of the app."""
@@ -68,55 +77,118 @@ def app_hash() -> str:
     return json_hash([tree_hash(APP, ["pyproject.toml", "vpoc/**/*.py", "vpoc/**/*.c"]), compiler()])
 
 
-@cache
-def find_python(version: str) -> Path | None:
-    """An installed interpreter of a version such as 3.11. Looked for once: that takes a quarter of a second."""
-    try:
-        return Path(pins.uv("python", "find", "--no-python-downloads", "--system", version).strip())
-    except UserError:
-        return None
-
-
 def identify(stack: Stack) -> dict[str, Any] | None:
-    """Identity of a stack's environment as it would be made now, by the interpreter that it was made from.
+    """Return the identity of a stack's environment as it would be made now.
 
-    None where that is not known yet. Where another interpreter would be found now, the next run tells.
+    Of one that was made, that is by its own interpreter. None where it is not known yet; where another interpreter
+    would be found now, the next run tells.
     """
-    python, lock = _python_of(stack) or find_python(stack.python), pins.lock_file(stack)
-    if python is None or not lock.is_file():
-        return None
-    return {"interpreter": file_hash(python.resolve()), "lock": file_hash(lock), "app": app_hash()}
-
-
-def _python_of(stack: Stack) -> Path | None:
-    """The interpreter that its environment was made from, which is known without looking for one."""
     folder = ENVIRONMENTS / stack.name
+    made = _stamp(folder)
     python = folder / "bin" / "python"
-    return python if python.exists() and (folder / "lib" / f"python{stack.python}").is_dir() else None
+    version = made.get("python", stack.python)
+    if version not in stack.pythons or not (python.exists() and (folder / "lib" / f"python{version}").is_dir()):
+        chosen = choose_python(stack)
+        if chosen is None:
+            return None
+        version, python = chosen
+    lock = pins.lock_file(stack, version, made.get("build", "own") if made else "own")
+    if not lock.is_file():
+        return None
+    return {**_identity(python, lock), "app": app_hash()}
 
 
-def ensure_environment(stack: Stack) -> Environment:
-    """The environment of a stack, made or brought up to date where needed.
+def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: None) -> Environment:
+    """Return the environment of a stack, made or brought up to date where needed.
+
+    It has the host's own Python, where the stack's torch has wheels for it. The cpu stack takes PyPI's build of torch
+    where PyTorch's index cannot be reached. `notify` is told of what takes long.
 
     Raises:
-        UserError: when the interpreter or a wheel is missing.
+        UserError: when the interpreter or a wheel is missing, or there is no room.
     """
-    base = find_python(stack.python)
-    if base is None:
-        raise UserError(f"stack {stack.name}: {missing_python(stack.python)}")
-    lock = pins.ensure_lock(stack)
+    version, base = ensure_python(stack, notify)
     folder = ENVIRONMENTS / stack.name
-    identity = {"interpreter": file_hash(base.resolve()), "lock": file_hash(lock)}
     python = folder / "bin" / "python"
     with locked(folder.with_name(f"{folder.name}.lock")):
-        if _stamp(folder) != identity:
+        made = _stamp(folder)
+        if not _is_current(stack, made, version, base):
             (folder / STAMP).unlink(missing_ok=True)
             pins.uv("venv", "--quiet", "--clear", "--python", base, folder)
-            options = ("--quiet", "--require-hashes", "--compile-bytecode", "--python", python)
-            pins.try_sources(stack, "pip", "sync", *options, lock)
-            write_json(folder / STAMP, identity)
-    app = install_app()
-    return Environment(python, {**identity, "app": app.name}, {"PYTHONPATH": str(app)}, stack.device)
+            lock, build = install_stack(stack, version, python, notify=notify)
+            made = {**_identity(base, lock), "python": version, "build": build}
+            write_json(folder / STAMP, made)
+    app = install_app(notify)
+    identity = {key: made[key] for key in ("interpreter", "lock")} | {"app": app.name}
+    return Environment(python, identity, {"PYTHONPATH": str(app)}, stack.device, version=_version(folder))
+
+
+def _is_current(stack: Stack, made: dict[str, Any], version: str, base: Path) -> bool:
+    """Whether an environment with this stamp is what would be made with this Python."""
+    lock = pins.lock_file(stack, version, made.get("build", "own"))
+    return lock.is_file() and _identity(base, lock).items() <= made.items()
+
+
+def install_stack(
+    stack: Stack, version: str, python: Path, *more: Path, notify: Callable[[str], None]
+) -> tuple[Path, Build]:
+    """Install exactly what a stack's lock and `more` locks say into the environment of `python`.
+
+    `version` is that interpreter's, such as 3.13. Return the stack's lock, and which build of torch it has.
+
+    Raises:
+        UserError: when a wheel is missing, or there is no room.
+    """
+    try:
+        return _sync(stack, version, python, "own", more), "own"
+    except UnreachableError as error:
+        if stack.accelerator != "cpu":
+            raise
+        needed = size("pypi")
+        _check_room(stack, python, needed.disk)
+        notify(
+            f"torch {stack.torch} for Python {version}: {stack.index} cannot be reached; taking PyPI's build, "
+            f"which brings CUDA's libraries ({needed.download} GB to fetch, {needed.disk} GB of disk)"
+        )
+        try:
+            return _sync(stack, version, python, "pypi", more), "pypi"
+        except UserError as second:
+            raise UserError(f"{error}; then, PyPI's build: {second}") from None
+
+
+def _sync(stack: Stack, version: str, python: Path, build: Build, more: tuple[Path, ...]) -> Path:
+    lock = pins.ensure_lock(stack, python=version, build=build)
+    options = ("--quiet", "--require-hashes", "--compile-bytecode", "--python", python)
+    pins.try_sources(stack, "pip", "sync", *options, lock, *more, build=build)
+    return lock
+
+
+def _identity(python: Path, lock: Path) -> dict[str, Any]:
+    return {"interpreter": file_hash(python.resolve()), "lock": file_hash(lock)}
+
+
+def _check_room(stack: Stack, python: Path, needed: float) -> None:
+    """Refuse PyPI's build of torch where it does not fit.
+
+    Raises:
+        UserError: saying how much is needed and how much is free.
+    """
+    place = python.parent.parent
+    free = shutil.disk_usage(place).free / GB
+    if free < needed:
+        raise UserError(
+            f"stack {stack.name}: {stack.index} cannot be reached, and PyPI's build of torch needs {needed} GB "
+            f"in {place}, where {free:.1f} GB are free; free some"
+        )
+
+
+def _version(folder: Path) -> str | None:
+    """The version of an environment's interpreter, as was noted when it was made."""
+    with suppress(OSError):
+        noted = (folder / "pyvenv.cfg").read_text(encoding="utf-8")
+        found = re.search(r"^version(?:_info)? *= *(\S+)", noted, re.MULTILINE)
+        return found[1] if found else None
+    return None
 
 
 def image_environment(image: str, identity: dict[str, Any], stack: Stack) -> Environment:
@@ -143,11 +215,14 @@ def host_environment(python: Path) -> Environment:
     app = install_app()
     identity = {key: told[key] for key in ("torch", "hip", "cuda")}
     identity |= {"interpreter": file_hash(python.resolve()), "lock": json_hash(told["packages"]), "app": app.name}
-    return Environment(python, identity, {"PYTHONPATH": str(app)}, "cuda" if told["gpus"] else "cpu")
+    device: Literal["cpu", "cuda"] = "cuda" if told["gpus"] else "cpu"
+    return Environment(python, identity, {"PYTHONPATH": str(app)}, device, version=told["python"])
 
 
-def install_app() -> Path:
+def install_app(notify: Callable[[str], None] = lambda _: None) -> Path:
     """A copy of the app in a folder named by its hash: what a run was started with cannot change under it."""
+    # The hash says whether there is a compiled part.
+    ensure_kernel(notify)
     folder = APPS / app_hash()
     if not folder.is_dir():
         temporary = Path(tempfile.mkdtemp(prefix=".app-", suffix=".tmp", dir=_made(APPS)))
@@ -171,8 +246,3 @@ def _stamp(folder: Path) -> dict[str, Any]:
         return dict(json.loads((folder / STAMP).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
-
-
-def missing_python(version: str) -> str:
-    """What to say where an interpreter is missing."""
-    return f"Python {version} is not installed; try `.venv/bin/uv python install {version}`"

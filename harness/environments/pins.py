@@ -1,22 +1,35 @@
-"""Pins -> hashes: what exactly is installed for a stack."""
+"""Pins -> hashes: what exactly is installed for a stack, one lock per Python."""
 
 import json
 import os
 import platform
+import re
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from uv import find_uv_bin
 
 from harness.base.errors import UserError
 from harness.base.paths import CACHE, LOCKS
-from harness.base.storage import file_hash, held_locks, write_json
+from harness.base.storage import file_hash, held_locks, json_hash, write_json
 from harness.matrix.cells import Stack
 
 # Of what uv says the beginning tells most.
 WORDS = 400
+# `own` is the build the pins name, on PyTorch's index or held locally. `pypi` is the build of the same version on PyPI,
+# which brings CUDA's libraries and runs on a CPU, too: for where PyTorch's index cannot be reached.
+Build = Literal["own", "pypi"]
+# What uv says where an index does not answer.
+UNREACHABLE = "Failed to fetch"
+
+
+class UnreachableError(UserError):
+    """The index that has a stack's wheels cannot be reached."""
 
 
 def uv(*arguments: str | Path) -> str:
@@ -40,12 +53,14 @@ def wheel_folders() -> list[str]:
     return [place for place in configured if place]
 
 
-def sources(stack: Stack) -> list[list[str]]:
+def sources(stack: Stack, build: Build = "own") -> list[list[str]]:
     """Where wheels come from, as options of uv, in the order to try.
 
     Wheels the user holds locally come first: they make an unreachable index no obstacle. Which file is taken is
     decided by its hash, so mixing PyPI with the PyTorch index cannot bring in another package of the same name.
     """
+    if build == "pypi":
+        return [[]]
     local = [option for folder in wheel_folders() for option in ("--find-links", folder)]
     index = ["--index", stack.index, "--index-strategy", "unsafe-best-match"]
     return [local, [*local, *index]] if local else [index]
@@ -56,10 +71,31 @@ def pins_file(stack: Stack) -> Path:
     return LOCKS / f"{stack.name}.in"
 
 
-def lock_file(stack: Stack) -> Path:
-    """The hash lock of a stack: the committed one, or the one this host resolved from the same pins."""
+def lock_name(stack: Stack, python: str | None = None, build: Build = "own") -> str:
+    """Return the name of a stack's lock: `cpu` for its own Python, `cpu-py3.13` for another.
+
+    That of PyPI's build, `cpu-pypi`, holds the hashes for every Python.
+    """
+    if build == "pypi":
+        return f"{stack.name}-pypi"
+    return stack.name if python in (None, stack.python) else f"{stack.name}-py{python}"
+
+
+def lock_file(stack: Stack, python: str | None = None, build: Build = "own") -> Path:
+    """The hash lock of a stack for a Python: the committed one, or the one this host resolved from the same pins."""
+    name = lock_name(stack, python, build)
+    committed = LOCKS / f"{name}.txt"
+    if committed.is_file():
+        return committed
+    like = _lock_to_follow(stack, name)
+    key = json_hash([pins_hash(stack), file_hash(like)]) if like else pins_hash(stack)
+    return CACHE / "locks" / f"{name}-{key[:12]}.txt"
+
+
+def _lock_to_follow(stack: Stack, name: str) -> Path | None:
+    """The committed lock whose versions another Python's lock takes over, so that they differ as little as can be."""
     committed = LOCKS / f"{stack.name}.txt"
-    return committed if committed.is_file() else CACHE / "locks" / f"{stack.name}-{pins_hash(stack)[:12]}.txt"
+    return committed if name != stack.name and committed.is_file() else None
 
 
 def pins_hash(stack: Stack) -> str:
@@ -68,10 +104,10 @@ def pins_hash(stack: Stack) -> str:
     return file_hash(pins) if pins.is_file() else "none"
 
 
-def provenance(stack: Stack) -> dict[str, Any]:
-    """When and where the lock of a stack was made, and the digest of its base image; empty where nothing was noted."""
+def provenance(lock: Path) -> dict[str, Any]:
+    """When and where a lock was made, and the digest of the base image; empty where nothing was noted."""
     try:
-        return dict(json.loads(lock_file(stack).with_suffix(".json").read_text(encoding="utf-8")))
+        return dict(json.loads(lock.with_suffix(".json").read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return {}
 
@@ -80,23 +116,25 @@ def base_digest(stack: Stack) -> str | None:
     """The digest that the stack's base image had when the lock was made; None where none was resolved."""
     if "@" in stack.base:
         return stack.base.partition("@")[2]
-    noted = provenance(stack)
     lock = lock_file(stack)
+    noted = provenance(lock)
     fits = noted.get("base") == stack.base and lock.is_file() and noted.get("lock") == file_hash(lock)
     return noted.get("base_digest") if fits else None
 
 
-def ensure_lock(stack: Stack, digest: str | None = None) -> Path:
+def ensure_lock(stack: Stack, digest: str | None = None, python: str | None = None, build: Build = "own") -> Path:
     """The hash lock of a stack, resolved now where there is none yet; `digest` is its base's, to be noted.
 
     Raises:
         UserError: when the wheel index cannot be reached or has no such wheel.
     """
-    lock = lock_file(stack)
-    return lock if lock.is_file() else make_lock(stack, lock, digest)
+    lock = lock_file(stack, python, build)
+    return lock if lock.is_file() else make_lock(stack, lock, digest, python, build)
 
 
-def make_lock(stack: Stack, lock: Path, digest: str | None = None) -> Path:
+def make_lock(
+    stack: Stack, lock: Path, digest: str | None = None, python: str | None = None, build: Build = "own"
+) -> Path:
     """Resolve the pins of a stack into `lock`, and note beside it when and where that was, with the base's digest.
 
     Raises:
@@ -104,13 +142,16 @@ def make_lock(stack: Stack, lock: Path, digest: str | None = None) -> Path:
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     temporary = lock.with_suffix(".tmp")
-    target = ["--python-version", stack.python, "--python-platform", "x86_64-manylinux_2_28"]
+    target = ["--python-version", python or stack.python, "--python-platform", "x86_64-manylinux_2_28"]
+    if build == "pypi":
+        target = ["--python-version", stack.python, "--universal"]
     output = ["--generate-hashes", "--no-annotate", "--no-header", "--quiet", "-o", str(temporary)]
     if stack.torch_from_base:
         # The base brings the numpy that its torch was built with.
         output += ["--no-emit-package", "numpy"]
     try:
-        try_sources(stack, "pip", "compile", *target, *output, pins_file(stack))
+        with _wanted(stack, lock_name(stack, python, build), build) as wanted:
+            try_sources(stack, "pip", "compile", *target, *output, *wanted, build=build)
         note = {"schema": 2, "stack": stack.name, "made": time.time(), "host": platform.node(), "base": stack.base}
         note |= {"base_digest": digest, "pins": pins_hash(stack), "lock": file_hash(temporary)}
         write_json(lock.with_suffix(".json"), note)
@@ -120,18 +161,39 @@ def make_lock(stack: Stack, lock: Path, digest: str | None = None) -> Path:
     return lock
 
 
-def try_sources(stack: Stack, *arguments: str | Path) -> None:
+@contextmanager
+def _wanted(stack: Stack, name: str, build: Build) -> Iterator[list[str | Path]]:
+    """What to resolve, as arguments of uv: the pins, and the versions of the lock to follow."""
+    pins, like = pins_file(stack), _lock_to_follow(stack, name)
+    with tempfile.TemporaryDirectory() as place:
+        if build == "pypi":
+            # Only the builds on PyTorch's own index have a label such as +cpu.
+            text = re.sub(r"^(torch==[^+\s]+)\+\S+", r"\1", pins.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            pins = Path(place, "pins.in")
+            pins.write_text(text, encoding="utf-8")
+        arguments: list[str | Path] = [pins]
+        if like:
+            versions = re.findall(r"^(?!torch==)[a-z0-9-]+==\S+", like.read_text(encoding="utf-8"), re.MULTILINE)
+            constraints = Path(place, "versions.txt")
+            constraints.write_text("\n".join(versions) + "\n", encoding="utf-8")
+            arguments += ["--constraint", constraints]
+        yield arguments
+
+
+def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> None:
     """Run uv with each source of wheels until one will do.
 
     Raises:
+        UnreachableError: what each of them said, where the last one does not answer.
         UserError: what each of them said.
     """
     said = []
-    for options in sources(stack):
+    for options in sources(stack, build):
         try:
             uv(*arguments, *options)
         except UserError as error:
             said.append(str(error))
         else:
             return
-    raise UserError(f"stack {stack.name}: {'; then, with the PyTorch index: '.join(said)}")
+    kind = UnreachableError if UNREACHABLE in said[-1] else UserError
+    raise kind(f"stack {stack.name}: {'; then, with the PyTorch index: '.join(said)}")

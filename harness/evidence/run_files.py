@@ -30,6 +30,7 @@ class Intent(Versioned):
     host: HostFacts
     environment_hash: str
     environment: dict[str, Any]
+    python: str | None = Field(None, description="version of the interpreter, where no image has it")
     image: str | None = Field(None, description="id of the cell's image")
     container: dict[str, Any] | None = Field(None, description="what limits the container, as it was asked for")
     workload: str

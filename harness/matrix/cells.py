@@ -11,7 +11,7 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from harness.matrix.wheels import index_url, missing_wheel
+from harness.matrix.wheels import index_url, missing_wheel, pythons_of
 
 VISIBILITY_VARIABLES = frozenset(
     {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
@@ -107,6 +107,11 @@ class Stack(_Strict):
     def device(self) -> Literal["cpu", "cuda"]:
         """The app's device: the accelerator fixes it."""
         return "cuda" if self.accelerator == "rocm" else "cpu"
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """The Pythons it can take as a process, oldest first: all that its torch has wheels for. Its image has one."""
+        return pythons_of(self.torch) if self.torch else (self.python,)
 
     @property
     def index(self) -> str:

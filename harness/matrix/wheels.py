@@ -11,6 +11,8 @@ from packaging.version import Version
 from harness.base.yaml_lines import read_yaml
 
 INDEX = "https://download.pytorch.org/whl"
+# As the harness itself: with older ones nothing is tested.
+OLDEST_PYTHON = Version("3.11")
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,13 @@ def missing_wheel(torch: str, rocm: str | None, python: str) -> str | None:
     if python not in release.python:
         return f"torch {torch} has no wheel for Python {python}: it exists for Python {_listed(release.python)}"
     return None
+
+
+def pythons_of(torch: str) -> tuple[str, ...]:
+    """Return the Pythons from 3.11 on that a torch has wheels for, oldest first; none where it is not known."""
+    release = releases().get(torch)
+    versions = sorted(map(Version, release.python)) if release else []
+    return tuple(str(version) for version in versions if version >= OLDEST_PYTHON)
 
 
 def index_url(accelerator: str, rocm: str | None) -> str:

@@ -114,18 +114,27 @@ def build(engine: Engine, plan: BuildPlan, notify: Notify) -> tuple[dict[str, Im
     return images, list(problems.values())
 
 
-def lock(engine: Engine | None, stack: Stack, notify: Notify) -> dict[str, Any]:
+def lock(
+    engine: Engine | None, stack: Stack, notify: Notify, python: str | None = None, build: pins.Build = "own"
+) -> dict[str, Any]:
     """Resolve the wheels of a stack and the digest of its base image into `images/locks`; returns what was noted.
+
+    For `python` where it is given, for the image's own otherwise; with `build` "pypi" PyPI's build of torch.
 
     Raises:
         UserError: when the stack has no wheels, or they cannot be resolved.
     """
     if stack.excluded or "docker" not in stack.executors:
         raise UserError(f"stack {stack.name}: {stack.excluded or 'has no image, and no lock'}")
-    digest = _resolve_base(engine, stack, notify)
-    notify(f"resolving the wheels of {stack.name}")
-    file = pins.make_lock(stack, LOCKS / f"{stack.name}.txt", digest)
-    return {**pins.provenance(stack), "file": str(file)}
+    if python not in (None, *stack.pythons):
+        raise UserError(f"stack {stack.name}: no wheels for Python {python}; choose one of {', '.join(stack.pythons)}")
+    if build == "pypi" and stack.accelerator != "cpu":
+        raise UserError(f"stack {stack.name}: PyPI has no build of torch for ROCm; leave --pypi out")
+    name = pins.lock_name(stack, python, build)
+    digest = _resolve_base(engine, stack, notify) if name == stack.name else None
+    notify(f"resolving the wheels of {name}")
+    file = pins.make_lock(stack, LOCKS / f"{name}.txt", digest, python, build)
+    return {**pins.provenance(file), "file": str(file)}
 
 
 def pull_cell(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: Notify) -> dict[str, Any]:

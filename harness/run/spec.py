@@ -130,6 +130,7 @@ class Run:
             host=self.host,
             environment_hash=self.environment.hash(self.cell.preset),
             environment=self.environment.identity,
+            python=self.environment.version,
             image=self.environment.image,
             container=container.plain if container else None,
             workload=self.workload.name,

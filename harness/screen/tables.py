@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.base.durations import span
+from harness.environments.interpreters import python_source
 from harness.evidence.index import Row
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Cell, Workload
@@ -80,6 +81,9 @@ def plan_lines(plan: "Plan") -> list[str]:
         f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
         f"  time: {_time(plan)}",
     ]
+    if plan.pythons_to_fetch:
+        versions = " and ".join(plan.pythons_to_fetch)
+        lines.append(f"  Python {versions}: not installed, to be fetched from {python_source()}")
     return lines + _left_out(plan.skipped)
 
 

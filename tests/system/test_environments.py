@@ -1,6 +1,7 @@
 """Environments made for real."""
 
 import json
+import platform
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,8 +10,8 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.paths import APP
-from harness.environments import environment, pins
-from harness.environments.environment import STAMP, ensure_environment, find_python, identify
+from harness.environments import environment, interpreters, pins
+from harness.environments.environment import STAMP, ensure_environment, identify
 from harness.environments.pins import lock_file
 from harness.matrix.cells import Matrix
 
@@ -27,12 +28,17 @@ def test_an_environment_is_as_locked(tmp_path: Path, small_matrix: Matrix, monke
     assert not any(name.startswith(("nvidia", "triton")) for name in names)
 
     # Its identity needs no search for an interpreter, unless another version is asked for.
-    wanted = {**json.loads((tmp_path / "cpu" / STAMP).read_text()), "app": made.identity["app"]}
-    searched: list[str] = []
-    monkeypatch.setattr(environment, "find_python", searched.append)
+    stamp = json.loads((tmp_path / "cpu" / STAMP).read_text())
+    assert stamp.pop("build") == "own"
+    wanted = {"interpreter": stamp.pop("interpreter"), "lock": stamp.pop("lock"), "app": made.identity["app"]}
+    assert stamp == {"python": "3.11"}
+    assert made.version == platform.python_version()
+    searched: list[object] = []
+    monkeypatch.setattr(environment, "choose_python", searched.append)
     assert identify(stack) == wanted
-    assert identify(stack.model_copy(update={"python": "3.12"})) is None
-    assert searched == ["3.12"]
+    other = stack.model_copy(update={"name": "another"})
+    assert identify(other) is None
+    assert searched == [other]
     monkeypatch.undo()
     monkeypatch.setattr(environment, "ENVIRONMENTS", tmp_path)
 
@@ -69,10 +75,13 @@ def test_a_run_keeps_the_app_it_was_started_with(
 
 
 def test_a_missing_python_is_one_line(small_matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert find_python("3.2") is None
-    stack = small_matrix.stacks["cpu"].model_copy(update={"python": "3.2"})
-    with pytest.raises(UserError, match=r"Python 3\.2 is not installed"):
-        ensure_environment(stack)
+    def uv(*words: str) -> str:
+        raise UserError("uv python install failed: no route")
+
+    monkeypatch.setattr(interpreters, "choose_python", lambda _stack: None)
+    monkeypatch.setattr(interpreters, "uv", uv)
+    with pytest.raises(UserError, match=r"Python 3\.11 is not installed and could not be fetched from"):
+        ensure_environment(small_matrix.stacks["cpu"])
 
 
 def test_a_wheel_with_another_hash_is_refused(
@@ -86,7 +95,7 @@ def test_a_wheel_with_another_hash_is_refused(
     digest = lines[at + 1].split("sha256:")[1].split()[0]
     lines[at + 1] = lines[at + 1].replace(digest, "0" * 64)
     tampered.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    monkeypatch.setattr(pins, "ensure_lock", lambda _stack: tampered)
+    monkeypatch.setattr(pins, "ensure_lock", lambda _stack, **_which: tampered)
     monkeypatch.setenv("UV_HTTP_RETRIES", "2")
     with pytest.raises(UserError, match=r"uv .* failed: .*(hash|Hash)"):
         ensure_environment(small_matrix.stacks["cpu"])

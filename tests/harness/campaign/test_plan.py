@@ -34,11 +34,24 @@ def test_an_excluded_cell_keeps_its_reason(matrix: Matrix) -> None:
     assert why_not(cell, TWO_GPUS) == cell.excluded
 
 
-def test_a_missing_python_is_said_with_the_remedy(matrix: Matrix) -> None:
-    told = why_not(matrix.cells["cpu-plain"], replace(NO_GPU, pythons=frozenset()))
-    assert told is not None
-    assert "Python 3.11 is not installed" in told
-    assert "uv python install 3.11" in told
+def test_a_stack_takes_any_python_that_its_torch_has_wheels_for(matrix: Matrix) -> None:
+    host = replace(TWO_GPUS, pythons=frozenset({"3.13"}))
+    for cell in ("cpu-plain", "rocm6.3-torch2.9.1-plain"):
+        plan = make_plan([matrix.cells[cell]], matrix.workloads["quick"], 1, host, {}, named=True)
+        assert plan.runs
+        assert plan.pythons_to_fetch == ()
+        assert "Python" not in "\n".join(plan_lines(plan))
+
+
+def test_a_missing_python_is_fetched_and_the_plan_says_from_where(matrix: Matrix) -> None:
+    host = replace(TWO_GPUS, pythons=frozenset({"3.13"}))
+    cells = [matrix.cells[f"{stack}-plain"] for stack in ("rocm6.2-torch2.5.1", "rocm6.3-torch2.9.1", "host")]
+    plan = make_plan(cells, matrix.workloads["quick"], 1, replace(host, interpreter="/usr/bin/python3"), {})
+    assert plan.pythons_to_fetch == ("3.11",)
+    [line] = [line for line in plan_lines(plan) if "Python" in line]
+    assert line.startswith("  Python 3.11: not installed, to be fetched from https://")
+    # Each image has its own.
+    assert make_plan(cells, matrix.workloads["quick"], 1, replace(host, executor="docker"), {}).pythons_to_fetch == ()
 
 
 def test_a_preset_for_two_gpus_is_left_out_on_one(matrix: Matrix) -> None:

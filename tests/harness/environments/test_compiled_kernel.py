@@ -1,10 +1,13 @@
 """The compiled part of the app: made from the source alone, found by the app, and in the wheel."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,18 @@ from harness.environments.compiled_kernel import place_kernel
 FOUND = "from vpoc.kernel import library; print(library())"
 
 pytestmark = pytest.mark.skipif(compiled_kernel.compiler() is None, reason="no compiler for this platform")
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Path]:
+    """The compiler, fetched once for all that compile here."""
+    with compiled_kernel.fetched_compiler() as fetched:
+        yield fetched
+
+
+@pytest.fixture
+def compiles(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_kernel, "fetched_compiler", lambda: nullcontext(program))
 
 
 @pytest.fixture
@@ -41,6 +56,7 @@ def test_the_app_finds_it(app: Path) -> None:
     assert str(library) in loaded(app)
 
 
+@pytest.mark.usefixtures("compiles")
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     for name, place in (("a", compiled_kernel.KERNELS), ("b", tmp_path / "kernels")):
@@ -88,6 +104,59 @@ def test_source_and_compiler_decide_the_hash(app: Path, monkeypatch: pytest.Monk
     assert len(set(hashes)) == 3
 
 
+def test_the_compiler_is_as_locked_and_not_kept(program: Path) -> None:
+    version = re.search(r"^ziglang==(\S+)", compiled_kernel.LOCK.read_text(), re.MULTILINE)
+    assert version is not None
+    told = subprocess.run([program, "version"], capture_output=True, text=True, check=True).stdout
+    assert told.startswith(".".join(version[1].split(".")[:2]))
+    assert not (
+        Path(sys.prefix) / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages" / "ziglang"
+    ).exists()
+
+
+def test_where_the_compiler_cannot_be_fetched_the_app_goes_without_and_says_so_once(
+    app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[None] = []
+
+    @contextmanager
+    def unreachable() -> Iterator[Path]:
+        tries.append(None)
+        raise compiled_kernel.CompilerMissingError("the compiler of the app's kernel cannot be fetched: no route")
+        yield Path()
+
+    monkeypatch.setattr(compiled_kernel, "KERNELS", tmp_path / "kernels")
+    monkeypatch.setattr(compiled_kernel, "fetched_compiler", unreachable)
+    with_it = environment.app_hash()
+    said: list[str] = []
+    for _ in range(2):
+        assert not place_kernel(app, said.append)
+    assert len(tries) == 1
+    assert [line for line in said if "no route" in line and "`make kernel` tries again" in line] == said[1:]
+    # What runs without it is another environment.
+    assert environment.app_hash() != with_it
+    compiled_kernel.try_again()
+    assert environment.app_hash() == with_it
+    assert not place_kernel(app)
+    assert len(tries) == 2
+
+
+def test_a_fetch_that_fails_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = tmp_path / "lock.txt"
+    lock.write_text(f"ziglang==0.0.1 --hash=sha256:{'0' * 64}\n")
+    monkeypatch.setattr(compiled_kernel, "LOCK", lock)
+    monkeypatch.setattr(compiled_kernel, "KERNELS", tmp_path / "kernels")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with (
+        pytest.raises(compiled_kernel.CompilerMissingError, match=r"cannot be fetched: .*ziglang") as caught,
+        compiled_kernel.fetched_compiler(),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+    assert list((tmp_path / "kernels").iterdir()) == []
+
+
+@pytest.mark.usefixtures("compiles")
 def test_source_that_cannot_be_compiled_is_one_line(app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_kernel, "APP", app)
     monkeypatch.setattr(compiled_kernel, "KERNELS", tmp_path / "kernels")

