@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -174,6 +175,9 @@ def main() -> None:
         print(json.dumps({**told, "packages": ["stand-in==1"]}))
         return
     _, _, command, *words = sys.argv[1:]
+    if command == "train":
+        # Like a log, it holds names and places of this machine.
+        print(*sys.argv, socket.gethostname())
     options = options_of(words)
     if command == "train":
         train(options)

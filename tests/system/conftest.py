@@ -2,16 +2,20 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.kill_tester import write_stand_in
+from benchmarks.stand_in_app import SLOW
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.job import Executor
@@ -75,6 +79,22 @@ TINY = Workload(
 )
 
 
+# Files whose tests share what takes long to make: with pytest-xdist each of these is left to one worker.
+TOGETHER = ("test_faults.py", "test_lies.py", "test_one_run.py", "test_report_page.py", "test_train.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return what hands the tests to the workers of pytest-xdist."""
+
+    class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if file.endswith(TOGETHER) else nodeid
+
+    return Scheduler(config, log)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _processes() -> Iterator[None]:
     """These tests are about processes, also where a Docker engine answers."""
@@ -130,16 +150,29 @@ def run_tiny(
     request: pytest.FixtureRequest,
 ) -> RunCell:
     """Runs a cell for real. Keywords replace fields of the workload, the preset, the executor or the limits."""
+    return _runs_of(request.node.name, small_matrix, environment, data, host, results)
 
+
+@pytest.fixture(scope="session")
+def run_tiny_once(
+    small_matrix: Matrix, environment: Environment, data: InputFile, host: HostFacts, results: Results
+) -> RunCell:
+    """The same for fixtures that several tests share."""
+    return _runs_of("shared", small_matrix, environment, data, host, results)
+
+
+def _runs_of(
+    name: str, matrix: Matrix, given: Environment, data: InputFile, host: HostFacts, results: Results
+) -> RunCell:
     def run(
         preset: Preset | None = None,
         executor: Executor | None = None,
         limits: Mapping[Phase, float] = LIMITS,
-        environment: Environment = environment,
+        environment: Environment = given,
         **changes: object,
     ) -> Record:
-        cell = Cell(small_matrix.stacks["cpu"], preset or small_matrix.presets["plain"])
-        run_id = f"{re.sub('[^a-z0-9]+', '-', request.node.name)[:60]}-{time.time_ns()}"
+        cell = Cell(matrix.stacks["cpu"], preset or matrix.presets["plain"])
+        run_id = f"{re.sub('[^a-z0-9]+', '-', name)[:60]}-{time.time_ns()}"
         workload = TINY.model_copy(update=changes)
         made = Run(run_id, cell, workload, data, environment, host, limits=limits)
         return run_cell(made, results, executor or ProcessExecutor(results.runs))
@@ -172,15 +205,23 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Command:
     """The command line of `matrix` on the small matrix: with the real app, or with the stand-in in a folder."""
 
-    def __init__(self, matrix_file: Path, stand_in: Path | None) -> None:
+    def __init__(self, matrix_file: Path, stand_in: Path | None, data: Path | None = None) -> None:
         self.matrix_file = matrix_file
         self._stand_in = stand_in
+        self._data = data or (stand_in / "bars.csv" if stand_in else None)
+
+    def slow(self, folder: Path) -> "Command":
+        """The same where each step of the stand-in takes so long that it can be watched."""
+        if self._stand_in is None:
+            return self
+        (folder / SLOW).write_text("0.4", encoding="utf-8")
+        return Command(self.matrix_file, self._stand_in, Path(shutil.copy(self._stand_in / "bars.csv", folder)))
 
     def __call__(self, results: Path, *words: str, matrix: Path | None = None) -> list[str]:
-        """Where its words name no data, a stand-in gets its own."""
+        """The words, and where something is run what a stand-in needs."""
         place: tuple[str, ...] = ()
         if self._stand_in and words[0] in ("run", "run-cell"):
-            place = ("--python", str(self._stand_in / "python"), "--data", str(self._stand_in / "bars.csv"))
+            place = ("--python", str(self._stand_in / "python"), "--data", str(self._data))
         return [PROGRAM, "--matrix", str(matrix or self.matrix_file), "--results", str(results), *words, *place]
 
 

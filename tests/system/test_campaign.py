@@ -104,9 +104,7 @@ def test_other_requests_to_end_are_the_same(
     assert number.name in record["detail"]
 
 
-def test_a_killed_harness_loses_nothing(
-    tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
-) -> None:
+def test_a_killed_harness_loses_nothing(tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left) -> None:
     command = quick_command(tmp_path, "run", "--selection", "endless")
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait(lambda: training(tmp_path))
