@@ -36,7 +36,7 @@ def matrix_text() -> str:
     workloads = rest[rest.index("workloads:") : rest.index("selections:")]
     exclude = '  - {preset: p3, torch: "<2.5", reason: a reason long enough}'
     selection = "selections:\n  default: {description: d, stacks: all, presets: all}"
-    parts = ["schema: 1", "stacks:", *stacks, "presets:", *presets, workloads, selection, "exclude:", exclude]
+    parts = ["schema: 2", "stacks:", *stacks, "presets:", *presets, workloads, selection, "exclude:", exclude]
     return "\n".join(parts) + "\n"
 
 

@@ -71,7 +71,7 @@ def profile(file: Path) -> Jobs:
     """The app: exact profile, VPOC and value area of every session from columns in memory."""
     import numpy as np  # noqa: PLC0415
 
-    from vpoc.profile.sessions import session_levels  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.profile.session_profiles import session_levels  # type: ignore[import-not-found]  # noqa: PLC0415
 
     bars, spans = whole_sessions(file)
     arrays = {name: getattr(bars, name) for name in ("ts", "low", "high", "close", "volume")}
@@ -143,7 +143,7 @@ def device(file: Path) -> Jobs:
 
     from vpoc.profile.device import PATHS, device_levels  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.profile.levels import Levels  # type: ignore[import-not-found]  # noqa: PLC0415
-    from vpoc.profile.sessions import session_levels  # noqa: PLC0415
+    from vpoc.profile.session_profiles import session_levels  # noqa: PLC0415
 
     torch.set_num_threads(1)
     bars, spans = whole_sessions(file)

@@ -20,7 +20,7 @@ PAIRS = 5
 # Chosen so that the bare command takes about 30 s on one core of the development machine.
 EPOCHS = int(os.environ.get("EPOCHS", "40"))
 MATRIX = f"""\
-schema: 1
+schema: 2
 stacks: {{cpu: {{accelerator: cpu, torch: "2.13.0"}}}}
 presets: {{plain: {{description: nothing set}}}}
 workloads:

@@ -34,7 +34,7 @@ PAIRS = 5
 BASE = os.environ.get("MATRIX_BASE", "vpoc-base:bookworm")
 EPOCHS = int(os.environ.get("EPOCHS", "40"))
 MATRIX = f"""\
-schema: 1
+schema: 2
 stacks: {{cpu: {{accelerator: cpu, torch: "2.13.0"}}}}
 presets: {{plain: {{description: nothing set; the control every other preset is compared with}}}}
 workloads:

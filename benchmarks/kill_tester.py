@@ -39,7 +39,7 @@ SHOWN = 2000
 PATIENCE_SECONDS = 120.0
 REPEATS = 6
 MATRIX = """\
-schema: 1
+schema: 2
 stacks:
   host: {accelerator: any, executors: [process]}
   cpu: {accelerator: cpu, torch: "2.13.0"}

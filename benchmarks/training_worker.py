@@ -40,13 +40,13 @@ def app(csv: Path) -> Jobs:
     """
     import numpy as np  # noqa: PLC0415
 
-    from vpoc.commands.train import train  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.commands.train import train_command  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.features.targets import DEFAULT_TARGET  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.progress import Progress  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.training.fit import Fit  # type: ignore[import-not-found]  # noqa: PLC0415
-    from vpoc.training.options import TrainOptions  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.training.prepare import Prepared, prepare  # type: ignore[import-not-found]  # noqa: PLC0415
     from vpoc.training.run import ALONE  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.training.train_options import TrainOptions  # type: ignore[import-not-found]  # noqa: PLC0415
 
     @dataclass(frozen=True)
     class Part(Prepared):  # type: ignore[misc]
@@ -59,7 +59,7 @@ def app(csv: Path) -> Jobs:
             return training.take(np.arange(self.rows)), validation.take(np.arange(64))
 
     words = ["--data", str(csv), "--output", str(csv.parent), "--rows", "bar", "--loader-workers", "0"]
-    chosen = train.make_context("train", words).params
+    chosen = train_command.make_context("train", words).params
     chosen = {name: value for name, value in chosen.items() if name not in ("output", "name")}
     options = TrainOptions(**{**chosen, "target": DEFAULT_TARGET["bar"], "hidden_layers": HIDDEN})
     run = prepare(options, ALONE, Progress(None))
@@ -165,7 +165,7 @@ def plain(csv: Path) -> Jobs:
     import torch  # noqa: PLC0415
     from torch.nn import functional  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    from vpoc.models.build import fresh_network  # type: ignore[import-not-found]  # noqa: PLC0415
+    from vpoc.models.by_name import fresh_network  # type: ignore[import-not-found]  # noqa: PLC0415
 
     def epoch(model: Any, batches: Any) -> Measured:
         adam = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)

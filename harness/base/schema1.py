@@ -1,4 +1,4 @@
-"""Reads JSON files of schema 1, whose keys had other names, as files of schema 2."""
+"""Reads files of schema 1, whose keys had other names, as files of schema 2."""
 
 import json
 import re
@@ -20,17 +20,18 @@ def upgraded(content: bytes) -> bytes:
     if not _SCHEMA_1.search(content):
         return content
     try:
-        return json.dumps(_upgraded(json.loads(content))).encode()
+        return json.dumps(upgraded_values(json.loads(content))).encode()
     except ValueError:
         return content
 
 
-def _upgraded(value: Any) -> Any:
+def upgraded_values(value: Any) -> Any:
+    """Return what was read from a file with its keys named as in schema 2."""
     if isinstance(value, list):
-        return [_upgraded(one) for one in value]
+        return [upgraded_values(one) for one in value]
     if not isinstance(value, dict):
         return value
-    values = {KEYS.get(key, key): _upgraded(one) for key, one in value.items()}
+    values = {KEYS.get(key, key): upgraded_values(one) for key, one in value.items()}
     if values.get("schema") == 1:
         values["schema"] = 2
     if isinstance(diagnosis := values.get("diagnosis"), str):

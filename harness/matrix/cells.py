@@ -282,7 +282,7 @@ class Cell:
 class Matrix(_Strict):
     """Everything matrix.yaml says."""
 
-    version: Literal[1] = Field(alias="schema")
+    version: Literal[2] = Field(alias="schema")
     base: str = Field(DEFAULT_BASE, description="base image of every stack that names none")
     stacks: dict[Name, Stack]
     presets: dict[Name, Preset]

@@ -9,6 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from harness.base.errors import UserError
+from harness.base.schema1 import upgraded_values
 from harness.base.yaml_lines import read_yaml
 from harness.matrix.cells import Matrix, Stack
 
@@ -40,7 +41,8 @@ def load_matrix(file: Path, base: str | None = None) -> Matrix:
         raise UserError(f"{file}: cannot be read: {error}") from None
     if not isinstance(document.data, dict):
         raise UserError(f"{file}: should be a mapping with the keys {', '.join(_keys(Matrix))}")
-    found = _checked(document.data, base)
+    old = document.data.get("schema") == 1
+    found = _checked(upgraded_values(document.data) if old else document.data, base)
     if isinstance(found, Matrix):
         return found
     lines = [f"{file}:{document.line(p.where)}: {'.'.join(map(str, p.where))}: {p.text}" for p in found]

@@ -51,7 +51,7 @@ def test_a_line_per_change_of_phase(tmp_path):
     first = written[0]
     assert list(first) == KEYS
     assert list(first["memory"]) == ["rss_bytes", "device_allocated_bytes", "device_reserved_bytes"]
-    assert (first["schema"], first["rank"], first["pid"], first["total"]) == (1, 1, os.getpid(), 5)
+    assert (first["schema"], first["rank"], first["pid"], first["total"]) == (2, 1, os.getpid(), 5)
     assert abs(first["wall"] - time.time()) < 60
     assert first["memory"]["rss_bytes"] > 1_000_000
     assert first["memory"]["device_allocated_bytes"] is None

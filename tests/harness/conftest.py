@@ -56,7 +56,7 @@ def write_matrix(tmp_path: Path) -> Callable[[str], Path]:
     def write(text: str) -> Path:
         text = text.rstrip("\n") + "\n"
         given = text.split(":", 1)[0].strip()
-        content = "schema: 1\n" + "".join(text if name == given else s for name, s in sections.items())
+        content = "schema: 2\n" + "".join(text if name == given else s for name, s in sections.items())
         file = tmp_path / "matrix.yaml"
         file.write_text(content if given in sections else content + text, encoding="utf-8")
         return file

@@ -33,7 +33,7 @@ from tests.images.conftest import BASE, serve_registry
 
 # Thresholds that two passes reach, so that seconds are enough.
 MATRIX = """\
-schema: 1
+schema: 2
 stacks:
   cpu: {accelerator: cpu, torch: "2.13.0"}
 presets:

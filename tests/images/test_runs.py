@@ -20,7 +20,7 @@ from harness.matrix.cells import Matrix
 
 # A workload of seconds and one that does not end by itself.
 MATRIX = """\
-schema: 1
+schema: 2
 stacks:
   cpu: {accelerator: cpu, torch: "2.13.0"}
 presets:

@@ -34,23 +34,22 @@ from harness.run.watch.limits import LIMITS
 from harness.run.workload_data import read_data, synthetic_file
 
 PROGRAM = str(CHECKOUT / ".venv" / "bin" / "matrix")
-CPU_STACK = 'cpu: {accelerator: cpu, torch: "2.13.0"}'
-MATRIX = f"""\
-schema: 1
+MATRIX = """\
+schema: 2
 stacks:
-  {CPU_STACK}
+  cpu: {accelerator: cpu, torch: "2.13.0"}
 presets:
-  plain: {{description: nothing set}}
-  one: {{description: one more, variables: {{HSA_ENABLE_SDMA: "0"}}}}
+  plain: {description: nothing set}
+  one: {description: one more, variables: {HSA_ENABLE_SDMA: "0"}}
   two-phases:
     description: a variable of each phase
-    variables: {{MALLOC_ARENA_MAX: "2"}}
-    features: {{PYTORCH_NO_HIP_MEMORY_CACHING: "1"}}
-    train: {{PYTORCH_NO_HIP_MEMORY_CACHING: "0"}}
+    variables: {MALLOC_ARENA_MAX: "2"}
+    features: {PYTORCH_NO_HIP_MEMORY_CACHING: "1"}
+    train: {PYTORCH_NO_HIP_MEMORY_CACHING: "0"}
 workloads:
   tiny:
     description: seconds
-    synthetic: {{sessions: 26}}
+    synthetic: {sessions: 26}
     lookback: 20
     epochs: 2
     batch_size: 64
@@ -58,14 +57,14 @@ workloads:
     time_limit: 120
   endless:
     description: does not end by itself in the time of a test
-    synthetic: {{sessions: 26}}
+    synthetic: {sessions: 26}
     lookback: 20
     epochs: 100000
     loader_workers: 2
     time_limit: 600
 selections:
-  default: {{description: all, stacks: [cpu], presets: all, workload: tiny}}
-  endless: {{description: never ends, stacks: [cpu], presets: [plain], workload: endless}}
+  default: {description: all, stacks: [cpu], presets: all, workload: tiny}
+  endless: {description: never ends, stacks: [cpu], presets: [plain], workload: endless}
 """
 
 TINY = Workload(
@@ -196,8 +195,8 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stand-in")
     write_stand_in(folder / "python")
     (folder / "bars.csv").write_text("a stand-in's data\n", encoding="utf-8")
-    stack = "cpu: {accelerator: any, executors: [process]}"
-    text = MATRIX.replace(CPU_STACK, stack).replace("epochs: 2\n", "epochs: 1\n")
+    stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any, executors: [process]"
+    text = MATRIX.replace(*stack).replace("epochs: 2\n", "epochs: 1\n")
     (folder / "matrix.yaml").write_text(text, encoding="utf-8")
     return folder
 

@@ -18,7 +18,7 @@ Left = Callable[[Path], list[psutil.Process]]
 CELL = "cpu-strict"
 CAUSE = ["ATEN_CPU_CAPABILITY", "PYTHONWARNINGS"]
 MATRIX = """\
-schema: 1
+schema: 2
 stacks:
   cpu: {accelerator: cpu, torch: "2.13.0"}
 presets:

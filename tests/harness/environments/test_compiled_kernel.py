@@ -96,7 +96,7 @@ def test_source_and_compiler_decide_the_hash(app: Path, monkeypatch: pytest.Monk
     hashes = [environment.app_hash()]
     place_kernel(app)
     assert environment.app_hash() == hashes[0], "what is built is not source"
-    with (app / compiled_kernel.FOLDER / "csv.c").open("a") as source:
+    with (app / compiled_kernel.FOLDER / "naked.c").open("a") as source:
         source.write("/* other */\n")
     hashes.append(environment.app_hash())
     monkeypatch.setattr(environment, "compiler", lambda: ["another"])
@@ -160,7 +160,7 @@ def test_a_fetch_that_fails_is_one_line_and_leaves_nothing(tmp_path: Path, monke
 def test_source_that_cannot_be_compiled_is_one_line(app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_kernel, "APP", app)
     monkeypatch.setattr(compiled_kernel, "KERNELS", tmp_path / "kernels")
-    (app / compiled_kernel.FOLDER / "csv.c").write_text("int f(void) { return g(); }\n")
+    (app / compiled_kernel.FOLDER / "naked.c").write_text("int f(void) { return g(); }\n")
     with pytest.raises(UserError, match=r"cannot be compiled: .*\bg\b") as caught:
         place_kernel(app)
     assert "\n" not in str(caught.value)

@@ -64,7 +64,7 @@ def test_the_id_of_a_cell_does_not_depend_on_the_order_of_the_file(order: list[s
         "host": {"accelerator": "any", "name": "host"},
     }
     values = {
-        "schema": 1,
+        "schema": 2,
         "stacks": {name: contents[name] for name in order},
         "presets": {"plain": {"description": "d", "name": "plain"}},
         "workloads": {},

@@ -49,7 +49,7 @@ def said(variable: str, value: str, torch: str = "2.9.1", rocm: str | None = Non
 def matrix_of(stacks: dict[str, Any], presets: dict[str, Any], exclude: tuple[Any, ...] = ()) -> Matrix:
     return Matrix.model_validate(
         {
-            "schema": 1,
+            "schema": 2,
             "stacks": {name: {**stack, "name": name} for name, stack in stacks.items()},
             "presets": {name: {"description": "d", **preset, "name": name} for name, preset in presets.items()},
             "workloads": {},

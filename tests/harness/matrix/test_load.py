@@ -183,3 +183,15 @@ class TestTheProjectsOwnFile:
     def test_there_are_four_presets_to_run_on_a_host_without_a_gpu(self, matrix: Matrix) -> None:
         cpu = [cell for cell in matrix.select("default") if cell.stack.name == "cpu" and not cell.excluded]
         assert len(cpu) >= 4
+
+
+def test_a_file_of_schema_1_is_read_with_its_former_keys(write_matrix: WriteMatrix) -> None:
+    file = write_matrix(
+        "workloads:\n  quick: {description: d, synthetic: {sessions: 30}, epochs: 1, time_limit: 60, warm_up: 25}\n"
+    )
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("schema: 2", "schema: 1"), encoding="utf-8")
+    assert load_matrix(file).workloads["quick"].lookback == 25
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="warm_up: unknown key"):
+        load_matrix(file)

@@ -172,7 +172,7 @@ SITE = "/opt/venv/lib/python3.11/site-packages"
         ([f"{SITE}/torch/distributed/distributed_c10d.py:all_reduce", f"{SITE}/vpoc/training/loop.py:_step"], 1, 1),
         (["/usr/lib/python3.11/socket.py:recv", f"{SITE}/vpoc/ranks/exchange.py:_wait"], 1, 1),
         ([f"{SITE}/torch/autograd/graph.py:_engine_run_backward", f"{SITE}/vpoc/training/loop.py:_step"], 0, 1),
-        ([f"{SITE}/vpoc/training/faults.py:stand_still", f"{SITE}/torch/distributed/distributed_c10d.py:x"], 0, 0),
+        ([f"{SITE}/vpoc/training/faults/effects.py:hang", f"{SITE}/torch/distributed/distributed_c10d.py:x"], 0, 0),
         ([f"{SITE}/torch/nn/parallel/distributed.py:forward"], 0, 0),
         ([], 0, 0),
     ],

@@ -6,7 +6,7 @@ from harness.run.watch.stalled_rank import describe_hang, stuck_ranks
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 DRILL, COLLECTIVE, ENGINE, STEP = (
-    f"{SITE}/vpoc/training/faults.py:stand_still",
+    f"{SITE}/vpoc/training/faults/effects.py:hang",
     f"{SITE}/torch/distributed/distributed_c10d.py:all_reduce",
     f"{SITE}/torch/autograd/graph.py:_engine_run_backward",
     f"{SITE}/vpoc/training/loop.py:_step",
@@ -34,7 +34,7 @@ def describe(
 def test_the_rank_that_is_behind_is_named_and_the_others_wait() -> None:
     told = describe({0: Position(50, 4), 1: Position(50, 3)}, {0: COLLECTIVE, 1: DRILL})
     assert told == (
-        "rank 1 made no progress for 16 s in phase step at step 50, in backward (faults.py:7 stand_still); "
+        "rank 1 made no progress for 16 s in phase step at step 50, in backward (effects.py:7 hang); "
         "rank 0 waits, in the exchange with other ranks (distributed_c10d.py:7 all_reduce)"
     )
 
