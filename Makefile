@@ -5,7 +5,7 @@ OUTPUT ?= TRAINING
 SUITE ?= bookworm
 TORCH ?= 2.2.2
 MATRIX = .venv/bin/matrix
-FAULTS = $(addprefix tests/system/, test_drills.py test_goal.py test_kills.py test_minimise.py test_train.py)
+FAULTS = $(addprefix tests/system/, test_faults.py test_goal.py test_kills.py test_minimise.py test_train.py)
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
 # What pytest is told besides, such as PYTEST='-n 2'; WORKERS=2 alone does the same where tests wait.
 PYTEST ?= $(if $(WORKERS),-n $(WORKERS))

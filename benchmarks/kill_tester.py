@@ -20,7 +20,7 @@ import psutil
 from harness.base.errors import UserError
 from harness.base.failpoints import VARIABLE
 from harness.base.paths import CHECKOUT
-from harness.campaign.gpu_locks import lock_file
+from harness.campaign.gpu_locks import gpu_lock_file
 from harness.environments.environment import install_app
 from harness.environments.executors.docker import LABEL
 from harness.evidence.index import FILE as INDEX
@@ -266,7 +266,7 @@ class Tester:
 
     def _look_at_locks(self) -> None:
         for gpu in read_host(self.place.root).gpus if not self.place.engine else ():
-            with lock_file(gpu, self.place.root).open("rb") as stream:
+            with gpu_lock_file(gpu, self.place.root).open("rb") as stream:
                 try:
                     fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:

@@ -4,13 +4,10 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from harness.campaign import commands
-from harness.campaign.bench import Bench
-from harness.cli import main
-from harness.host.fingerprint import read_host
+from harness.campaign.bench import BenchOptions
+from harness.cli import main, run
 
 if __name__ == "__main__":
     root = Path(sys.argv[1])
-    for name, function in (("read_host", partial(read_host, root)), ("Bench", partial(Bench, root=root))):
-        setattr(commands, name, function)
+    setattr(run, "BenchOptions", partial(BenchOptions, root=root))  # noqa: B010
     main.main(sys.argv[2:])

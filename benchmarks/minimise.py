@@ -12,7 +12,7 @@ from random import Random
 from statistics import median
 
 from harness.base.paths import CHECKOUT
-from harness.search.minimise import Variables, minimise
+from harness.search.minimise import VariableSet, minimise_variables
 
 PAGE = CHECKOUT / "docs" / "evidence" / "minimise-figures.md"
 PLANTED = {0: "none", 1: "one", 2: "a pair"}
@@ -66,11 +66,13 @@ def measure(setting: Setting, cases: int) -> Figures:
         cause = frozenset(random.sample(names, setting.planted))
         helps = bool(case % 2)
 
-        def run(variables: Variables, cause: Variables = cause, helps: bool = helps, random: Random = random) -> bool:
+        def run(
+            variables: VariableSet, cause: VariableSet = cause, helps: bool = helps, random: Random = random
+        ) -> bool:
             exposed = not cause or (cause <= variables) != helps
             return random.random() >= (setting.rate if exposed else 0)
 
-        found = minimise(names, run, setting.max_runs, case)
+        found = minimise_variables(names, run, setting.max_runs, case)
         right = found.variables == cause
         answers[found.conclusion if found.conclusion != "found" else "found" if right else "wrong"] += 1
         runs.append(found.runs)

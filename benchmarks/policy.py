@@ -22,7 +22,7 @@ from scipy.stats import binomtest
 from harness.base.paths import CHECKOUT
 from harness.matrix.cells import Verdicts
 from harness.search.goal import Goal
-from harness.search.schedule import Candidate, End, Ended, Standing, Tally, decide, standing
+from harness.search.schedule import Candidate, CandidateStatus, End, EndReason, Tally, next_run, status_of
 
 PAGE = CHECKOUT / "docs" / "evidence" / "policy-figures.md"
 STACKS, PRESETS = 8, 5
@@ -54,8 +54,8 @@ class Simulated:
     """A simulated campaign: runs made, why it ended, and the true rates of cells by where they stood in the end."""
 
     runs: int
-    why: Ended
-    stood: Mapping[Standing, tuple[float, ...]]
+    why: EndReason
+    stood: Mapping[CandidateStatus, tuple[float, ...]]
 
     @property
     def wrong(self) -> bool:
@@ -90,7 +90,7 @@ def broken_stacks(chance: random.Random) -> World:
 
 
 def simulate(world: World, goal: Goal, seed: int) -> Simulated:
-    """Let the schedule choose runs and let chance decide how they end."""
+    """Let the schedule choose runs and let chance next_run how they end."""
     chance = random.Random(seed)
     candidates = list(world.rates)
     seconds = {one.cell: RUN_SECONDS for one in candidates} if goal.budget else {}
@@ -98,16 +98,16 @@ def simulate(world: World, goal: Goal, seed: int) -> Simulated:
     runs = 0
     while True:
         left = goal.budget - runs * RUN_SECONDS if goal.budget else None
-        decision = decide(candidates, tallies, goal, seed, seconds, left)
+        decision = next_run(candidates, tallies, goal, seed, seconds, left)
         if isinstance(decision, End):
             break
         runs += 1
         one = decision.candidate
         passed = chance.random() < world.rates[one]
         tallies[one] = _after(tallies.get(one, Tally()), None if passed else world.causes.get(one, "crash"))
-    stood: dict[Standing, list[float]] = {}
+    stood: dict[CandidateStatus, list[float]] = {}
     for one, rate in world.rates.items():
-        stood.setdefault(standing(tallies.get(one, Tally()), goal), []).append(rate)
+        stood.setdefault(status_of(tallies.get(one, Tally()), goal), []).append(rate)
     return Simulated(runs, decision.why, {name: tuple(rates) for name, rates in stood.items()})
 
 

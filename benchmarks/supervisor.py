@@ -34,10 +34,10 @@ from harness.matrix.cells import Matrix, SyntheticData
 from harness.matrix.load import load_matrix
 from harness.run.process_environment import base_variables, view_of
 from harness.run.workload_data import synthetic_file
-from harness.training.choose_cell import BEST, Wish
+from harness.training.choose_cell import BEST, CellRequest
 from harness.training.options import own_workload
-from harness.training.own_training import Asked, prepare
-from harness.training.trainings import open_notebook
+from harness.training.prepare import TrainingRequest, prepare_training
+from harness.training.state import open_state_file
 
 FIGURES = CHECKOUT / "docs" / "evidence" / "supervisor-figures"
 KINDS = {
@@ -87,18 +87,18 @@ class Trainer:
         """One training, with this fault in its first attempt."""
         results, output = Results(self._place / "results"), self._place / f"training-{number}"
         output.mkdir()
-        asked = Asked(
+        request = TrainingRequest(
             self._data,
             output,
             "bars",
             self._workload,
-            Wish(BEST, None, force=False),
+            CellRequest(BEST, None, force=False),
             self._executor,  # type: ignore[arg-type]
             injected_fault=drill,
         )
         began = time.monotonic()
-        with open_notebook(results, self._host, output, "bars") as notebook:
-            ended = prepare(asked, self._matrix, results, self._host, notebook).carry_out(Silent())
+        with open_state_file(results, self._host, output, "bars") as file:
+            ended = prepare_training(request, self._matrix, results, self._host, file).run(Silent())
         seconds = time.monotonic() - began
         begins = tuple(line["begin"] for line in ended.attempts)
         return Trained(drill, begins, ended.attempts[0]["outcome"], self._weights(output / "bars.pt"), seconds)

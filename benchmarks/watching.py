@@ -1,4 +1,4 @@
-"""The soak of the watch: every kind of drill many times, healthy runs that must not alarm, and what watching costs.
+"""The soak of the watch: every kind of fault many times, healthy runs that must not alarm, and what watching costs.
 
 Parts that are asked for are measured anew; of the others the last figures stay. Writes
 docs/evidence/watching-figures.md and .json. The whole of it takes hours; `--parts healthy --healthy 20` takes minutes.
@@ -22,10 +22,10 @@ from benchmarks.watching_figures import TITLES, Part, page
 from harness.base.paths import CHECKOUT
 from harness.base.storage import write_durably, write_json
 from harness.evidence.records import Results
-from harness.faults.carry_out import carry_out, make_drill
-from harness.faults.judge import Drilled
-from harness.faults.kinds import KINDS, WORKLOAD, Drill
-from harness.faults.place import Place, make_place
+from harness.faults.inject import inject_all, inject_fault
+from harness.faults.injection import Injection
+from harness.faults.kinds import KINDS, WORKLOAD, FaultKind
+from harness.faults.target import InjectionTarget, make_target
 from harness.matrix.cells import ExecutorName  # noqa: TC001
 from harness.matrix.load import load_matrix
 
@@ -42,25 +42,25 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
-def drills(place: Place, kinds: Sequence[Drill], repeats: int) -> dict[str, Any]:
+def injections(target: InjectionTarget, kinds: Sequence[FaultKind], repeats: int) -> dict[str, Any]:
     """Each kind so many times, with a healthy run after each."""
     found: dict[str, Any] = {}
     skipped: dict[str, str] = {}
-    for one in carry_out(kinds, place, repeats, say):
+    for one in inject_all(kinds, target, repeats, say):
         if one.skipped:
-            skipped[one.injected_fault.name] = one.skipped
+            skipped[one.kind.name] = one.skipped
             continue
         empty = {
             "made": 0,
             "right": 0,
             "named": 0,
-            "hang": one.injected_fault.stuck is not None,
+            "hang": one.kind.stuck is not None,
             "seconds": [],
             "objections": [],
         }
-        kind = found.setdefault(one.injected_fault.name, empty)
+        kind = found.setdefault(one.kind.name, empty)
         kind["made"] += 1
-        kind["right"] += one.right
+        kind["right"] += one.as_expected
         kind["named"] += names_stuck_rank(one)
         kind["seconds"] += [] if one.seconds is None else [round(one.seconds, 2)]
         kind["objections"] += one.objections
@@ -68,20 +68,20 @@ def drills(place: Place, kinds: Sequence[Drill], repeats: int) -> dict[str, Any]
     return {"kinds": found, "skipped": skipped}
 
 
-def names_stuck_rank(one: Drilled) -> bool:
+def names_stuck_rank(one: Injection) -> bool:
     """Whether the record of a hang names the rank that was stalled, before any other."""
-    return one.record is not None and one.record.detail.startswith(f"rank {one.injected_fault.stuck} ")
+    return one.record is not None and one.record.detail.startswith(f"rank {one.kind.stuck} ")
 
 
-def healthy(place: Place, count: int) -> dict[str, Any]:
+def healthy(target: InjectionTarget, count: int) -> dict[str, Any]:
     """Runs that are well, some of them odd or under load: how many alarmed."""
     odd = max(1, count // GROUP)
     loaded = LOADED_OF_GROUP * odd
     conditions: dict[str, tuple[int, Callable[[], bool]]] = {
-        "stopped for 10 s": (odd, lambda: odd_alarms(place, PAUSED)),
-        "with a checkpoint of 60 s": (odd, lambda: odd_alarms(place, SLOW_CHECKPOINT)),
-        f"under load {LOAD}": (loaded, lambda: alarms_under_load(place)),
-        "left alone": (max(0, count - loaded - 2 * odd), lambda: alarms(place)),
+        "stopped for 10 s": (odd, lambda: odd_alarms(target, PAUSED)),
+        "with a checkpoint of 60 s": (odd, lambda: odd_alarms(target, SLOW_CHECKPOINT)),
+        f"under load {LOAD}": (loaded, lambda: alarms_under_load(target)),
+        "left alone": (max(0, count - loaded - 2 * odd), lambda: alarms(target)),
     }
     told = {}
     for name, (runs, run) in conditions.items():
@@ -93,27 +93,27 @@ def healthy(place: Place, count: int) -> dict[str, Any]:
     return {"conditions": told}
 
 
-def alarms(place: Place) -> bool:
+def alarms(target: InjectionTarget) -> bool:
     """Whether a healthy run did not complete."""
-    record = place.make(place.run(WORKLOAD, "healthy"))
+    record = target.run(WORKLOAD, "healthy")
     if record.outcome != "completed":
         say(f"  {record.intent.run_id}: {record.outcome}: {record.detail}")
     return record.outcome != "completed"
 
 
-def odd_alarms(place: Place, kind: str) -> bool:
+def odd_alarms(target: InjectionTarget, kind: str) -> bool:
     """The same of a healthy run that is odd."""
-    drill = next(one for one in KINDS if one.name == kind)
-    made = make_drill(drill, place, next_run=False)
-    if not made.right:
+    chosen = next(one for one in KINDS if one.name == kind)
+    made = inject_fault(chosen, target, next_run=False)
+    if not made.as_expected:
         say(f"  {kind}: {'; '.join(made.objections)}")
-    return not made.right
+    return not made.as_expected
 
 
-def alarms_under_load(place: Place) -> bool:
+def alarms_under_load(target: InjectionTarget) -> bool:
     """The same of one on a machine that has other things to do."""
     with load():
-        return alarms(place)
+        return alarms(target)
 
 
 @contextmanager
@@ -136,15 +136,15 @@ def spin() -> None:
         pass
 
 
-def cost(place: Place, runs: int, epochs: int) -> dict[str, Any]:
+def cost(target: InjectionTarget, runs: int, epochs: int) -> dict[str, Any]:
     """What the harness takes of a processor while it watches a longer run."""
     workload = WORKLOAD.model_copy(update={"epochs": epochs, "time_limit": 3600})
     # The first makes the reference, so that none of the measured ones does.
-    place.make(place.run(workload, "first"))
+    target.run(workload, "first")
     shares, seconds = [], 0.0
     for number in range(1, runs + 1):
         before = time.process_time()
-        record = place.make(place.run(workload, "cost"))
+        record = target.run(workload, "cost")
         if record.outcome != "completed":
             raise SystemExit(f"{record.intent.run_id}: {record.outcome}: {record.detail}")
         shares.append(100 * (time.process_time() - before) / record.seconds)
@@ -197,13 +197,13 @@ def main() -> None:
             "machine": machine(),
             "command": shlex.join(["python", "-m", "benchmarks.watching", *sys.argv[1:]]),
         }
-        place = make_place(Results(folder / executor), matrix, executor, say)
+        target = make_target(Results(folder / executor), matrix, executor, say)
         if name == "healthy":
-            figures = healthy(place, asked.healthy)
+            figures = healthy(target, asked.healthy)
         elif name == "cost":
-            figures = cost(place, asked.runs, asked.epochs)
+            figures = cost(target, asked.runs, asked.epochs)
         else:
-            figures = drills(place, kinds, asked.repeats)
+            figures = injections(target, kinds, asked.repeats)
         parts[name] = {**origin, **figures}
         write(parts, PAGE)
 

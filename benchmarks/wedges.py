@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.campaign.bench import Bench, Display
-from harness.campaign.campaign import Campaign, carry_out
+from harness.campaign.bench import Bench
+from harness.campaign.campaign import Campaign
 from harness.campaign.plan import Plan, PlannedRun
 from harness.campaign.reboot import MOST_REBOOTS
+from harness.campaign.run_plan import run_plan
+from harness.campaign.runner import Runner
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.app_files import InputFile, Progress
+from harness.evidence.app_files import InputFile
 from harness.evidence.health_log import append_steps, unhealthy_gpus
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Record
@@ -81,7 +83,7 @@ class Night(Bench):
         """The first run in order: nobody else is here."""
         yield 0
 
-    def make(self, run: Run, _display: Display, _heed: Callable[[Progress], None] = lambda _: None) -> Record:
+    def run_cell(self, run: Run, *_: Any) -> Record:
         """A run of some minutes, unless its GPU stops answering."""
         intent = run.intent(self.results.run_folder(run.run_id))
         self.results.begin(intent)
@@ -172,7 +174,7 @@ def _night(
         campaign = Campaign("night", results)
         try:
             for _ in range(MOST_REBOOTS + 1):
-                carry_out(plan, bench, campaign, Silent())
+                run_plan(plan, campaign, Runner(bench, plan.workload, Silent(), campaign.id, len(runs)))
                 if remedy != "reboot" or campaign.done(plan) == len(runs) or not unhealthy_gpus(results, bench.host):
                     break
                 bench.reboot()

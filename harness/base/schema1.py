@@ -10,6 +10,7 @@ KEYS = {
     "warm_up": "lookback",
     "earns_tags": "qualifies_for_promotion",
 }
+BEGINS = {"going-on": "resumed"}
 DIAGNOSES = {"drill": "injected-fault", "sick-gpu": "unhealthy-gpu"}
 
 _SCHEMA_1 = re.compile(rb'"schema":\s*1\b')
@@ -36,4 +37,6 @@ def upgraded_values(value: Any) -> Any:
         values["schema"] = 2
     if isinstance(diagnosis := values.get("diagnosis"), str):
         values["diagnosis"] = DIAGNOSES.get(diagnosis, diagnosis)
+    if isinstance(begins := values.get("begins"), list):
+        values["begins"] = [BEGINS.get(begin, begin) for begin in begins]
     return values

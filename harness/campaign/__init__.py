@@ -1,1 +1,1 @@
-"""Which variables of a preset matter, and whether two cells differ."""
+"""Many runs planned together: which cells, in which order, on which GPUs, and what they show."""

@@ -1,17 +1,16 @@
-"""Where runs are made: this host, its environments, a results folder, and the GPUs that a run has to itself."""
+"""The bench that cells are run on: this host, its environments, a results folder, and GPUs that a run has to itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from harness.base.errors import UserError
-from harness.base.failpoints import reached
-from harness.base.interrupts import shielded
-from harness.campaign.gpu_locks import Claim, lock_gpus
+from harness.campaign.display import Display
+from harness.campaign.gpu_locks import GpuClaim, lock_gpus
 from harness.campaign.plan import PlannedRun
 from harness.environments.build import ensure_cell_image
+from harness.environments.capabilities import choose_engine
 from harness.environments.environment import (
     Environment,
     ensure_environment,
@@ -19,56 +18,53 @@ from harness.environments.environment import (
     image_environment,
 )
 from harness.environments.executors.container import gpu_devices
-from harness.environments.executors.docker import LABEL
+from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
-from harness.evidence.app_files import InputFile, Progress
-from harness.evidence.index import Index
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_files import InputFile
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
+from harness.host.displays import headless_first
 from harness.host.engine import ENGINE_ERRORS, Engine, Notify, find_engine
 from harness.host.facts import GpuFacts, HostFacts
+from harness.host.fingerprint import read_host, training_gpus
 from harness.host.processes import run_mark
-from harness.matrix.cells import Cell, Stack, Workload
+from harness.matrix.cells import Cell, ExecutorName, Stack, Workload
 from harness.run.run_cell import run_cell
 from harness.run.spec import Run
-from harness.run.watch.limits import Standing
-from harness.run.watch.watch import Observer
+from harness.run.watch.watch import Observer, OnStall
 from harness.run.workload_data import check_data, read_data, synthetic_file
 
 
-class Display(Protocol):
-    """What shows a campaign to a person."""
+class StackUnavailableError(UserError):
+    """The environment of a stack's cells cannot be made."""
 
-    def preparing(self, stack: Stack) -> None:
-        """An environment is being made ready."""
+    def __init__(self, stack: Stack, why: str) -> None:
+        super().__init__(why)
+        self.stack = stack
 
-    def step(self, text: str) -> None:
-        """Something takes its time before a run can begin."""
 
-    def started(self, planned: PlannedRun, position: int, total: int) -> None:
-        """A run begins."""
+@dataclass(frozen=True)
+class BenchOptions:
+    """The options of a command about the place where it runs cells.
 
-    def progress(self, line: Progress) -> None:
-        """The current run moved."""
+    `data` is the user's merged CSV, `interpreter` that of the stack `host`; without `executor` containers are used
+    where a Docker engine answers. `root` holds the host's /sys and /dev, and can be a fake tree.
+    """
 
-    def still(self, standing: Standing) -> None:
-        """No rank of the current run advances; of the one that advanced last."""
-
-    def time_left(self, seconds: float | None) -> None:
-        """How long the campaign takes from now, as far as that can be told."""
-
-    def finished(self, record: Record) -> None:
-        """A run has its record."""
-
-    def problem(self, text: str) -> None:
-        """Something kept cells from being run, or the index from being kept."""
+    results: Results
+    data: Path | None = None
+    interpreter: Path | None = None
+    executor: ExecutorName | None = None
+    root: Path = Path("/")
 
 
 @dataclass
 class Bench:
-    """Where runs are made: this host, its environments, a results folder. With an engine, cells are containers.
+    """The bench that cells are run on: this host, its environments, a results folder. With an engine in containers.
 
-    `root` holds the device nodes, and can be a fake tree.
+    `gpus` are those that may be used, in the order of preference. `root` holds the device nodes, and can be a fake
+    tree.
     """
 
     results: Results
@@ -81,9 +77,15 @@ class Bench:
     root: Path = Path("/")
     _environments: dict[str, Environment] = field(default_factory=dict)
     _data: dict[Workload, InputFile] = field(default_factory=dict)
+    _ready: set[tuple[str, Workload]] = field(default_factory=set)
+
+    @property
+    def executor_name(self) -> ExecutorName:
+        """The name of the executor: whether cells run in containers or as processes."""
+        return "docker" if self.engine else "process"
 
     def environment(self, cell: Cell, notify: Notify = lambda _: None) -> Environment:
-        """What a cell runs in, made where needed: an image of its own, or what all cells of its stack share.
+        """Return what a cell runs in, made where needed: an image of its own, or what its stack shares.
 
         Raises:
             UserError: when it cannot be made.
@@ -102,12 +104,16 @@ class Bench:
                 self._environments[name] = ensure_environment(stack, notify)
         return self._environments[name]
 
-    def give(self, cell: Cell, environment: Environment) -> None:
-        """Have a cell run in this environment, whatever would be made for it."""
+    def use_environment(self, cell: Cell, environment: Environment) -> None:
+        """Run a cell in this environment, whatever would be made for it."""
         self._environments[self._name(cell)] = environment
 
+    def has_environment(self, cell: Cell) -> bool:
+        """Return whether what a cell runs in was made."""
+        return self._name(cell) in self._environments
+
     def data_of(self, workload: Workload, environment: Environment) -> InputFile:
-        """The data of a workload: the user's, looked at once, or synthetic bars.
+        """Return the data of a workload: the user's, checked once, or synthetic bars.
 
         Raises:
             UserError: when the user's data cannot be trained on.
@@ -118,8 +124,27 @@ class Bench:
             self._data[workload] = read_data(self.data or synthetic_file(workload, environment, self.executor))
         return self._data[workload]
 
+    def is_ready(self, cell: Cell, workload: Workload) -> bool:
+        """Return whether `make_ready` was called for this cell and workload."""
+        return (self._name(cell), workload) in self._ready
+
+    def make_ready(self, cell: Cell, workload: Workload, display: Display) -> None:
+        """Make what a cell runs in, and the data of a workload.
+
+        Raises:
+            StackUnavailableError: when what it runs in cannot be made.
+            UserError: when the data cannot be trained on.
+        """
+        display.preparing(cell.stack)
+        try:
+            environment = self.environment(cell, display.step)
+        except UserError as error:
+            raise StackUnavailableError(cell.stack, str(error)) from error
+        self.data_of(workload, environment)
+        self._ready.add((self._name(cell), workload))
+
     def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Run:
-        """A run of a cell on this bench."""
+        """Return a planned run with everything that decides it on this bench."""
         cell = planned.cell
         environment = self.environment(cell)
         data = self.data_of(workload, environment)
@@ -128,9 +153,14 @@ class Bench:
         nodes = gpu_devices(given, self.root)
         return Run(run_id, cell, workload, data, environment, self.host, gpus, campaign, planned.repeat, devices=nodes)
 
-    def has_environment(self, cell: Cell) -> bool:
-        """Whether what a cell runs in is ready."""
-        return self._name(cell) in self._environments
+    def run_cell(self, run: Run, observe: Observer = lambda _: None, on_stall: OnStall = lambda _: None) -> Record:
+        """Run a cell once and leave its record.
+
+        Raises:
+            UserError: when the results folder cannot be written.
+            KeyboardInterrupt: after the run was recorded.
+        """
+        return run_cell(run, self.results, self.executor, observe, self.root, on_stall)
 
     @contextmanager
     def gpus_for(self, runs: Sequence[tuple[PlannedRun, str]], notify: Notify) -> Iterator[int]:
@@ -139,37 +169,14 @@ class Bench:
         They are held until the processes of the run are gone, whatever becomes of this one.
         """
         claims = [
-            Claim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
+            GpuClaim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
             for planned, run_id in runs
         ]
         with lock_gpus(claims, notify, self._container_runs, self.root) as chosen:
             yield chosen
 
-    def make(self, run: Run, display: Display, heed: Observer = lambda _: None) -> Record:
-        """Make a run, enter its record in the index, and show it. `heed` gets its progress lines, and may end it.
-
-        Raises:
-            KeyboardInterrupt: after that; also what `heed` raised of this kind.
-        """
-
-        def observe(line: Progress) -> None:
-            reached("running")
-            display.progress(line)
-            heed(line)
-
-        with shielded():
-            try:
-                return run_cell(run, self.results, self.executor, observe, self.root, display.still)
-            finally:
-                if record := self.results.record(run.run_id):
-                    try:
-                        Index(self.results).add(record)
-                    except UserError as error:
-                        display.problem(str(error))
-                    display.finished(record)
-
     def _name(self, cell: Cell) -> str:
-        """What its environment is kept under: cells of a stack share it, but for images."""
+        """The key of its environment: cells of a stack share it, but for images."""
         return cell.id if self.engine else cell.stack.name
 
     def _gpu(self, index: int) -> GpuFacts:
@@ -183,6 +190,30 @@ class Bench:
         return False
 
 
+def open_bench(
+    options: BenchOptions,
+    cells: Sequence[Cell],
+    gpus_of: Callable[[HostFacts], Iterable[GpuFacts]] = training_gpus,
+    host: HostFacts | None = None,
+) -> Bench:
+    """Return the bench on which these cells are run: this host as it is now, unless it was read before.
+
+    `gpus_of` chooses the GPUs that may be used.
+
+    Raises:
+        UserError: when the data or the interpreter does not exist, or the executor is not there.
+    """
+    engine = choose_engine(cells, options.executor)
+    for option, file in (("--data", options.data), ("--python", options.interpreter)):
+        if file is not None and not file.is_file():
+            raise UserError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
+    runs = options.results.runs
+    executor: Executor = DockerExecutor(engine, runs) if engine else ProcessExecutor(runs)
+    host = host or read_host(options.root)
+    gpus = headless_first(list(gpus_of(host)))
+    return Bench(options.results, executor, host, gpus, options.interpreter, options.data, engine, options.root)
+
+
 def gpus_needed(planned: PlannedRun) -> tuple[int, ...]:
-    """The GPUs that a planned run wants for itself. An interpreter of the user's may use the one it is given."""
+    """Return the GPUs that a planned run needs for itself: an interpreter of the user's may use the one it is given."""
     return () if planned.cell.stack.accelerator == "cpu" else planned.gpus

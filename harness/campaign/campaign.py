@@ -1,33 +1,29 @@
-"""Many runs planned together: their order, and going on where an interrupted campaign stopped."""
+"""Campaigns of a results folder: begun once, held by one process at a time, continued when they were interrupted."""
 
 import fcntl
 import json
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from secrets import randbelow
-from statistics import median
 
-from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.paths import LOCKS
 from harness.base.storage import file_hash, json_hash, locked, write_json
-from harness.campaign.bench import Bench, Display, gpus_needed
+from harness.campaign.bench import Bench
 from harness.campaign.plan import Plan, PlannedRun
-from harness.environments.environment import (
-    app_hash,
-)
+from harness.campaign.runner import PendingRun
+from harness.environments.environment import app_hash
 from harness.environments.images import recipe
-from harness.evidence.health_log import unhealthy_gpus
+from harness.evidence.index import Index, Row
 from harness.evidence.records import Results, new_run_id
-from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import options_of
-from harness.run.gpu_health import recheck
 from harness.run.workload_data import read_data
 
-LOCK = ".campaigns.lock"
+CAMPAIGNS_LOCK = ".campaigns.lock"
 SEEDS = 2**32
 
 
@@ -39,7 +35,7 @@ class Campaign:
     results: Results
 
     def attempts(self, planned: PlannedRun) -> Iterator[str]:
-        """The ids of the attempts at a planned run: one, unless attempts were interrupted."""
+        """Yield the ids of the attempts at a planned run: one, unless attempts were interrupted."""
         base = f"{self.id}-{planned.cell.id}{planned.placement}-{planned.repeat}"
         yield base
         attempt = 2
@@ -48,7 +44,7 @@ class Campaign:
             attempt += 1
 
     def next_attempt(self, planned: PlannedRun) -> str | None:
-        """The id for the next attempt; None when the run is done."""
+        """Return the id for the next attempt; None when the run is done."""
         for run_id in self.attempts(planned):
             if not self.results.run_folder(run_id).exists():
                 return run_id
@@ -58,20 +54,41 @@ class Campaign:
         raise AssertionError("the attempts never end")
 
     def done(self, plan: Plan) -> int:
-        """How many runs of the plan are done."""
+        """Return how many runs of the plan are done."""
         return sum(self.next_attempt(planned) is None for planned in plan.runs)
+
+    def pending(self, plan: Plan) -> list[PendingRun]:
+        """Return the runs of the plan that are not done, in order."""
+        return [
+            PendingRun(planned, run_id, position)
+            for position, planned in enumerate(plan.runs, start=1)
+            if (run_id := self.next_attempt(planned))
+        ]
+
+    def next_repeats(self, placements: list[PlannedRun]) -> list[PendingRun]:
+        """Return the next run of each placement, those first that had the fewest runs in this campaign."""
+        pending = []
+        for planned in placements:
+            further = (replace(planned, repeat=repeat) for repeat in count(planned.repeat))
+            pending.append(next(PendingRun(one, run_id) for one in further if (run_id := self.next_attempt(one))))
+        return sorted(pending, key=lambda one: one.planned.repeat)
+
+    def finished_runs(self) -> list[Row]:
+        """Return the runs that are done. Of several attempts at one all but the last were interrupted."""
+        rows = Index(self.results).rows()
+        return [row for row in rows if row.campaign == self.id and row.outcome != "interrupted"]
 
     @property
     def seed(self) -> int:
-        """What decides the order of equals where the plan leaves it open."""
+        """The seed that decides the order of equals where the plan leaves it open."""
         return int(json.loads(self._file.read_bytes())["seed"])
 
     def end(self, why: str) -> None:
-        """Write down that a campaign with a goal is over: the same command begins another one."""
+        """Record that a campaign with a goal is over: the same command begins another one."""
         write_json(self._end, {"schema": 2, "ended": why})
 
     def is_over(self, plan: Plan) -> bool:
-        """Whether nothing of it is left to be done."""
+        """Return whether nothing of it is left to be done."""
         return self._end.exists() if plan.goal else self.done(plan) >= len(plan.runs)
 
     @property
@@ -85,7 +102,7 @@ class Campaign:
 
 @contextmanager
 def begin_or_continue(plan: Plan, bench: Bench) -> Iterator[tuple[Campaign, bool]]:
-    """The newest unfinished campaign of this very plan that no other process is at, or a new one.
+    """Open the newest unfinished campaign of this very plan that no other process has open, or a new one.
 
     Yields it with True when it is continued. While it is open nobody else continues it.
     """
@@ -93,7 +110,7 @@ def begin_or_continue(plan: Plan, bench: Bench) -> Iterator[tuple[Campaign, bool
     key = _key(plan, bench)
     with ExitStack() as stack:
         # Until it is held nobody else may see a campaign.
-        with locked(bench.results.folder / LOCK):
+        with locked(bench.results.folder / CAMPAIGNS_LOCK):
             campaign, continued = _hold(plan, bench.results, key, stack)
         reached("campaign-begun")
         yield campaign, continued
@@ -109,7 +126,7 @@ def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Cam
         campaign = Campaign(file.stem, results)
         with ExitStack() as looking:
             stream = looking.enter_context(file.open("rb"))
-            if _says(stream.read(), key) and _lock(stream.fileno()) and not campaign.is_over(plan):
+            if _is_of(stream.read(), key) and _lock(stream.fileno()) and not campaign.is_over(plan):
                 stack.push(looking.pop_all())
                 return campaign, True
     campaign = Campaign(new_run_id("c"), results)
@@ -120,101 +137,8 @@ def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Cam
     return campaign, False
 
 
-@dataclass(frozen=True)
-class Turn:
-    """A planned run that is still to be made, the id it will have, and its position in the plan, from 1."""
-
-    position: int
-    planned: PlannedRun
-    run_id: str
-
-
-def carry_out(plan: Plan, bench: Bench, campaign: Campaign, display: Display) -> None:
-    """Make the runs that are still to be made, one after the other: always the first whose GPUs are free.
-
-    Raises:
-        UserError: when the data cannot be trained on, or the results folder cannot be written.
-        KeyboardInterrupt: after the current run was recorded as interrupted.
-    """
-    turns = [
-        Turn(position, planned, run_id)
-        for position, planned in enumerate(plan.runs, start=1)
-        if (run_id := campaign.next_attempt(planned))
-    ]
-    recheck_unhealthy(turns, plan.workload, bench, display)
-    unhealthy: dict[int, str] = {}
-    seconds = [] if plan.seconds_expected is None else [plan.seconds_expected / len(plan.runs)]
-    while turns := on_healthy_gpus(turns, unhealthy, bench, display):
-        with bench.gpus_for([(turn.planned, turn.run_id) for turn in turns], display.step) as chosen:
-            turn = turns[chosen]
-            # Nobody is kept from a GPU while an environment is made.
-            if bench.has_environment(turn.planned.cell):
-                display.time_left(median(seconds) * len(turns) if seconds else None)
-                display.started(turn.planned, turn.position, len(plan.runs))
-                began = time.monotonic()
-                record = bench.make(bench.run(turn.planned, turn.run_id, plan.workload, campaign.id), display)
-                seconds.append(time.monotonic() - began)
-                if record.outcome == "interrupted":
-                    raise UserError(f"{record.detail}; the same command goes on where it stopped")
-                turns.remove(turn)
-                continue
-        if not make_ready(turn.planned.cell, plan.workload, bench, display):
-            turns = [other for other in turns if other.planned.cell.stack != turn.planned.cell.stack]
-
-
-def make_ready(cell: Cell, workload: Workload, bench: Bench, display: Display) -> bool:
-    """Make ready what a cell runs in, and its data; False where its stack has to be left out.
-
-    Raises:
-        UserError: when the data cannot be trained on.
-    """
-    try:
-        display.preparing(cell.stack)
-        environment = bench.environment(cell, display.step)
-    except UserError as error:
-        display.problem(f"stack {cell.stack.name} is left out: {error}")
-        return False
-    bench.data_of(workload, environment)
-    return True
-
-
-class _InUse(Exception):  # noqa: N818
-    """A GPU is somebody's."""
-
-
-def _do_not_wait(text: str) -> None:
-    raise _InUse(text)
-
-
-def recheck_unhealthy(turns: list[Turn], workload: Workload, bench: Bench, display: Display) -> None:
-    """Probe GPUs that were unhealthy when they were last used, once: somebody may have reset them.
-
-    Not those in use: what hangs on an unhealthy GPU may hold it for ever.
-    """
-    for index, why in unhealthy_gpus(bench.results, bench.host).items():
-        turn = next((turn for turn in turns if index in gpus_needed(turn.planned)), None)
-        if turn and make_ready(turn.planned.cell, workload, bench, display):
-            display.step(f"probing GPU {index} again: {why}")
-            run = bench.run(turn.planned, turn.run_id, workload)
-            with suppress(_InUse), bench.gpus_for([(turn.planned, turn.run_id)], _do_not_wait):
-                recheck(run, bench.results, bench.executor, bench.root)
-
-
-def on_healthy_gpus(turns: list[Turn], told: dict[int, str], bench: Bench, display: Display) -> list[Turn]:
-    """Return the turns that need no unhealthy GPU; reports each GPU that became unhealthy once, with the runs lost."""
-    unhealthy = unhealthy_gpus(bench.results, bench.host)
-    for index in unhealthy.keys() - told.keys():
-        lost = sum(index in gpus_needed(turn.planned) for turn in turns)
-        display.problem(f"GPU {index} takes no more runs: {unhealthy[index]}; {lost} that need it are left out")
-    left = [turn for turn in turns if not unhealthy.keys() & set(gpus_needed(turn.planned))]
-    if len(left) < len(turns) and unhealthy.keys() >= set(bench.gpus):
-        display.problem("no GPU is left to run on: fix the host (`matrix doctor`), then the same command goes on")
-    told.update(unhealthy)
-    return left
-
-
 def _key(plan: Plan, bench: Bench) -> str:
-    """What makes two campaigns the same: continuing one must not mix evidence."""
+    """Return what is equal for two campaigns of the same runs: continuing one must not mix evidence."""
     cells = [
         [planned.cell.stack.model_dump(), planned.cell.preset.model_dump(), planned.repeat, planned.gpus]
         for planned in plan.runs
@@ -226,17 +150,17 @@ def _key(plan: Plan, bench: Bench) -> str:
     data = read_data(bench.data).sha256 if bench.data else plan.workload.synthetic.model_dump()
     interpreter = str(bench.interpreter.absolute()) if bench.interpreter else None
     what = [options_of(plan.workload), plan.workload.time_limit, data]
-    executor = "docker" if bench.engine else "process"
     # What images are made by; their base and lock may be resolved by the campaign itself.
-    executor += json_hash([recipe(stack) for stack in stacks.values()]) if bench.engine else ""
+    recipes = json_hash([recipe(stack) for stack in stacks.values()]) if bench.engine else ""
     # Not their order: it follows the screens that are plugged in.
     cells.sort(key=json.dumps)
     goal = asdict(plan.goal) if plan.goal else None
-    return json_hash([cells, pinned, what, app_hash(), interpreter, bench.host.fingerprint, executor, goal])
+    made_by = [app_hash(), interpreter, bench.host.fingerprint, bench.executor_name + recipes]
+    return json_hash([cells, pinned, what, *made_by, goal])
 
 
-def _says(content: bytes, key: str) -> bool:
-    """Whether a campaign's file is sound and of this plan."""
+def _is_of(content: bytes, key: str) -> bool:
+    """Return whether a campaign's file is sound and of this plan."""
     try:
         return bool(json.loads(content)["key"] == key)
     except (ValueError, KeyError, TypeError):

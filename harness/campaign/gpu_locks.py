@@ -28,12 +28,12 @@ from harness.host.processes import ProcessId, boot_id
 
 # The first that every user may write to; all users have to find the same one.
 PLACES = ("run/lock", "tmp")
-POLL_SECONDS = 0.5
-MOST_BYTES = 4096
+_POLL_SECONDS = 0.5
+_MOST_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Claim:
+class GpuClaim:
     """A run, by its folder, and the GPUs that it wants for itself."""
 
     folder: Path
@@ -41,7 +41,7 @@ class Claim:
 
 
 class Holder(File):
-    """Who holds a GPU, as the lock file tells it: a run folder, and the process of the harness."""
+    """The holder of a GPU, as its lock file names it: a run folder, and the process of the harness."""
 
     folder: str
     user: str
@@ -50,7 +50,7 @@ class Holder(File):
     boot: str
 
     @classmethod
-    def of(cls, claim: Claim) -> "Holder":
+    def of(cls, claim: GpuClaim) -> "Holder":
         """The holder that is this process, for a run."""
         me = ProcessId.mine()
         user = psutil.Process().username()
@@ -67,15 +67,15 @@ ContainerRuns = Callable[[Path], bool]
 
 @contextmanager
 def lock_gpus(
-    claims: Sequence[Claim],
+    claims: Sequence[GpuClaim],
     notify: Callable[[str], None] = lambda _: None,
     container_runs: ContainerRuns = lambda _: False,
     root: Path = Path("/"),
 ) -> Iterator[int]:
     """Hold the GPUs of the first claim that can have all of its own, waiting for one that can; yields which.
 
-    `notify` is told whom it waits for; what it raises ends the waiting. `container_runs` tells whether a container of
-    the run in a folder still runs. `root` can be a fake tree.
+    `notify` gets a line that names the holder it waits for; what it raises ends the waiting. `container_runs` returns
+    whether a container of the run in a folder still runs. `root` can be a fake tree.
 
     Raises:
         UserError: when there is no place for lock files.
@@ -94,7 +94,7 @@ def lock_gpus(
             reached("gpus-released")
 
 
-def lock_file(gpu: GpuFacts, root: Path = Path("/")) -> Path:
+def gpu_lock_file(gpu: GpuFacts, root: Path = Path("/")) -> Path:
     """The lock file of a GPU.
 
     Raises:
@@ -113,19 +113,19 @@ class _InUse(Exception):  # noqa: N818
 
 
 def _wait(
-    claims: Sequence[Claim],
+    claims: Sequence[GpuClaim],
     stack: ExitStack,
     notify: Callable[[str], None],
     container_runs: ContainerRuns,
     root: Path,
 ) -> tuple[int, list[int]]:
-    told = ""
+    said = ""
     while True:
         obstacles: list[str] = []
         for place, claim in enumerate(claims):
             with ExitStack() as taken:
                 # In one order everywhere, so that of two who want the same GPUs one gets them.
-                gpus = sorted(claim.gpus, key=lambda gpu: str(lock_file(gpu, root)))
+                gpus = sorted(claim.gpus, key=lambda gpu: str(gpu_lock_file(gpu, root)))
                 try:
                     locks = [_take(gpu, taken, container_runs, root) for gpu in gpus]
                 except _InUse as reason:
@@ -134,15 +134,15 @@ def _wait(
                 stack.push(taken.pop_all())
                 return place, locks
         text = f"waiting: {'; '.join(dict.fromkeys(obstacles))}"
-        if text != told:
+        if text != said:
             notify(text)
-            told = text
-        time.sleep(POLL_SECONDS)
+            said = text
+        time.sleep(_POLL_SECONDS)
 
 
 def _take(gpu: GpuFacts, stack: ExitStack, container_runs: ContainerRuns, root: Path) -> int:
     """Lock a GPU; raises _InUse, saying who has it."""
-    descriptor = _open(lock_file(gpu, root))
+    descriptor = _open(gpu_lock_file(gpu, root))
     stack.callback(os.close, descriptor)
     in_use = f"GPU {gpu.index} is in use by"
     try:
@@ -192,15 +192,15 @@ def _note(descriptor: int, text: str) -> None:
 
 
 def _holder(descriptor: int) -> Holder | None:
-    """Who is named in a lock file; None where nobody is, or it is being written."""
+    """The holder named in a lock file; None where there is none, or it is being written."""
     try:
-        return Holder.parse(os.pread(descriptor, MOST_BYTES, 0))
+        return Holder.parse(os.pread(descriptor, _MOST_BYTES, 0))
     except (OSError, ValueError):
         return None
 
 
 def _left(holder: Holder, gpu: GpuFacts, container_runs: ContainerRuns, root: Path) -> str | None:
-    """What still uses a GPU of a holder that did not give it back; None when it is free."""
+    """The reason why a GPU of a holder that did not release it is still in use; None when it is free."""
     if container_runs(Path(holder.folder)):
         return "its container still runs"
     memory_of: ByProcess = {}

@@ -1,17 +1,18 @@
-"""What to run on this host, and what it will take. Pure."""
+"""Plans the runs of a campaign on this host, and the room and time that they take. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from harness.base.errors import UserError
 from harness.environments.capabilities import GB, Capabilities, Skipped, room_needed, why_not
-from harness.matrix.cells import Cell, Stack, Workload
+from harness.matrix.cells import Cell, Matrix, Stack, Workload
 from harness.search.goal import Goal
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run to be done; `repeat` counts from 1. `placement` tells it from the same on other GPUs."""
+    """One run to be done; `repeat` counts from 1. `placement` distinguishes it from the same on other GPUs."""
 
     cell: Cell
     repeat: int
@@ -41,8 +42,21 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether the disk has room for it, as far as that is known."""
+        """Return whether the disk has room for it, as far as that is known."""
         return self.free_gb is None or self.disk_gb <= self.free_gb
+
+    def check_feasible(self) -> None:
+        """Refuse a plan with nothing to run, or with no room for it.
+
+        Raises:
+            UserError: saying which.
+        """
+        if not self.runs:
+            reasons = sorted({skipped.reason for skipped in self.skipped})
+            raise UserError(f"no cell can run on this host: {'; '.join(reasons) or 'none was chosen'}")
+        if not self.fits:
+            need = f"needs {self.disk_gb:.0f} GB, {self.free_gb:.0f} GB are free"
+            raise UserError(f"{self.place}: the plan {need}; free some or choose fewer stacks")
 
 
 def make_plan(
@@ -96,7 +110,7 @@ def make_plan(
 
 
 def placements(cell: Cell, workload: Workload, repeat: int, gpus: tuple[int, ...]) -> list[PlannedRun]:
-    """The runs of a cell on the GPUs of a host: `single` on each GPU alone, a strategy of several on all of them.
+    """Return the runs of a cell on the GPUs of a host: `single` on each GPU alone, one of several on all.
 
     A preset that names its devices keeps them.
     """
@@ -110,11 +124,30 @@ def placements(cell: Cell, workload: Workload, repeat: int, gpus: tuple[int, ...
 
 
 def too_few_gpus(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
-    """Why the strategy of a workload cannot use several GPUs in a cell; None where it can, or needs none."""
+    """Return why the strategy of a workload cannot use several GPUs in a cell; None where it can, or uses one."""
     if workload.strategy == "single" or cell.stack.accelerator != "rocm" or len(cell.preset.devices or gpus) > 1:
         return None
     given = "its preset gives it one" if cell.preset.devices else "this host has one"
     return f"strategy {workload.strategy} needs two GPUs; {given}"
+
+
+def first_plain_cell(matrix: Matrix, able: Capabilities) -> Cell:
+    """Return the plain cell that this host would run first.
+
+    Raises:
+        UserError: when none can run here, with the reason of the first.
+    """
+    cells = [cell for cell in matrix.select("default") if cell.preset.name == "plain"]
+    for cell in cells:
+        if why_not(cell, able) is None:
+            return cell
+    raise UserError(f"cell {cells[0].id} cannot run here: {why_not(cells[0], able)}")
+
+
+def plain_cpu_cell(matrix: Matrix) -> Cell | None:
+    """Return the cell of a CPU stack that sets nothing, the last resort of a training; None where there is none."""
+    cells = (cell for cell in matrix.cells.values() if cell.stack.accelerator == "cpu" and not cell.excluded)
+    return next((c for c in cells if not c.preset.variables and c.preset.phases == ("train",)), None)
 
 
 def pythons_to_fetch(stacks: Iterable[Stack], host: Capabilities) -> tuple[str, ...]:

@@ -1,109 +1,92 @@
-"""Carries out a campaign whose runs are decided one after the other, by all that is known so far."""
+"""Carries out a campaign with a goal: the runs that its search asks for, on a bench."""
 
 import time
-from collections import Counter
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import dataclass, field, replace
 
-from harness.base.errors import UserError
-from harness.campaign.bench import Bench, Display
-from harness.campaign.campaign import Campaign, Turn, make_ready, on_healthy_gpus, recheck_unhealthy
+from harness.campaign.bench import StackUnavailableError
+from harness.campaign.campaign import Campaign
 from harness.campaign.plan import Plan, PlannedRun
+from harness.campaign.runner import PendingRun, Runner
 from harness.campaign.tallies import Tallies
-from harness.evidence.index import Index, Row
+from harness.campaign.unhealthy import HealthyGpus, recheck_unhealthy
 from harness.search.goal import Goal
-from harness.search.schedule import Candidate, End, Ended, Tally, decide
-
-# So many runs of a cell in a row that did not count, being the host's fault or discounted by it, are enough.
-UNCOUNTED = 3
+from harness.search.pursue import Pursuit, pursue
+from harness.search.schedule import Candidate, Tally
 
 
-@dataclass(frozen=True)
-class Found:
-    """Why a search ended, and what is known of its candidates then; `seconds` is what a run of each cell takes."""
-
-    why: Ended
-    tallies: dict[Candidate, Tally]
-    seconds: dict[str, float]
-
-
-def search(plan: Plan, goal: Goal, bench: Bench, campaign: Campaign, tallies: Tallies, display: Display) -> Found:
-    """Make runs until the goal is reached, cannot be, or the time is over.
+def pursue_goal(plan: Plan, goal: Goal, campaign: Campaign, runner: Runner, tallies: Tallies) -> Pursuit:
+    """Run cells of a plan until the goal is reached, cannot be, or the time is over.
 
     Raises:
-        UserError: when the data cannot be trained on, or the results folder cannot be written.
+        UserError: when the data cannot be trained on, the results folder cannot be written, or the engine is gone.
         KeyboardInterrupt: after the current run was recorded as interrupted.
     """
-    before = runs_made(bench, campaign)
+    before = campaign.finished_runs()
     # One that was interrupted may have been found long after its end.
-    clock = _Clock(goal, sum(row.finished - row.started for row in before))
-    left, made = list(plan.runs), len(before)
-    recheck_unhealthy(_turns(left, campaign), plan.workload, bench, display)
-    unhealthy: dict[int, str] = {}
-    uncounted: Counter[Candidate] = Counter()
-    last: Candidate | None = None
-    counted = 0
-    while True:
-        left = [turn.planned for turn in on_healthy_gpus(_turns(left, campaign), unhealthy, bench, display)]
-        known, seconds = tallies.read()
-        if last is not None:
-            uncounted[last] = 0 if known.get(last, Tally()).runs > counted else uncounted[last] + 1
-            if uncounted[last] == UNCOUNTED:
-                told = f"{UNCOUNTED} runs in a row did not count, being the host's fault (`matrix doctor`)"
-                display.problem(f"{last.cell} is left out: {told}")
-                left = [planned for planned in left if tallies.candidate(planned) != last]
-            last = None
-        candidates = list(dict.fromkeys(map(tallies.candidate, left)))
-        decision = decide(candidates, known, goal, campaign.seed, seconds, clock.left)
-        if isinstance(decision, End):
-            of_all = {one: known.get(one, Tally()) for one in map(tallies.candidate, plan.runs)}
-            left_out = len(candidates) < len(of_all)
-            why = "exhausted" if left_out and goal.every and decision.why == "reached" else decision.why
-            # What was left out may be there when the same command goes on.
-            if not (left_out and why == "exhausted"):
-                campaign.end(why)
-            return Found(why, of_all, seconds)
-        chosen = decision.candidate
-        of_chosen = [planned for planned in left if tallies.candidate(planned) == chosen]
-        cell = of_chosen[0].cell
-        if not bench.has_environment(cell):
-            if not make_ready(cell, plan.workload, bench, display):
-                left = [planned for planned in left if planned.cell.stack != cell.stack]
-            # What is known of a cell for certain may be more now.
-            continue
-        turns = _turns(of_chosen, campaign)
-        with bench.gpus_for([(turn.planned, turn.run_id) for turn in turns], display.step) as number:
-            turn = turns[number]
-            display.time_left(decision.seconds_left)
-            made += 1
-            display.started(turn.planned, made, 0)
-            record = bench.make(bench.run(turn.planned, turn.run_id, plan.workload, campaign.id), display)
-        if record.outcome == "interrupted":
-            raise UserError(f"{record.detail}; the same command goes on where it stopped")
-        last, counted = chosen, known.get(chosen, Tally()).runs
+    spent = sum(row.finished - row.started for row in before)
+    until = None if goal.budget is None else time.monotonic() + goal.budget - spent
+    left = list(plan.runs)
+    recheck_unhealthy(campaign.next_repeats(left), plan.workload, runner.bench, runner.display)
+    runs = _PlanRunner(plan, campaign, runner, tallies, left, len(before))
+    found = pursue(goal, campaign.seed, runs, lambda: None if until is None else until - time.monotonic())
+    # What was left out may be there when the same command continues.
+    if not (found.left_out and found.why == "exhausted"):
+        campaign.end(found.why)
+    return found
 
 
-class _Clock:
-    """What is left of the budget."""
+@dataclass
+class _PlanRunner:
+    """Runs the candidates of a plan. `left` are the placements that may still be run, `made` counts the runs."""
 
-    def __init__(self, goal: Goal, spent: float) -> None:
-        self._until = None if goal.budget is None else time.monotonic() + goal.budget - spent
+    plan: Plan
+    campaign: Campaign
+    runner: Runner
+    tallies: Tallies
+    left: list[PlannedRun]
+    made: int
+    _healthy: HealthyGpus = field(init=False)
 
-    @property
-    def left(self) -> float | None:
-        """In seconds; None without a budget."""
-        return None if self._until is None else self._until - time.monotonic()
+    def __post_init__(self) -> None:
+        self._healthy = HealthyGpus(self.runner.bench, self.runner.display)
+
+    def candidates(self) -> list[Candidate]:
+        """Return those of which no run needs an unhealthy GPU."""
+        self.left = [one.planned for one in self._healthy.runs(self.campaign.next_repeats(self.left))]
+        return list(dict.fromkeys(map(self.tallies.candidate, self.left)))
+
+    def all_candidates(self) -> list[Candidate]:
+        """Return those of the whole plan."""
+        return list(dict.fromkeys(map(self.tallies.candidate, self.plan.runs)))
+
+    def known(self) -> tuple[dict[Candidate, Tally], dict[str, float]]:
+        """Return what the records say."""
+        return self.tallies.read()
+
+    def run(self, candidate: Candidate, seconds_left: float | None) -> bool:
+        """Run a candidate on the first of its GPUs that is free; the first time, only make it ready."""
+        bench, display = self.runner.bench, self.runner.display
+        of_candidate = [planned for planned in self.left if self.tallies.candidate(planned) == candidate]
+        cell = of_candidate[0].cell
+        if not bench.is_ready(cell, self.plan.workload):
+            try:
+                bench.make_ready(cell, self.plan.workload, display)
+            except StackUnavailableError as error:
+                display.problem(f"stack {error.stack.name} is left out: {error}")
+                self.left = [planned for planned in self.left if planned.cell.stack != error.stack]
+            # With its environment more may be known of the cell: it is decided again.
+            return False
+        self.made += 1
+        pending = [PendingRun(one.planned, one.run_id, self.made) for one in self.campaign.next_repeats(of_candidate)]
+        self.runner.run(pending, seconds_left)
+        return True
+
+    def leave_out(self, candidate: Candidate, why: str) -> None:
+        """Run a candidate no more, and say so."""
+        self.runner.display.problem(f"{candidate.cell} is left out: {why}")
+        self.left = [planned for planned in self.left if self.tallies.candidate(planned) != candidate]
 
 
-def runs_made(bench: Bench, campaign: Campaign) -> list[Row]:
-    """The runs of a campaign that are done. Of several attempts at one all but the last were interrupted."""
-    return [row for row in Index(bench.results).rows() if row.campaign == campaign.id and row.outcome != "interrupted"]
-
-
-def _turns(left: list[PlannedRun], campaign: Campaign) -> list[Turn]:
-    """The next run of each placement, those first that had the fewest runs in this campaign."""
-    turns = []
-    for planned in left:
-        further = (replace(planned, repeat=repeat) for repeat in count(planned.repeat))
-        turns.append(next(Turn(0, one, run_id) for one in further if (run_id := campaign.next_attempt(one))))
-    return sorted(turns, key=lambda turn: turn.planned.repeat)
+def with_candidates_counted(goal: Goal, plan: Plan, tallies: Tallies) -> Goal:
+    """Return the goal among as many candidates as the plan has: the best of many needs more confidence."""
+    return replace(goal, among=len(set(map(tallies.candidate, plan.runs))))

@@ -1,4 +1,4 @@
-"""Reboots a host whose GPU is unhealthy and has a command go on after the boot, where its user asked for that.
+"""Reboots a host whose GPU is unhealthy and continues a command after the boot, where its user asked for that.
 
 By a unit of the user's own systemd that runs once, so that it needs no rights but the one to reboot.
 """
@@ -21,8 +21,8 @@ from harness.matrix.cells import ExecutorName
 OPTION = "--reboot-when-unhealthy"
 MOST_REBOOTS = 3
 NIGHT_SECONDS = 12 * 3600
-TOOLS = ("systemctl", "loginctl", "busctl")
-ANSWER_SECONDS = 30
+SYSTEMD_TOOLS = ("systemctl", "loginctl", "busctl")
+_ANSWER_SECONDS = 30
 CAN_REBOOT = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "CanReboot")
 # What the command sees of the caller's environment besides the variables of its own.
 PASSED_ON = ("PATH", "DOCKER_HOST")
@@ -30,7 +30,7 @@ OWN_PREFIX = "MATRIX_"
 # Status 2 is a mistake of the user or something that is not there yet, such as an engine that is still starting.
 UNIT = """\
 [Unit]
-Description=matrix goes on after a reboot
+Description=matrix continues after a reboot
 StartLimitIntervalSec=1h
 StartLimitBurst=10
 
@@ -49,7 +49,7 @@ WantedBy=default.target
 
 
 def this_command() -> tuple[str, ...]:
-    """The command line of this process, to be run again; what it asked for was agreed to."""
+    """Return the command line of this process, to be run again; what it asked for was agreed to."""
     words = (str(Path(sys.argv[0]).absolute()), *sys.argv[1:])
     return words if "--yes" in words else (*words, "--yes")
 
@@ -60,14 +60,14 @@ def check_reboot(root: Path = Path("/")) -> None:
     Raises:
         UserError: without systemd, without lingering, or without the right to reboot.
     """
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    missing = [tool for tool in SYSTEMD_TOOLS if shutil.which(tool) is None]
     if missing or not (root / "run/systemd/system").is_dir():
         raise UserError(f"{OPTION}: this host was not booted by systemd; leave the option out")
     if _ask("loginctl", "show-user", str(os.getuid()), "--property=Linger", "--value") != "yes":
         raise UserError(f"{OPTION}: units of this user start only at login; run `loginctl enable-linger` first")
-    told = _ask("busctl", "call", *CAN_REBOOT)
-    if told != 's "yes"':
-        raise UserError(f"{OPTION}: this user may not reboot the host ({told}); allow it in polkit, or leave it out")
+    answer = _ask("busctl", "call", *CAN_REBOOT)
+    if answer != 's "yes"':
+        raise UserError(f"{OPTION}: this user may not reboot the host ({answer}); allow it in polkit, or leave it out")
 
 
 def reboot_and_resume(
@@ -98,7 +98,7 @@ def reboot_and_resume(
 
 
 def unit(name: str, command: Sequence[str], folder: Path, variables: Mapping[str, str]) -> str:
-    """The text of the unit, which disables itself before it starts the command."""
+    """Return the text of the unit, which disables itself before it starts the command."""
     lines = [f"Environment={_quoted(f'{key}={value}')}" for key, value in sorted(variables.items())]
     words = " ".join(_quoted(word).replace("$", "$$") for word in command)
     place = str(folder.absolute()).replace("%", "%%")
@@ -112,7 +112,7 @@ def _quoted(word: str) -> str:
 
 
 def _count(results: Results, machine: str) -> None:
-    """Write down one more reboot of this machine, before it happens."""
+    """Count one more reboot of this machine, before it happens."""
     file = results.folder / FOLDER / f"{machine}-reboots.json"
     try:
         times = [float(at) for at in json.loads(file.read_text(encoding="utf-8"))["reboots"]]
@@ -143,6 +143,6 @@ def _ask(*command: str) -> str:
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(command, 1, "", str(error))

@@ -1,23 +1,53 @@
-"""What a harness that is gone left behind: its runs are ended and recorded as interrupted."""
+"""Ends the runs of a harness that is gone, and records them as interrupted."""
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.paths import APPS, DATA
 from harness.base.storage import locked, remove_unfinished
+from harness.campaign.bench import Bench
+from harness.campaign.display import Display
+from harness.environments.executors.docker import DockerExecutor
 from harness.environments.executors.job import Executor
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.index import Index
 from harness.evidence.records import TRAINING, Results, owner_alive
 from harness.evidence.run_files import Intent, Record
+from harness.host.engine import find_engine
 from harness.host.facts import HostFacts
 from harness.host.processes import end_processes_of_run
 from harness.run.process_environment import remove_scratch, temporary_folder
 
 # An orphan is no evidence, so it gets time to end its own children, not to save its work.
-GRACE_SECONDS = 1.0
-LOCK = ".recovery.lock"
+ORPHAN_GRACE_SECONDS = 1.0
+RECOVERY_LOCK = ".recovery.lock"
+
+
+def close_leftovers(bench: Bench, display: Display) -> None:
+    """Close what an earlier command left, as every command that runs cells does first, and report it."""
+    damaged: list[str] = []
+    for record in recover(bench.results, bench.host, partial(_executor_of, bench), damaged):
+        Index(bench.results).add(record)
+        display.problem(f"{record.intent.run_id}: {record.detail}; recorded as {record.outcome}")
+    for text in damaged:
+        display.problem(text)
+    if isinstance(bench.executor, DockerExecutor):
+        bench.executor.remove_leftovers(bench.results.record)
+
+
+def _executor_of(bench: Bench, intent: Intent) -> Executor | None:
+    """Return what started a run, whatever runs are started with now; None where no engine answers."""
+    if intent.executor == "process":
+        return ProcessExecutor(bench.results.runs)
+    try:
+        engine = bench.engine or find_engine()
+    except UserError:
+        return None
+    return DockerExecutor(engine, bench.results.runs) if engine else None
 
 
 def recover(
@@ -25,12 +55,12 @@ def recover(
 ) -> list[Record]:
     """Close the runs of this host that lost their harness. Doing it twice, or two at once, changes nothing.
 
-    `executor_of` gives what started a run; None where it cannot be asked. Intents that cannot be read are told in
+    `executor_of` gives what started a run; None where it cannot be asked. Intents that cannot be read are named in
     `damaged` and left as they are.
     """
     if not results.runs.is_dir():
         return []
-    with locked(results.folder / LOCK):
+    with locked(results.folder / RECOVERY_LOCK):
         reached("recovery-begins")
         records = list(_close(results, host, executor_of, damaged))
         _tidy(results)
@@ -58,8 +88,8 @@ def _end(intent: Intent, results: Results, executor: Executor | None) -> bool:
     """End whatever still runs of a run; False when something cannot be killed."""
     if executor and (handle := executor.find(intent.run_id)):
         # An engine that does not answer is no process that cannot be killed: what counts is what is left.
-        handle.stop(GRACE_SECONDS)
-    return end_processes_of_run(results.run_folder(intent.run_id), GRACE_SECONDS)
+        handle.stop(ORPHAN_GRACE_SECONDS)
+    return end_processes_of_run(results.run_folder(intent.run_id), ORPHAN_GRACE_SECONDS)
 
 
 def _record(intent: Intent, *, ended: bool) -> Record:
@@ -79,13 +109,13 @@ def _record(intent: Intent, *, ended: bool) -> Record:
 
 
 def _tidy(results: Results) -> None:
-    """Remove what is of no use to anybody: half-made files, and temporary folders of runs that are over."""
+    """Remove what nobody can use: half-written files, and temporary folders of runs that are over."""
     for folder in (results.folder, *results.folder.glob("*/"), DATA, APPS):
         remove_unfinished(folder)
     for run_id in results.finished():
         folder = results.run_folder(run_id)
         if temporary_folder(folder).exists():
-            # A record that is damaged keeps nothing else from going on.
+            # A record that is damaged keeps nothing else from being tidied.
             with contextlib.suppress(UserError):
                 record = results.record(run_id)
                 over = record is not None and record.outcome == "completed" and not _is_attempt(record)
@@ -93,5 +123,5 @@ def _tidy(results: Results) -> None:
 
 
 def _is_attempt(record: Record) -> bool:
-    """Whether it is one of a training, which has not taken its checkpoints yet."""
+    """Return whether it is an attempt of a training, which may still need its checkpoints."""
     return (record.intent.campaign or "").endswith(f"-{TRAINING}")

@@ -1,4 +1,4 @@
-"""What the records say so far about the cells a campaign chooses from, judged as `matrix status` judges them."""
+"""The tallies of the cells that a campaign chooses from: their runs so far, counted as `matrix status` counts them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ class Tallies:
         self._current = dict(current_hashes(self.matrix, {(run.cell.id, self._executor) for run in self.plan.runs}))
 
     def candidate(self, planned: PlannedRun) -> Candidate:
-        """What a planned run is evidence of."""
+        """Return the candidate that a planned run is evidence of."""
         cell = planned.cell
         device = self.bench.environment(cell).device if self.bench.has_environment(cell) else cell.stack.device
         gpus = planned.gpus if device == "cuda" else ()
@@ -44,7 +44,7 @@ class Tallies:
         return Candidate(cell.id, cell.stack.name, cell.preset.name, about, max(1, len(gpus)))
 
     def read(self) -> tuple[dict[Candidate, Tally], dict[str, float]]:
-        """The tally of every candidate that was run, and how many seconds a run of each cell takes on this host."""
+        """Return the tally of every candidate that was run, and the seconds of a run of each cell on this host."""
         candidates = {(one.cell, one.scope): one for one in map(self.candidate, self.plan.runs)}
         cells = {cell for cell, _ in candidates}
         hash_ = self._hash_of_workload()
@@ -86,7 +86,7 @@ class Tallies:
         return self._workload_hash
 
     def _cause(self, row: Row) -> str | None:
-        """The class of a failure, where its evidence told one."""
+        """The class of a failure, where it was explained."""
         if row.run_id not in self._causes:
             record = self.bench.results.record(row.run_id)
             explained = record.explanation.class_ if record and record.explanation else None

@@ -1,17 +1,19 @@
 """Cells, plans and campaigns as plain values, for `--json`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from harness.campaign.commands import Ended
 from harness.campaign.plan import Plan
+from harness.campaign.run_campaign import CampaignResult
 from harness.environments.capabilities import Capabilities
 from harness.evidence.verdicts import of_results
+from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Cell, Workload
 
 
-def describe(cell: Cell) -> dict[str, Any]:
-    """A cell as plain values."""
+def describe_cell(cell: Cell) -> dict[str, Any]:
+    """Return a cell as plain values."""
     preset = cell.preset.model_dump(exclude={"name"})
     return {"id": cell.id, "stack": cell.stack.model_dump(), "preset": {"name": cell.preset.name, **preset}} | {
         "excluded": cell.excluded
@@ -19,12 +21,12 @@ def describe(cell: Cell) -> dict[str, Any]:
 
 
 def describe_workload(workload: Workload) -> dict[str, Any]:
-    """A workload as plain values."""
+    """Return a workload as plain values."""
     return {**workload.model_dump(), "qualifies_for_promotion": workload.qualifies_for_promotion}
 
 
 def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
-    """A plan as plain values."""
+    """Return a plan as plain values."""
     return {
         "host": capabilities.sentence,
         "workload": plan.workload.model_dump(),
@@ -41,6 +43,6 @@ def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
     }
 
 
-def describe_campaign(ended: Ended) -> dict[str, Any]:
-    """How a campaign stands, as plain values."""
-    return {**asdict(ended), "verdicts": [of_results.describe_verdict(one) for one in ended.verdicts]}
+def describe_campaign(result: CampaignResult, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Return how a campaign stands as plain values."""
+    return {**asdict(result), "verdicts": [of_results.describe_verdict(one) for one in verdicts]}

@@ -10,9 +10,9 @@ from harness.cli.shared import Settings, err
 from harness.matrix.cells import Workload
 from harness.search.goal import Goal
 
-# What tags are earned with.
-STANDARD = "standard"
-UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+# The workload that qualifies for promotion.
+STANDARD_WORKLOAD = "standard"
+UNIT_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 class Duration(click.ParamType[float]):
@@ -21,18 +21,18 @@ class Duration(click.ParamType[float]):
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds, from 1 on."""
+        """Return the seconds, from 1 on."""
         if isinstance(value, float):
             return value
         parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", value)
-        seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
+        seconds = sum(float(number) * UNIT_SECONDS[unit] for number, unit in parts)
         if "".join(number + unit for number, unit in parts) != value or seconds < 1:
             self.fail(f"{value!r} is no time; write 8h, 90m or 1h30m", param, ctx)
         return seconds
 
 
 def goal_options(command: Any) -> Any:
-    """The options that say what the runs are for."""
+    """Add the options that say what the runs are for."""
     for option in (
         click.option(
             "--until", type=click.Choice(["known-good"]), help="Look for one known-good cell, the most promising first."
@@ -54,7 +54,7 @@ def goal_options(command: Any) -> Any:
 def goal_of(
     settings: Settings, until: str | None, *, every: bool, confidence: float | None, budget: float | None
 ) -> Goal | None:
-    """The goal these options name; None where none of them is given.
+    """Return the goal that these options name; None where none of them is given.
 
     Raises:
         UserError: when they contradict each other.
@@ -72,10 +72,10 @@ def goal_of(
 
 
 def workload_for_tags(settings: Settings, workload: Workload, *, named: bool) -> Workload:
-    """The workload to reach a goal with: `standard` where the selection's does not qualify for promotion. Says so."""
+    """Return the workload to reach a goal with: `standard` where the selection's does not qualify. Says so."""
     if workload.qualifies_for_promotion:
         return workload
-    standard = settings.matrix.workloads.get(STANDARD)
+    standard = settings.matrix.workloads.get(STANDARD_WORKLOAD)
     if named or standard is None or not standard.qualifies_for_promotion:
         err.print(
             f"Workload {workload.name} does not qualify for promotion: what it shows is not enough for one.",
@@ -83,7 +83,8 @@ def workload_for_tags(settings: Settings, workload: Workload, *, named: bool) ->
         )
         return workload
     err.print(
-        f"Workload {workload.name} does not qualify for promotion; {STANDARD} is run instead (or give --workload).",
+        f"Workload {workload.name} does not qualify for promotion; {STANDARD_WORKLOAD} is run instead "
+        "(or give --workload).",
         soft_wrap=True,
     )
     return standard.model_copy(update={"lookback": workload.lookback})

@@ -9,15 +9,15 @@ import click
 from harness.base.interrupts import interruptible
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, out, pass_settings, print_json, print_lines
 from harness.evidence.records import Results
-from harness.faults.carry_out import carry_out
-from harness.faults.judge import Drilled, all_right
-from harness.faults.kinds import KINDS, Drill
-from harness.faults.place import make_place
-from harness.faults.table import drilled_line, drilled_table, kinds_table, made_by, problem_lines
+from harness.faults.inject import inject_all
+from harness.faults.injection import Injection, all_as_expected
+from harness.faults.kinds import KINDS, FaultKind
+from harness.faults.table import injected_by, injection_line, injection_table, kinds_table, problem_lines
+from harness.faults.target import make_target
 from harness.matrix.cells import ExecutorName
 from harness.screen.display import Steps
 
-FOLDER = "drills"
+FAULTS_FOLDER = "faults"
 
 
 @click.command()
@@ -29,8 +29,8 @@ FOLDER = "drills"
     show_envvar=True,
     help="In containers or as processes (default: containers where a Docker engine answers).",
 )
-@click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="How often each is made.")
-@click.option("--list", "only_list", is_flag=True, help="Print the kinds; make none.")
+@click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="How often each is injected.")
+@click.option("--list", "only_list", is_flag=True, help="Print the kinds; inject none.")
 @as_json
 @pass_settings
 def inject(
@@ -43,53 +43,59 @@ def inject(
 ) -> None:
     """Inject faults into real runs, and see that each is found, explained and survived.
 
-    Every drill is a short training on the CPU with one fault (default: every KIND), and a healthy run after it.
+    Each is a short training on the CPU with one fault (default: every KIND), and a healthy run after it.
     `survived` means: there is a record, nothing was left behind, and the healthy run completed. The records are
-    in RESULTS/drills; they are evidence of nothing but the harness.
+    in RESULTS/faults; they are evidence of nothing but the harness.
 
-    Exit status: 0 when all that were made are right, 1 when one is not, 130 after Ctrl-C.
+    Exit status: 0 when all that were injected are as expected, 1 when one is not, 130 after Ctrl-C.
     """
     chosen = _chosen(kinds)
     if only_list:
         _print_kinds(chosen, as_json=as_json)
         return
-    drilled: list[Drilled] = []
+    injections: list[Injection] = []
     interrupted = False
     with interruptible():
         try:
             with Steps(err) as steps:
-                place = make_place(Results(settings.results.folder / FOLDER), settings.matrix, executor, steps.step)
-                for one in carry_out(chosen, place, repeats, steps.step):
-                    drilled += [one]
-                    err.print(drilled_line(one), soft_wrap=True)
+                target = make_target(
+                    Results(settings.results.folder / FAULTS_FOLDER), settings.matrix, executor, steps.step
+                )
+                for one in inject_all(chosen, target, repeats, steps.step):
+                    injections += [one]
+                    err.print(injection_line(one), soft_wrap=True)
         except KeyboardInterrupt:
             interrupted = True
-        _print_drilled(drilled, as_json=as_json)
-        made = sum(one.record is not None for one in drilled)
+        _print_injections(injections, as_json=as_json)
+        made = sum(one.record is not None for one in injections)
         if interrupted or not made:
-            err.print(f"{'Interrupted: ' if interrupted else ''}{made} of {len(chosen) * repeats} drills were made.")
+            err.print(
+                f"{'Interrupted: ' if interrupted else ''}{made} of {len(chosen) * repeats} faults were injected."
+            )
         else:
-            err.print(f"Why each ended as it did: matrix --results {settings.results.folder / FOLDER} explain RUN")
-    sys.exit(INTERRUPTED if interrupted else 0 if all_right(drilled) else 1)
+            err.print(
+                f"Why each ended as it did: matrix --results {settings.results.folder / FAULTS_FOLDER} explain RUN"
+            )
+    sys.exit(INTERRUPTED if interrupted else 0 if all_as_expected(injections) else 1)
 
 
-def _chosen(names: Sequence[str]) -> list[Drill]:
+def _chosen(names: Sequence[str]) -> list[FaultKind]:
     by_name = {kind.name: kind for kind in KINDS}
-    return [by_name[known(name, by_name, "kind of drill")] for name in names] or list(KINDS)
+    return [by_name[known(name, by_name, "kind of fault")] for name in names] or list(KINDS)
 
 
-def _print_kinds(kinds: Sequence[Drill], *, as_json: bool) -> None:
+def _print_kinds(kinds: Sequence[FaultKind], *, as_json: bool) -> None:
     if as_json:
         print_json([_describe(kind) for kind in kinds])
     else:
         out.print(kinds_table(kinds))
 
 
-def _describe(kind: Drill) -> dict[str, Any]:
+def _describe(kind: FaultKind) -> dict[str, Any]:
     return {
         "kind": kind.name,
         "what": kind.what,
-        "made_by": made_by(kind),
+        "injected_by": injected_by(kind),
         "executors": kind.executors,
         "alarm": kind.expected.is_alarm,
         "expected": str(kind.expected),
@@ -97,10 +103,10 @@ def _describe(kind: Drill) -> dict[str, Any]:
     }
 
 
-def _print_drilled(drilled: Sequence[Drilled], *, as_json: bool) -> None:
+def _print_injections(injections: Sequence[Injection], *, as_json: bool) -> None:
     if as_json:
-        print_json({"right": all_right(drilled), "drills": [one.as_dict() for one in drilled]})
+        print_json({"as_expected": all_as_expected(injections), "injections": [one.as_dict() for one in injections]})
         return
-    if drilled:
-        out.print(drilled_table(drilled))
-    print_lines(problem_lines(drilled))
+    if injections:
+        out.print(injection_table(injections))
+    print_lines(problem_lines(injections))

@@ -49,7 +49,7 @@ COMMANDS = {
         "cli.images:lock",
         "Resolve what a stack consists of: wheel hashes and the digest of its base image, into images/locks.",
     ),
-    "minimise": ("cli.minimise:minimise", "Find out which variables of CELL's preset make runs pass, or fail."),
+    "minimise": ("cli.minimise:minimise_command", "Find out which variables of CELL's preset make runs pass, or fail."),
     "plan": ("cli.run:plan", "Print what `matrix run` would do here: cells, runs, disk, time."),
     "promote": (
         "cli.promote:promote",
@@ -67,9 +67,9 @@ COMMANDS = {
     ),
     "run": (
         "cli.run:run",
-        "Run cells (default: a selection) one after the other; go on where an interrupted campaign stopped.",
+        "Run cells (default: a selection) one after the other; continue where an interrupted campaign stopped.",
     ),
-    "run-cell": ("cli.run:run_cell", "Run one cell once, watch it, and leave its record."),
+    "run-cell": ("cli.run:run_cell_command", "Run one cell once, watch it, and leave its record."),
     "show": (
         "cli.matrix:show",
         "Print the cells the matrix file resolves to, why some are excluded, and the workloads.",
@@ -79,7 +79,7 @@ COMMANDS = {
         "Say what the records show: a verdict for every cell that was run, or every run of one CELL.",
     ),
     "tags": ("cli.promote:tags", "List the known-good tags that stand, and whether this host may use them."),
-    "train": ("cli.train:train", "Train on your data, to the end: through crashes, hangs and out of memory."),
+    "train": ("cli.train:train_command", "Train on your data, to the end: through crashes, hangs and out of memory."),
     "watch": (
         "cli.watch:watch",
         "Show what runs with this results folder, started by whichever process of this host, until it ends.",

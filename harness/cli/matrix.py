@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import click
 
-from harness.cli.describe import describe, describe_workload
+from harness.cli.describe import describe_cell, describe_workload
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
 from harness.matrix.lint import beyond_cpu
 from harness.matrix.lint import lint as lint_presets
@@ -23,7 +23,7 @@ def show(settings: Settings, selection: str | None, as_json: bool) -> None:
     )
     if as_json:
         workloads = [describe_workload(workload) for workload in matrix.workloads.values()]
-        print_json({"cells": [describe(cell) for cell in cells], "workloads": workloads})
+        print_json({"cells": [describe_cell(cell) for cell in cells], "workloads": workloads})
         return
     out.print(tables.cells_table(cells))
     if not selection:

@@ -9,22 +9,22 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
-from harness.campaign import commands
-from harness.campaign.compare_cells import add_runs
-from harness.campaign.minimise_cell import describe_minimum, minimise_cell
-from harness.cli.run import chosen_workload, workload_options
+from harness.campaign.comparisons import add_runs, describe_minimum, minimise_cell
+from harness.campaign.run_one import open_bench_for
+from harness.campaign.runner import CONTINUES
+from harness.cli.run import bench_options, chosen_workload, workload_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
 from harness.evidence.verdicts import of_results
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Cell
 from harness.matrix.variants import control_of, variable_names
 from harness.screen.display import CampaignDisplay
-from harness.search.compare import Comparison, compare
+from harness.search.compare import CellComparison, compare
 from harness.search.minimise import Minimum
 
 MAX_RUNS = 300
 
 
-@click.command()
+@click.command("minimise")
 @click.argument("cell")
 @workload_options
 @click.option(
@@ -32,7 +32,7 @@ MAX_RUNS = 300
 )
 @as_json
 @pass_settings
-def minimise(settings: Settings, /, cell: str, max_runs: int, as_json: bool, **options: Any) -> None:
+def minimise_command(settings: Settings, /, cell: str, max_runs: int, as_json: bool, **options: Any) -> None:
     """Find out which variables of CELL's preset make runs pass, or fail.
 
     First runs with the whole preset and with nothing set show whether there is any effect. Then the variables are
@@ -40,20 +40,20 @@ def minimise(settings: Settings, /, cell: str, max_runs: int, as_json: bool, **o
     Runs need not always pass or always fail. A smaller effect takes more runs: one of a half takes about a hundred,
     one of a tenth several hundred.
 
-    The same command goes on where it was broken off; with a larger --max-runs it goes on with that.
+    The same command continues where it was interrupted, also with a larger --max-runs.
 
     Exit status: 0 when the answer was found, also where it is that no difference shows; 1 when the runs did not
     suffice, 130 after Ctrl-C.
     """
     chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
     control = control_of(chosen, settings.matrix)
-    workload = _workload(settings, options)
-    bench, placed = commands.place(settings.results, [chosen], workload, **options)
+    workload = chosen_workload(settings, "default", options)
+    bench, placed = open_bench_for(bench_options(settings, options), [chosen], workload)
     try:
         with interruptible(), CampaignDisplay(err) as display:
             found = minimise_cell(bench, placed[cell], workload, control, max_runs, display)
     except KeyboardInterrupt:
-        err.print("Interrupted; the same command goes on where it stopped.")
+        err.print(f"Interrupted; {CONTINUES}.")
         sys.exit(INTERRUPTED)
     if as_json:
         print_json(describe_minimum(chosen, control, found))
@@ -65,7 +65,7 @@ def minimise(settings: Settings, /, cell: str, max_runs: int, as_json: bool, **o
 @click.command("compare")
 @click.argument("cells", nargs=-1, required=True, metavar="CELL CELL...")
 @workload_options
-@click.option("--runs", type=click.IntRange(min=1), help="First make runs until each cell has so many that count.")
+@click.option("--runs", type=click.IntRange(min=1), help="First run each cell until so many of its runs count.")
 @as_json
 @pass_settings
 def compare_command(
@@ -84,13 +84,13 @@ def compare_command(
     chosen = [settings.matrix.cells[known(cell, settings.matrix.cells, "cell")] for cell in cells]
     of_workload = None
     if runs is not None:
-        workload = _workload(settings, options)
-        bench, placed = commands.place(settings.results, chosen, workload, **options)
+        workload = chosen_workload(settings, "default", options)
+        bench, placed = open_bench_for(bench_options(settings, options), chosen, workload)
         try:
             with interruptible(), CampaignDisplay(err) as display:
                 of_workload = add_runs(bench, placed, workload, runs, display)
         except KeyboardInterrupt:
-            err.print("Interrupted; the same command goes on where it stopped.")
+            err.print(f"Interrupted; {CONTINUES}.")
             sys.exit(INTERRUPTED)
     verdicts = of_results.verdicts(settings.results, settings.matrix)
     counted = [one for one in verdicts if of_workload in (None, one.workload_hash)]
@@ -104,7 +104,7 @@ def compare_command(
 
 
 def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
-    """What a search found, in words."""
+    """Yield what a search found, in words."""
     total = len(variable_names(cell.preset))
     pairs = f"{_passed(found.with_all)} with all {total} variables, {_passed(found.with_none)} with none"
     names = ", ".join(sorted(found.variables))
@@ -127,19 +127,19 @@ def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:
         if len(found.variables) < total:
             yield f"So far, but not confirmed: {names}."
     if found.conclusion == "not-enough-runs":
-        yield "The same command with a larger --max-runs goes on from here."
+        yield "The same command with a larger --max-runs continues from here."
     yield f"{found.runs} runs."
 
 
-def comparison_line(one: Comparison) -> str:
-    """What a comparison shows, in words."""
+def comparison_line(one: CellComparison) -> str:
+    """Return what a comparison shows, in words."""
     counts = f"{one.cell} passed {one.one.passes} of {one.one.runs}, {one.other} {one.two.passes} of {one.two.runs}"
     where = f"workload {one.workload} ({one.workload_hash[:8]}), {one.scope}, {one.executor}"
     p_value = f"p = {one.adjusted:.2g}"
     if one.differ:
         return f"{counts} ({where}): they differ, {p_value}"
     power = (
-        "so few runs could not have told any two pass rates apart"
+        "so few runs could not have shown any two pass rates to differ"
         if one.told_apart is None
         else f"a pass rate of {one.told_apart:.0%} would have been told from that of the better with probability .8"
     )
@@ -148,7 +148,3 @@ def comparison_line(one: Comparison) -> str:
 
 def _passed(runs: Any) -> str:
     return f"{runs.passes} of {runs.runs} passed"
-
-
-def _workload(settings: Settings, options: dict[str, Any]) -> Workload:
-    return chosen_workload(settings, "default", options.pop("workload"), options.pop("lookback"))

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,14 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
-from harness.campaign import commands
+from harness.campaign.bench import BenchOptions
+from harness.campaign.by_hand import command_in_cell, docker_command
+from harness.campaign.prepare import PreparedCampaign, prepare_campaign
 from harness.campaign.reboot import check_reboot, reboot_and_resume, this_command
+from harness.campaign.recovery import close_leftovers
+from harness.campaign.run_campaign import run_campaign, verdicts_of_campaign
+from harness.campaign.run_one import run_one
+from harness.campaign.runner import CONTINUES
 from harness.cli.describe import describe_campaign, describe_plan
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
 from harness.cli.records import write_reports
@@ -34,11 +40,12 @@ from harness.screen.display import CampaignDisplay, Steps
 
 
 def workload_options(command: Any) -> Any:
-    """The options that say what is run."""
+    """Add the options that say what is run."""
     for option in (
         click.option("--workload", help="Workload of the matrix file (default: the selection's)."),
         click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on (default: synthetic)."),
-        click.option("--lookback", type=click.IntRange(min=0), help="Sessions to drop before the first row."),
+        click.option("--lookback", type=click.IntRange(min=0), help="Sessions that only feed features, without rows."),
+        click.option("--warm-up", "lookback", type=click.IntRange(min=0), hidden=True),
         click.option("--python", type=click.Path(path_type=Path), help="Interpreter of the stack `host`."),
         click.option(
             "--executor",
@@ -53,7 +60,7 @@ def workload_options(command: Any) -> Any:
 
 
 def campaign_options(command: Any) -> Any:
-    """The options that say which cells are run, and how often."""
+    """Add the options that say which cells are run, and how often."""
     for option in (
         click.argument("cells", nargs=-1),
         click.option("--selection", default="default", show_default=True, help="Selection of the matrix file."),
@@ -83,12 +90,13 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
 @click.option(
     "--reboot-when-unhealthy",
     is_flag=True,
-    help="Reboot and go on when a GPU is unhealthy, at most three times in 12 hours.",
+    help="Reboot and continue when a GPU is unhealthy, at most three times in 12 hours.",
 )
+@click.option("--reboot-when-sick", "reboot_when_unhealthy", is_flag=True, hidden=True)
 @as_json
 @pass_settings
 def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: bool, **options: Any) -> None:
-    """Run cells (default: a selection) one after the other; go on where an interrupted campaign stopped.
+    """Run cells (default: a selection) one after the other; continue where an interrupted campaign stopped.
 
     Each cell once, or --repeats times. With `--until known-good` as few runs as it takes to find one cell that can be
     relied on; with `--all` as many as it takes to know of every cell; both within a --budget, if one is given.
@@ -101,23 +109,25 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
     err.print(prepared.capabilities.sentence, soft_wrap=True)
     for line in tables.plan_lines(prepared.plan):
         err.print(line, soft_wrap=True, markup=False)
-    commands.check_feasible(prepared.plan)
+    prepared.plan.check_feasible()
     confirm(prepared.plan.download_gb, yes=yes)
     with interruptible():
         cells = list({planned.cell.id: planned.cell for planned in prepared.plan.runs}.values())
-        with CampaignDisplay(err, cells, partial(commands.verdicts_here, prepared)) as display:
-            ended = commands.run_campaign(prepared, display)
+        with CampaignDisplay(err, cells, prepared.verdicts_here) as display:
+            close_leftovers(prepared.bench, display)
+            ended = run_campaign(prepared, display)
+        verdicts = verdicts_of_campaign(prepared, ended.campaign)
         files = write_reports(settings)
         if as_json:
-            print_json(describe_campaign(ended))
+            print_json(describe_campaign(ended, verdicts))
         else:
-            out.print(tables.verdicts_table(ended.verdicts))
+            out.print(tables.verdicts_table(verdicts))
             click.echo(f"Records in {settings.results.runs}, report in {files[0]} and {files[1].name}")
             if ended.conclusion:
                 print_lines([ended.conclusion.sentence, f"Next: {ended.conclusion.next_command}"])
     if ended.interrupted:
         done = f"{ended.done} runs" if ended.total is None else f"{ended.done} of {ended.total} runs"
-        err.print(f"Interrupted: {done} are done; the same command goes on where it stopped.")
+        err.print(f"Interrupted: {done} are done; {CONTINUES}.")
         sys.exit(INTERRUPTED)
     host = prepared.bench.host
     unfinished = ended.conclusion.why == "exhausted" if ended.conclusion else ended.done != ended.total
@@ -134,20 +144,21 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
 @click.option("--print-command", is_flag=True, help="Only make the image, and print the docker command that runs it.")
 @as_json
 @pass_settings
-def run_cell(
+def run_cell_command(
     settings: Settings, /, cell: str, as_json: bool, run_id: str | None, print_command: bool, **options: Any
 ) -> None:
     """Run one cell once, watch it, and leave its record."""
     chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
-    workload = chosen_workload(settings, "default", options.pop("workload"), options.pop("lookback"))
+    workload = chosen_workload(settings, "default", options)
+    place = bench_options(settings, options)
     if print_command:
         with interruptible(), Steps(err) as steps:
-            printed = commands.print_command(settings.results, chosen, workload, steps.step, data=options["data"])
+            printed = docker_command(place, chosen, workload, steps.step)
         click.echo(printed)
         return
     with interruptible(), CampaignDisplay(err) as display:
         try:
-            record = commands.run_one(settings.results, chosen, workload, run_id, display, **options)
+            record = run_one(place, chosen, workload, run_id, display)
         except KeyboardInterrupt:
             # What became of the run was shown when it was recorded.
             sys.exit(INTERRUPTED)
@@ -171,29 +182,33 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     if cell != "best":
         known(cell, settings.matrix.cells, "cell")
     with Steps(err) as steps:
-        program, arguments, variables = commands.by_hand(settings.matrix, cell, command, steps.step)
+        program, arguments, variables = command_in_cell(settings.matrix, cell, command, steps.step)
     os.execve(program, arguments, variables)  # noqa: S606
 
 
-def _prepare(settings: Settings, **options: Any) -> commands.Prepared:
+def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
     matrix, cells = settings.matrix, options["cells"]
     for cell in cells:
         known(cell, matrix.cells, "cell")
     selection = known(options["selection"], matrix.selections, "selection")
-    workload = chosen_workload(settings, selection, options["workload"], options["lookback"])
+    workload = chosen_workload(settings, selection, options)
     chosen = [matrix.cells[cell] for cell in cells] or matrix.select(selection)
-    place = {"data": options["data"], "interpreter": options["python"], "executor": options["executor"]}
     goal = goal_of(settings, options["until"], **{name: options[name] for name in ("every", "confidence", "budget")})
     if goal and options["repeats"]:
         raise UserError("--repeats fixes the number of runs, which --until and --all leave open; give one of them")
     if goal:
         workload = workload_for_tags(settings, workload, named=bool(options["workload"]))
     repeats, named = options["repeats"] or 1, bool(cells)
-    return commands.prepare(settings.results, matrix, chosen, workload, repeats, goal=goal, named=named, **place)
+    return prepare_campaign(bench_options(settings, options), matrix, chosen, workload, repeats, goal=goal, named=named)
 
 
-def chosen_workload(settings: Settings, selection: str, name: str | None, lookback: int | None) -> Workload:
-    """The workload of that name, or that of the selection."""
-    matrix = settings.matrix
+def bench_options(settings: Settings, options: Mapping[str, Any]) -> BenchOptions:
+    """Return what `workload_options` say of the place where cells are run."""
+    return BenchOptions(settings.results, options["data"], options["python"], options["executor"])
+
+
+def chosen_workload(settings: Settings, selection: str, options: Mapping[str, Any]) -> Workload:
+    """Return the workload that `workload_options` name, or that of the selection."""
+    matrix, name, lookback = settings.matrix, options["workload"], options["lookback"]
     workload = matrix.workloads[known(name or matrix.selections[selection].workload, matrix.workloads, "workload")]
     return workload if lookback is None else workload.model_copy(update={"lookback": lookback})

@@ -8,17 +8,17 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
-from harness.campaign import commands
+from harness.campaign.runner import CONTINUES
 from harness.cli.shared import INTERRUPTED, Settings, as_json, confirm, err, known, pass_settings, print_json
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import ExecutorName
 from harness.screen.display import CampaignDisplay
-from harness.training.attempts import ATTEMPTS
-from harness.training.choose_cell import BEST, Wish
+from harness.training.attempts import ATTEMPTS_FILE
+from harness.training.choose_cell import BEST, CellRequest
 from harness.training.options import own_workload, training_options
-from harness.training.own_training import Asked, prepare
-from harness.training.train import Ended
-from harness.training.trainings import open_notebook
+from harness.training.prepare import TrainingRequest, prepare_training
+from harness.training.state import open_state_file
+from harness.training.train import TrainingResult
 
 
 @click.command("train")
@@ -32,7 +32,7 @@ from harness.training.trainings import open_notebook
     "--registry", envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="Registry that known-good tags are in."
 )
 @click.option("--force", is_flag=True, help="Use the tag also where its evidence is of another host, or expired.")
-@click.option("--resume", is_flag=True, help="Go on from the checkpoints in the output folder, with more --epochs.")
+@click.option("--resume", is_flag=True, help="Resume from the checkpoints in the output folder, with more --epochs.")
 @click.option(
     "--inject-fault",
     "injected_fault",
@@ -51,7 +51,7 @@ from harness.training.trainings import open_notebook
 @training_options
 @as_json
 @pass_settings
-def train(
+def train_command(
     settings: Settings,
     /,
     data: Path,
@@ -69,16 +69,16 @@ def train(
 ) -> None:
     """Train on your data, to the end: through crashes, hangs and out of memory.
 
-    Takes the known-good cell of this host, from --registry where one is given. After a failure a fresh process goes on
+    Takes the known-good cell of this host, from --registry where one is given. After a failure a fresh process resumes
     from the last checkpoint, with other settings where the same ones fail again. After Ctrl-C, a kill or a reboot the
-    same command goes on. OUTPUT gets the model, its metadata, curves, checkpoints, and attempts.jsonl.
+    same command resumes. OUTPUT gets the model, its metadata, curves, checkpoints, and attempts.jsonl.
 
     \b
     matrix train --data merged.csv --output TRAINING
     matrix train --data merged.csv --output TRAINING --epochs 5 --batch-size 128
     matrix train --data merged.csv --output TRAINING --cell rocm6.3-torch2.9.1-plain
 
-    Exit status: 0 there is a model, 1 given up, 2 something to put right, 130 interrupted.
+    Exit status: 0 there is a model, 1 nothing is left to be tried, 2 something to fix, 130 interrupted.
     """  # noqa: D301 - click needs the character itself
     if cell and cell != BEST:
         known(cell, settings.matrix.cells, "cell")
@@ -86,18 +86,18 @@ def train(
     if Path(name).name != name:
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
     workload = own_workload(options)
-    wish = Wish(cell, registry, force, workload.strategy)
-    asked = Asked(data, output, name, workload, wish, executor, resume, injected_fault)
-    with open_notebook(settings.results, host := read_host(), output, name) as notebook:
-        ready = prepare(asked, settings.matrix, settings.results, host, notebook)
-        err.print(ready.told, soft_wrap=True, markup=False)
-        commands.check_feasible(ready.plan)
-        confirm(ready.plan.download_gb, yes=yes)
+    of_cell = CellRequest(cell, registry, force, workload.strategy)
+    request = TrainingRequest(data, output, name, workload, of_cell, executor, resume, injected_fault)
+    with open_state_file(settings.results, host := read_host(), output, name) as file:
+        prepared = prepare_training(request, settings.matrix, settings.results, host, file)
+        err.print(prepared.summary, soft_wrap=True, markup=False)
+        prepared.plan.check_feasible()
+        confirm(prepared.plan.download_gb, yes=yes)
         try:
             with interruptible(), CampaignDisplay(err) as display:
-                ended = ready.carry_out(display)
+                ended = prepared.run(display)
         except KeyboardInterrupt:
-            err.print("Interrupted; the same command goes on where it stopped.")
+            err.print(f"Interrupted; {CONTINUES}.")
             sys.exit(INTERRUPTED)
     if as_json:
         print_json({"model": str(ended.model) if ended.model else None, "attempts": ended.attempts})
@@ -106,9 +106,9 @@ def train(
     sys.exit(0 if ended.model else 1)
 
 
-def _sentence(ended: Ended, output: Path) -> str:
+def _sentence(ended: TrainingResult, output: Path) -> str:
     count = len(ended.attempts)
-    tries = "one attempt" if count == 1 else f"{count} attempts, told in {output / ATTEMPTS}"
+    tries = "one attempt" if count == 1 else f"{count} attempts, listed in {output / ATTEMPTS_FILE}"
     if ended.model:
         return f"wrote {ended.model} in {tries}"
-    return f"given up: {ended.given_up}; {output / ATTEMPTS} tells of each; the same command tries once more"
+    return f"no model: {ended.exhausted}; {output / ATTEMPTS_FILE} lists each; the same command tries once more"

@@ -1,73 +1,122 @@
-"""When a fault from outside is made: before the first process of a run, or while it trains."""
+"""An injected fault and what came of it: whether it was found, explained and survived, and how soon."""
 
-import threading
 import time
-from types import TracebackType
-from typing import Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from harness.environments.executors.job import Executor, Handle, Job
 from harness.evidence.progress import ProgressReader
-from harness.faults.faults import Fault, Site
-from harness.host.engine import explain
-
-POLL_SECONDS = 0.1
-
-
-class Prepared:
-    """An executor that has a fault made in the run folder before the first process is started there."""
-
-    def __init__(self, executor: Executor, fault: Fault) -> None:
-        self._executor = executor
-        self._fault: Fault | None = fault
-
-    def start(self, job: Job) -> Handle:
-        """As the executor does."""
-        fault, self._fault = self._fault, None
-        if fault:
-            fault.before_start(job.folder)
-        return self._executor.start(job)
-
-    def find(self, run_id: str) -> Handle | None:
-        """As the executor does."""
-        return self._executor.find(run_id)
+from harness.evidence.run_files import Record
+from harness.faults.kinds import FaultKind
+from harness.matrix.cells import ExecutorName
 
 
-class Meanwhile:
-    """A context manager that makes a fault in a thread, once the run makes steps.
+@dataclass(frozen=True)
+class Injection:
+    """One injected fault and what came of it.
 
-    `made`: when, by the monotonic clock; None where it was not. `problem`: why it could not be made.
+    `trouble` is what was left behind, or did not work afterwards. `seconds` from the fault, or from the last progress
+    before it, to the moment it was found. `skipped`: why it was not injected; then nothing else is known.
     """
 
-    def __init__(self, fault: Fault, site: Site) -> None:
-        self._fault = fault
-        self._site = site
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._wait_and_make, daemon=True)
-        self.made: float | None = None
-        self.problem: str | None = None
+    kind: FaultKind
+    executor: ExecutorName
+    record: Record | None = None
+    seconds: float | None = None
+    trouble: tuple[str, ...] = ()
+    skipped: str | None = None
 
-    def __enter__(self) -> Self:
-        if self._fault.acts_while_training:
-            self._thread.start()
-        return self
+    @property
+    def objections(self) -> list[str]:
+        """Return everything that is not as expected, in words."""
+        if self.skipped:
+            return []
+        if self.record is None:
+            return list(self.trouble) or ["there is no record"]
+        return [
+            *_of_outcome(self.kind, self.record),
+            *_of_class(self.kind, self.record),
+            *self.trouble,
+        ]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
+    @property
+    def as_expected(self) -> bool:
+        """Return whether it was injected, and everything is as expected."""
+        return not self.skipped and not self.objections
 
-    def _wait_and_make(self) -> None:
-        reader = ProgressReader(self._site.folder)
-        while not self._site.folder.exists() or not any(line.phase == "step" for line in reader.new()):
-            if self._over.wait(POLL_SECONDS):
-                self.problem = "the training made no step"
-                return
-        began = time.monotonic()
-        try:
-            self._fault.while_training(self._site)
-            self.made = began
-        except Exception as error:
-            # Whatever it is: in a thread nobody else would hear of it.
-            self.problem = explain(error) or type(error).__name__
+    @property
+    def survived(self) -> bool:
+        """Return whether there is a record, nothing was left, and the next run completed."""
+        return self.record is not None and not self.trouble
+
+    @property
+    def explained(self) -> str | None:
+        """The class that the explanation gives."""
+        explanation = self.record.explanation if self.record else None
+        return explanation.class_ if explanation else None
+
+    @property
+    def found(self) -> str:
+        """Outcome and diagnosis."""
+        if self.record is None:
+            return ""
+        diagnosis = f" ({self.record.diagnosis})" if self.record.diagnosis else ""
+        return f"{self.record.outcome}{diagnosis}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "kind": self.kind.name,
+            "what": self.kind.what,
+            "executor": self.executor,
+            "expected": str(self.kind.expected),
+            "expected_classes": list(self.kind.expected.classes),
+            "found": self.found,
+            "explained": self.explained,
+            "survived": self.survived if not self.skipped else None,
+            "seconds": None if self.seconds is None else round(self.seconds, 2),
+            "detail": self.record.detail if self.record else None,
+            "run": self.record.intent.run_id if self.record else None,
+            "as_expected": self.as_expected,
+            "objections": self.objections,
+            "skipped": self.skipped,
+        }
+
+
+def all_as_expected(injections: Sequence[Injection]) -> bool:
+    """Return whether all that were not skipped are as expected."""
+    return all(one.as_expected for one in injections if not one.skipped)
+
+
+def _of_outcome(kind: FaultKind, record: Record) -> list[str]:
+    expected = kind.expected
+    objections = []
+    if (record.outcome, record.diagnosis) != (expected.outcome, expected.diagnosis):
+        objections.append(f"expected {expected}: {record.detail}")
+    if record.injected_fault is None:
+        objections.append("the record does not say that a fault was injected")
+    if kind.stuck is not None and not record.detail.startswith(f"rank {kind.stuck} "):
+        objections.append(f"rank {kind.stuck} is not named first: {record.detail}")
+    return objections
+
+
+def _of_class(kind: FaultKind, record: Record) -> list[str]:
+    classes = kind.expected.classes
+    explained = record.explanation.class_ if record.explanation else "nothing"
+    return (
+        [f"explained as {explained}, expected {' or '.join(classes)}"] if classes and explained not in classes else []
+    )
+
+
+def last_progress(folder: Path) -> float | None:
+    """Return when the last rank reported progress, by the monotonic clock; None where none did."""
+    return max((line.monotonic for line in ProgressReader(folder).new()), default=None)
+
+
+def seconds_to_find(folder: Path, fault: float) -> float:
+    """Return the seconds from `fault` until evidence began to be collected; where none was, until now."""
+    now = time.monotonic()
+    since_epoch = time.time() - now
+    collected = [file.stat().st_mtime - since_epoch for file in (folder / "failure").glob("*")]
+    return max(0.0, min([now, *collected]) - fault)

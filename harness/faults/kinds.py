@@ -1,15 +1,15 @@
-"""The kinds of drills, as data: which fault, how it is injected, and what the harness must make of it."""
+"""The kinds of faults, as data: how each is injected, and what the harness must make of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.evidence.run_files import OutcomeName
-from harness.faults.faults import (
+from harness.faults.external import (
     BrokenTorch,
     ContainerRemoved,
     EngineRestarted,
-    Fault,
+    ExternalFault,
     FullDisk,
     LittleMemory,
     MissingDevice,
@@ -23,7 +23,7 @@ CONTAINED: tuple[ExecutorName, ...] = ("docker",)
 AS_PROCESS: tuple[ExecutorName, ...] = ("process",)
 
 WORKLOAD = Workload(
-    name="drill",
+    name="fault-injection",
     description="seconds of training on synthetic bars: two epochs of 29 steps",
     synthetic=SyntheticData(sessions=26),
     lookback=20,
@@ -33,13 +33,13 @@ WORKLOAD = Workload(
 )
 # In the second epoch, when everything was done once; among the steps compared with the reference; and so
 # late that a healthy run slowed down by two seconds a step ends soon. In the first epoch: after its checkpoint training
-# goes on.
+# continues.
 STEP, COMPARED_STEP, LATE_STEP, FIRST_EPOCH_STEP = 35, 8, 54, 20
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What must be found: an outcome with its diagnosis, and one of these classes (none where nothing is wrong)."""
+    """The expected finding: an outcome with its diagnosis, and one of these classes (none where nothing is wrong)."""
 
     outcome: OutcomeName
     diagnosis: str | None
@@ -47,7 +47,7 @@ class Expected:
 
     @property
     def is_alarm(self) -> bool:
-        """Whether the fault is to be found at all: a run that stays healthy ends as a drill that nothing noticed."""
+        """Return whether the fault is to be found at all: otherwise the run ends as one whose fault nothing noticed."""
         return self.diagnosis != "injected-fault"
 
     @property
@@ -60,8 +60,8 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Drill:
-    """A kind of fault. `app` is what the app is told to inject, `outside` what is made from outside; one can be none.
+class FaultKind:
+    """A kind of fault. `app` is what the app is told to inject, `external` what the harness does; one can be none.
 
     `ranks` 2 trains with the strategy `averaging`; `stuck` is the rank that must be named as the one that is stalled.
     """
@@ -70,20 +70,20 @@ class Drill:
     what: str
     expected: Expected
     app: str | None = None
-    outside: Fault = field(default_factory=Fault)
+    external: ExternalFault = field(default_factory=ExternalFault)
     executors: tuple[ExecutorName, ...] = BOTH
     ranks: Literal[1, 2] = 1
     stuck: int | None = None
     changes: tuple[tuple[str, Any], ...] = ()
 
     @property
-    def from_outside(self) -> bool:
-        """Whether the harness has a part in the fault."""
-        return type(self.outside) is not Fault
+    def by_harness(self) -> bool:
+        """Return whether the harness has a part in the fault."""
+        return type(self.external) is not ExternalFault
 
     @property
     def workload(self) -> Workload:
-        """What is run."""
+        """The workload that is run."""
         strategy = "averaging" if self.ranks > 1 else "single"
         return WORKLOAD.model_copy(update={"strategy": strategy, **dict(self.changes)})
 
@@ -92,36 +92,36 @@ UNNOTICED = Expected("failed", "injected-fault")
 WORKERS = (("loader_workers", 2),)
 
 
-def _in_app(name: str, what: str, expected: Expected, *, step: int = STEP, rank: int = 0, **more: Any) -> Drill:
-    return Drill(name, what, expected, app=f"{name}@{step}/{rank}", **more)
+def _in_app(name: str, what: str, expected: Expected, *, step: int = STEP, rank: int = 0, **more: Any) -> FaultKind:
+    return FaultKind(name, what, expected, app=f"{name}@{step}/{rank}", **more)
 
 
-def _hang(name: str, what: str, *classes: str, ranks: Literal[1, 2] = 1, **more: Any) -> Drill:
+def _hang(name: str, what: str, *classes: str, ranks: Literal[1, 2] = 1, **more: Any) -> FaultKind:
     """A hang in the last rank."""
     rank = ranks - 1
     return _in_app(name, what, Expected("hung", "no-progress", classes), rank=rank, ranks=ranks, stuck=rank, **more)
 
 
-def _crash(name: str, what: str, *classes: str, **more: Any) -> Drill:
+def _crash(name: str, what: str, *classes: str, **more: Any) -> FaultKind:
     return _in_app(name, what, Expected("failed", "crash", classes), **more)
 
 
-def _error(name: str, what: str, *classes: str, **more: Any) -> Drill:
+def _error(name: str, what: str, *classes: str, **more: Any) -> FaultKind:
     """An error that the app ends with by itself."""
     return _in_app(name, what, Expected("failed", "app-error", classes), **more)
 
 
-def _out_of_memory(name: str, what: str, limit: int, **more: Any) -> Drill:
+def _out_of_memory(name: str, what: str, limit: int, **more: Any) -> FaultKind:
     expected = Expected("failed", "out-of-memory", ("oom-host",))
-    return Drill(name, what, expected, outside=LittleMemory(limit), executors=CONTAINED, **more)
+    return FaultKind(name, what, expected, external=LittleMemory(limit), executors=CONTAINED, **more)
 
 
-def _healthy(name: str, what: str, **more: Any) -> Drill:
+def _healthy(name: str, what: str, **more: Any) -> FaultKind:
     """Odd, but no fault: it must not alarm."""
     return _in_app(name, what, UNNOTICED, **more)
 
 
-KINDS: Sequence[Drill] = (
+KINDS: Sequence[FaultKind] = (
     _hang("hang-forward", "a rank is stalled in the forward pass", "hang-forward", ranks=2),
     _hang("hang-backward", "a rank is stalled in the backward pass", "hang-backward", ranks=2),
     _hang("hang-collective", "a rank does not join the exchange with the others", "hang-collective", ranks=2),
@@ -129,7 +129,7 @@ KINDS: Sequence[Drill] = (
     _hang("hold-gil", "a call into C never returns and keeps Python's lock", "hang-forward"),
     _hang("sleep", "a rank is stalled between two steps", "hang"),
     _crash("segv", "a segmentation fault", "crash"),
-    _crash("abort", "a C library gives up", "crash"),
+    _crash("abort", "a C library aborts", "crash"),
     _crash("kill", "the process is killed, as by the kernel", "killed"),
     _crash("bus-error", "a bus error, as of a mapped file that was cut", "shm"),
     _error("oom", "the device has no memory left", "oom-gpu"),
@@ -153,26 +153,26 @@ KINDS: Sequence[Drill] = (
         "fill-disk",
         "the disk for model and checkpoints is full",
         "disk-full",
-        outside=FullDisk(),
+        external=FullDisk(),
     ),
-    Drill(
+    FaultKind(
         "import-failure",
         "torch cannot be imported: a library of ROCm is missing",
         Expected("failed", "app-error", ("install",)),
-        outside=BrokenTorch(),
+        external=BrokenTorch(),
     ),
-    Drill(
+    FaultKind(
         "missing-device",
         "the device node of the GPU is missing",
         Expected("interrupted", None, ("no-device",)),
-        outside=MissingDevice(),
+        external=MissingDevice(),
         executors=CONTAINED,
     ),
-    Drill(
+    FaultKind(
         "no-gpu",
         "the cell is for a GPU, and torch sees none",
         Expected("failed", "app-error", ("no-device",)),
-        outside=MissingDevice(),
+        external=MissingDevice(),
         executors=AS_PROCESS,
     ),
     _out_of_memory("memory-limit", "the container may not use the memory that torch needs to be imported", 64 << 20),
@@ -180,28 +180,28 @@ KINDS: Sequence[Drill] = (
     _out_of_memory(
         "child-eats-memory", "a process that the training started does", 1 << 30, app=f"child-eats-memory@{STEP}/0"
     ),
-    Drill(
+    FaultKind(
         "tiny-shm",
         "shared memory is too small for what loader workers pass on",
         Expected("failed", "app-error", ("shm",)),
-        outside=TinySharedMemory(128 << 10),
+        external=TinySharedMemory(128 << 10),
         executors=CONTAINED,
         changes=WORKERS,
     ),
-    Drill(
+    FaultKind(
         "container-removed",
         "somebody removes the container",
         Expected("interrupted", None, ("interrupted",)),
         app=f"slow@{LATE_STEP}/0",
-        outside=ContainerRemoved(),
+        external=ContainerRemoved(),
         executors=CONTAINED,
     ),
-    Drill(
+    FaultKind(
         "engine-restarted",
-        "the Docker engine dies, and is started again (an engine of the drill's own)",
+        "the Docker engine dies, and is started again (an engine of the test's own)",
         Expected("interrupted", None, ("interrupted",)),
         app=f"slow@{LATE_STEP}/0",
-        outside=EngineRestarted(),
+        external=EngineRestarted(),
         executors=CONTAINED,
     ),
     _healthy("slow", "every step takes two seconds more", step=LATE_STEP),
@@ -209,12 +209,12 @@ KINDS: Sequence[Drill] = (
     _healthy("torn-progress", "half a line and rubbish in the progress file"),
     _healthy("clock-back", "the wall clock is set back by an hour"),
     _healthy("flood-log", "200,000 lines of output at once"),
-    Drill(
+    FaultKind(
         "paused",
         "all processes of the run are stopped for ten seconds",
         UNNOTICED,
         app=f"slow@{LATE_STEP}/0",
-        outside=Paused(),
+        external=Paused(),
         executors=AS_PROCESS,
     ),
 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,15 +15,27 @@ from pathlib import Path
 import docker
 
 from harness.base.errors import UserError
-from harness.faults.rights import NET_ADMIN, SYS_ADMIN, has_capabilities
 from harness.host.engine import Engine
 
 START_SECONDS = 60.0
-POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.1
+# Numbers of linux/capability.h.
+NET_ADMIN, SYS_ADMIN = 12, 21
+
+
+def has_capabilities(*numbers: int, root: Path = Path("/")) -> bool:
+    """Return whether this process has all of these capabilities in effect: root may lack them."""
+    try:
+        status = (root / "proc/self/status").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    effective = int(found[1], 16) if found else 0
+    return all(effective >> number & 1 for number in numbers)
 
 
 def why_no_own_engine() -> str | None:
-    """What keeps this user from starting an engine; None where nothing does."""
+    """Return what keeps this user from starting an engine; None where nothing does."""
     if os.geteuid() != 0 or not has_capabilities(NET_ADMIN, SYS_ADMIN):
         return "only root can start a Docker engine of its own"
     missing = [program for program in ("dockerd", "ip") if not shutil.which(program)]
@@ -32,7 +45,7 @@ def why_no_own_engine() -> str | None:
 class OwnEngine:
     """A second dockerd. Without a bridge of its own it would take away that of the first one.
 
-    `data` is where it keeps images, `address` what a client is told.
+    `data` is where it keeps images, `address` that of its socket.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +75,7 @@ class OwnEngine:
             if self._process.poll() is not None or time.monotonic() > until:
                 last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
                 raise UserError(f"dockerd does not start: {last}")
-            time.sleep(POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return Engine(self.address, docker.DockerClient(base_url=self.address))
 
     def kill(self) -> None:
@@ -95,7 +108,7 @@ class OwnEngine:
         return False
 
     def _children(self) -> Iterator[int]:
-        """The engine's containerd and what it started, told by this engine's folder on their command lines."""
+        """The engine's containerd and what it started, recognised by this engine's folder on their command lines."""
         mark = str(self._folder / "exec").encode()
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):

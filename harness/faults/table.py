@@ -1,43 +1,43 @@
-"""How drills are shown to a person."""
+"""Shows injected faults to a person."""
 
 from collections.abc import Iterable
 
 from rich.markup import escape
 from rich.table import Table
 
-from harness.faults.judge import Drilled
-from harness.faults.kinds import Drill
+from harness.faults.injection import Injection
+from harness.faults.kinds import FaultKind
 
 
-def kinds_table(kinds: Iterable[Drill]) -> Table:
-    """The kinds, what each is, and what must be made of it."""
-    table = _table("kind", "what happens", "made by", "executors", "expected", "explained as")
-    for drill in kinds:
-        classes = " or ".join(drill.expected.classes) or "-"
+def kinds_table(kinds: Iterable[FaultKind]) -> Table:
+    """Return the kinds, what each is, and what must be made of it."""
+    table = _table("kind", "what happens", "injected by", "executors", "expected", "explained as")
+    for kind in kinds:
+        classes = " or ".join(kind.expected.classes) or "-"
         table.add_row(
             *map(
                 escape,
-                (drill.name, drill.what, made_by(drill), ", ".join(drill.executors), drill.expected.words, classes),
+                (kind.name, kind.what, injected_by(kind), ", ".join(kind.executors), kind.expected.words, classes),
             )
         )
     return table
 
 
-def made_by(drill: Drill) -> str:
-    """Who injects the fault."""
-    return " and ".join(["the app"] * bool(drill.app) + ["the harness"] * drill.from_outside)
+def injected_by(kind: FaultKind) -> str:
+    """Return who injects the fault."""
+    return " and ".join(["the app"] * bool(kind.app) + ["the harness"] * kind.by_harness)
 
 
-def drilled_table(drilled: Iterable[Drilled]) -> Table:
-    """What became of each drill; what is wrong is said below, by `problem_lines`."""
+def injection_table(injections: Iterable[Injection]) -> Table:
+    """Return what came of each fault; objections are listed below, by `problem_lines`."""
     table = _table("kind", "expected", "found", "explained", "survived", "seconds to find", "")
-    for one in drilled:
-        name = escape(one.injected_fault.name)
+    for one in injections:
+        name = escape(one.kind.name)
         if one.skipped:
             table.add_row(name, *[""] * 5, f"[yellow]skipped: {escape(one.skipped)}[/]")
             continue
-        verdict = "[green]right[/]" if one.right else "[red]wrong[/]"
-        expected = one.injected_fault.expected
+        verdict = "[green]as expected[/]" if one.as_expected else "[red]not as expected[/]"
+        expected = one.kind.expected
         found = expected.words if one.found == str(expected) else one.found
         seconds = "" if one.seconds is None else f"{one.seconds:.1f}"
         survived = "yes" if one.survived else "[red]no[/]"
@@ -47,19 +47,21 @@ def drilled_table(drilled: Iterable[Drilled]) -> Table:
     return table
 
 
-def drilled_line(one: Drilled) -> str:
-    """What became of one drill in a line, with rich's markup."""
-    name = escape(one.injected_fault.name)
+def injection_line(one: Injection) -> str:
+    """Return what came of one fault in a line, with rich's markup."""
+    name = escape(one.kind.name)
     if one.skipped:
         return f"{name}: [yellow]skipped[/]: {escape(one.skipped)}"
     seconds = "" if one.seconds is None else f", found in {one.seconds:.1f} s"
-    verdict = "[green]right[/]" if one.right else f"[red]wrong[/]: {escape('; '.join(one.objections))}"
+    verdict = (
+        "[green]as expected[/]" if one.as_expected else f"[red]not as expected[/]: {escape('; '.join(one.objections))}"
+    )
     return f"{name}: {escape(one.found or 'no record')}{seconds}: {verdict}"
 
 
-def problem_lines(drilled: Iterable[Drilled]) -> list[str]:
-    """What is wrong, a line each."""
-    return [f"{one.injected_fault.name}: {objection}" for one in drilled for objection in one.objections]
+def problem_lines(injections: Iterable[Injection]) -> list[str]:
+    """Return the objections, a line each."""
+    return [f"{one.kind.name}: {objection}" for one in injections for objection in one.objections]
 
 
 def _table(*columns: str) -> Table:

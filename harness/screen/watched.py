@@ -21,7 +21,7 @@ from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.processes import boot_id
 from harness.matrix.cells import Matrix
 from harness.screen.live import Current, Scene, Stall, expected_end, squares_of
-from harness.training.trainings import FOLDER as TRAININGS
+from harness.training.state import TRAININGS_FOLDER
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Watched:
         # Before the runs: what makes them lets go after its last.
         locked = locked_inodes()
         campaigns = tuple(held_campaigns(self.results, locked))
-        trains = any(_is_in(locked, file) for file in (self.results.folder / TRAININGS).glob("*.lock"))
+        trains = any(_is_in(locked, file) for file in (self.results.folder / TRAININGS_FOLDER).glob("*.lock"))
         names, before = _run_names(self.results), self._finished
         known = before or frozenset()
         self._finished = known | {name for name in names - known if self.results.has_record(name)}

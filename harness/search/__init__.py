@@ -1,1 +1,1 @@
-"""What to run next: one known-good cell in few runs, or every cell settled."""
+"""The next run of a search: one known-good cell in few runs, every cell settled, cells compared, presets minimised."""

@@ -1,23 +1,23 @@
-"""Whether cells differ in how often their runs pass. Pure."""
+"""Compare cells in how often their runs pass. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from harness.evidence.verdicts.verdict import Verdict
-from harness.search.sequential import Count
+from harness.search.sequential import PassCount
 
-# Of a difference that is not there being told, over all comparisons of one answer.
-ERROR = 0.05
+# The probability of showing a difference that is not there, over all comparisons of one answer.
+FAMILY_ERROR = 0.05
 POWER = 0.8
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CellComparison:
     """Two cells on the same workload, kind of host, executor and scope.
 
     `p_value` is Fisher's exact test, two-sided; `adjusted` is it after Holm's correction for all comparisons made at
-    once. `told_apart`: a cell with a pass rate below this would have been told, with probability .8, from one that
-    passes as often as the better of the two did; None where no rate is low enough.
+    once. `told_apart`: a cell with a pass rate below this would have been shown, with probability .8, to differ
+    from one that passes as often as the better of the two did; None where no rate is low enough.
     """
 
     cell: str
@@ -27,19 +27,19 @@ class Comparison:
     host_kind: str
     executor: str
     scope: str
-    one: Count
-    two: Count
+    one: PassCount
+    two: PassCount
     p_value: float
     adjusted: float
     told_apart: float | None
 
     @property
     def differ(self) -> bool:
-        """Whether a difference is shown."""
-        return self.adjusted <= ERROR
+        """Return whether a difference is shown."""
+        return self.adjusted <= FAMILY_ERROR
 
 
-def compare(verdicts: Iterable[Verdict], cell: str, others: Sequence[str]) -> list[Comparison]:
+def compare(verdicts: Iterable[Verdict], cell: str, others: Sequence[str]) -> list[CellComparison]:
     """Pair the cell with each of the others, wherever both have comparable runs that are not stale."""
     kept = [one for one in verdicts if not one.stale and one.runs]
     made = [
@@ -56,10 +56,10 @@ def _circumstances(one: Verdict) -> tuple[str, ...]:
     return one.workload_hash, one.host_kind, one.executor, one.scope
 
 
-def _compared(verdict: Verdict, other: Verdict) -> Comparison:
-    one, two = Count(verdict.passes, verdict.runs), Count(other.passes, other.runs)
+def _compared(verdict: Verdict, other: Verdict) -> CellComparison:
+    one, two = PassCount(verdict.passes, verdict.runs), PassCount(other.passes, other.runs)
     p_value = _fisher(one, two)
-    return Comparison(
+    return CellComparison(
         cell=verdict.cell,
         other=other.cell,
         workload=verdict.workload,
@@ -75,7 +75,7 @@ def _compared(verdict: Verdict, other: Verdict) -> Comparison:
     )
 
 
-def _corrected(made: list[Comparison]) -> list[Comparison]:
+def _corrected(made: list[CellComparison]) -> list[CellComparison]:
     """With Holm's correction: the smallest p-value times their number, the next times one less, never falling."""
     highest = 0.0
     corrected = {}
@@ -85,16 +85,16 @@ def _corrected(made: list[Comparison]) -> list[Comparison]:
     return [corrected[one] for one in made]
 
 
-def told_apart(one: Count, two: Count) -> float | None:
-    """The highest pass rate that so many runs tell, with probability .8, from that of the better of the two."""
+def told_apart(one: PassCount, two: PassCount) -> float | None:
+    """Return the highest pass rate that so many runs tell, with probability .8, from that of the better of the two."""
     from scipy.stats import binom  # noqa: PLC0415
 
     better, worse = sorted((one, two), key=lambda c: c.passes / c.runs, reverse=True)
     rate = better.passes / better.runs
-    # The most passes of the worse with which the test still tells it from so many of the better.
+    # The most passes of the worse with which the test still shows it to differ from so many of the better.
     most, critical = -1, []
     for passes in range(better.runs + 1):
-        while _is_lower(Count(most + 1, worse.runs), Count(passes, better.runs)):
+        while _is_lower(PassCount(most + 1, worse.runs), PassCount(passes, better.runs)):
             most += 1
         critical.append(most)
     chances = binom.pmf(range(better.runs + 1), better.runs, rate)
@@ -104,11 +104,11 @@ def told_apart(one: Count, two: Count) -> float | None:
     return None
 
 
-def _is_lower(worse: Count, better: Count) -> bool:
-    return worse.passes * better.runs < better.passes * worse.runs and _fisher(worse, better) <= ERROR
+def _is_lower(worse: PassCount, better: PassCount) -> bool:
+    return worse.passes * better.runs < better.passes * worse.runs and _fisher(worse, better) <= FAMILY_ERROR
 
 
-def _fisher(one: Count, two: Count) -> float:
+def _fisher(one: PassCount, two: PassCount) -> float:
     # SciPy takes a second to import: only what computes with it waits for that.
     from scipy.stats import fisher_exact  # noqa: PLC0415
 

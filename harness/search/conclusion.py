@@ -1,4 +1,4 @@
-"""What a campaign with a goal came to, in a sentence, and what to type next. Pure."""
+"""How a campaign with a goal ended, in a sentence, and what to type next. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,54 +7,54 @@ from math import floor
 from harness.base.durations import span
 from harness.evidence.verdicts.rates import lower_bound
 from harness.search.goal import Goal
-from harness.search.schedule import Candidate, Ended, Standing, Tally, standing, straight_passes
+from harness.search.schedule import Candidate, CandidateStatus, EndReason, Tally, status_of, straight_passes
 
 # Longer lists of cells are cut to the first and a count.
-LISTED = 3
+_LISTED = 3
 
 
 @dataclass(frozen=True)
 class Conclusion:
     """`reached`: whether the goal is. `standings` by cell, with its scope where it has several."""
 
-    why: Ended
+    why: EndReason
     reached: bool
     sentence: str
     next_command: str
-    standings: Mapping[str, Standing]
+    standings: Mapping[str, CandidateStatus]
 
 
 def conclude(
     goal: Goal,
-    why: Ended,
+    why: EndReason,
     tallies: Mapping[Candidate, Tally],
     seconds: Mapping[str, float],
     *,
     tags_at: float | None,
 ) -> Conclusion:
-    """Sum up. `tallies` holds every candidate; a tag takes confidence `tags_at`, None where these runs earn none."""
-    standings = {one: standing(tally, goal) for one, tally in tallies.items()}
-    good = [one for one, now in standings.items() if now == "known-good"]
+    """Sum up. `tallies` holds every candidate; a tag takes confidence `tags_at`, None where none qualifies."""
+    statuses = {one: status_of(tally, goal) for one, tally in tallies.items()}
+    good = [one for one, now in statuses.items() if now == "known-good"]
     best = max(tallies, key=lambda one: lower_bound(tallies[one].passes, tallies[one].runs, goal.of_each))
     scopes = {one.cell: {other.scope for other in tallies if other.cell == one.cell} for one in tallies}
     names = {one: one.cell if len(scopes[one.cell]) == 1 else f"{one.cell} ({one.scope})" for one in tallies}
     if goal.every:
-        sentence = _all_of_them(goal, why, tallies, standings, names)
+        sentence = _all_of_them(goal, why, tallies, statuses, names)
     elif good:
         sentence = f"{_shown(goal, names[best], tallies[best])}{_among(goal)}."
     else:
-        sentence = f"{_NOT_FOUND[why]}: {_nearest(goal, names, tallies, standings, seconds, best)}"
+        sentence = f"{_NOT_FOUND[why]}: {_nearest(goal, names, tallies, statuses, seconds, best)}"
     tried = [one for one, tally in tallies.items() if tally.runs]
     return Conclusion(
         why=why,
         reached=why == "reached",
         sentence=sentence,
         next_command=_trained_or_promoted(goal, best.cell, tallies[best], tags_at) if good else _more(why, tried),
-        standings={names[one]: now for one, now in standings.items()},
+        standings={names[one]: now for one, now in statuses.items()},
     )
 
 
-_NOT_FOUND: Mapping[Ended, str] = {
+_NOT_FOUND: Mapping[EndReason, str] = {
     "out-of-time": "The time is over and no cell is shown to be known-good yet",
     "exhausted": "No cell was found to be known-good",
 }
@@ -77,18 +77,18 @@ def _nearest(
     goal: Goal,
     names: Mapping[Candidate, str],
     tallies: Mapping[Candidate, Tally],
-    standings: Mapping[Candidate, Standing],
+    statuses: Mapping[Candidate, CandidateStatus],
     seconds: Mapping[str, float],
     best: Candidate,
 ) -> str:
     said = []
-    open_ = [one for one, now in standings.items() if now == "open"]
-    if standings[best] == "open" and tallies[best].runs:
+    open_ = [one for one, now in statuses.items() if now == "open"]
+    if statuses[best] == "open" and tallies[best].runs:
         left = straight_passes(tallies[best], goal)
         takes = f", about {span(left * seconds[best.cell])}" if best.cell in seconds else ""
         said.append(f"nearest is {names[best]} {_counted(tallies[best])}, {left} more would do{takes}")
     for now, word in (("hopeless", "dropped"), ("undecided", "too near the line")):
-        ones = [f"{names[one]} {_counted(tallies[one])}" for one in standings if standings[one] == now]
+        ones = [f"{names[one]} {_counted(tallies[one])}" for one in statuses if statuses[one] == now]
         said += [f"{word}: {_some(ones)}"] if ones else []
     untried = [names[one] for one in open_ if not tallies[one].runs]
     said += [f"never run: {_some(untried)}"] if untried else []
@@ -97,14 +97,14 @@ def _nearest(
 
 def _all_of_them(
     goal: Goal,
-    why: Ended,
+    why: EndReason,
     tallies: Mapping[Candidate, Tally],
-    standings: Mapping[Candidate, Standing],
+    statuses: Mapping[Candidate, CandidateStatus],
     names: Mapping[Candidate, str],
 ) -> str:
-    settled = sum(now in ("known-good", "ruled-out") for now in standings.values())
+    settled = sum(now in ("known-good", "ruled-out") for now in statuses.values())
     over = "The time is over: " if why == "out-of-time" else ""
-    sentence = f"{over}{settled} of {len(standings)} cells are settled, each with {goal.confidence:.4g} confidence"
+    sentence = f"{over}{settled} of {len(statuses)} cells are settled, each with {goal.confidence:.4g} confidence"
     words = (
         ("known-good", f"above {goal.rate:.3g}"),
         ("ruled-out", f"below {goal.rate:.3g}"),
@@ -112,7 +112,7 @@ def _all_of_them(
         ("open", "still open"),
     )
     for now, word in words:
-        ones = [f"{names[one]} {_counted(tallies[one])}" for one in standings if standings[one] == now]
+        ones = [f"{names[one]} {_counted(tallies[one])}" for one in statuses if statuses[one] == now]
         sentence += f"; {word}: {_some(ones)}" if ones else ""
     return sentence + "."
 
@@ -125,9 +125,9 @@ def _trained_or_promoted(goal: Goal, cell: str, tally: Tally, tags_at: float | N
     return f"matrix run {cell} --until known-good"
 
 
-def _more(why: Ended, tried: list[Candidate]) -> str:
+def _more(why: EndReason, tried: list[Candidate]) -> str:
     if why == "out-of-time":
-        return "the same command again: it goes on from these records"
+        return "the same command again: it continues from these records"
     return f"matrix status {tried[0].cell}" if tried else "matrix doctor"
 
 
@@ -136,4 +136,6 @@ def _counted(tally: Tally) -> str:
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= LISTED else f"{', '.join(names[:LISTED])} and {len(names) - LISTED} more"
+    return (
+        ", ".join(names) if len(names) <= _LISTED else f"{', '.join(names[:_LISTED])} and {len(names) - _LISTED} more"
+    )

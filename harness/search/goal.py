@@ -1,4 +1,4 @@
-"""What a campaign without a fixed number of runs is made for."""
+"""The goal of a campaign without a fixed number of runs."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Which variables of a preset matter, found by runs that do not always pass. What makes a run is an argument."""
+"""Find which variables of a preset matter, by runs that do not always pass. What makes a run is an argument."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,19 +9,18 @@ from random import Random
 from typing import Literal
 
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
-from harness.search.designs import plackett_burman
-from harness.search.sequential import Count, PairedTest, log_ratio
+from harness.search.sequential import PairedTest, PassCount, log_ratio
 
-Variables = frozenset[str]
-Conclusion = Literal["found", "no-difference", "not-enough-runs"]
+VariableSet = frozenset[str]
+SearchOutcome = Literal["found", "no-difference", "not-enough-runs"]
 Stage = Literal["effect", "screen", "reduce", "confirm"]
 
 # The probability that what is said at the end is wrong, at most.
-ERROR = 0.05
+MOST_ERROR = 0.05
 # The same of a step on the way: where it is wrong, the confirmation finds out.
 STEP_ERROR = 0.02
 STEP_BOUND = log((1 - STEP_ERROR) / STEP_ERROR)
-# Screening goes on until one variable stands out as clearly as this, or it took so many times the runs in which the
+# Screening continues until one variable stands out as clearly as this, or it took so many times the runs in which the
 # effect of all showed.
 STANDS_OUT = 0.1
 SCREEN_LENGTH = 2
@@ -35,7 +34,7 @@ SMALLEST_DIFFERENCE = 0.07
 
 @dataclass(frozen=True)
 class Minimum:
-    """What a search found.
+    """The result of a search.
 
     `variables` are a smallest set that has the effect of all: with any one of them left out it is gone. Where runs did
     not suffice they are the smallest set that had it so far, without being confirmed. `reached` is the last stage
@@ -44,15 +43,15 @@ class Minimum:
     `rest_too` says whether all the others, without these, have the effect as well; None where that was not seen.
     """
 
-    conclusion: Conclusion
+    conclusion: SearchOutcome
     effect: Literal["helps", "harms"] | None
-    variables: Variables
+    variables: VariableSet
     reached: Stage
     runs: int
-    with_all: Count
-    with_none: Count
-    confirmed: Count
-    without: Mapping[str, Count]
+    with_all: PassCount
+    with_none: PassCount
+    confirmed: PassCount
+    without: Mapping[str, PassCount]
     screened: Mapping[str, float]
     rest_too: bool | None
 
@@ -62,18 +61,18 @@ class Minimum:
         return _largest_difference(self.with_all, self.with_none)
 
 
-def minimise(
+def minimise_variables(
     variables: Sequence[str],
-    run: Callable[[Variables], bool],
+    run: Callable[[VariableSet], bool],
     max_runs: int,
     seed: object = 0,
-    tell: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> Minimum:
     """Find the smallest part of `variables` that makes runs pass, or fail, as all of them do.
 
     `run` makes one run with some of the variables and says whether it passed. What it is asked for follows from its
-    answers and `seed` alone, so that a search goes on where it was broken off when given the same answers again.
-    `tell` is told what begins.
+    answers and `seed` alone, so that a search continues where it was interrupted when given the same answers again.
+    `notify` gets a line for each stage that begins.
 
     Four stages: runs in pairs with all and with none show whether there is an effect; a two-level design ranks the
     variables; sequential tests shrink the set from that ranking until nothing can be left out; fresh runs confirm it.
@@ -83,12 +82,12 @@ def minimise(
     """
     if not variables or len(set(variables)) < len(variables):
         raise ValueError(f"variables to choose from: {list(variables)}")
-    search = _Search(variables, run, max_runs, Random(str(seed)), tell)  # noqa: S311
+    search = _Search(variables, run, max_runs, Random(str(seed)), notify)  # noqa: S311
     try:
         conclusion = search.carry_out()
     except _BudgetSpentError:
         conclusion = "not-enough-runs"
-    return search.told(conclusion)
+    return search.summary(conclusion)
 
 
 class _BudgetSpentError(Exception):
@@ -101,24 +100,24 @@ class _Search:
     def __init__(
         self,
         variables: Sequence[str],
-        run: Callable[[Variables], bool],
+        run: Callable[[VariableSet], bool],
         max_runs: int,
         random: Random,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
         self._all = tuple(variables)
-        self._run, self._max_runs, self._random, self._tell = run, max_runs, random, tell
+        self._run, self._max_runs, self._random, self._notify = run, max_runs, random, notify
         self._runs = 0
-        self._seen: dict[Variables, Count] = defaultdict(Count)
-        self._design: list[tuple[Variables, bool]] = []
+        self._seen: dict[VariableSet, PassCount] = defaultdict(PassCount)
+        self._design: list[tuple[VariableSet, bool]] = []
         self._pairs = PairedTest()
         self._screened: dict[str, float] = {}
         self._reached: Stage = "effect"
-        self._best: Variables = frozenset()
-        self._confirmed: dict[Variables, Count] = {}
+        self._best: VariableSet = frozenset()
+        self._confirmed: dict[VariableSet, PassCount] = {}
         self._rest_too: bool | None = None
 
-    def carry_out(self) -> Conclusion:
+    def carry_out(self) -> SearchOutcome:
         """Raises _BudgetSpentError when more runs are needed."""
         if not self._has_difference():
             looked = self._pairs.one.runs >= FEWEST_PAIRS and self._pairs.log_evidence <= 0
@@ -128,16 +127,16 @@ class _Search:
             ranked = self._rank()
             self._best = self._reduce(ranked)
             # Each attempt has half the error of the one before: together they have no more than allowed.
-            if self._confirm(self._best, ERROR / 2**attempt):
+            if self._confirm(self._best, MOST_ERROR / 2**attempt):
                 break
         return "found"
 
-    def told(self, conclusion: Conclusion) -> Minimum:
+    def summary(self, conclusion: SearchOutcome) -> Minimum:
         """The search so far."""
         if conclusion == "found":
             self._look_at_the_rest()
         best = self._best
-        differs = self._pairs.shows_difference(ERROR)
+        differs = self._pairs.shows_difference(MOST_ERROR)
         return Minimum(
             conclusion=conclusion,
             effect=None if not differs else "helps" if self._helps else "harms",
@@ -146,8 +145,8 @@ class _Search:
             runs=self._runs,
             with_all=self._pairs.one,
             with_none=self._pairs.other,
-            confirmed=self._confirmed.get(best, Count()),
-            without={v: self._confirmed.get(best - {v}, Count()) for v in sorted(best)},
+            confirmed=self._confirmed.get(best, PassCount()),
+            without={v: self._confirmed.get(best - {v}, PassCount()) for v in sorted(best)},
             screened=self._screened,
             rest_too=self._rest_too,
         )
@@ -160,7 +159,7 @@ class _Search:
     def _alike(self) -> bool:
         return _largest_difference(self._pairs.one, self._pairs.other) < SMALLEST_DIFFERENCE
 
-    def _make(self, variables: Variables) -> bool:
+    def _make(self, variables: VariableSet) -> bool:
         if self._runs == self._max_runs:
             raise _BudgetSpentError
         passed = self._run(variables)
@@ -168,16 +167,16 @@ class _Search:
         self._seen[variables] = self._seen[variables].add(passed=passed)
         return passed
 
-    def _make_each(self, sets: Iterable[Variables]) -> dict[Variables, bool]:
+    def _make_each(self, sets: Iterable[VariableSet]) -> dict[VariableSet, bool]:
         """One run of each, in random order: what drifts with time must not favour one of them."""
         shuffled = list(sets)
         self._random.shuffle(shuffled)
         return {variables: self._make(variables) for variables in shuffled}
 
     def _has_difference(self) -> bool:
-        self._tell(f"looking for an effect of {len(self._all)} variables together")
+        self._notify(f"looking for an effect of {len(self._all)} variables together")
         everything, nothing = frozenset(self._all), frozenset[str]()
-        while not self._pairs.shows_difference(ERROR):
+        while not self._pairs.shows_difference(MOST_ERROR):
             if self._alike or self._runs + 2 > self._max_runs * EFFECT_SHARE:
                 return False
             passed = self._make_each([everything, nothing])
@@ -189,7 +188,7 @@ class _Search:
         # One or two are sooner tried alone than screened.
         if len(self._all) > 2:  # noqa: PLR2004
             self._reached = "screen"
-            self._tell(f"screening {len(self._all)} variables")
+            self._notify(f"screening {len(self._all)} variables")
             until = self._runs + SCREEN_LENGTH * (self._pairs.one.runs + self._pairs.other.runs)
             while True:
                 self._screen_once()
@@ -209,25 +208,25 @@ class _Search:
         """The p-value of a variable's own effect in the screening runs, one-sided."""
         from scipy.stats import fisher_exact  # noqa: PLC0415
 
-        table = {is_set: Count() for is_set in (True, False)}
+        table = {is_set: PassCount() for is_set in (True, False)}
         for variables, passed in self._design:
             table[name in variables] = table[name in variables].add(passed=passed)
         rows = [[c.passes, c.runs - c.passes] for c in (table[True], table[False])]
         return float(fisher_exact(rows, alternative="greater" if self._helps else "less").pvalue)
 
-    def _has_effect(self, variables: Variables) -> bool:
-        """Whether runs with these pass like those with all rather than like those with none."""
+    def _has_effect(self, variables: VariableSet) -> bool:
+        """Return whether runs with these pass like those with all rather than like those with none."""
         while abs(ratio := self._log_ratio(self._seen[variables])) < STEP_BOUND:
             self._make(variables)
         return ratio > 0
 
-    def _log_ratio(self, runs: Count) -> float:
+    def _log_ratio(self, runs: PassCount) -> float:
         return log_ratio(runs, self._seen[frozenset(self._all)].rate, self._seen[frozenset()].rate)
 
-    def _reduce(self, ranked: Sequence[str]) -> Variables:
+    def _reduce(self, ranked: Sequence[str]) -> VariableSet:
         """A set that has the effect, and from which nothing can be left out."""
         self._reached = "reduce"
-        self._tell("leaving out what is not needed")
+        self._notify("leaving out what is not needed")
         size = 1
         while size < len(ranked) and not self._has_effect(frozenset(ranked[:size])):
             size = min(2 * size, len(ranked))
@@ -238,11 +237,11 @@ class _Search:
                 kept = fewer
         return kept
 
-    def _confirm(self, variables: Variables, error: float) -> bool:
-        """Whether fresh runs show that a set differs from itself without any one of its variables, in the same way."""
+    def _confirm(self, variables: VariableSet, error: float) -> bool:
+        """Return whether fresh runs show that leaving out any one of these variables makes the same difference."""
         self._reached = "confirm"
-        self._tell(f"confirming {', '.join(sorted(variables))}")
-        fresh: dict[Variables, Count] = defaultdict(Count)
+        self._notify(f"confirming {', '.join(sorted(variables))}")
+        fresh: dict[VariableSet, PassCount] = defaultdict(PassCount)
         self._confirmed = fresh
         # Sorted: the order of a set is another in each process, and what is asked for must not be.
         tests = {variables - {name}: PairedTest() for name in sorted(variables)}
@@ -260,14 +259,33 @@ class _Search:
     def _look_at_the_rest(self) -> None:
         rest = frozenset(self._all) - self._best
         if rest:
-            self._tell("looking whether the others do the same")
+            self._notify("looking whether the others do the same")
             try:
                 self._rest_too = self._has_effect(rest)
             except _BudgetSpentError:
                 return
 
 
-def _largest_difference(one: Count, other: Count) -> float:
-    low = [lower_bound(c.passes, c.runs, 1 - ERROR) for c in (one, other)]
-    high = [upper_bound(c.passes, c.runs, 1 - ERROR) for c in (one, other)]
+def _largest_difference(one: PassCount, other: PassCount) -> float:
+    low = [lower_bound(c.passes, c.runs, 1 - MOST_ERROR) for c in (one, other)]
+    high = [upper_bound(c.passes, c.runs, 1 - MOST_ERROR) for c in (one, other)]
     return max(high[0] - low[1], high[1] - low[0])
+
+
+def plackett_burman(factors: int) -> tuple[tuple[bool, ...], ...]:
+    """Return a two-level design, whose rows say which factors are set.
+
+    Of every pair of columns all four combinations come equally often, so that each factor's own effect shows.
+
+    It has p + 1 rows for the smallest prime p = 3 (mod 4) that is no less than the number of factors: 4 for up to 3
+    factors, 8 for 7, 12 for 11, 20 for 19. One row sets every factor; of the other p, row i sets factor j unless j - i
+    is 0 or a square modulo p (Plackett and Burman 1946; Paley's construction).
+    """
+    size = next(p for p in count(3, 4) if p >= factors and _is_prime(p))
+    squares = {i * i % size for i in range(size)}
+    cyclic = [tuple((column - row) % size not in squares for column in range(factors)) for row in range(size)]
+    return (*cyclic, (True,) * factors)
+
+
+def _is_prime(number: int) -> bool:
+    return all(number % divisor for divisor in range(2, int(number**0.5) + 1))

@@ -1,4 +1,4 @@
-"""What to run next, given what is known: to find one known-good cell in few runs, or to settle every cell. Pure."""
+"""Which candidate to run next, to find one known-good cell in few runs, or to settle every cell. Pure."""
 
 import random
 from collections import defaultdict
@@ -12,15 +12,15 @@ from typing import Final, Literal, NamedTuple
 from harness.evidence.verdicts.rates import lower_bound
 from harness.search.goal import Goal
 
-Standing = Literal["known-good", "ruled-out", "hopeless", "undecided", "open"]
-Ended = Literal["reached", "exhausted", "out-of-time"]
+CandidateStatus = Literal["known-good", "ruled-out", "hopeless", "undecided", "open"]
+EndReason = Literal["reached", "exhausted", "out-of-time"]
 
 # Beta prior of a pass rate that nothing is known of, with weight near 1 as in `rates`.
-PRIOR: Final = (1.0, 0.5)
+PASS_RATE_PRIOR: Final = (1.0, 0.5)
 # A cell whose rate is above the line with less than this probability is dropped from a search.
 HOPELESS: Final = 0.01
-# A rate at the line is never settled: a cell is given up after so many times the runs that do without a failure.
-LONGEST: Final = 10
+# A rate at the line is never settled: a cell is undecided after so many times the runs that do without a failure.
+UNDECIDED_AFTER: Final = 10
 # What a run says about another cell with the same stack or preset, in runs of its own, and how much of that at most.
 KINSHIP: Final = 0.3
 MOST_BORROWED: Final = 3.0
@@ -57,7 +57,7 @@ class Tally:
 
 
 class _Lent(NamedTuple):
-    """What runs of a cell say about others: passes, failures to those with its stack, and to those with its preset."""
+    """Evidence that a cell lends others: passes, failures to those with its stack, and to those with its preset."""
 
     passes: float = 0.0
     by_stack: float = 0.0
@@ -80,10 +80,10 @@ class Next:
 class End:
     """There is nothing more to run."""
 
-    why: Ended
+    why: EndReason
 
 
-def decide(
+def next_run(
     candidates: Sequence[Candidate],
     tallies: Mapping[Candidate, Tally],
     goal: Goal,
@@ -91,19 +91,19 @@ def decide(
     seconds: Mapping[str, float] = {},
     time_left: float | None = None,
 ) -> Next | End:
-    """The next run, or why there is none.
+    """Return the next run, or why there is none.
 
     `tallies` may lack candidates without a run; `seconds` is what a run of a cell takes, where that is known;
     `time_left` in seconds, None where there is no budget. Of equally promising candidates of the same risk the seed
     decides.
     """
     known = {one: tallies.get(one, Tally()) for one in candidates}
-    standings = {one: standing(tally, goal) for one, tally in known.items()}
-    if not goal.every and "known-good" in standings.values():
+    statuses = {one: status_of(tally, goal) for one, tally in known.items()}
+    if not goal.every and "known-good" in statuses.values():
         return End("reached")
-    left = [one for one in in_random_order(candidates, seed) if standings[one] == "open"]
+    left = [one for one in in_random_order(candidates, seed) if statuses[one] == "open"]
     if not left:
-        return End("reached" if goal.every and "undecided" not in standings.values() else "exhausted")
+        return End("reached" if goal.every and "undecided" not in statuses.values() else "exhausted")
     usual = median(seconds.values()) if seconds else None
     fitting = [one for one in left if time_left is None or time_left > (seconds.get(one.cell, usual) or 0)]
     if not fitting:
@@ -123,13 +123,13 @@ def decide(
     return Next(chosen, sum(runs.values()), lasting)
 
 
-def standing(tally: Tally, goal: Goal) -> Standing:
-    """Where a candidate stands: shown to be above the goal's rate or below it, dropped, given up, or open."""
-    return _standing(tally.passes, tally.runs, goal)
+def status_of(tally: Tally, goal: Goal) -> CandidateStatus:
+    """Return where a candidate stands: shown to be above the goal's rate or below it, dropped, undecided, or open."""
+    return _status(tally.passes, tally.runs, goal)
 
 
 @cache
-def _standing(passes: int, runs: int, goal: Goal) -> Standing:
+def _status(passes: int, runs: int, goal: Goal) -> CandidateStatus:
     if runs >= runs_to_show(runs - passes, goal.rate, goal.of_each):
         return "known-good"
     if goal.every and runs >= runs_to_show(passes, 1 - goal.rate, goal.of_each):
@@ -137,18 +137,18 @@ def _standing(passes: int, runs: int, goal: Goal) -> Standing:
     # Imported here as in `rates`: all commands would wait for it.
     from scipy.special import betaincc  # noqa: PLC0415
 
-    a, b = PRIOR
+    a, b = PASS_RATE_PRIOR
     if not goal.every and betaincc(a + passes, b + runs - passes, goal.rate) < HOPELESS:
         return "hopeless"
-    return "undecided" if runs >= _given_up_after(goal) else "open"
+    return "undecided" if runs >= _undecided_after(goal) else "open"
 
 
-def _given_up_after(goal: Goal) -> int:
-    return LONGEST * runs_to_show(0, goal.rate, goal.confidence)
+def _undecided_after(goal: Goal) -> int:
+    return UNDECIDED_AFTER * runs_to_show(0, goal.rate, goal.confidence)
 
 
 def in_random_order(candidates: Iterable[Candidate], seed: int) -> list[Candidate]:
-    """The candidates in an order that depends on nothing but the seed and their names."""
+    """Return the candidates in an order that depends on nothing but the seed and their names."""
     ordered = sorted(candidates, key=lambda one: (one.cell, one.scope))
     random.Random(seed).shuffle(ordered)  # noqa: S311
     return ordered
@@ -156,7 +156,7 @@ def in_random_order(candidates: Iterable[Candidate], seed: int) -> list[Candidat
 
 @cache
 def runs_to_show(failures: int, rate: float, confidence: float) -> int:
-    """The fewest runs, so many of them failures, of which the lower bound of the pass rate is above `rate`."""
+    """Return the fewest runs, so many of them failures, of which the lower bound of the pass rate is above `rate`."""
     enough = failures + 1
     while lower_bound(enough - failures, enough, confidence) <= rate:
         enough *= 2
@@ -171,19 +171,19 @@ def runs_to_show(failures: int, rate: float, confidence: float) -> int:
 
 
 def straight_passes(tally: Tally, goal: Goal) -> int:
-    """How many passes without a failure would show that the rate is above the goal's."""
+    """Return how many passes without a failure would show that the rate is above the goal's."""
     return max(0, runs_to_show(tally.failures, goal.rate, goal.of_each) - tally.runs)
 
 
 def _runs_to_settle(tally: Tally, goal: Goal) -> int:
-    """How many runs settle a candidate that goes on passing as often as so far; at most those until it is given up.
+    """Return how many runs settle a candidate that passes as often from now on; at most those until it is undecided.
 
     What a run shows on average, against what it would show at the goal's rate, is the relative entropy of the two.
     """
     from scipy.special import rel_entr  # noqa: PLC0415
 
     rate = tally.passes / tally.runs if tally.runs else 1.0
-    most = _given_up_after(goal) - tally.runs
+    most = _undecided_after(goal) - tally.runs
     if rate > goal.rate:
         missing = straight_passes(tally, goal) * -log(goal.rate)
     else:
@@ -193,15 +193,15 @@ def _runs_to_settle(tally: Tally, goal: Goal) -> int:
 
 
 def _promise(tally: Tally, borrowed: tuple[float, float], goal: Goal) -> float:
-    a, b = PRIOR[0] + tally.passes + borrowed[0], PRIOR[1] + tally.failures + borrowed[1]
+    a, b = PASS_RATE_PRIOR[0] + tally.passes + borrowed[0], PASS_RATE_PRIOR[1] + tally.failures + borrowed[1]
     return _success_per_run(a, b, straight_passes(tally, goal))
 
 
 @cache
 def _success_per_run(a: float, b: float, left: int) -> float:
-    """The chance that `left` runs all pass, by the runs it takes to know, of a rate that is Beta(a, b) distributed.
+    """Return the chance that `left` runs all pass, by the runs it takes to know, for a rate distributed as Beta(a, b).
 
-    Of a search that goes on to another cell at the first failure this is what is won for what is paid.
+    Of a search that turns to another cell at the first failure this is what is won for what is paid.
     """
     import numpy as np  # noqa: PLC0415
     from scipy.special import betaln  # noqa: PLC0415

@@ -4,32 +4,32 @@ from dataclasses import dataclass
 from math import log
 
 # Weight of what is guessed before the first run; the rates are learnt fastest with it (Turner, Ly and Gruenwald 2024).
-PRIOR = 0.18
+PRIOR_WEIGHT = 0.18
 
 
 @dataclass(frozen=True)
-class Count:
+class PassCount:
     """Runs, and how many of them passed."""
 
     passes: int = 0
     runs: int = 0
 
-    def add(self, *, passed: bool) -> "Count":
+    def add(self, *, passed: bool) -> "PassCount":
         """With one run more."""
-        return Count(self.passes + passed, self.runs + 1)
+        return PassCount(self.passes + passed, self.runs + 1)
 
-    def __add__(self, other: "Count") -> "Count":
-        return Count(self.passes + other.passes, self.runs + other.runs)
+    def __add__(self, other: "PassCount") -> "PassCount":
+        return PassCount(self.passes + other.passes, self.runs + other.runs)
 
     @property
     def rate(self) -> float:
         """An estimate of the pass rate that is never 0 or 1."""
-        return (self.passes + PRIOR) / (self.runs + 2 * PRIOR)
+        return (self.passes + PRIOR_WEIGHT) / (self.runs + 2 * PRIOR_WEIGHT)
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Whether two arms, run in pairs, have different pass rates.
+    """A test whether two arms, run in pairs, have different pass rates.
 
     `evidence` is a product of likelihood ratios: each pair's under the rates that the pairs before it suggest, over
     that under their mean. Where the rates are equal (whatever they are, and also where they drift from pair to pair) it
@@ -37,8 +37,8 @@ class PairedTest:
     sequential k-sample tests that allow for optional stopping").
     """
 
-    one: Count = Count()
-    other: Count = Count()
+    one: PassCount = PassCount()
+    other: PassCount = PassCount()
     log_evidence: float = 0.0
 
     def add(self, one: bool, other: bool) -> "PairedTest":
@@ -51,12 +51,12 @@ class PairedTest:
         return PairedTest(self.one.add(passed=one), self.other.add(passed=other), self.log_evidence + gained)
 
     def shows_difference(self, error: float) -> bool:
-        """Whether equal rates are refuted; true of equal ones at most with probability `error`, whenever one looks."""
+        """Return whether equal rates are refuted; with equal rates at most with probability `error`, at any look."""
         return self.log_evidence >= -log(error)
 
 
-def log_ratio(count: Count, likely: float, unlikely: float) -> float:
-    """Logarithm of how many times likelier the runs are at the pass rate `likely` than at `unlikely`.
+def log_ratio(count: PassCount, likely: float, unlikely: float) -> float:
+    """Return the logarithm of how many times likelier the runs are at the pass rate `likely` than at `unlikely`.
 
     A sequential test of the one against the other stops where it leaves +-log((1-e)/e), and is then wrong about as
     often as e (Wald 1945).

@@ -1,4 +1,4 @@
-"""What became of the attempts of a training, from their records, and the file that tells of them."""
+"""The attempts of a training: how each ended, by its record, and the file that lists them."""
 
 import fcntl
 import json
@@ -14,18 +14,18 @@ from harness.evidence.leftovers import OUTPUT
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.run.checkpoints import newest_checkpoints, steps_done
-from harness.training.supervise import Attempt
-from harness.training.trainings import FOLDER, Training
+from harness.training.fallbacks import Attempt
+from harness.training.state import TRAININGS_FOLDER, TrainingState
 
-ATTEMPTS = "attempts.jsonl"
+ATTEMPTS_FILE = "attempts.jsonl"
 USER_MISTAKE = "exit 2"
-# What was computed is not what was asked for: nothing of it may be gone on from.
+# What was computed is not what was asked for: nothing of it may be resumed from.
 WRONG = frozenset({"wrong-result", "wrong-workload", "wrong-data", "wrong-device", "wrong-stack", "incomplete-result"})
 
-WORDS = {
+BEGIN_WORDS = {
     "first": "from the beginning",
-    "going-on": "going on from the last checkpoint",
-    "planned-restart": "a fresh process goes on from the last checkpoint",
+    "resumed": "resumed from the last checkpoint",
+    "planned-restart": "a fresh process resumes from the last checkpoint",
     "by-hand": "once more, as asked for",
     "same-again": "the same again, from the last checkpoint",
     "fresh-allocator": "other settings of the memory allocator",
@@ -37,8 +37,8 @@ WORDS = {
 }
 
 
-def records_of(training: Training, results: Results) -> list[Record]:
-    """The records of the attempts that were made; all that were noted, unless the last was never begun.
+def records_of(training: TrainingState, results: Results) -> list[Record]:
+    """Return the records of the attempts that were made: all that are in the state, unless the last was never begun.
 
     Raises:
         UserError: when one is still being made, or a record is damaged.
@@ -49,20 +49,20 @@ def records_of(training: Training, results: Results) -> list[Record]:
         if record is not None:
             records.append(record)
         elif number < len(training.begins) or results.run_folder(run_id).exists():
-            begun_in = f"grep -l {training.id} {results.folder / FOLDER}/*.json"
+            begun_in = f"grep -l {training.id} {results.folder / TRAININGS_FOLDER}/*.json"
             raise UserError(
-                f"{run_id}: this attempt has no record; another host may be at it. If none is, remove the file that "
-                f"`{begun_in}` names: the same command then begins anew"
+                f"{run_id}: this attempt has no record; another host may be running it. If none is, remove the file "
+                f"that `{begun_in}` names: the same command then begins from the start"
             )
     return records
 
 
-def attempts_of(training: Training, records: Sequence[Record], results: Results) -> list[Attempt]:
-    """What became of each attempt that has its record."""
+def attempts_of(training: TrainingState, records: Sequence[Record], results: Results) -> list[Attempt]:
+    """Return how each attempt that has its record ended."""
     attempts = []
     for begin, record in zip(training.begins, records, strict=False):
         wrong = record.diagnosis in WRONG and record.result is not None
-        # A drill that nothing noticed would have been completed without it.
+        # With an injected fault that nothing noticed it would have completed without it.
         trained = record.outcome == "completed" or record.diagnosis == "injected-fault"
         checkpoints = newest_checkpoints([results.run_folder(record.intent.run_id) / OUTPUT])
         attempts.append(
@@ -79,8 +79,10 @@ def attempts_of(training: Training, records: Sequence[Record], results: Results)
     return attempts
 
 
-def told_of(training: Training, records: Sequence[Record], attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
-    """Each attempt as plain values."""
+def attempts_as_dicts(
+    training: TrainingState, records: Sequence[Record], attempts: Sequence[Attempt]
+) -> list[dict[str, Any]]:
+    """Return each attempt as plain values."""
     return [
         {
             "schema": 2,
@@ -89,7 +91,7 @@ def told_of(training: Training, records: Sequence[Record], attempts: Sequence[At
             "run": record.intent.run_id,
             "cell": record.intent.cell,
             "begin": attempt.begin,
-            "why": WORDS[attempt.begin],
+            "why": BEGIN_WORDS[attempt.begin],
             "micro_batch_size": record.intent.options.get("micro_batch_size"),
             "outcome": record.outcome,
             "diagnosis": record.diagnosis,
@@ -102,12 +104,12 @@ def told_of(training: Training, records: Sequence[Record], attempts: Sequence[At
     ]
 
 
-def write_attempts(output: Path, training: Training, told: Sequence[dict[str, Any]]) -> None:
-    """Keep the attempts beside the model, after those of earlier trainings."""
-    file = output / ATTEMPTS
+def write_attempts(output: Path, training: TrainingState, attempts: Sequence[dict[str, Any]]) -> None:
+    """Write the attempts beside the model, after those of earlier trainings."""
+    file = output / ATTEMPTS_FILE
     with _alone(output):
         lines = [line for line in _lines(file) if line.get("training") != training.id]
-        write_durably(file, "".join(json.dumps(line, allow_nan=False) + "\n" for line in (*lines, *told)).encode())
+        write_durably(file, "".join(json.dumps(line, allow_nan=False) + "\n" for line in (*lines, *attempts)).encode())
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from harness.base.errors import UserError
-from harness.campaign.plain_cells import first_plain_cell
+from harness.campaign.plan import first_plain_cell
 from harness.environments.capabilities import Capabilities
 from harness.evidence.records import Results
 from harness.evidence.verdicts.scope import is_of_strategy
@@ -16,17 +16,17 @@ BEST = "best"
 
 
 @dataclass(frozen=True)
-class Choice:
+class CellChoice:
     """A cell, the evidence for it where it is known good, and how it was chosen."""
 
     cell: Cell
     evidence: KnownGood | None
-    told: str
+    summary: str
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What the user says of the cell: its name, or the registry that known-good tags are in.
+class CellRequest:
+    """The cell that a user asks for: its name, or the registry that known-good tags are in.
 
     `force`: also a tag whose evidence is not of such a host, or expired. `strategy`: how the training uses devices.
     """
@@ -37,35 +37,39 @@ class Wish:
     strategy: Strategy = "single"
 
 
-def choose(wish: Wish, matrix: Matrix, results: Results, host: HostFacts, able: Capabilities, now: float) -> Choice:
-    """The cell to train in. `able`: what this host can do; `now`: seconds since 1970.
+def choose_training_cell(
+    request: CellRequest, matrix: Matrix, results: Results, host: HostFacts, able: Capabilities, now: float
+) -> CellChoice:
+    """Return the cell to train in. `able`: what this host can do; `now`: seconds since 1970.
 
     Raises:
         UserError: when the tag may not be used here, names no cell of the matrix, or no cell can run here.
     """
-    if wish.cell and wish.cell != BEST:
-        return Choice(matrix.cells[wish.cell], None, f"{wish.cell}, as asked for")
-    told = ""
-    if wish.cell is None:
+    if request.cell and request.cell != BEST:
+        return CellChoice(matrix.cells[request.cell], None, f"{request.cell}, as asked for")
+    summary = ""
+    if request.cell is None:
         try:
-            evidence = resolve(wish.registry, host, results, now, None, wish.strategy)
-            told = f"{evidence.cell}: {evidence.tag}, {evidence.passes} of {evidence.runs} runs completed"
-            if not is_of_strategy(evidence.scope, wish.strategy):
-                told += f"; they used devices otherwise: of strategy {wish.strategy} nothing is known to be good here"
-            return Choice(_cell_of(evidence, matrix), evidence, told)
+            evidence = resolve(request.registry, host, results, now, None, request.strategy)
+            summary = f"{evidence.cell}: {evidence.tag}, {evidence.passes} of {evidence.runs} runs completed"
+            if not is_of_strategy(evidence.scope, request.strategy):
+                summary += (
+                    f"; they used devices otherwise: of strategy {request.strategy} nothing is known to be good here"
+                )
+            return CellChoice(_cell_of(evidence, matrix), evidence, summary)
         except NotForThisHostError as refusal:
-            if not wish.force:
+            if not request.force:
                 raise UserError(f"{refusal}, or give --force") from None
-            told = f"{refusal.evidence.cell}, forced: {refusal}"
-            return Choice(_cell_of(refusal.evidence, matrix), refusal.evidence, told)
+            summary = f"{refusal.evidence.cell}, forced: {refusal}"
+            return CellChoice(_cell_of(refusal.evidence, matrix), refusal.evidence, summary)
         except NothingPromotedError as nothing:
-            if wish.registry:
+            if request.registry:
                 raise UserError(
                     f"{nothing}; is that its name? `--cell best` trains in a cell that is not proven"
                 ) from None
-            told = ": nothing is known to be good on this host yet; `matrix run --until known-good` finds out"
+            summary = ": nothing is known to be good on this host yet; `matrix run --until known-good` finds out"
     cell = first_plain_cell(matrix, able)
-    return Choice(cell, None, f"{cell.id}{told}")
+    return CellChoice(cell, None, f"{cell.id}{summary}")
 
 
 def _cell_of(evidence: KnownGood, matrix: Matrix) -> Cell:

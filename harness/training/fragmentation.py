@@ -1,4 +1,4 @@
-"""Whether the memory of a device is cut more and more into pieces that torch holds and cannot use. Pure."""
+"""Detects that the memory of a device is cut more and more into pieces that torch holds and cannot use. Pure."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -29,7 +29,7 @@ class FragmentationWatch:
         self._ranks: dict[int, _Rank] = {}
 
     def saw(self, line: Progress) -> str | None:
-        """Take note of a progress line; why it is time for a fresh process, None while it is not.
+        """Take a progress line; return why it is time for a fresh process, None while it is not.
 
         That is when the median share of unused memory, 1 - allocated / reserved, rose in four windows of ten minutes.
         """

@@ -10,10 +10,10 @@ from harness.base.errors import UserError
 from harness.matrix.cells import SyntheticData, Workload
 from harness.matrix.workload_options import OWN_DATA, TRAIN_OPTIONS
 
-# As `vpoc train` does where nothing is said.
+# The defaults of `vpoc train`.
 EPOCHS = 3
 CHUNK_SIZE = 64
-# A training that moves is never ended: the watchdog finds the one that does not.
+# A training that advances is never ended: the watchdog finds the one that does not.
 YEARS = 10 * 365 * 86400
 
 HELP: Mapping[str, str] = {
@@ -49,7 +49,7 @@ HELP: Mapping[str, str] = {
 
 
 def training_options(command: Any) -> Any:
-    """Adds them to a command; those that are not given are None, or empty."""
+    """Add them to a command; those that are not given are None, or empty."""
     for name in sorted(TRAIN_OPTIONS, key=list(HELP).index, reverse=True):
         flag = "--" + name.replace("_", "-")
         annotation = Workload.model_fields[name].annotation
@@ -62,11 +62,12 @@ def training_options(command: Any) -> Any:
         else:
             option = click.option(flag, metavar="VALUE", help=HELP[name])
         command = option(command)
-    return command
+    # Its name before it was called what it is.
+    return click.option("--warm-up", "lookback", hidden=True)(command)
 
 
 def own_workload(given: Mapping[str, Any]) -> Workload:
-    """The workload of the user's own options; None and nothing mean the usual.
+    """Return the workload of the user's own options; None and () mean the default.
 
     Raises:
         UserError: naming the option that cannot be what it is.
@@ -89,6 +90,6 @@ def own_workload(given: Mapping[str, Any]) -> Workload:
 
 
 def _leaves(annotation: Any) -> list[Any]:
-    """What a type is made of: for Literals their values."""
+    """Return the parts of a type: for Literals their values."""
     parts = get_args(annotation)
     return [leaf for part in parts for leaf in _leaves(part)] if parts else [annotation]

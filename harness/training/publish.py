@@ -1,4 +1,4 @@
-"""Puts what a training made where the user wants it."""
+"""Copies the files of a training to where the user wants them."""
 
 import shutil
 from pathlib import Path

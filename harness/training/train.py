@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.campaign.bench import Bench, Display
-from harness.campaign.campaign import Turn, recheck_unhealthy
+from harness.campaign.bench import Bench
+from harness.campaign.display import Display
 from harness.campaign.plan import PlannedRun
+from harness.campaign.runner import CONTINUES, PendingRun, Runner
+from harness.campaign.unhealthy import recheck_unhealthy
 from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.leftovers import OUTPUT, last_line
@@ -21,22 +23,30 @@ from harness.run.process_environment import remove_scratch
 from harness.run.run_cell import LOG
 from harness.run.spec import Run
 from harness.run.watch.watch import Observer
-from harness.training.attempts import WORDS, attempts_of, records_of, told_of, write_attempts
+from harness.training.attempts import BEGIN_WORDS, attempts_as_dicts, attempts_of, records_of, write_attempts
+from harness.training.fallbacks import (
+    Attempt,
+    AttemptSettings,
+    Begin,
+    Exhausted,
+    next_fallback,
+    preset_of,
+    settings_after,
+)
 from harness.training.fragmentation import FragmentationWatch
 from harness.training.publish import publish
-from harness.training.supervise import Attempt, Begin, GiveUp, Settings, after, climbed, preset_of
-from harness.training.trainings import Notebook, Training
+from harness.training.state import StateFile, TrainingState
 
 
 class PlannedRestart(KeyboardInterrupt):
-    """A fresh process is to go on."""
+    """A fresh process is to resume."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is to be trained, in which cell, and where the model goes. `cpu_cell` is what remains without GPUs.
+class TrainingJob:
+    """A training: the workload, the cell, and where the model goes. `cpu_cell` is the last resort, without GPUs.
 
-    `resume`: from the checkpoints of an earlier training there. `drill`: a fault for the first attempt.
+    `resume`: from the checkpoints of an earlier training there. `injected_fault`: a fault for the first attempt.
     """
 
     cell: Cell
@@ -49,114 +59,118 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a training ended: with a model, or given up, and why. `attempts` as plain values."""
+class TrainingResult:
+    """The end of a training: with a model, or with the fallbacks exhausted, and why. `attempts` as plain values."""
 
     attempts: list[dict[str, Any]]
     model: Path | None = None
-    given_up: str | None = None
+    exhausted: str | None = None
 
 
-def train(job: Job, training: Training, notebook: Notebook, bench: Bench, display: Display) -> Ended:
-    """Train until there is a model, or nothing is left to be tried; goes on with what was done of `training` before.
+def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench, display: Display) -> TrainingResult:
+    """Train until there is a model, or the fallbacks are exhausted; resumes what was done before.
 
     Raises:
         UserError: when the input is wrong, the engine is gone, or something cannot be written.
-        KeyboardInterrupt: after the attempt was recorded; the same call goes on.
+        KeyboardInterrupt: after the attempt was recorded; the same call resumes.
     """
     asked = _settings(job, bench)
-    _probe_unhealthy_again(job, training, bench, display)
-    called_anew = True
+    _recheck_unhealthy(job, state, bench, display)
+    first_of_call = True
     while True:
-        records, attempts, told = _so_far(job, training, bench)
-        if len(records) == len(training.begins):
-            settings = climbed(asked, training.begins)
-            begin = after(attempts, settings, len(_healthy(job, bench))) if attempts else "first"
+        records, attempts, as_dicts = _so_far(job, state, bench)
+        if len(records) == len(state.begins):
+            settings = settings_after(asked, state.begins)
+            begin = next_fallback(attempts, settings, len(_healthy(job, bench))) if attempts else "first"
             if begin is None:
-                return Ended(told, _finish(job, training, notebook, bench))
-            if isinstance(begin, GiveUp) and called_anew:
+                return TrainingResult(as_dicts, _finish(job, state, file, bench))
+            if isinstance(begin, Exhausted) and first_of_call:
                 begin = "by-hand"
-            if isinstance(begin, GiveUp):
+            if isinstance(begin, Exhausted):
                 if begin.mistake:
-                    raise UserError(_said(training, bench))
-                return Ended(told, given_up=begin.why)
-            training = _noted(training, begin, notebook)
+                    raise UserError(_said(state, bench))
+                return TrainingResult(as_dicts, exhausted=begin.why)
+            state = _noted(state, begin, file)
             if attempts:
-                display.problem(f"attempt {len(attempts)} {_in_short(attempts[-1])}; next: {WORDS[begin]}")
-        called_anew = False
+                display.problem(f"attempt {len(attempts)} {_in_short(attempts[-1])}; next: {BEGIN_WORDS[begin]}")
+        first_of_call = False
         try:
-            record = _attempt(job, training, climbed(asked, training.begins), attempts, bench, display)
+            _attempt(job, state, settings_after(asked, state.begins), attempts, bench, display)
         except PlannedRestart as why:
-            display.problem(f"{why}; {WORDS['planned-restart']}")
-            training = _noted(training, "planned-restart", notebook)
+            display.problem(f"{why}; {BEGIN_WORDS['planned-restart']}")
+            state = _noted(state, "planned-restart", file)
         except KeyboardInterrupt:
-            _so_far(job, training, bench)
+            _so_far(job, state, bench)
             raise
-        else:
-            if record.outcome == "interrupted":
-                raise UserError(f"{record.detail}; the same command goes on where it stopped")
 
 
-def _so_far(job: Job, training: Training, bench: Bench) -> tuple[list[Record], list[Attempt], list[dict[str, Any]]]:
-    """The attempts up to now: their records, what became of them, and what the file beside the model tells of them."""
-    records = records_of(training, bench.results)
-    attempts = attempts_of(training, records, bench.results)
-    told = told_of(training, records, attempts)
-    write_attempts(job.output, training, told)
-    return records, attempts, told
+def _so_far(
+    job: TrainingJob, state: TrainingState, bench: Bench
+) -> tuple[list[Record], list[Attempt], list[dict[str, Any]]]:
+    """The attempts up to now: their records, how they ended, and the same as plain values, as beside the model."""
+    records = records_of(state, bench.results)
+    attempts = attempts_of(state, records, bench.results)
+    as_dicts = attempts_as_dicts(state, records, attempts)
+    write_attempts(job.output, state, as_dicts)
+    return records, attempts, as_dicts
 
 
-def _finish(job: Job, training: Training, notebook: Notebook, bench: Bench) -> Path:
+def _finish(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench) -> Path:
     """Put the model where the user wants it, and remove what only further attempts would need."""
-    publish(_output(training.run_ids[-1], bench), job.output, keep_checkpoints=job.resume)
+    publish(_output(state.run_ids[-1], bench), job.output, keep_checkpoints=job.resume)
     # First: an older checkpoint that a half-done removal leaves must not be published instead.
-    notebook.close()
-    for run_id in training.run_ids:
+    file.remove()
+    for run_id in state.run_ids:
         remove_scratch(bench.results.run_folder(run_id), all_of_it=True)
     return job.output / f"{job.name}.pt"
 
 
 def _attempt(
-    job: Job, training: Training, settings: Settings, before: Sequence[Attempt], bench: Bench, display: Display
-) -> Record:
-    number = len(training.begins)
-    planned = _planned(job, settings, number, bench)
-    display.preparing(planned.cell.stack)
-    environment = bench.environment(planned.cell, display.step)
-    bench.data_of(job.workload, environment)
-    run_id = training.run_id(number)
-    with bench.gpus_for([(planned, run_id)], display.step):
-        run = _run(job, training, settings, planned, before, bench)
-        display.started(planned, number, 0)
-        return bench.make(run, display, _restart_when_fragmented())
-
-
-def _run(
-    job: Job, training: Training, settings: Settings, planned: PlannedRun, before: Sequence[Attempt], bench: Bench
-) -> Run:
-    """The run of the attempt that was noted last."""
-    usual = bench.run(planned, training.run_id(len(training.begins)), job.workload, training.id)
-    preset = preset_of(planned.cell.preset, settings, planned.cell.stack.torch)
-    changes = {"strategy": settings.strategy, "micro_batch_size": settings.micro_batch_size}
-    if settings.strategy == "single":
-        changes["backend"] = None
-    return replace(
-        usual,
-        cell=replace(usual.cell, preset=preset),
-        workload=job.workload.model_copy(update=changes),
-        name=job.name,
-        resume_from=_checkpoints(job, training, before, bench),
-        # What goes on from a drill is no evidence either.
-        injected_fault=job.injected_fault
-        if not before or job.injected_fault is None
-        else job.injected_fault.split("@")[0],
+    job: TrainingJob,
+    state: TrainingState,
+    settings: AttemptSettings,
+    before: Sequence[Attempt],
+    bench: Bench,
+    display: Display,
+) -> None:
+    """Make the attempt that is last in the state."""
+    number = len(state.begins)
+    pending = PendingRun(_planned(job, settings, number, bench), state.run_id(number), number)
+    checkpoints = _checkpoints(job, state, before, bench)
+    runner = Runner(bench, job.workload, display, state.id)
+    runner.run(
+        [pending],
+        change=lambda run: _as_attempt(run, job, settings, checkpoints, first=not before),
+        observe=_restart_when_fragmented(),
     )
 
 
-def _checkpoints(job: Job, training: Training, before: Sequence[Attempt], bench: Bench) -> tuple[Path, ...]:
-    """The best there is to go on from."""
+def _as_attempt(
+    run: Run, job: TrainingJob, settings: AttemptSettings, checkpoints: tuple[Path, ...], *, first: bool
+) -> Run:
+    """The run of an attempt, in place of the usual one of its cell."""
+    preset = preset_of(run.cell.preset, settings, run.cell.stack.torch)
+    changes = {"strategy": settings.strategy, "micro_batch_size": settings.micro_batch_size}
+    if settings.strategy == "single":
+        changes["backend"] = None
+    fault = job.injected_fault
+    if fault and not first:
+        # What is resumed from an attempt with an injected fault is no evidence either.
+        fault = fault.split("@")[0]
+    return replace(
+        run,
+        cell=replace(run.cell, preset=preset),
+        workload=job.workload.model_copy(update=changes),
+        name=job.name,
+        resume_from=checkpoints,
+        injected_fault=fault,
+    )
+
+
+def _checkpoints(job: TrainingJob, state: TrainingState, before: Sequence[Attempt], bench: Bench) -> tuple[Path, ...]:
+    """The best checkpoints to resume from."""
     trusted = next((n for n in range(len(before), 0, -1) if before[n - 1].wrong), 0)
-    outputs = [_output(run_id, bench) for run_id in training.run_ids[trusted : len(before)]]
+    outputs = [_output(run_id, bench) for run_id in state.run_ids[trusted : len(before)]]
     found = newest_checkpoints(outputs)
     if found or trusted or not job.resume:
         return found
@@ -166,56 +180,57 @@ def _checkpoints(job: Job, training: Training, before: Sequence[Attempt], bench:
     )
 
 
-def _planned(job: Job, settings: Settings, number: int, bench: Bench) -> PlannedRun:
-    """Where an attempt is made.
+def _planned(job: TrainingJob, settings: AttemptSettings, number: int, bench: Bench) -> PlannedRun:
+    """The planned run of an attempt.
 
     Raises:
-        UserError: when there is no cell for it, or too few GPUs are well.
+        UserError: when there is no cell for it, or too few GPUs are healthy.
     """
     if settings.device == "cuda":
         return PlannedRun(job.cell, number, _gpus(job, settings, bench))
     if job.cell.stack.device == "cpu":
         return PlannedRun(job.cell, number)
     if job.cpu_cell is None:
-        raise UserError("the matrix file has no cpu stack to go on with; add one, then the same command goes on")
+        raise UserError(f"the matrix file has no cpu stack to train with; add one, then {CONTINUES}")
     return PlannedRun(job.cpu_cell, number)
 
 
-def _gpus(job: Job, settings: Settings, bench: Bench) -> tuple[int, ...]:
-    """Those that an attempt is given: what the preset names, unless a rung changed how they are used."""
+def _gpus(job: TrainingJob, settings: AttemptSettings, bench: Bench) -> tuple[int, ...]:
+    """Those that an attempt is given: what the preset names, unless a fallback changed how they are used."""
     healthy = _healthy(job, bench)
     if len(healthy) < settings.devices:
-        told = "; ".join(f"GPU {gpu}: {why}" for gpu, why in unhealthy_gpus(bench.results, bench.host).items())
+        why = "; ".join(f"GPU {gpu}: {detail}" for gpu, detail in unhealthy_gpus(bench.results, bench.host).items())
         raise UserError(
-            f"too few GPUs are well ({told}); fix the host (`matrix doctor`), or give --cell and --strategy"
+            f"too few GPUs are healthy ({why}); fix the host (`matrix doctor`), or give --cell and --strategy"
         )
     if settings.strategy == job.workload.strategy and healthy == job.cell.preset.devices:
         return healthy
     return healthy[:1] if settings.strategy == "single" else tuple(sorted(healthy))
 
 
-def _healthy(job: Job, bench: Bench) -> tuple[int, ...]:
+def _healthy(job: TrainingJob, bench: Bench) -> tuple[int, ...]:
     """The GPUs that the cell may use and that are not unhealthy."""
     unhealthy = unhealthy_gpus(bench.results, bench.host)
     return tuple(gpu for gpu in _gpus_of_cell(job, bench) if gpu not in unhealthy)
 
 
-def _probe_unhealthy_again(job: Job, training: Training, bench: Bench, display: Display) -> None:
+def _recheck_unhealthy(job: TrainingJob, state: TrainingState, bench: Bench, display: Display) -> None:
     """Each by itself: one that hangs must not keep the others from being trained on."""
-    run_id = training.run_id(len(training.begins) + 1)
+    run_id = state.run_id(len(state.begins) + 1)
     gpus = _gpus_of_cell(job, bench) if job.cell.stack.device == "cuda" else ()
-    recheck_unhealthy([Turn(1, PlannedRun(job.cell, 1, (gpu,)), run_id) for gpu in gpus], job.workload, bench, display)
+    runs = [PendingRun(PlannedRun(job.cell, 1, (gpu,)), run_id) for gpu in gpus]
+    recheck_unhealthy(runs, job.workload, bench, display)
 
 
-def _gpus_of_cell(job: Job, bench: Bench) -> tuple[int, ...]:
+def _gpus_of_cell(job: TrainingJob, bench: Bench) -> tuple[int, ...]:
     return job.cell.preset.devices or bench.gpus
 
 
-def _settings(job: Job, bench: Bench) -> Settings:
-    """What the user asked for."""
+def _settings(job: TrainingJob, bench: Bench) -> AttemptSettings:
+    """The settings that the user asked for."""
     workload, device = job.workload, job.cell.stack.device
     gpus = _gpus_of_cell(job, bench)
-    return Settings(
+    return AttemptSettings(
         device=device,
         strategy=workload.strategy,
         devices=device_count(workload, device, gpus),
@@ -227,16 +242,16 @@ def _settings(job: Job, bench: Bench) -> Settings:
 def _restart_when_fragmented() -> Observer:
     watch = FragmentationWatch()
 
-    def heed(line: Progress) -> None:
+    def observe(line: Progress) -> None:
         if why := watch.saw(line):
             raise PlannedRestart(why)
 
-    return heed
+    return observe
 
 
-def _noted(training: Training, begin: Begin, notebook: Notebook) -> Training:
-    noted = training.model_copy(update={"begins": (*training.begins, begin)})
-    notebook.write(noted)
+def _noted(state: TrainingState, begin: Begin, file: StateFile) -> TrainingState:
+    noted = state.model_copy(update={"begins": (*state.begins, begin)})
+    file.write(noted)
     return noted
 
 
@@ -245,9 +260,9 @@ def _in_short(attempt: Attempt) -> str:
     return f"{attempt.outcome}{why}, {attempt.step} steps are kept"
 
 
-def _said(training: Training, bench: Bench) -> str:
-    """What the app said of its input."""
-    line = last_line(bench.results.run_folder(training.run_ids[-1]) / LOG)
+def _said(state: TrainingState, bench: Bench) -> str:
+    """The app's words about its input."""
+    line = last_line(bench.results.run_folder(state.run_ids[-1]) / LOG)
     return line.removeprefix("vpoc: ")
 
 

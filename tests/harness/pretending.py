@@ -39,15 +39,15 @@ class Pretending(Bench):
         return None
 
     def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
-        return planned
+        return SimpleNamespace(planned=planned, run_id=run_id, gpus=planned.gpus)
 
-    def make(self, run: Any, display: object, heed: object = None) -> Any:
-        self.made.append((run.cell.id, run.gpus))
-        return SimpleNamespace(outcome="completed")
+    def run_cell(self, run: Any, *_: object) -> Any:
+        self.made.append((run.planned.cell.id, run.planned.gpus))
+        return SimpleNamespace(outcome="completed", finished=1.0, intent=SimpleNamespace(started=0.0))
 
 
 class Listening:
-    """A display that remembers what it was told."""
+    """A display that remembers what it was given."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []

@@ -2,8 +2,8 @@
 
 from harness.base.paths import CHECKOUT
 from harness.doctor import CHECKS, about, check_id
-from harness.faults.kinds import KINDS, Drill
-from harness.faults.table import made_by
+from harness.faults.kinds import KINDS, FaultKind
+from harness.faults.table import injected_by
 
 FOLDER = CHECKOUT / "docs" / "reference"
 
@@ -23,7 +23,7 @@ are used. "Explained as" is the class that `matrix explain` must find. Those wit
 healthy but odd: a watchdog that ends them is wrong. Of a GPU's faults only the signs are simulated: after a simulated
 illegal access nothing is broken.
 
-| kind | what happens | made by | executors | expected | explained as |
+| kind | what happens | injected by | executors | expected | explained as |
 |---|---|---|---|---|---|
 """
 
@@ -38,9 +38,9 @@ def faults_page() -> str:
     return FAULTS_HEAD + "".join(map(_row, KINDS))
 
 
-def _row(kind: Drill) -> str:
+def _row(kind: FaultKind) -> str:
     classes = " or ".join(kind.expected.classes) or "-"
-    cells = (f"`{kind.name}`", kind.what, made_by(kind), ", ".join(kind.executors), kind.expected.words, classes)
+    cells = (f"`{kind.name}`", kind.what, injected_by(kind), ", ".join(kind.executors), kind.expected.words, classes)
     return f"| {' | '.join(cells)} |\n"
 
 

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from harness.campaign.bench import Bench
 from harness.campaign.plan import PlannedRun
-from harness.evidence.index import Index
 from harness.evidence.run_files import Record
 from harness.matrix.cells import Cell
 
@@ -38,28 +37,27 @@ class Scripted(Bench):
     def gpus_for(self, *_: object) -> Iterator[int]:
         yield 0
 
-    def make(self, run: Any, *_: object) -> Record:
+    def run_cell(self, run: Any, *_: object) -> Record:
         outcome = self.outcome_of(run.cell)
         changes = {"intent": run.intent(None), "finished": 1e9 + len(self.made)}
         record = self.make_record(run.run_id, outcome).model_copy(update=changes)
         self.results.begin(record.intent)
         self.results.finish(record)
-        Index(self.results).add(record)
         self.made.append(run.run_id)
         return record
 
 
 class Silent:
-    """A display that shows nothing; `told` is what it was told."""
+    """A display that shows nothing; `lines` are what it was given."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.lines: list[str] = []
 
     def step(self, text: str) -> None:
-        self.told.append(text)
+        self.lines.append(text)
 
     def problem(self, text: str) -> None:
-        self.told.append(text)
+        self.lines.append(text)
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None

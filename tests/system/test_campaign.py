@@ -79,8 +79,8 @@ def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
     assert (tmp_path / "report.html").is_file()
 
     done = run(command)
-    assert "going on with campaign" in done.stderr
-    assert "cpu-plain" not in done.stderr.split("going on with")[1].split("cell ")[0]
+    assert "continuing campaign" in done.stderr
+    assert "cpu-plain" not in done.stderr.split("continuing")[1].split("cell ")[0]
     assert sorted(outcomes(tmp_path).values()) == ["completed"] * 3 + ["interrupted"]
 
 

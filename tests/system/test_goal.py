@@ -64,7 +64,7 @@ def test_a_known_good_cell_is_found_though_the_search_was_killed(
     process.wait()
 
     done = run(search)
-    assert "going on with campaign" in done.stderr
+    assert "continuing campaign" in done.stderr
     assert left_running(results) == []
     # The run that was killed is made again, and nothing else is.
     assert outcomes(results) == {"completed": ENOUGH, "interrupted": 1}

@@ -27,7 +27,9 @@ from rich.console import Console
 from benchmarks import kill_tester
 from benchmarks.kill_tester import Place
 from harness.campaign.bench import Bench
-from harness.campaign.campaign import begin_or_continue, carry_out
+from harness.campaign.campaign import begin_or_continue
+from harness.campaign.run_plan import run_plan
+from harness.campaign.runner import Runner
 from harness.host.facts import GpuFacts
 from harness.screen.display import CampaignDisplay
 from harness.environments.executors.process import ProcessExecutor
@@ -46,7 +48,7 @@ runs = tuple(PlannedRun(matrix.cells["host-plain"], n, (gpu,), f"-gpu{gpu}") for
 plan = Plan(matrix.workloads["trivial"], runs, (), 0, 0, None, "", 0, None)
 display = CampaignDisplay(Console(stderr=True))
 with begin_or_continue(plan, bench) as (campaign, _):
-    carry_out(plan, bench, campaign, display)
+    run_plan(plan, campaign, Runner(bench, plan.workload, display, campaign.id, len(runs)))
 """
 
 

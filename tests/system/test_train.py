@@ -19,7 +19,7 @@ from harness.evidence.app_files import InputFile
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
-from harness.training.attempts import ATTEMPTS
+from harness.training.attempts import ATTEMPTS_FILE
 
 # Two epochs of 29 steps.
 OPTIONS = ("--lookback", "20", "--epochs", "2", "--loader-workers", "0", "--name", "mine")
@@ -51,7 +51,7 @@ class Trainer:
     @property
     def lines(self) -> list[dict[str, Any]]:
         """attempts.jsonl."""
-        return [json.loads(line) for line in (self.output / ATTEMPTS).read_text(encoding="utf-8").splitlines()]
+        return [json.loads(line) for line in (self.output / ATTEMPTS_FILE).read_text(encoding="utf-8").splitlines()]
 
     @property
     def records(self) -> list[Record]:
@@ -126,7 +126,7 @@ def test_a_fault_is_survived_to_the_same_bits(
         (then, "failed", 58),
     ]
     first, second = trainer.records
-    # A drill is no evidence, whatever follows from it.
+    # A run with an injected fault is no evidence, whatever follows from it.
     assert (first.injected_fault, second.injected_fault, second.diagnosis) == (
         injected_fault,
         injected_fault.split("@", maxsplit=1)[0],
@@ -170,10 +170,10 @@ def test_what_is_stopped_goes_on_with_the_same_command(
     if number == signal.SIGINT:
         assert not left_running(trainer.results.folder)
     printed = trainer.run()
-    assert "going on with the training begun" in printed
+    assert "resuming the training begun" in printed
     assert not left_running(trainer.results.folder)
     first, second = trainer.lines
-    assert (first["outcome"], second["begin"]) == ("interrupted", "going-on")
+    assert (first["outcome"], second["begin"]) == ("interrupted", "resumed")
     assert first["step"] >= 29
     assert second["step"] == 58
     assert trainer.weights == weights_of_one_go(make_trainer, uninterrupted, tmp_path)

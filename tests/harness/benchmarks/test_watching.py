@@ -12,9 +12,9 @@ from benchmarks import watching
 
 def test_a_run_that_did_not_complete_costs_nothing_that_is_told() -> None:
     record = SimpleNamespace(outcome="failed", seconds=1.0, detail="why", intent=SimpleNamespace(run_id="r1"))
-    place: Any = SimpleNamespace(run=lambda *_: None, make=lambda _: record)
+    target: Any = SimpleNamespace(run=lambda *_: record)
     with pytest.raises(SystemExit, match="r1: failed: why"):
-        watching.cost(place, runs=4, epochs=1)
+        watching.cost(target, runs=4, epochs=1)
 
 
 def test_figures_that_make_no_page_leave_those_of_before(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.campaign import bench as bench_module
 from harness.campaign.bench import Bench
-from harness.campaign.gpu_locks import Holder, lock_file
+from harness.campaign.gpu_locks import Holder, gpu_lock_file
 from harness.campaign.plan import PlannedRun, placements
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.images import Image
@@ -139,7 +139,7 @@ def test_a_container_of_a_dead_harness_is_asked_for_though_this_bench_runs_proce
     place.chmod(0o1777)
     me = ProcessId.mine()
     theirs = Holder(folder="/theirs", user="somebody", pid=me.pid, started=me.started, boot=me.boot)
-    lock_file(a_gpu(0), bench.root).write_text(theirs.model_dump_json(), encoding="utf-8")
+    gpu_lock_file(a_gpu(0), bench.root).write_text(theirs.model_dump_json(), encoding="utf-8")
     asked = []
 
     def containers(filters: object) -> list[object]:

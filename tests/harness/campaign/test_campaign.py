@@ -2,7 +2,6 @@
 
 import subprocess
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -10,10 +9,13 @@ from typing import Any, cast
 import pytest
 
 from harness.base.storage import held_locks
-from harness.campaign import campaign
-from harness.campaign.campaign import Campaign, begin_or_continue, carry_out
-from harness.campaign.gpu_locks import Claim, lock_gpus
+from harness.campaign import campaign, unhealthy
+from harness.campaign.bench import Bench
+from harness.campaign.campaign import Campaign, begin_or_continue
+from harness.campaign.gpu_locks import GpuClaim, lock_gpus
 from harness.campaign.plan import Plan, make_plan, placements
+from harness.campaign.run_plan import run_plan
+from harness.campaign.runner import Runner
 from harness.environments.capabilities import Capabilities
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
@@ -27,6 +29,11 @@ def pretending(tmp_path: Path, host: HostFacts) -> Pretending:
     return Pretending.on(tmp_path, host)
 
 
+def carry_out(plan: Plan, bench: Bench, display: Listening) -> None:
+    runner = Runner(bench, plan.workload, cast("Any", display), "c", len(plan.runs))
+    run_plan(plan, Campaign("c", bench.results), runner)
+
+
 CELL, MORE = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma"
 
 
@@ -34,7 +41,7 @@ def carried_out(bench: Pretending, matrix: Matrix, *cells: str) -> Listening:
     workload, display = matrix.workloads["quick"], Listening()
     host = Capabilities(bench.gpus, "process", frozenset({"3.11"}), None)
     plan = make_plan([matrix.cells[cell] for cell in cells], workload, 1, host, {}, named=True)
-    carry_out(plan, bench, Campaign("c", bench.results), cast("Any", display))
+    carry_out(plan, bench, display)
     return display
 
 
@@ -48,7 +55,7 @@ def test_every_run_of_a_plan_is_made_once(pretending: Pretending, matrix: Matrix
 def test_what_is_free_is_taken_first(pretending: Pretending, matrix: Matrix) -> None:
     """While another holds GPU 0 the runs on GPU 1 are made, then GPU 0 is waited for."""
     other = ExitStack()
-    other.enter_context(lock_gpus([Claim(Path("/theirs"), (a_gpu(0),))], root=pretending.root))
+    other.enter_context(lock_gpus([GpuClaim(Path("/theirs"), (a_gpu(0),))], root=pretending.root))
 
     def free_when_waited_for(text: str) -> None:
         assert "GPU 0 is in use by run /theirs" in text
@@ -60,7 +67,7 @@ def test_what_is_free_is_taken_first(pretending: Pretending, matrix: Matrix) -> 
     workload = matrix.workloads["quick"]
     host = Capabilities((0, 1), "process", frozenset({"3.11"}), None)
     plan = make_plan([matrix.cells[cell] for cell in (CELL, MORE)], workload, 1, host, {}, named=True)
-    carry_out(plan, pretending, Campaign("c", pretending.results), cast("Any", display))
+    carry_out(plan, pretending, display)
     assert [gpus for _, gpus in pretending.made] == [(1,), (1,), (0,), (0,)]
 
 
@@ -69,7 +76,7 @@ def test_nobody_is_kept_from_a_gpu_while_an_environment_is_made(pretending: Pret
     free = []
 
     def make(cell: Cell, notify: Any = None) -> None:
-        with lock_gpus([Claim(Path("/theirs"), (a_gpu(0), a_gpu(1)))], pytest.fail, root=pretending.root):
+        with lock_gpus([GpuClaim(Path("/theirs"), (a_gpu(0), a_gpu(1)))], pytest.fail, root=pretending.root):
             free.append(cell.id)
         environment(cell)
 
@@ -81,7 +88,7 @@ def test_nobody_is_kept_from_a_gpu_while_an_environment_is_made(pretending: Pret
 def test_a_gpu_that_became_unhealthy_takes_no_more_runs(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign, "unhealthy_gpus", lambda *_: {0: "its probe failed"} if pretending.made else {})
+    monkeypatch.setattr(unhealthy, "unhealthy_gpus", lambda *_: {0: "its probe failed"} if pretending.made else {})
     display = carried_out(pretending, matrix, CELL, MORE)
     assert [gpus for _, gpus in pretending.made] == [(0,), (1,), (1,)]
     assert display.problems == ["GPU 0 takes no more runs: its probe failed; 1 that need it are left out"]
@@ -90,8 +97,8 @@ def test_a_gpu_that_became_unhealthy_takes_no_more_runs(
 def test_with_no_gpu_left_a_campaign_ends_and_says_so(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign, "unhealthy_gpus", lambda *_: {0: "its probe failed", 1: "it was reset"})
-    monkeypatch.setattr(campaign, "recheck", lambda *_: None)
+    monkeypatch.setattr(unhealthy, "unhealthy_gpus", lambda *_: {0: "its probe failed", 1: "it was reset"})
+    monkeypatch.setattr(unhealthy, "recheck", lambda *_: None)
     display = carried_out(pretending, matrix, CELL, "cpu-plain")
     assert pretending.made == [("cpu-plain", (0,))]
     assert [text for text in display.problems if text.startswith("no GPU is left to run on")] == display.problems[2:]
@@ -101,14 +108,14 @@ def test_with_no_gpu_left_a_campaign_ends_and_says_so(
 def test_a_gpu_that_was_unhealthy_is_probed_again_before_anything_is_left_out(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unhealthy = {1: "its probe failed"}
+    known = {1: "its probe failed"}
 
     def recheck(run: Any, *_: object) -> None:
         assert run.gpus == (1,)
-        unhealthy.clear()
+        known.clear()
 
-    monkeypatch.setattr(campaign, "unhealthy_gpus", lambda *_: dict(unhealthy))
-    monkeypatch.setattr(campaign, "recheck", recheck)
+    monkeypatch.setattr(unhealthy, "unhealthy_gpus", lambda *_: dict(known))
+    monkeypatch.setattr(unhealthy, "recheck", recheck)
     assert carried_out(pretending, matrix, CELL).problems == []
     assert [gpus for _, gpus in pretending.made] == [(0,), (1,)]
 
@@ -116,10 +123,10 @@ def test_a_gpu_that_was_unhealthy_is_probed_again_before_anything_is_left_out(
 def test_an_unhealthy_gpu_that_something_still_holds_is_not_waited_for(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(campaign, "unhealthy_gpus", lambda *_: {0: "a process of a run on it cannot be killed"})
+    monkeypatch.setattr(unhealthy, "unhealthy_gpus", lambda *_: {0: "a process of a run on it cannot be killed"})
     rechecked: list[object] = []
-    monkeypatch.setattr(campaign, "recheck", lambda *given: rechecked.append(given))
-    with lock_gpus([Claim(Path("/theirs"), (a_gpu(0),))], root=pretending.root):
+    monkeypatch.setattr(unhealthy, "recheck", lambda *given: rechecked.append(given))
+    with lock_gpus([GpuClaim(Path("/theirs"), (a_gpu(0),))], root=pretending.root):
         left = subprocess.Popen(["sleep", "60"], pass_fds=held_locks())
     try:
         made = threading.Thread(target=carried_out, args=(pretending, matrix, CELL), daemon=True)
@@ -169,19 +176,19 @@ def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monke
 def test_the_time_left_is_told_from_what_is_known_and_then_from_what_runs_took(
     pretending: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    display, told, now = Listening(), list[float | None](), [0.0]
+    display, told = Listening(), list[float | None]()
     display.time_left = told.append  # type: ignore[attr-defined]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    make = pretending.make
+    run_cell = pretending.run_cell
 
     def takes_its_time(*given: Any) -> Any:
-        now[0] += 30.0
-        return make(*given)
+        record = run_cell(*given)
+        record.finished = 30.0
+        return record
 
-    monkeypatch.setattr(pretending, "make", takes_its_time)
+    monkeypatch.setattr(pretending, "run_cell", takes_its_time)
     workload = matrix.workloads["quick"]
     host = Capabilities((0,), "process", frozenset({"3.11"}), None)
     for past in ({}, {CELL: [10.0]}):
         plan = make_plan([matrix.cells[CELL], matrix.cells[MORE]], workload, 1, host, past, named=True)
-        carry_out(plan, pretending, Campaign("c", pretending.results), cast("Any", display))
+        carry_out(plan, pretending, display)
     assert told == [None, 30.0, 20.0, 20.0]

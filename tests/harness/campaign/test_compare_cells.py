@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness.campaign.compare_cells import add_runs
+from harness.campaign.comparisons import add_runs
 from harness.campaign.plan import PlannedRun
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results

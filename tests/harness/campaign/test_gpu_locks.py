@@ -17,7 +17,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.storage import held_locks
 from harness.campaign import gpu_locks
-from harness.campaign.gpu_locks import Claim, Holder, lock_file, lock_gpus
+from harness.campaign.gpu_locks import GpuClaim, Holder, gpu_lock_file, lock_gpus
 from harness.host.facts import GpuFacts
 from harness.host.processes import ProcessId
 from tests.harness.gpu_tree import silent
@@ -27,12 +27,12 @@ HOLD = """
 import subprocess, sys, time
 from pathlib import Path
 from harness.host.facts import GpuFacts
-from harness.campaign.gpu_locks import Claim, lock_gpus
+from harness.campaign.gpu_locks import GpuClaim, lock_gpus
 from harness.base.storage import held_locks
 
 root, seconds, run_seconds = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
 gpu = GpuFacts.model_validate_json(sys.argv[4])
-with lock_gpus([Claim(root / "runs" / "theirs", (gpu,))], root=root):
+with lock_gpus([GpuClaim(root / "runs" / "theirs", (gpu,))], root=root):
     if run_seconds != "0":
         subprocess.Popen(["sleep", run_seconds], pass_fds=held_locks())
     print("held", flush=True)
@@ -80,8 +80,8 @@ def hold(root: Path) -> Iterator[Hold]:
             process.stdout.close()
 
 
-def claim(root: Path, *gpus: int, name: str = "mine") -> Claim:
-    return Claim(root / "runs" / name, tuple(map(a_gpu, gpus)))
+def claim(root: Path, *gpus: int, name: str = "mine") -> GpuClaim:
+    return GpuClaim(root / "runs" / name, tuple(map(a_gpu, gpus)))
 
 
 class Told(Exception):  # noqa: N818
@@ -92,7 +92,7 @@ def stop_waiting(text: str) -> None:
     raise Told(text)
 
 
-def obstacle(root: Path, *claims: Claim, **options: object) -> str | None:
+def obstacle(root: Path, *claims: GpuClaim, **options: object) -> str | None:
     """What these claims would wait for; None where one can be had."""
     try:
         with lock_gpus(claims, stop_waiting, root=root, **options):  # type: ignore[arg-type]
@@ -226,13 +226,13 @@ def test_what_a_run_leaves_behind_keeps_its_gpu_though_it_was_given_back(root: P
 def test_what_was_noted_before_the_host_was_started_again_counts_no_more(root: Path) -> None:
     me = ProcessId.mine()
     holder = Holder(folder=str(root), user="somebody", pid=me.pid, started=me.started, boot="another boot")
-    lock_file(a_gpu(0), root).write_text(holder.model_dump_json(), encoding="utf-8")
+    gpu_lock_file(a_gpu(0), root).write_text(holder.model_dump_json(), encoding="utf-8")
     assert obstacle(root, claim(root, 0), container_runs=lambda _: True) is None
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"folder": "x"}', "\0" * 100, '{"pid": "x"}'])
 def test_a_note_that_was_not_finished_is_no_obstacle(content: str, root: Path) -> None:
-    lock_file(a_gpu(0), root).write_text(content, encoding="utf-8")
+    gpu_lock_file(a_gpu(0), root).write_text(content, encoding="utf-8")
     assert obstacle(root, claim(root, 0), container_runs=lambda _: True) is None
 
 
@@ -267,11 +267,11 @@ def test_without_a_folder_for_everybody_it_is_one_line(tmp_path: Path) -> None:
         pass
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp").chmod(0o1777)
-    assert lock_file(a_gpu(0), tmp_path) == tmp_path / "tmp" / "vpoc-gpu-4700.lock"
+    assert gpu_lock_file(a_gpu(0), tmp_path) == tmp_path / "tmp" / "vpoc-gpu-4700.lock"
 
 
 def test_a_lock_that_cannot_be_opened_is_one_line(root: Path) -> None:
-    lock_file(a_gpu(0), root).symlink_to(root / "elsewhere")
+    gpu_lock_file(a_gpu(0), root).symlink_to(root / "elsewhere")
     with pytest.raises(UserError, match="cannot be opened"), lock_gpus([claim(root, 0)], root=root):
         pass
     assert not (root / "elsewhere").exists()
@@ -293,7 +293,7 @@ def another_user(root: Path) -> list[str]:
 
 def test_the_lock_of_another_user_holds_for_everybody(root: Path, hold: Hold, another_user: list[str]) -> None:
     other = hold(*another_user)
-    assert lock_file(a_gpu(0), root).stat().st_uid == 54321
+    assert gpu_lock_file(a_gpu(0), root).stat().st_uid == 54321
     assert f"process {other.pid}" in str(obstacle(root, claim(root, 0)))
     other.send_signal(signal.SIGKILL)
     other.wait()
@@ -302,8 +302,8 @@ def test_the_lock_of_another_user_holds_for_everybody(root: Path, hold: Hold, an
 
 def test_a_lock_that_root_made_can_be_held_by_another_user(root: Path, hold: Hold, another_user: list[str]) -> None:
     assert obstacle(root, claim(root, 0)) is None
-    assert lock_file(a_gpu(0), root).stat().st_uid == 0
-    assert list((root / "run" / "lock").iterdir()) == [lock_file(a_gpu(0), root)]
+    assert gpu_lock_file(a_gpu(0), root).stat().st_uid == 0
+    assert list((root / "run" / "lock").iterdir()) == [gpu_lock_file(a_gpu(0), root)]
     other = hold(*another_user)
     assert "54321" in str(obstacle(root, claim(root, 0)))
     assert other.poll() is None

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from harness.base.errors import UserError
-from harness.campaign.minimise_cell import describe_minimum, minimise_cell
+from harness.campaign.comparisons import describe_minimum, minimise_cell
 from harness.campaign.plan import PlannedRun
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.health_log import append_steps
@@ -66,7 +66,7 @@ def test_the_plain_cell_is_the_control_where_it_can_be(bench: Scripted, matrix: 
     assert "cpu-notes-stable~nothing" not in cells
 
 
-def test_it_goes_on_where_it_was_broken_off(bench: Scripted, matrix: Matrix) -> None:
+def test_it_continues_where_it_was_interrupted(bench: Scripted, matrix: Matrix) -> None:
     outcome_of, left = bench.outcome_of, 23
 
     def until_killed(cell: Cell) -> str:
@@ -89,7 +89,7 @@ def test_it_goes_on_where_it_was_broken_off(bench: Scripted, matrix: Matrix) -> 
     assert bench.made == []
 
 
-def test_more_runs_go_on_with_those_that_were_made(bench: Scripted, matrix: Matrix) -> None:
+def test_more_runs_continue_with_those_that_were_made(bench: Scripted, matrix: Matrix) -> None:
     few = search(bench, matrix, max_runs=30)
     assert (few.conclusion, few.runs) == ("not-enough-runs", 30)
     bench.made = []
@@ -127,7 +127,7 @@ def test_a_run_that_turns_out_to_be_discounted_is_taken_back(
     found = minimise_cell(
         bench, place, matrix.workloads["quick"], control_of(chosen, matrix), 300, cast("Any", display)
     )
-    assert any("discounted" in text for text in display.told)
+    assert any("discounted" in text for text in display.lines)
     assert found.variables == set(CAUSE)
     assert any("-again2" in run_id for run_id in bench.made)
 
@@ -148,8 +148,8 @@ def test_two_processes_do_not_search_at_once(bench: Scripted, matrix: Matrix) ->
 
 def test_what_was_found_as_plain_values(bench: Scripted, matrix: Matrix) -> None:
     chosen = matrix.cells[CELL]
-    told = describe_minimum(chosen, control_of(chosen, matrix), search(bench, matrix))
-    assert told["of"] == variable_names(chosen.preset)
-    assert told["cell_of_variables"] == f"{CELL}~HSA_XNACK+PYTORCH_ROCM_ARCH"
-    assert told["variables"] == sorted(CAUSE)
-    assert told["with_all"]["runs"] == told["with_none"]["runs"] > 0
+    found = describe_minimum(chosen, control_of(chosen, matrix), search(bench, matrix))
+    assert found["of"] == variable_names(chosen.preset)
+    assert found["cell_of_variables"] == f"{CELL}~HSA_XNACK+PYTORCH_ROCM_ARCH"
+    assert found["variables"] == sorted(CAUSE)
+    assert found["with_all"]["runs"] == found["with_none"]["runs"] > 0

@@ -12,11 +12,12 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.storage import file_hash
-from harness.campaign import campaign as campaigns
 from harness.campaign import tallies as tallying
+from harness.campaign import unhealthy as unhealthy_module
 from harness.campaign.campaign import Campaign, begin_or_continue
 from harness.campaign.plan import Plan, PlannedRun, make_plan
-from harness.campaign.pursue import UNCOUNTED, Found, search
+from harness.campaign.pursue import pursue_goal
+from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
 from harness.environments.capabilities import Capabilities
 from harness.evidence.run_files import Record
@@ -24,6 +25,7 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix, Preset, Workload
 from harness.matrix.workload_options import workload_hash
 from harness.search.goal import Goal
+from harness.search.pursue import UNCOUNTED, Pursuit
 from harness.search.schedule import runs_to_show
 from tests.harness.pretending import Listening, Pretending
 
@@ -48,10 +50,10 @@ class FakeRun:
 
 
 class Recording(Pretending):
-    """A bench whose runs leave records; `fate` says how each ends: outcome and diagnosis."""
+    """A bench whose runs leave records; `outcome_of` says how each ends: outcome and diagnosis."""
 
     make_record: MakeRecord
-    fate: Callable[[FakeRun], tuple[str, str | None]]
+    outcome_of: Callable[[FakeRun], tuple[str, str | None]]
     workload: Workload
     missing: tuple[str, ...] = ()
 
@@ -64,9 +66,9 @@ class Recording(Pretending):
     def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
         return FakeRun(planned, run_id, campaign or "")
 
-    def make(self, run: Any, display: object, heed: object = None) -> Any:
+    def run_cell(self, run: Any, *_: object) -> Any:
         planned = run.planned
-        outcome, diagnosis = self.fate(run)
+        outcome, diagnosis = self.outcome_of(run)
         self.made.append((planned.cell.id, planned.gpus))
         started = 1e9 + SECONDS * len(self.made)
         record = self.make_record(
@@ -96,7 +98,7 @@ def bench(tmp_path: Path, host: HostFacts, matrix: Matrix, make_record: MakeReco
     made.data = tmp_path / "merged.csv"
     made.data.write_text("bars")
     made.make_record, made.workload = make_record, matrix.workloads["quick"]
-    made.fate = lambda _: ("completed", None)
+    made.outcome_of = lambda _: ("completed", None)
     return made
 
 
@@ -108,10 +110,17 @@ def planned(bench: Recording, matrix: Matrix, goal: Goal, *cells: str) -> Plan:
     return make_plan([matrix.cells[cell] for cell in cells], bench.workload, 1, host, {}, named=True, goal=goal)
 
 
-def searched(bench: Recording, matrix: Matrix, goal: Goal, *cells: str) -> tuple[Found, Listening, Campaign]:
+def pursued(
+    plan: Plan, goal: Goal, campaign: Campaign, bench: Recording, matrix: Matrix, display: Listening
+) -> Pursuit:
+    runner = Runner(bench, plan.workload, cast("Any", display), campaign.id)
+    return pursue_goal(plan, goal, campaign, runner, Tallies(plan, bench, matrix))
+
+
+def searched(bench: Recording, matrix: Matrix, goal: Goal, *cells: str) -> tuple[Pursuit, Listening, Campaign]:
     plan, display = planned(bench, matrix, goal, *cells), Listening()
     with begin_or_continue(plan, bench) as (campaign, _):
-        found = search(plan, goal, bench, campaign, Tallies(plan, bench, matrix), cast("Any", display))
+        found = pursued(plan, goal, campaign, bench, matrix, display)
     return found, display, campaign
 
 
@@ -140,10 +149,10 @@ def test_what_was_found_before_is_not_run_again(bench: Recording, matrix: Matrix
 
 
 def test_what_fails_for_its_stack_is_left_for_another_stack(bench: Recording, matrix: Matrix) -> None:
-    def fate(run: FakeRun) -> tuple[str, str | None]:
+    def outcome_of(run: FakeRun) -> tuple[str, str | None]:
         return ("completed", None) if run.planned.cell.id == OTHER_STACK else ("failed", "wrong-stack")
 
-    bench.fate = fate
+    bench.outcome_of = outcome_of
     found, _, _ = searched(bench, matrix, FIND, PLAIN, MORE, OTHER_STACK)
     assert found.why == "reached"
     ran = Counter(cell for cell, _ in bench.made)
@@ -154,7 +163,7 @@ def test_what_fails_for_its_stack_is_left_for_another_stack(bench: Recording, ma
 
 def test_every_cell_is_settled(bench: Recording, matrix: Matrix) -> None:
     goal = replace(FIND, every=True)
-    bench.fate = lambda run: ("completed", None) if run.planned.cell.id == PLAIN else ("hung", "no-progress")
+    bench.outcome_of = lambda run: ("completed", None) if run.planned.cell.id == PLAIN else ("hung", "no-progress")
     found, _, _ = searched(bench, matrix, goal, PLAIN, MORE)
     assert found.why == "reached"
     assert {one.cell: (tally.passes > 0, tally.failures > 0) for one, tally in found.tallies.items()} == {
@@ -174,14 +183,14 @@ def test_a_killed_search_goes_on_and_overwrites_nothing(bench: Recording, matrix
             raise Killed
         return "completed", None
 
-    bench.fate = dies_at_the_third
+    bench.outcome_of = dies_at_the_third
     with pytest.raises(Killed):
         searched(bench, matrix, goal, PLAIN)
-    bench.fate = lambda _: ("completed", None)
+    bench.outcome_of = lambda _: ("completed", None)
     plan = planned(bench, matrix, goal, PLAIN)
     with begin_or_continue(plan, bench) as (campaign, continued):
         assert continued
-        search(plan, goal, bench, campaign, Tallies(plan, bench, matrix), cast("Any", Listening()))
+        pursued(plan, goal, campaign, bench, matrix, Listening())
     ids = [record.intent.run_id for record in bench.results.records()]
     assert len(ids) == len(set(ids)) == len(bench.made) == runs_to_show(0, 0.7, FIND.confidence)
     assert {run_id.removeprefix(campaign.id) for run_id in ids} >= {
@@ -190,29 +199,29 @@ def test_a_killed_search_goes_on_and_overwrites_nothing(bench: Recording, matrix
 
 
 def test_an_interrupted_attempt_is_made_again_and_does_not_count(bench: Recording, matrix: Matrix) -> None:
-    bench.fate = lambda _: ("interrupted", None)
-    with pytest.raises(UserError, match="the same command goes on"):
+    bench.outcome_of = lambda _: ("interrupted", None)
+    with pytest.raises(UserError, match="the same command continues"):
         searched(bench, matrix, FIND, PLAIN)
-    bench.fate = lambda _: ("completed", None)
+    bench.outcome_of = lambda _: ("completed", None)
     found, _, campaign = searched(bench, matrix, FIND, PLAIN)
     assert f"{campaign.id}-{PLAIN}-gpu0-1-again2" in bench.results.finished()
     assert [tally.runs for tally in found.tallies.values()] == [runs_to_show(0, FIND.rate, FIND.confidence)]
 
 
 def test_runs_that_do_not_count_do_not_go_on_for_ever(bench: Recording, matrix: Matrix) -> None:
-    bench.fate = lambda run: ("host-fault", "unkillable") if run.planned.cell.id == PLAIN else ("completed", None)
+    bench.outcome_of = lambda run: ("host-fault", "unkillable") if run.planned.cell.id == PLAIN else ("completed", None)
     found, display, campaign = searched(bench, matrix, replace(FIND, every=True), PLAIN, MORE)
     assert Counter(cell for cell, _ in bench.made)[PLAIN] == UNCOUNTED
     assert {one.cell: tally.runs > 0 for one, tally in found.tallies.items()} == {PLAIN: False, MORE: True}
     assert found.why == "exhausted"
     assert [f"{PLAIN} is left out" in problem for problem in display.problems] == [True]
-    # Once the host is fixed the same command goes on with it.
+    # Once the host is fixed the same command continues with it.
     assert not has_ended(campaign)
 
 
 def test_nor_do_those_that_are_discounted(bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tallying, "discounted_runs", lambda results, rows: set(results.finished()))
-    bench.fate = lambda _: ("failed", "crash")
+    bench.outcome_of = lambda _: ("failed", "crash")
     found, display, _ = searched(bench, matrix, replace(FIND, every=True), PLAIN, MORE)
     assert Counter(cell for cell, _ in bench.made) == {PLAIN: UNCOUNTED, MORE: UNCOUNTED}
     assert (found.why, len(display.problems)) == ("exhausted", 2)
@@ -232,7 +241,7 @@ def test_an_unhealthy_gpu_takes_no_more_runs_and_without_any_the_search_ends(
     def unhealthy(*_: object) -> dict[int, str]:
         return {gpu: "its probe failed" for gpu in (0, 1) if len(bench.made) > gpu}
 
-    monkeypatch.setattr(campaigns, "unhealthy_gpus", unhealthy)
+    monkeypatch.setattr(unhealthy_module, "unhealthy_gpus", unhealthy)
     found, display, campaign = searched(bench, matrix, replace(FIND, rate=0.9), PLAIN)
     assert [gpus for _, gpus in bench.made] == [(0,), (1,)]
     assert found.why == "exhausted"
@@ -250,7 +259,7 @@ def test_the_budget_is_that_of_the_whole_campaign(
         now[0] += SECONDS
         return ("interrupted", None) if len(bench.made) == 2 else ("completed", None)
 
-    bench.fate = takes_its_time
+    bench.outcome_of = takes_its_time
     goal = replace(FIND, rate=0.9, budget=4.5 * SECONDS)
     with pytest.raises(UserError):
         searched(bench, matrix, goal, PLAIN)

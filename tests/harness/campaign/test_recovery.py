@@ -258,7 +258,7 @@ class Dying:
 def test_what_takes_its_time_to_die_is_not_unkillable(
     results: Results, here: HostFacts, make_intent: MakeIntent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(recovery, "ORPHAN_GRACE_SECONDS", 0.1)
     dying = Dying(1.5)
     monkeypatch.setattr(processes, "processes_of_run", lambda _: [dying] if dying.is_running() else [])
     results.begin(make_intent("r1", host=here))

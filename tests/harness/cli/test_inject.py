@@ -1,4 +1,4 @@
-"""`matrix drill`, but for the drills themselves."""
+"""`matrix inject`, but for the faults themselves."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.cli import inject
 from harness.cli.shared import Settings
-from harness.faults.judge import Drilled
+from harness.faults.injection import Injection
 from harness.faults.kinds import KINDS
 
 
@@ -30,34 +30,36 @@ def test_the_list_has_every_kind_and_makes_none(settings: Settings, tmp_path: Pa
 
 
 def test_an_unknown_kind_names_the_nearest(settings: Settings) -> None:
-    with pytest.raises(UserError, match=r"unknown kind of drill 'segf'.*segv"):
+    with pytest.raises(UserError, match=r"unknown kind of fault 'segf'.*segv"):
         CliRunner().invoke(inject.inject, ["segf"], obj=settings, catch_exceptions=False)
 
 
 @pytest.mark.parametrize(("trouble", "status"), [((), 0), (("left: process 7",), 1)])
-def test_the_exit_status_says_whether_all_are_right(
+def test_the_exit_status_says_whether_all_are_as_expected(
     trouble: tuple[str, ...], status: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Fine(Drilled):
+    class Fine(Injection):
         @property
         def objections(self) -> list[str]:
             return list(self.trouble)
 
-    monkeypatch.setattr(inject, "make_place", lambda *_: None)
-    monkeypatch.setattr(inject, "carry_out", lambda *_: iter([Fine(KINDS[0], "process", trouble=trouble)]))
+    monkeypatch.setattr(inject, "make_target", lambda *_: None)
+    monkeypatch.setattr(inject, "inject_all", lambda *_: iter([Fine(KINDS[0], "process", trouble=trouble)]))
     done = CliRunner().invoke(inject.inject, [KINDS[0].name, "--json"], obj=settings)
     assert done.exit_code == status
-    assert json.loads(done.stdout)["right"] is (status == 0)
-    assert done.stderr.startswith(f"{KINDS[0].name}: no record: {'wrong: left: process 7' if trouble else 'right'}")
+    assert json.loads(done.stdout)["as_expected"] is (status == 0)
+    assert done.stderr.startswith(
+        f"{KINDS[0].name}: no record: {'not as expected: left: process 7' if trouble else 'as expected'}"
+    )
 
 
 def test_what_was_made_before_an_interruption_is_shown(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> object:
-        yield Drilled(KINDS[0], "process", skipped="for a reason")
+        yield Injection(KINDS[0], "process", skipped="for a reason")
         raise KeyboardInterrupt("SIGINT")
 
-    monkeypatch.setattr(inject, "make_place", lambda *_: None)
-    monkeypatch.setattr(inject, "carry_out", interrupted)
+    monkeypatch.setattr(inject, "make_target", lambda *_: None)
+    monkeypatch.setattr(inject, "inject_all", interrupted)
     done = CliRunner().invoke(inject.inject, [KINDS[0].name], obj=settings)
     assert done.exit_code == 130
     assert f"{KINDS[0].name}: skipped: for a reason" in done.stderr

@@ -11,14 +11,13 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
-from harness.campaign import commands
 from harness.cli import minimise
 from harness.cli.shared import Settings
 from harness.evidence.index import Index
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts import of_results
 from harness.search.minimise import Minimum
-from harness.search.sequential import Count
+from harness.search.sequential import PassCount
 
 CELL = "cpu-notes-stable"
 FOUND = Minimum(
@@ -27,10 +26,10 @@ FOUND = Minimum(
     variables=frozenset({"GPU_MAX_HW_QUEUES"}),
     reached="confirm",
     runs=40,
-    with_all=Count(1, 8),
-    with_none=Count(8, 8),
-    confirmed=Count(0, 5),
-    without={"GPU_MAX_HW_QUEUES": Count(5, 5)},
+    with_all=PassCount(1, 8),
+    with_none=PassCount(8, 8),
+    confirmed=PassCount(0, 5),
+    without={"GPU_MAX_HW_QUEUES": PassCount(5, 5)},
     screened={},
     rest_too=False,
 )
@@ -46,9 +45,9 @@ def invoke_minimise(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Call
     """The command, where the search gives that answer."""
 
     def run(answer: Minimum, *words: str) -> Result:
-        monkeypatch.setattr(commands, "place", lambda *_, **__: (None, {CELL: None}))
+        monkeypatch.setattr(minimise, "open_bench_for", lambda *_, **__: (None, {CELL: None}))
         monkeypatch.setattr(minimise, "minimise_cell", lambda *_: answer)
-        return CliRunner().invoke(minimise.minimise, [CELL, *words], obj=settings, catch_exceptions=False)
+        return CliRunner().invoke(minimise.minimise_command, [CELL, *words], obj=settings, catch_exceptions=False)
 
     return run
 
@@ -78,7 +77,7 @@ def test_what_was_found_in_words(invoke_minimise: Callable[..., Result]) -> None
             "not enough runs to show a difference",
         ),
         ({"conclusion": "not-enough-runs"}, 1, "So far, but not confirmed: GPU_MAX_HW_QUEUES"),
-        ({"conclusion": "not-enough-runs"}, 1, "larger --max-runs goes on from here"),
+        ({"conclusion": "not-enough-runs"}, 1, "larger --max-runs continues from here"),
     ],
 )
 def test_every_answer_has_its_words_and_its_exit_status(
@@ -96,13 +95,13 @@ def test_json_holds_it_all(invoke_minimise: Callable[..., Result]) -> None:
     assert (told["control"], told["conclusion"], told["runs"]) == ("cpu-plain", "found", 40)
 
 
-def test_ctrl_c_says_how_to_go_on(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_says_how_to_continue(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "place", lambda *_, **__: (None, {CELL: None}))
+    monkeypatch.setattr(minimise, "open_bench_for", lambda *_, **__: (None, {CELL: None}))
     monkeypatch.setattr(minimise, "minimise_cell", interrupted)
-    done = CliRunner().invoke(minimise.minimise, [CELL], obj=settings)
+    done = CliRunner().invoke(minimise.minimise_command, [CELL], obj=settings)
     assert done.exit_code == 130
     monkeypatch.setattr(minimise, "add_runs", interrupted)
     words = ["cpu-plain", "cpu-no-p2p", "--runs", "3"]
@@ -171,7 +170,7 @@ def test_runs_are_added_to_the_workload_that_is_then_compared(
         asked.append(words[3])
         return "b" * 64
 
-    monkeypatch.setattr(commands, "place", lambda *_, **__: ("bench", "placed"))
+    monkeypatch.setattr(minimise, "open_bench_for", lambda *_, **__: ("bench", "placed"))
     monkeypatch.setattr(minimise, "add_runs", add_runs)
     assert "12 of 12" in compare("cpu-plain", "cpu-no-p2p", "--runs", "12").stdout
     assert asked == [12]

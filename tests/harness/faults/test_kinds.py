@@ -3,9 +3,9 @@
 import ast
 
 from harness.base.paths import APP
-from harness.faults.faults import Fault
+from harness.faults.external import ExternalFault
 from harness.faults.kinds import KINDS
-from harness.faults.table import made_by
+from harness.faults.table import injected_by
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 # What has to be among them, whatever it is called.
@@ -46,11 +46,11 @@ MUST_NOT_ALARM = {"slow", "slow-checkpoint", "torn-progress", "clock-back", "flo
 
 def kinds_of_the_app() -> set[str]:
     """The keys of its table, without importing it: it needs torch."""
-    source = (APP / "vpoc" / "training" / "drills.py").read_text(encoding="utf-8")
+    source = (APP / "vpoc" / "training" / "faults" / "kinds.py").read_text(encoding="utf-8")
     (table,) = (
         node.value
         for node in ast.parse(source).body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "KINDS"
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FAULT_KINDS"
     )
     assert isinstance(table, ast.Dict)
     return {key.value for key in table.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
@@ -83,25 +83,25 @@ def test_of_every_hang_the_rank_is_to_be_named() -> None:
 
 
 def test_a_slow_checkpoint_is_waited_for_by_another_rank_and_followed_by_steps() -> None:
-    drill = BY_NAME["slow-checkpoint"]
-    assert drill.ranks == 2
-    assert drill.app is not None
-    assert int(drill.app.partition("@")[2].partition("/")[0]) < 29
+    kind = BY_NAME["slow-checkpoint"]
+    assert kind.ranks == 2
+    assert kind.app is not None
+    assert int(kind.app.partition("@")[2].partition("/")[0]) < 29
 
 
 def test_what_fills_memory_or_disk_is_only_made_where_that_is_limited() -> None:
     for name in ("eat-memory", "child-eats-memory"):
         assert BY_NAME[name].executors == ("docker",)
-        assert type(BY_NAME[name].outside) is not Fault
-    assert type(BY_NAME["fill-disk"].outside) is not Fault
+        assert type(BY_NAME[name].external) is not ExternalFault
+    assert type(BY_NAME["fill-disk"].external) is not ExternalFault
 
 
-def test_drills_are_no_workload_of_a_tag() -> None:
+def test_injected_faults_are_no_workload_of_a_tag() -> None:
     assert not any(kind.workload.qualifies_for_promotion for kind in KINDS)
 
 
-def test_who_makes_a_fault_is_said() -> None:
-    assert [made_by(BY_NAME[name]) for name in ("segv", "import-failure", "eat-memory")] == [
+def test_who_injects_a_fault_is_said() -> None:
+    assert [injected_by(BY_NAME[name]) for name in ("segv", "import-failure", "eat-memory")] == [
         "the app",
         "the harness",
         "the app and the harness",

@@ -21,7 +21,7 @@ from harness.matrix.cells import Matrix
 from harness.screen import watched
 from harness.screen.live import Scene
 from harness.screen.watched import Look, Watched, describe, held_campaigns, locked_inodes
-from harness.training.trainings import open_notebook
+from harness.training.state import open_state_file
 from tests.harness.screen.test_live import a_line
 
 MakeIntent = Callable[..., Intent]
@@ -162,7 +162,7 @@ def test_a_training_under_supervision_goes_on_between_its_attempts(
     results: Results, matrix: Matrix, host: HostFacts, tmp_path: Path
 ) -> None:
     seen = Watched(results, matrix)
-    with open_notebook(results, host, tmp_path, "model"):
+    with open_state_file(results, host, tmp_path, "model"):
         assert seen.look() == Look(trains=True)
         assert seen.look().goes_on
     assert not seen.look().goes_on

@@ -10,8 +10,8 @@ from harness.evidence.index import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Verdicts
-from harness.search.compare import Comparison, compare, told_apart
-from harness.search.sequential import Count
+from harness.search.compare import CellComparison, compare, told_apart
+from harness.search.sequential import PassCount
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def verdict(make_record: Callable[..., Record]) -> Callable[..., Verdict]:
     return make
 
 
-def one(*verdicts: Verdict) -> Comparison:
+def one(*verdicts: Verdict) -> CellComparison:
     (compared,) = compare(verdicts, "a", ["b"])
     return compared
 
@@ -67,7 +67,7 @@ def test_several_comparisons_are_corrected_for(verdict: Callable[..., Verdict]) 
 @pytest.mark.parametrize(("runs", "others"), [(10, 10), (14, 14), (20, 8)])
 def test_the_power_is_that_of_the_very_test(runs: int, others: int) -> None:
     """Against every possible outcome, weighed by its probability."""
-    rate = told_apart(Count(runs, runs), Count(0, others))
+    rate = told_apart(PassCount(runs, runs), PassCount(0, others))
     assert rate is not None
 
     def power(rate: float) -> float:
@@ -79,7 +79,7 @@ def test_the_power_is_that_of_the_very_test(runs: int, others: int) -> None:
 
 
 def test_more_runs_tell_more_apart() -> None:
-    rates = [told_apart(Count(n, n), Count(n, n)) or 0.0 for n in (4, 8, 16, 32, 64)]
+    rates = [told_apart(PassCount(n, n), PassCount(n, n)) or 0.0 for n in (4, 8, 16, 32, 64)]
     assert rates == sorted(rates)
     assert rates[-1] > 0.85
-    assert told_apart(Count(30, 40), Count(28, 40)) == told_apart(Count(28, 40), Count(30, 40))
+    assert told_apart(PassCount(30, 40), PassCount(28, 40)) == told_apart(PassCount(28, 40), PassCount(30, 40))

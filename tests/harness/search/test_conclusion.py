@@ -7,7 +7,7 @@ import pytest
 from harness.evidence.verdicts.rates import lower_bound
 from harness.search.conclusion import Conclusion, conclude
 from harness.search.goal import Goal
-from harness.search.schedule import Candidate, Ended, Tally, runs_to_show
+from harness.search.schedule import Candidate, EndReason, Tally, runs_to_show
 
 A, B, C = (Candidate(f"cpu-{name}", "cpu", name, "cpu") for name in "abc")
 FIND = Goal(rate=0.9, confidence=0.95, among=3)
@@ -17,7 +17,7 @@ NEVER_RUN = Tally()
 
 
 def concluded(
-    goal: Goal, why: Ended, a: Tally, b: Tally = NEVER_RUN, c: Tally = NEVER_RUN, *, tags_at: float | None = 0.95
+    goal: Goal, why: EndReason, a: Tally, b: Tally = NEVER_RUN, c: Tally = NEVER_RUN, *, tags_at: float | None = 0.95
 ) -> Conclusion:
     return conclude(goal, why, {A: a, B: b, C: c}, {"cpu-b": 60.0}, tags_at=tags_at)
 
@@ -86,7 +86,7 @@ def test_nothing_having_run_at_all_is_the_hosts_matter() -> None:
         ("exhausted", Tally(9000, 10_000), "2 of 3 cells are settled"),
     ],
 )
-def test_all_cells_are_told_apart(why: Ended, c: Tally, words: str) -> None:
+def test_all_cells_are_told_apart(why: EndReason, c: Tally, words: str) -> None:
     told = concluded(SETTLE, why, Tally(40, 40), Tally(1, 9), c)
     assert told.sentence.startswith(f"{words}, each with 0.9 confidence; above 0.9: cpu-a (40 of 40 completed)")
     assert "below 0.9: cpu-b (1 of 9 completed)" in told.sentence

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.search.minimise import ERROR, Minimum, Variables, minimise
+from harness.search.minimise import MOST_ERROR, Minimum, VariableSet, minimise_variables
 
 NAMES = [f"V{number}" for number in range(8)]
-PassRate = Callable[[Variables], float]
+PassRate = Callable[[VariableSet], float]
 
 
 def searched(rate: PassRate, seed: int, max_runs: int = 300) -> Minimum:
     random = Random(seed)
-    return minimise(NAMES, lambda variables: random.random() < rate(variables), max_runs, seed)
+    return minimise_variables(NAMES, lambda variables: random.random() < rate(variables), max_runs, seed)
 
 
 def planted(cause: set[str], failure_rate: float, *, helps: bool) -> PassRate:
@@ -46,7 +46,7 @@ def test_a_planted_cause_is_found(cause: set[str], failure_rate: float, helps: b
 def test_where_nothing_matters_nothing_is_found(rate: float) -> None:
     found = [searched(lambda _: rate, seed) for seed in range(100)]
     counted = Counter(one.conclusion for one in found)
-    assert counted["found"] <= ERROR * 100
+    assert counted["found"] <= MOST_ERROR * 100
     assert counted["no-difference"] >= 85
     assert all(one.effect is None for one in found if one.conclusion == "no-difference")
 
@@ -101,7 +101,7 @@ def test_few_variables(size: int) -> None:
     for seed in range(20):
         random = Random(seed)
         names = NAMES[:size]
-        found = minimise(names, lambda v, r=random: r.random() < (0.1 if "V0" in v else 1), 200, seed)  # type: ignore[misc]
+        found = minimise_variables(names, lambda v, r=random: r.random() < (0.1 if "V0" in v else 1), 200, seed)  # type: ignore[misc]
         assert found.variables == {"V0"}
         assert found.conclusion == "found"
 
@@ -117,35 +117,35 @@ def test_whatever_runs_do_it_keeps_to_its_budget_and_goes_on_where_it_stopped(
 ) -> None:
     random = Random(seed)
     names = NAMES[:4]
-    history: list[tuple[Variables, bool]] = []
+    history: list[tuple[VariableSet, bool]] = []
 
-    def run(variables: Variables) -> bool:
+    def run(variables: VariableSet) -> bool:
         rate = rates[sum(2**n for n, name in enumerate(names) if name in variables)]
         history.append((variables, random.random() < rate))
         return history[-1][1]
 
-    found = minimise(names, run, max_runs, seed)
+    found = minimise_variables(names, run, max_runs, seed)
     assert found.runs == len(history) <= max_runs
     assert found.variables <= set(names)
     assert (found.conclusion == "no-difference") <= (found.effect is None)
     replayed = iter(history)
 
-    def again(variables: Variables) -> bool:
+    def again(variables: VariableSet) -> bool:
         asked, passed = next(replayed)
         assert asked == variables
         return passed
 
-    assert minimise(names, again, max_runs, seed) == found
+    assert minimise_variables(names, again, max_runs, seed) == found
 
 
 ASKED = """
 from random import Random
-from harness.search.minimise import minimise
+from harness.search.minimise import minimise_variables
 random, asked = Random(5), []
 def run(variables):
     asked.append(sorted(variables))
     return random.random() < (0.1 if {"V1", "V2", "V6"} <= variables else 1)
-minimise([f"V{n}" for n in range(8)], run, 300, "seed")
+minimise_variables([f"V{n}" for n in range(8)], run, 300, "seed")
 print(asked)
 """
 
@@ -162,14 +162,14 @@ def test_another_process_asks_for_the_same_runs() -> None:
 
 def test_confirmation_is_by_fresh_runs() -> None:
     """None that were made before it began are among them."""
-    random, asked = Random(3), list[Variables | str]()
+    random, asked = Random(3), list[VariableSet | str]()
     cause = frozenset({"V1", "V6"})
 
-    def run(variables: Variables) -> bool:
+    def run(variables: VariableSet) -> bool:
         asked.append(variables)
         return random.random() < (0.1 if cause <= variables else 1)
 
-    found = minimise(NAMES, run, 300, 3, asked.append)
+    found = minimise_variables(NAMES, run, 300, 3, asked.append)
     since = asked[asked.index("confirming V1, V6") :]
     assert found.variables == cause
     assert found.confirmed.runs == since.count(cause) < asked.count(cause)
@@ -180,13 +180,13 @@ def test_confirmation_is_by_fresh_runs() -> None:
 
 
 def test_neither_arm_is_always_first() -> None:
-    asked: list[Variables] = []
+    asked: list[VariableSet] = []
 
-    def run(variables: Variables) -> bool:
+    def run(variables: VariableSet) -> bool:
         asked.append(variables)
         return True
 
-    minimise(NAMES, run, 60, 1)
+    minimise_variables(NAMES, run, 60, 1)
     firsts = asked[::2]
     assert 5 <= firsts.count(frozenset()) <= len(firsts) - 5
     assert all({one, other} == {frozenset(), frozenset(NAMES)} for one, other in zip(firsts, asked[1::2], strict=True))
@@ -195,11 +195,11 @@ def test_neither_arm_is_always_first() -> None:
 def test_it_tells_what_it_does() -> None:
     told: list[str] = []
     random = Random(1)
-    minimise(NAMES, lambda v: random.random() < (0.1 if "V2" in v else 1), 300, 1, told.append)
+    minimise_variables(NAMES, lambda v: random.random() < (0.1 if "V2" in v else 1), 300, 1, told.append)
     assert [text.split()[0] for text in told] == ["looking", "screening", "leaving", "confirming", "looking"]
 
 
 def test_names_are_needed_once_each() -> None:
     for names in ([], ["A", "A"]):
         with pytest.raises(ValueError, match="variables"):
-            minimise(names, lambda _: True, 10)
+            minimise_variables(names, lambda _: True, 10)

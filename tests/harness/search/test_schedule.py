@@ -15,10 +15,10 @@ from harness.search.schedule import (
     End,
     Next,
     Tally,
-    decide,
     in_random_order,
+    next_run,
     runs_to_show,
-    standing,
+    status_of,
     straight_passes,
 )
 
@@ -50,7 +50,7 @@ def carried_out(
     """Runs until there is nothing more to run."""
     tallies: dict[Candidate, Tally] = {}
     made: list[Candidate] = []
-    while isinstance(decision := decide(candidates, tallies, goal, seed), Next):
+    while isinstance(decision := next_run(candidates, tallies, goal, seed), Next):
         made.append(one := decision.candidate)
         assert len(made) <= most, "it never ends"
         before = tallies.get(one, FRESH)
@@ -76,25 +76,25 @@ def test_thirty_three_straight_passes_show_nine_in_ten() -> None:
 @settings(max_examples=60, deadline=None)
 def test_only_the_bound_makes_a_cell_known_good(tally: Tally) -> None:
     shown = lower_bound(tally.passes, tally.runs, FIND.of_each) > FIND.rate
-    assert (standing(tally, FIND) == "known-good") == shown
-    assert (standing(tally, SETTLE) == "known-good") == shown
+    assert (status_of(tally, FIND) == "known-good") == shown
+    assert (status_of(tally, SETTLE) == "known-good") == shown
 
 
 @given(tally=counts)
 @settings(max_examples=60, deadline=None)
 def test_only_the_bound_rules_a_cell_out(tally: Tally) -> None:
     below = 1 - lower_bound(tally.failures, tally.runs, SETTLE.confidence) < SETTLE.rate
-    assert (standing(tally, SETTLE) == "ruled-out") == below
+    assert (status_of(tally, SETTLE) == "ruled-out") == below
 
 
 def test_the_best_of_many_has_to_show_more() -> None:
     among = replace(FIND, among=40)
     assert among.of_each == pytest.approx(1 - 0.1 / 40)
     tally = Tally(runs_to_show(0, 0.5, 0.9), runs_to_show(0, 0.5, 0.9))
-    assert standing(tally, FIND) == "known-good"
-    assert standing(tally, among) == "open"
+    assert status_of(tally, FIND) == "known-good"
+    assert status_of(tally, among) == "open"
     # Where every cell is settled each claim is one of its own.
-    assert standing(tally, replace(SETTLE, among=40)) == "known-good"
+    assert status_of(tally, replace(SETTLE, among=40)) == "known-good"
 
 
 def test_one_that_always_passes_is_found_in_no_more_runs_than_it_takes() -> None:
@@ -106,14 +106,14 @@ def test_one_that_always_passes_is_found_in_no_more_runs_than_it_takes() -> None
 
 def test_a_failure_sends_the_search_to_another() -> None:
     tallies = {A: Tally(3, 4)}
-    assert chosen(decide([A, B], tallies, FIND, 1)) == B
-    assert chosen(decide([A, B], {A: Tally(3, 3)}, FIND, 1)) == A
+    assert chosen(next_run([A, B], tallies, FIND, 1)) == B
+    assert chosen(next_run([A, B], {A: Tally(3, 3)}, FIND, 1)) == A
 
 
 def test_hopeless_ones_are_dropped_and_the_end_is_said() -> None:
     end, tallies, made = carried_out([A, B, C], FIND, lambda _: False)
     assert end == End("exhausted")
-    assert {standing(tally, FIND) for tally in tallies.values()} == {"hopeless"}
+    assert {status_of(tally, FIND) for tally in tallies.values()} == {"hopeless"}
     assert len(made) < 30
 
 
@@ -130,20 +130,20 @@ def test_what_shares_a_failing_stack_or_preset_comes_later() -> None:
         for first in sooner:
             for seed in range(5):
                 tallies = {broken: failed(cause, cause)}
-                assert chosen(decide([broken, later, first], tallies, FIND, seed)) == first, (cause, first)
+                assert chosen(next_run([broken, later, first], tallies, FIND, seed)) == first, (cause, first)
 
 
 def test_a_fault_of_the_stack_weighs_more_than_one_that_may_be_the_presets() -> None:
     crashed, without_code = cell("s1", "p1"), cell("s2", "p2")
     tallies = {crashed: failed("crash"), without_code: failed("missing-arch")}
-    choice = decide([crashed, without_code, cell("s1", "p3"), cell("s2", "p4")], tallies, FIND, 1)
+    choice = next_run([crashed, without_code, cell("s1", "p3"), cell("s2", "p4")], tallies, FIND, 1)
     assert chosen(choice).stack == "s1"
 
 
 def test_a_sibling_of_what_passes_is_tried_before_a_stranger() -> None:
     # The one that passed has failed since, so that both others are more promising.
     tallies = {cell("s1", "p1"): failed("crash", "crash", passes=20), cell("s2", "p2"): failed("crash", "crash")}
-    choice = decide([*tallies, cell("s1", "p3"), cell("s2", "p4")], tallies, replace(FIND, rate=0.95), 1)
+    choice = next_run([*tallies, cell("s1", "p3"), cell("s2", "p4")], tallies, replace(FIND, rate=0.95), 1)
     assert chosen(choice) == cell("s1", "p3")
 
 
@@ -157,16 +157,16 @@ def test_what_uses_several_gpus_comes_after_all_of_the_rest_is_known(goal: Goal)
 
 def test_equals_are_tried_in_the_order_of_the_seed_and_nothing_else() -> None:
     many = [Candidate(f"c{n}", f"s{n}", f"p{n}", "cpu") for n in range(6)]
-    first = {seed: chosen(decide(many, {}, FIND, seed)) for seed in range(40)}
+    first = {seed: chosen(next_run(many, {}, FIND, seed)) for seed in range(40)}
     assert set(first.values()) == set(many)
-    assert first == {seed: chosen(decide(many[::-1], {}, FIND, seed)) for seed in range(40)}
+    assert first == {seed: chosen(next_run(many[::-1], {}, FIND, seed)) for seed in range(40)}
     assert first == {seed: in_random_order(many, seed)[0] for seed in range(40)}
 
 
 def test_all_are_settled_both_ways() -> None:
     end, tallies, _ = carried_out([A, B, C], SETTLE, lambda one: one != B)
     assert end == End("reached")
-    assert {one.cell: standing(tally, SETTLE) for one, tally in tallies.items()} == {
+    assert {one.cell: status_of(tally, SETTLE) for one, tally in tallies.items()} == {
         "a": "known-good",
         "b": "ruled-out",
         "c": "known-good",
@@ -175,18 +175,18 @@ def test_all_are_settled_both_ways() -> None:
 
 def test_each_is_tried_once_and_then_what_takes_the_fewest_runs_is_settled() -> None:
     goal = replace(SETTLE, rate=0.9, confidence=0.9)
-    assert chosen(decide([A, B], {A: Tally(25, 25)}, goal, 1)) == B
+    assert chosen(next_run([A, B], {A: Tally(25, 25)}, goal, 1)) == B
     # One pass is missing to be above the line, two failures to be below it, and many runs where some of both were seen.
-    assert chosen(decide([A, B, C], {A: Tally(0, 1), B: Tally(25, 25), C: Tally(9, 10)}, goal, 1)) == B
-    assert chosen(decide([A, B, C], {A: Tally(0, 1), B: Tally(20, 20), C: Tally(9, 10)}, goal, 1)) == A
-    assert chosen(decide([B, C], {B: Tally(1, 1), C: Tally(9, 10)}, goal, 1)) == B
+    assert chosen(next_run([A, B, C], {A: Tally(0, 1), B: Tally(25, 25), C: Tally(9, 10)}, goal, 1)) == B
+    assert chosen(next_run([A, B, C], {A: Tally(0, 1), B: Tally(20, 20), C: Tally(9, 10)}, goal, 1)) == A
+    assert chosen(next_run([B, C], {B: Tally(1, 1), C: Tally(9, 10)}, goal, 1)) == B
 
 
 def test_the_time_left_until_all_are_settled_is_that_of_each() -> None:
     goal = replace(SETTLE, rate=0.9, confidence=0.9)
     tallies = {A: Tally(20, 20), B: Tally(0, 1)}
     passes, failures = runs_to_show(0, 0.9, 0.9) - 20, runs_to_show(0, 0.1, 0.9) - 1
-    told = decide([A, B], tallies, goal, 1, {"a": 100.0, "b": 1.0})
+    told = next_run([A, B], tallies, goal, 1, {"a": 100.0, "b": 1.0})
     assert told == Next(B, passes + failures, passes * 100.0 + failures * 1.0)
 
 
@@ -199,7 +199,7 @@ def test_a_rate_at_the_line_is_given_up() -> None:
 
     end, tallies, _ = carried_out([A], SETTLE, alternating)
     assert end == End("exhausted")
-    assert standing(tallies[A], SETTLE) == "undecided"
+    assert status_of(tallies[A], SETTLE) == "undecided"
 
 
 @given(rates=st.lists(st.sampled_from([0.0, 0.3, 0.5, 0.7, 1.0]), min_size=1, max_size=5), seed=st.integers(0, 99))
@@ -210,33 +210,33 @@ def test_every_search_ends_and_says_what_is_true_of_its_tallies(rates: list[floa
     true = dict(zip(candidates, rates, strict=True))
     for goal in (replace(FIND, among=len(rates)), SETTLE):
         end, tallies, _ = carried_out(candidates, goal, lambda one: chance.random() < true[one], seed)
-        stood = [standing(tallies.get(one, FRESH), goal) for one in candidates]
+        stood = [status_of(tallies.get(one, FRESH), goal) for one in candidates]
         assert "open" not in stood or (not goal.every and "known-good" in stood)
         reached = not {"undecided", "hopeless"} & set(stood) if goal.every else "known-good" in stood
         assert (end.why == "reached") == reached
 
 
 def test_the_time_left_is_told_where_the_time_of_a_run_is_known() -> None:
-    assert decide([A], {}, FIND, 1) == Next(A, straight_passes(FRESH, FIND), None)
+    assert next_run([A], {}, FIND, 1) == Next(A, straight_passes(FRESH, FIND), None)
     left = straight_passes(FRESH, FIND)
-    assert decide([A], {}, FIND, 1, {"a": 60.0}) == Next(A, left, left * 60.0)
+    assert next_run([A], {}, FIND, 1, {"a": 60.0}) == Next(A, left, left * 60.0)
     # Of a cell that was not run here the others tell.
-    assert decide([A], {}, FIND, 1, {"b": 30.0, "c": 10.0, "d": 20.0}) == Next(A, left, left * 20.0)
+    assert next_run([A], {}, FIND, 1, {"b": 30.0, "c": 10.0, "d": 20.0}) == Next(A, left, left * 20.0)
 
 
 def test_a_run_that_does_not_fit_the_budget_is_not_begun() -> None:
     seconds: Mapping[str, float] = {"a": 100.0, "b": 10.0}
     passing = {A: Tally(3, 3)}
-    assert chosen(decide([A, B], passing, FIND, 1, seconds, 101.0)) == A
-    assert chosen(decide([A, B], passing, FIND, 1, seconds, 99.0)) == B
-    assert decide([A, B], passing, FIND, 1, seconds, 9.0) == End("out-of-time")
+    assert chosen(next_run([A, B], passing, FIND, 1, seconds, 101.0)) == A
+    assert chosen(next_run([A, B], passing, FIND, 1, seconds, 99.0)) == B
+    assert next_run([A, B], passing, FIND, 1, seconds, 9.0) == End("out-of-time")
     # Where nothing is known of the time, one is begun while any is left.
-    assert chosen(decide([A], {}, FIND, 1, {}, 1.0)) == A
-    assert decide([A], {}, FIND, 1, {}, 0.0) == End("out-of-time")
+    assert chosen(next_run([A], {}, FIND, 1, {}, 1.0)) == A
+    assert next_run([A], {}, FIND, 1, {}, 0.0) == End("out-of-time")
     # What was reached needs no time.
     shown = {A: Tally(50, 50)}
-    assert decide([A], shown, FIND, 1, seconds, 0.0) == End("reached")
+    assert next_run([A], shown, FIND, 1, seconds, 0.0) == End("reached")
 
 
 def test_nothing_to_choose_from_is_an_end() -> None:
-    assert decide([], {}, FIND, 1) == End("exhausted")
+    assert next_run([], {}, FIND, 1) == End("exhausted")

@@ -1,24 +1,24 @@
-"""What is told of attempts beside the model."""
+"""The list of attempts beside the model."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from harness.training.attempts import ATTEMPTS, write_attempts
-from harness.training.trainings import new_training
+from harness.training.attempts import ATTEMPTS_FILE, write_attempts
+from harness.training.state import new_state
 
 
 def test_trainings_that_write_to_one_folder_at_once_lose_nothing_of_each_other(tmp_path: Path) -> None:
-    trainings = [new_training(f"key {number}", "cpu-plain", None) for number in range(8)]
+    trainings = [new_state(f"key {number}", "cpu-plain", None) for number in range(8)]
 
     def write(number: int) -> None:
         for count in range(1, 6):
-            told = [{"training": trainings[number].id, "attempt": attempt} for attempt in range(count)]
-            write_attempts(tmp_path, trainings[number], told)
+            attempts = [{"training": trainings[number].id, "attempt": attempt} for attempt in range(count)]
+            write_attempts(tmp_path, trainings[number], attempts)
 
     with ThreadPoolExecutor(len(trainings)) as pool:
         list(pool.map(write, range(len(trainings))))
-    lines = [json.loads(line) for line in (tmp_path / ATTEMPTS).read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / ATTEMPTS_FILE).read_text().splitlines()]
     kept = sorted((line["training"], line["attempt"]) for line in lines)
     assert kept == sorted((training.id, attempt) for training in trainings for attempt in range(5))
-    assert [file.name for file in tmp_path.iterdir()] == [ATTEMPTS]
+    assert [file.name for file in tmp_path.iterdir()] == [ATTEMPTS_FILE]

@@ -6,95 +6,95 @@ from dataclasses import replace
 import pytest
 
 from harness.base.errors import UserError
-from harness.campaign.plain_cells import first_plain_cell, plain_cpu_cell
+from harness.campaign.plan import first_plain_cell, plain_cpu_cell
 from harness.environments.capabilities import Capabilities
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError
 from harness.training import choose_cell
-from harness.training.choose_cell import Choice, Wish, choose
+from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 
 CPU_ONLY = Capabilities((), "docker", frozenset(), None)
-NO_WISH = Wish(None, None, force=False)
+NO_REQUEST = CellRequest(None, None, force=False)
 
 
 @pytest.fixture
 def chosen(
     matrix: Matrix, host: HostFacts, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Wish, KnownGood | UserError], Choice]:
+) -> Callable[[CellRequest, KnownGood | UserError], CellChoice]:
     """Chooses where the tags say this."""
 
-    def choose_with(wish: Wish, tags: KnownGood | UserError) -> Choice:
+    def choose_with(request: CellRequest, tags: KnownGood | UserError) -> CellChoice:
         def resolve(*_: object) -> KnownGood:
             if isinstance(tags, UserError):
                 raise tags
             return tags
 
         monkeypatch.setattr(choose_cell, "resolve", resolve)
-        return choose(wish, matrix, Results(None), host, CPU_ONLY, 1e9)  # type: ignore[arg-type]
+        return choose_training_cell(request, matrix, Results(None), host, CPU_ONLY, 1e9)  # type: ignore[arg-type]
 
     return choose_with
 
 
 def test_the_known_good_cell_is_taken_with_its_evidence(
-    chosen: Callable[..., Choice], make_evidence: Callable[..., KnownGood]
+    chosen: Callable[..., CellChoice], make_evidence: Callable[..., KnownGood]
 ) -> None:
     evidence = make_evidence()
-    choice = chosen(NO_WISH, evidence)
+    choice = chosen(NO_REQUEST, evidence)
     assert (choice.cell.id, choice.evidence) == ("cpu-plain", evidence)
-    assert choice.told == "cpu-plain: known-good-cpu, 33 of 33 runs completed"
+    assert choice.summary == "cpu-plain: known-good-cpu, 33 of 33 runs completed"
 
 
-def test_a_newcomer_gets_the_plain_cell_and_a_line(chosen: Callable[..., Choice]) -> None:
-    choice = chosen(NO_WISH, NothingPromotedError("none"))
+def test_a_newcomer_gets_the_plain_cell_and_a_line(chosen: Callable[..., CellChoice]) -> None:
+    choice = chosen(NO_REQUEST, NothingPromotedError("none"))
     assert (choice.cell.id, choice.evidence) == ("cpu-plain", None)
-    assert "nothing is known to be good on this host yet" in choice.told
+    assert "nothing is known to be good on this host yet" in choice.summary
 
 
 def test_evidence_of_devices_used_otherwise_is_told(
-    chosen: Callable[..., Choice], make_evidence: Callable[..., KnownGood]
+    chosen: Callable[..., CellChoice], make_evidence: Callable[..., KnownGood]
 ) -> None:
-    wish = replace(NO_WISH, strategy="ddp")
-    assert "of strategy ddp nothing is known to be good" in chosen(wish, make_evidence()).told
-    assert "nothing is known" not in chosen(wish, make_evidence(scope="gfx1100-ddp-2")).told
-    assert "of strategy single nothing" in chosen(NO_WISH, make_evidence(scope="gfx1100-ddp-2")).told
+    request = replace(NO_REQUEST, strategy="ddp")
+    assert "of strategy ddp nothing is known to be good" in chosen(request, make_evidence()).summary
+    assert "nothing is known" not in chosen(request, make_evidence(scope="gfx1100-ddp-2")).summary
+    assert "of strategy single nothing" in chosen(NO_REQUEST, make_evidence(scope="gfx1100-ddp-2")).summary
 
 
-def test_a_registry_without_a_tag_is_no_newcomer(chosen: Callable[..., Choice]) -> None:
+def test_a_registry_without_a_tag_is_no_newcomer(chosen: Callable[..., CellChoice]) -> None:
     with pytest.raises(UserError, match=r"^none stands; is that its name\? `--cell best`"):
-        chosen(replace(NO_WISH, registry="localhost:1/me"), NothingPromotedError("none stands"))
+        chosen(replace(NO_REQUEST, registry="localhost:1/me"), NothingPromotedError("none stands"))
 
 
 def test_a_tag_of_another_host_is_refused_and_can_be_forced(
-    chosen: Callable[..., Choice], make_evidence: Callable[..., KnownGood]
+    chosen: Callable[..., CellChoice], make_evidence: Callable[..., KnownGood]
 ) -> None:
     refusal = NotForThisHostError("its evidence expired; name a cell", make_evidence())
     with pytest.raises(UserError, match=r"^its evidence expired; name a cell, or give --force$"):
-        chosen(NO_WISH, refusal)
-    choice = chosen(replace(NO_WISH, force=True), refusal)
+        chosen(NO_REQUEST, refusal)
+    choice = chosen(replace(NO_REQUEST, force=True), refusal)
     assert choice.evidence == refusal.evidence
-    assert "forced: its evidence expired" in choice.told
+    assert "forced: its evidence expired" in choice.summary
 
 
-def test_a_registry_that_does_not_answer_is_no_newcomer(chosen: Callable[..., Choice]) -> None:
+def test_a_registry_that_does_not_answer_is_no_newcomer(chosen: Callable[..., CellChoice]) -> None:
     with pytest.raises(UserError, match="does not answer"):
-        chosen(NO_WISH, UserError("the registry does not answer"))
+        chosen(NO_REQUEST, UserError("the registry does not answer"))
 
 
 def test_who_names_a_cell_gets_it_whatever_the_tags_say(
-    chosen: Callable[..., Choice], make_evidence: Callable[..., KnownGood]
+    chosen: Callable[..., CellChoice], make_evidence: Callable[..., KnownGood]
 ) -> None:
-    assert chosen(replace(NO_WISH, cell="cpu-no-sdma"), make_evidence()).cell.id == "cpu-no-sdma"
-    choice = chosen(replace(NO_WISH, cell="best"), make_evidence(cell="cpu-no-sdma"))
-    assert (choice.cell.id, choice.evidence, choice.told) == ("cpu-plain", None, "cpu-plain")
+    assert chosen(replace(NO_REQUEST, cell="cpu-no-sdma"), make_evidence()).cell.id == "cpu-no-sdma"
+    choice = chosen(replace(NO_REQUEST, cell="best"), make_evidence(cell="cpu-no-sdma"))
+    assert (choice.cell.id, choice.evidence, choice.summary) == ("cpu-plain", None, "cpu-plain")
 
 
 def test_a_tag_of_a_cell_that_the_matrix_lacks_is_told(
-    chosen: Callable[..., Choice], make_evidence: Callable[..., KnownGood]
+    chosen: Callable[..., CellChoice], make_evidence: Callable[..., KnownGood]
 ) -> None:
     with pytest.raises(UserError, match="known-good-cpu is gone-plain, which the matrix file does not have"):
-        chosen(NO_WISH, make_evidence(cell="gone-plain"))
+        chosen(NO_REQUEST, make_evidence(cell="gone-plain"))
 
 
 def test_the_plain_cell_of_a_host_is_the_first_that_can_run(matrix: Matrix) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.campaign.bench import Bench, Display
-from harness.campaign.plain_cells import plain_cpu_cell
+from harness.campaign.bench import Bench
+from harness.campaign.plan import plain_cpu_cell
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile, Progress, Result
@@ -26,18 +26,18 @@ from harness.matrix.cells import Cell, Matrix
 from harness.run.checkpoints import hand_over, steps_done
 from harness.run.run_cell import LOG
 from harness.run.spec import Run
-from harness.training.attempts import ATTEMPTS
+from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.options import own_workload
-from harness.training.train import Ended, Job, train
-from harness.training.trainings import Notebook, Training, new_training, open_notebook
+from harness.training.state import StateFile, TrainingState, new_state, open_state_file
+from harness.training.train import TrainingJob, TrainingResult, train
 
 GPU_CELL = "rocm6.3-torch2.9.1-plain"
 WORDS = "vpoc: something is wrong with the data"
 
 
 @dataclass(frozen=True)
-class Fate:
-    """What becomes of an attempt: how it ends, and the checkpoint that it writes before (0: none)."""
+class Script:
+    """The script of an attempt: how it ends, and the checkpoint that it writes before (0: none)."""
 
     outcome: str = "failed"
     class_: str | None = "crash"
@@ -49,13 +49,13 @@ class Fate:
     unhealthy: tuple[int, ...] = ()
 
 
-DONE = Fate("completed", None, 58, "exit 0", with_result=True)
+DONE = Script("completed", None, 58, "exit 0", with_result=True)
 
 
 class Pretending(Bench):
-    """A bench that makes attempts in no time, as their fates say, and keeps what it was asked to run."""
+    """A bench that makes attempts in no time, as their scripts say, and keeps what it was asked to run."""
 
-    fates: list[Fate]
+    scripts: list[Script]
     result: Result
     made: list[Run]
 
@@ -69,22 +69,22 @@ class Pretending(Bench):
     def gpus_for(self, *_: object) -> Iterator[int]:
         yield 0
 
-    def make(self, run: Run, display: Display, heed: Callable[[Progress], None] = lambda _: None) -> Record:
+    def run_cell(self, run: Run, observe: Callable[[Progress], None] = lambda _: None, *_: object) -> Record:
         self.made.append(run)
-        fate = self.fates.pop(0)
+        script = self.scripts.pop(0)
         folder = self.results.begin(run.intent(self.results.run_folder(run.run_id)))
         (folder / LOG).write_text(f"something\n{WORDS}\n", encoding="utf-8")
         hand_over(run.resume_from or (), folder / OUTPUT)
-        if fate.step:
-            write_checkpoint(folder / OUTPUT / f"{run.name}_checkpoints", fate.step)
-        interrupt: KeyboardInterrupt | None = KeyboardInterrupt("SIGINT") if fate.interrupt else None
+        if script.step:
+            write_checkpoint(folder / OUTPUT / f"{run.name}_checkpoints", script.step)
+        interrupt: KeyboardInterrupt | None = KeyboardInterrupt("SIGINT") if script.interrupt else None
         try:
-            for line in fate.lines:
-                heed(line)
+            for line in script.lines:
+                observe(line)
         except KeyboardInterrupt as caught:
             interrupt = caught
-        outcome, class_ = ("interrupted", None) if interrupt else (fate.outcome, fate.class_)
-        if fate.with_result:
+        outcome, class_ = ("interrupted", None) if interrupt else (script.outcome, script.class_)
+        if script.with_result:
             for ending in (".pt", "_metadata.json", "_curves.csv"):
                 (folder / OUTPUT / f"{run.name}{ending}").write_text(f"of {run.run_id}", encoding="utf-8")
         record = Record(
@@ -92,16 +92,16 @@ class Pretending(Bench):
             outcome=outcome,
             diagnosis=class_,
             detail="as it was to be",
-            exit={"train": fate.exit},
+            exit={"train": script.exit},
             ran_on="",
             finished=1e9,
             seconds=1.0,
             last_phase=None,
-            result=self.result if fate.with_result else None,
+            result=self.result if script.with_result else None,
             explanation=explained(class_) if class_ else None,
         )
         self.results.finish(record)
-        self._fall_unhealthy(fate.unhealthy, run)
+        self._fall_unhealthy(script.unhealthy, run)
         if interrupt:
             raise interrupt
         return record
@@ -123,7 +123,7 @@ def write_checkpoint(folder: Path, step: int) -> None:
 
 
 class Listening:
-    """A display that remembers what it was told."""
+    """A display that remembers what it was given."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -140,21 +140,21 @@ class Place:
     """Where a training is made, over several calls."""
 
     bench: Pretending
-    job: Job
-    notebook: Notebook
+    job: TrainingJob
+    file: StateFile
     display: Listening
-    training: Training
+    state: TrainingState
 
-    def train(self, *fates: Fate) -> Ended:
-        """Train with these fates to come; goes on with what was noted."""
-        self.bench.fates = list(fates)
-        training = self.notebook.read("key") or self.training
-        return train(self.job, training, self.notebook, self.bench, self.display)
+    def train(self, *scripts: Script) -> TrainingResult:
+        """Train with these scripts to come; resumes what was begun."""
+        self.bench.scripts = list(scripts)
+        state = self.file.read("key") or self.state
+        return train(self.job, state, self.file, self.bench, self.display)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
         """attempts.jsonl."""
-        return [json.loads(line) for line in (self.job.output / ATTEMPTS).read_text(encoding="utf-8").splitlines()]
+        return [json.loads(line) for line in (self.job.output / ATTEMPTS_FILE).read_text(encoding="utf-8").splitlines()]
 
 
 MakePlace = Callable[..., Place]
@@ -165,7 +165,7 @@ Probes = list[tuple[int, ...]]
 def probed_again(monkeypatch: pytest.MonkeyPatch) -> Probes:
     """The GPUs of each new probe of unhealthy ones; it tells nothing new."""
     probes: Probes = []
-    monkeypatch.setattr("harness.campaign.campaign.recheck", lambda run, *_: probes.append(run.gpus))
+    monkeypatch.setattr("harness.campaign.unhealthy.recheck", lambda run, *_: probes.append(run.gpus))
     return probes
 
 
@@ -177,9 +177,9 @@ def make_place(tmp_path: Path, matrix: Matrix, result_values: dict[str, Any]) ->
         bench = Pretending(results, ProcessExecutor(results.runs), host, gpus)
         bench.made, bench.result = [], Result.model_validate(result_values)
         output = tmp_path / "TRAINING"
-        job = Job(matrix.cells[cell], plain_cpu_cell(matrix), own_workload(options), output, "bars")
-        with open_notebook(results, host, output, "bars") as notebook:
-            return Place(bench, job, notebook, Listening(), new_training("key", cell, None))
+        job = TrainingJob(matrix.cells[cell], plain_cpu_cell(matrix), own_workload(options), output, "bars")
+        with open_state_file(results, host, output, "bars") as file:
+            return Place(bench, job, file, Listening(), new_state("key", cell, None))
 
     yield make
     shutil.rmtree(tmp_path)
@@ -195,7 +195,7 @@ def resumed_at(run: Run) -> int | None:
     return None if run.resume_from is None else steps_done(run.resume_from)
 
 
-def test_a_training_that_ends_well_leaves_its_model_and_nothing_to_go_on_with(place: Place) -> None:
+def test_a_training_that_ends_well_leaves_its_model_and_nothing_to_resume(place: Place) -> None:
     ended = place.train(DONE)
     output = place.job.output
     assert ended.model == output / "bars.pt"
@@ -204,15 +204,15 @@ def test_a_training_that_ends_well_leaves_its_model_and_nothing_to_go_on_with(pl
     assert sorted(file.name for file in output.iterdir()) == [
         *("attempts.jsonl", "bars.pt", "bars_checkpoints", "bars_curves.csv", "bars_metadata.json")
     ]
-    assert not place.notebook.file.exists()
+    assert not place.file.file.exists()
     assert not list(place.bench.results.runs.glob("*/output/*_checkpoints"))
     assert (run.name, run.resume_from, run.cell) == ("bars", (), place.job.cell)
     command = run.intent(output).commands["train"]
     assert "--resume" not in command
 
 
-def test_it_goes_on_from_the_last_checkpoint_until_it_is_trained(place: Place) -> None:
-    ended = place.train(Fate(step=20), Fate("hung", "hang-forward"), Fate(step=40), DONE)
+def test_it_resumes_from_the_last_checkpoint_until_it_is_trained(place: Place) -> None:
+    ended = place.train(Script(step=20), Script("hung", "hang-forward"), Script(step=40), DONE)
     assert ended.model
     assert [resumed_at(run) for run in place.bench.made] == [0, 20, 20, 40]
     assert "--resume" in place.bench.made[1].intent(place.job.output).commands["train"]
@@ -229,7 +229,7 @@ def test_it_goes_on_from_the_last_checkpoint_until_it_is_trained(place: Place) -
 
 
 def test_what_is_resumed_or_changed_is_another_identity_than_what_was_asked_for(place: Place) -> None:
-    place.train(Fate(class_="oom-gpu"), Fate(class_="oom-gpu"), Fate(step=20), DONE)
+    place.train(Script(class_="oom-gpu"), Script(class_="oom-gpu"), Script(step=20), DONE)
     intents = [run.intent(place.job.output) for run in place.bench.made]
     assert [intent.cell for intent in intents] == ["cpu-plain", *["cpu-plain~fresh-allocator"] * 3]
     assert intents[1].variables["train"]["MALLOC_ARENA_MAX"] == "2"
@@ -239,33 +239,33 @@ def test_what_is_resumed_or_changed_is_another_identity_than_what_was_asked_for(
     assert intents[0].workload_hash == intents[1].workload_hash
 
 
-def test_a_ladder_that_is_exhausted_is_given_up_and_climbed_again_when_asked(place: Place) -> None:
-    ended = place.train(*[Fate(step=20)] * 8)
+def test_exhausted_fallbacks_end_it_and_are_tried_again_when_asked(place: Place) -> None:
+    ended = place.train(*[Script(step=20)] * 8)
     assert ended.model is None
-    assert ended.given_up
-    assert "without getting further than step 20" in ended.given_up
+    assert ended.exhausted
+    assert "without getting further than step 20" in ended.exhausted
     begins = [line["begin"] for line in ended.attempts]
-    ended = place.train(Fate(), DONE)
+    ended = place.train(Script(), DONE)
     assert [line["begin"] for line in ended.attempts] == [*begins, "by-hand", "same-again"]
     assert resumed_at(place.bench.made[-2]) == 20
     assert place.bench.made[-2].cell == place.job.cell
 
 
-def test_ctrl_c_is_told_and_the_same_call_goes_on(place: Place) -> None:
+def test_ctrl_c_is_told_and_the_same_call_resumes(place: Place) -> None:
     with pytest.raises(KeyboardInterrupt):
-        place.train(Fate(), Fate(step=30, interrupt=True))
+        place.train(Script(), Script(step=30, interrupt=True))
     assert [(line["begin"], line["outcome"]) for line in place.lines] == [
         ("first", "failed"),
         ("same-again", "interrupted"),
     ]
     assert place.train(DONE).model
-    assert place.lines[-1]["begin"] == "going-on"
+    assert place.lines[-1]["begin"] == "resumed"
     assert resumed_at(place.bench.made[-1]) == 30
 
 
 def test_an_attempt_that_was_noted_and_never_begun_is_made(place: Place) -> None:
     with pytest.raises(IndexError):
-        place.train(Fate(step=20))
+        place.train(Script(step=20))
     assert place.train(DONE).model
     assert [line["begin"] for line in place.lines] == ["first", "same-again"]
     assert [run.run_id[-2:] for run in place.bench.made] == ["-1", "-2", "-2"]
@@ -273,7 +273,7 @@ def test_an_attempt_that_was_noted_and_never_begun_is_made(place: Place) -> None
 
 def test_a_kill_before_the_model_is_in_place_costs_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Notebook, "close", lambda _: pytest.fail("killed"))
+        patch.setattr(StateFile, "remove", lambda _: pytest.fail("killed"))
         with pytest.raises(BaseException, match="killed"):
             place.train(DONE)
     ended = place.train()
@@ -283,26 +283,26 @@ def test_a_kill_before_the_model_is_in_place_costs_nothing(place: Place, monkeyp
 
 def test_wrong_input_is_told_in_the_words_of_the_app(place: Place) -> None:
     with pytest.raises(UserError, match=r"^something is wrong with the data$"):
-        place.train(Fate(class_="user-code", exit="exit 2"))
+        place.train(Script(class_="user-code", exit="exit 2"))
 
 
 def test_an_engine_that_is_gone_is_not_the_trainings_fault(place: Place) -> None:
-    with pytest.raises(UserError, match="the same command goes on"):
-        place.train(Fate("interrupted", None, step=20))
+    with pytest.raises(UserError, match="the same command continues"):
+        place.train(Script("interrupted", None, step=20))
     assert place.train(DONE).model
     assert resumed_at(place.bench.made[-1]) == 20
 
 
-def test_wrong_numbers_are_never_gone_on_from(place: Place) -> None:
-    wrong = Fate(class_="wrong-result", step=58, exit="exit 0", with_result=True)
-    place.train(Fate(step=20), wrong, Fate(step=25), DONE)
+def test_wrong_numbers_are_never_resumed_from(place: Place) -> None:
+    wrong = Script(class_="wrong-result", step=58, exit="exit 0", with_result=True)
+    place.train(Script(step=20), wrong, Script(step=25), DONE)
     assert [resumed_at(run) for run in place.bench.made] == [0, 20, 0, 25]
     assert [line["step"] for line in place.lines] == [20, 0, 25, 58]
 
 
 def test_a_damaged_checkpoint_is_passed_over(place: Place) -> None:
     with pytest.raises(IndexError):
-        place.train(Fate(step=20), Fate(step=30))
+        place.train(Script(step=20), Script(step=30))
     checkpoints = place.bench.results.run_folder(place.bench.made[1].run_id) / OUTPUT / "bars_checkpoints"
     (last,) = checkpoints.glob("step-000000030.*")
     last.write_bytes(last.read_bytes()[:-1])
@@ -310,16 +310,16 @@ def test_a_damaged_checkpoint_is_passed_over(place: Place) -> None:
     assert resumed_at(place.bench.made[-1]) == 20
 
 
-def test_a_drill_is_for_the_first_attempt_and_marks_all_that_follows_from_it(place: Place) -> None:
+def test_an_injected_fault_is_for_the_first_attempt_and_marks_all_that_follows_from_it(place: Place) -> None:
     place.job = replace(place.job, injected_fault="segv@35")
     unnoticed = replace(DONE, outcome="failed", class_="injected-fault")
-    assert place.train(Fate(step=20), unnoticed).model
+    assert place.train(Script(step=20), unnoticed).model
     assert [run.injected_fault for run in place.bench.made] == ["segv@35", "segv"]
     commands = [run.intent(place.job.output).commands["train"] for run in place.bench.made]
     assert ["--inject-fault" in command for command in commands] == [True, False]
 
 
-def test_earlier_checkpoints_are_gone_on_from_when_asked_and_kept_otherwise(place: Place) -> None:
+def test_earlier_checkpoints_are_resumed_from_when_asked_and_kept_otherwise(place: Place) -> None:
     earlier = place.job.output / "bars_checkpoints"
     write_checkpoint(earlier, 58)
     write_checkpoint(place.job.output / "bars2_checkpoints", 99)
@@ -328,7 +328,7 @@ def test_earlier_checkpoints_are_gone_on_from_when_asked_and_kept_otherwise(plac
     place.train(replace(DONE, step=87))
     assert resumed_at(place.bench.made[0]) == 58
     assert len(list(earlier.iterdir())) == 2
-    place.job, place.training = job, new_training("key", "cpu-plain", None)
+    place.job, place.state = job, new_state("key", "cpu-plain", None)
     place.train(replace(DONE, step=60))
     assert resumed_at(place.bench.made[1]) == 0
     assert len(list(earlier.iterdir())) == 1
@@ -337,19 +337,19 @@ def test_earlier_checkpoints_are_gone_on_from_when_asked_and_kept_otherwise(plac
 
 def test_attempts_of_earlier_trainings_stay_in_the_file(place: Place) -> None:
     place.train(DONE)
-    place.training = new_training("key", "cpu-plain", None)
-    place.train(Fate(), DONE)
+    place.state = new_state("key", "cpu-plain", None)
+    place.train(Script(), DONE)
     assert [line["attempt"] for line in place.lines] == [1, 1, 2]
 
 
 def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFacts) -> None:
     place = make_place(dual_host, GPU_CELL, strategy="ddp")
     place.train(
-        Fate(class_="hang-collective", step=10),
-        Fate(class_="hang-collective"),
-        Fate(class_="hang-collective"),
-        Fate("host-fault", "unhealthy-gpu", unhealthy=(0,)),
-        Fate("host-fault", "unhealthy-gpu", unhealthy=(1,)),
+        Script(class_="hang-collective", step=10),
+        Script(class_="hang-collective"),
+        Script(class_="hang-collective"),
+        Script("host-fault", "unhealthy-gpu", unhealthy=(0,)),
+        Script("host-fault", "unhealthy-gpu", unhealthy=(1,)),
         DONE,
     )
     assert [(run.cell.id, run.gpus, run.workload.strategy) for run in place.bench.made] == [
@@ -371,14 +371,14 @@ def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFa
 def test_a_gpu_that_was_unhealthy_before_is_not_trained_on(make_place: MakePlace, dual_host: HostFacts) -> None:
     place = make_place(dual_host, GPU_CELL)
     with pytest.raises(IndexError):
-        place.train(Fate("host-fault", "unhealthy-gpu", unhealthy=(0,)))
+        place.train(Script("host-fault", "unhealthy-gpu", unhealthy=(0,)))
     assert place.bench.made[0].gpus == (0,)
-    place.training = new_training("key", GPU_CELL, None)
-    place.notebook.close()
+    place.state = new_state("key", GPU_CELL, None)
+    place.file.remove()
     place.train(DONE)
     assert place.bench.made[-1].gpus == (1,)
     alone = make_place(dual_host.model_copy(update={"gpus": dual_host.gpus[:1]}), GPU_CELL)
-    with pytest.raises(UserError, match=r"too few GPUs are well \(GPU 0: gone\)"):
+    with pytest.raises(UserError, match=r"too few GPUs are healthy \(GPU 0: gone\)"):
         alone.train(DONE)
 
 
@@ -391,14 +391,14 @@ def test_unhealthy_gpus_are_probed_again_each_time_a_training_is_called_for(
 ) -> None:
     place = make_place(dual_host, GPU_CELL)
     append_steps(place.bench.results, [make_step(gpu=gpu, good=False, detail="gone") for gpu in (0, 1)])
-    with pytest.raises(UserError, match=r"^too few GPUs are well \(GPU 0: gone; GPU 1: gone\)"):
+    with pytest.raises(UserError, match=r"^too few GPUs are healthy \(GPU 0: gone; GPU 1: gone\)"):
         place.train()
     assert probed_again == [(0,), (1,)]
 
     def reset(run: Run, results: Results, *_: object) -> None:
         append_steps(results, [make_step(gpu=gpu, when="recheck") for gpu in run.gpus if gpu == 1])
 
-    monkeypatch.setattr("harness.campaign.campaign.recheck", reset)
+    monkeypatch.setattr("harness.campaign.unhealthy.recheck", reset)
     assert place.train(DONE).model
     assert [run.gpus for run in place.bench.made] == [(1,)]
 
@@ -424,7 +424,7 @@ def test_memory_in_ever_more_pieces_is_given_back_by_a_fresh_process(
 ) -> None:
     place = make_place(dual_host, GPU_CELL)
     lines = [fragmenting(minute, 0.2 + minute / 200) for minute in range(60)]
-    assert place.train(Fate(step=20, lines=lines), DONE).model
+    assert place.train(Script(step=20, lines=lines), DONE).model
     assert [(line["begin"], line["outcome"]) for line in place.lines] == [
         ("first", "interrupted"),
         ("planned-restart", "completed"),
@@ -438,20 +438,20 @@ def test_nobody_else_trains_the_same_model_meanwhile(tmp_path: Path, host: HostF
     results, output, link = Results(tmp_path / "results"), tmp_path / "TRAINING", tmp_path / "link"
     output.mkdir()
     link.symlink_to(output)
-    with open_notebook(results, host, output, "bars"), open_notebook(results, host, output, "others"):
+    with open_state_file(results, host, output, "bars"), open_state_file(results, host, output, "others"):
         for same in (output, link, tmp_path / "link/../TRAINING"):
             with pytest.raises(UserError, match="is being trained by another process"):
-                open_notebook(results, host, same, "bars").__enter__()
+                open_state_file(results, host, same, "bars").__enter__()
 
 
 def test_a_training_is_found_again_by_folder_and_name_and_question(tmp_path: Path, host: HostFacts) -> None:
     results, link = Results(tmp_path), tmp_path / "link"
     link.symlink_to(tmp_path)
-    with open_notebook(results, host, tmp_path, "bars") as notebook:
-        notebook.write(new_training("key", "cpu-plain", None))
-        assert notebook.read("key")
-        assert notebook.read("another question") is None
-    with open_notebook(results, host, link, "bars") as notebook:
-        assert notebook.read("key")
-    with open_notebook(results, host, tmp_path, "others") as notebook:
-        assert notebook.read("key") is None
+    with open_state_file(results, host, tmp_path, "bars") as file:
+        file.write(new_state("key", "cpu-plain", None))
+        assert file.read("key")
+        assert file.read("another question") is None
+    with open_state_file(results, host, link, "bars") as file:
+        assert file.read("key")
+    with open_state_file(results, host, tmp_path, "others") as file:
+        assert file.read("key") is None

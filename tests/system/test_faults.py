@@ -1,4 +1,4 @@
-"""Every kind of drill once, as processes: found, explained, survived."""
+"""Every kind of fault once, in processes: found, explained, survived."""
 
 import json
 import os
@@ -14,9 +14,9 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.records import Results
-from harness.faults.carry_out import make_healthy, why_skipped
+from harness.faults.inject import run_healthy, why_skipped
 from harness.faults.kinds import KINDS
-from harness.faults.place import make_place
+from harness.faults.target import make_target
 from harness.matrix.load import load_matrix
 
 # Those that wait longest begin first. Each is a harness of its own, all on one results folder.
@@ -30,8 +30,8 @@ KIND_SECONDS = 240
 Ordinary = tuple[Path, subprocess.CompletedProcess[str]]
 
 
-def drill_in_a_process(results: Path, kind: str) -> dict[str, Any]:
-    command = [sys.executable, str(Path(__file__).with_name("drill_kind.py")), str(results), kind]
+def inject_in_a_process(results: Path, kind: str) -> dict[str, Any]:
+    command = [sys.executable, str(Path(__file__).with_name("inject_kind.py")), str(results), kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=KIND_SECONDS)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
@@ -39,7 +39,7 @@ def drill_in_a_process(results: Path, kind: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("drills")
+    return tmp_path_factory.mktemp("faults")
 
 
 @pytest.fixture(scope="module")
@@ -67,35 +67,35 @@ def ordinary(pool: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def drilled(pool: ThreadPoolExecutor, folder: Path) -> Mapping[str, Future[dict[str, Any]]]:
-    """What becomes of each kind that is made here."""
+def injections(pool: ThreadPoolExecutor, folder: Path) -> Mapping[str, Future[dict[str, Any]]]:
+    """What comes of each kind that is injected here."""
     made = [kind.name for kind in BY_LENGTH if not why_skipped(kind, "process")]
-    return {kind: pool.submit(drill_in_a_process, folder, kind) for kind in made}
+    return {kind: pool.submit(inject_in_a_process, folder, kind) for kind in made}
 
 
-# The ordinary user's drills take longest, and begin before the others.
+# The ordinary user's faults take longest, and begin before the others.
 @pytest.mark.usefixtures("ordinary")
 @pytest.mark.parametrize("kind", BY_LENGTH, ids=lambda kind: kind.name)
 def test_a_fault_is_found_explained_and_leaves_nothing(
-    kind: Any, drilled: Mapping[str, Future[dict[str, Any]]]
+    kind: Any, injections: Mapping[str, Future[dict[str, Any]]]
 ) -> None:
     if why := why_skipped(kind, "process"):
         pytest.skip(why)
-    one = drilled[kind.name].result()
+    one = injections[kind.name].result()
     assert one["objections"] == []
-    assert (one["right"], one["found"]) == (True, str(kind.expected))
+    assert (one["as_expected"], one["found"]) == (True, str(kind.expected))
 
 
-def test_after_all_of_them_a_healthy_run_completes_and_no_drill_is_evidence(
-    folder: Path, drilled: Mapping[str, Future[dict[str, Any]]]
+def test_after_all_of_them_a_healthy_run_completes_and_no_injected_fault_is_evidence(
+    folder: Path, injections: Mapping[str, Future[dict[str, Any]]]
 ) -> None:
-    for one in drilled.values():
+    for one in injections.values():
         one.result()
-    place = make_place(Results(folder), load_matrix(CHECKOUT / "matrix.yaml"), "process", lambda _: None)
-    after = make_healthy(place)
+    target = make_target(Results(folder), load_matrix(CHECKOUT / "matrix.yaml"), "process", lambda _: None)
+    after = run_healthy(target)
     assert (after.outcome, after.injected_fault) == ("completed", None), after.detail
-    records = list(place.results.records())
-    assert len(records) == len(drilled) + 1
+    records = list(target.results.records())
+    assert len(records) == len(injections) + 1
     assert [record.intent.run_id for record in records if record.injected_fault is None] == [after.intent.run_id]
 
 
@@ -109,6 +109,6 @@ def test_the_command_prints_a_table_also_for_an_ordinary_user(
     header, *rows = done.stdout.splitlines()
     assert header.split()[:4] == ["kind", "expected", "found", "explained"]
     assert [row.split()[0] for row in rows] == ["hang-forward", "segv", "fill-disk"]
-    assert all(row.rstrip().endswith("right") for row in rows[:2])
+    assert all(row.rstrip().endswith(" as expected") and "not as expected" not in row for row in rows[:2])
     assert rows[2].endswith("skipped: only root can mount a small disk")
-    assert len(list((results / "drills" / "runs").iterdir())) == 4
+    assert len(list((results / "faults" / "runs").iterdir())) == 4

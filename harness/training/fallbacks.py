@@ -1,4 +1,4 @@
-"""What to do after an attempt at a training that did not end with a model: the next rung of a ladder. Pure."""
+"""The next fallback after an attempt at a training that did not end with a model. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +10,16 @@ from harness.evidence.run_files import OutcomeName
 from harness.matrix.cells import RANK_PER_DEVICE, Preset, Strategy
 from harness.matrix.variants import VARIANT
 
-Rung = Literal["same-again", "fresh-allocator", "smaller-micro-batch", "no-hipblaslt", "no-p2p", "one-device", "cpu"]
-Begin = Literal["first", "going-on", "planned-restart", "by-hand"] | Rung
-"""Why an attempt is made. `going-on`: the one before was interrupted. It and a planned restart change nothing.
+Fallback = Literal[
+    "same-again", "fresh-allocator", "smaller-micro-batch", "no-hipblaslt", "no-p2p", "one-device", "cpu"
+]
+Begin = Literal["first", "resumed", "planned-restart", "by-hand"] | Fallback
+"""Why an attempt is made. `resumed`: the one before was interrupted. It and a planned restart change nothing.
 
-`by-hand`: it had been given up, and the user wants it tried once more, from the top of the ladder.
+`by-hand`: the fallbacks were exhausted, and the user wants it tried once more, from the first fallback on.
 """
 
-AT_MOST: Mapping[Rung, int] = {
+AT_MOST: Mapping[Fallback, int] = {
     "same-again": 2,
     "fresh-allocator": 1,
     "smaller-micro-batch": 3,
@@ -26,20 +28,20 @@ AT_MOST: Mapping[Rung, int] = {
     "one-device": 1,
     "cpu": 1,
 }
-"""The ladder from top to bottom, and how often each rung is taken: `same-again` without getting further in between."""
+"""The fallbacks in order, and how often each is taken: `same-again` without getting further in between."""
 
-_MEMORY: tuple[Rung, ...] = ("fresh-allocator", "smaller-micro-batch")
-_BLAS: tuple[Rung, ...] = ("no-hipblaslt",)
-_COLLECTIVE: tuple[Rung, ...] = ("no-p2p", "one-device")
-# Nothing that is set helps a GPU that this build of torch cannot use.
-_NO_GPU: tuple[Rung, ...] = ("cpu",)
-FIRST: Mapping[str, tuple[Rung, ...]] = {
+_MEMORY: tuple[Fallback, ...] = ("fresh-allocator", "smaller-micro-batch")
+_BLAS: tuple[Fallback, ...] = ("no-hipblaslt",)
+_COLLECTIVE: tuple[Fallback, ...] = ("no-p2p", "one-device")
+# No setting helps a GPU that this build of torch cannot use.
+_NO_GPU: tuple[Fallback, ...] = ("cpu",)
+PREFERRED: Mapping[str, tuple[Fallback, ...]] = {
     **dict.fromkeys(("oom-gpu", "oom-host"), _MEMORY),
     **dict.fromkeys(("blas-init", "blas-kernel", "blas-not-supported", "hipblaslt-kernel"), _BLAS),
     **dict.fromkeys(("hang-collective", "hang-rendezvous", "rccl", "rendezvous", "lost-peer"), _COLLECTIVE),
     **dict.fromkeys(("missing-arch", "no-device", "pcie-atomics"), _NO_GPU),
 }
-"""By class of diagnosis: the rungs that are tried before the others."""
+"""By class of diagnosis: the fallbacks that are tried before the others."""
 
 # Copies between GPUs; `averaging` makes them through shared memory.
 _PEERS = frozenset[Strategy]({"dp", "ddp", "fsdp", "model-parallel"})
@@ -49,9 +51,9 @@ NO_P2P = {"NCCL_P2P_DISABLE": "1", "HSA_ENABLE_PEER_SDMA": "0"}
 
 @dataclass(frozen=True)
 class Attempt:
-    """What became of an attempt. `begin` is why it was made.
+    """An attempt that has ended. `begin` is why it was made.
 
-    `step`: the optimizer steps in its last checkpoints that can be gone on from, over all its models. `mistake`: the
+    `step`: the optimizer steps in its last checkpoints that can be resumed from, over all its models. `mistake`: the
     app says that its input is wrong. `wrong`: what it computed is not what was asked for.
     """
 
@@ -65,8 +67,8 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the rungs change of an attempt; `devices` are those it uses."""
+class AttemptSettings:
+    """The settings of an attempt that fallbacks change; `devices` is the number it uses."""
 
     device: Literal["cpu", "cuda"]
     strategy: Strategy
@@ -85,43 +87,43 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class GiveUp:
-    """No attempt is left, and why. `mistake`: the user can fix it."""
+class Exhausted:
+    """No fallback is left, and why. `mistake`: the user can fix it."""
 
     why: str
     mistake: bool = False
 
 
-def after(attempts: Sequence[Attempt], settings: Settings, gpus_left: int) -> Begin | GiveUp | None:
-    """How to go on after these attempts, the last of them made with `settings`; None when the model is trained.
+def next_fallback(attempts: Sequence[Attempt], settings: AttemptSettings, gpus_left: int) -> Begin | Exhausted | None:
+    """Return how to continue after these attempts, the last of them made with `settings`; None with a trained model.
 
     `gpus_left`: the GPUs of this host that are not unhealthy.
     """
-    attempts = attempts[_top(attempt.begin for attempt in attempts) :]
+    attempts = attempts[_last_start(attempt.begin for attempt in attempts) :]
     last = attempts[-1]
     if last.trained:
         return None
-    if last.mistake and _as_asked(attempts):
-        return GiveUp("its input is wrong", mistake=True)
+    if last.mistake and _unchanged(attempts):
+        return Exhausted("its input is wrong", mistake=True)
     lacks_gpus = settings.device == "cuda" and gpus_left < settings.devices
     if last.outcome == "interrupted" and not lacks_gpus:
-        return "going-on"
-    order: Sequence[Rung] = (*FIRST.get(last.class_ or "", ()), *AT_MOST)
+        return "resumed"
+    order: Sequence[Fallback] = (*PREFERRED.get(last.class_ or "", ()), *AT_MOST)
     if lacks_gpus:
         order = ("one-device", "cpu") if gpus_left else ("cpu",)
-    standing = _since_it_moved(attempts)
-    for rung in order:
-        taken = sum(attempt.begin == rung for attempt in (standing if rung == "same-again" else attempts))
-        if taken < AT_MOST[rung] and step_down(settings, rung):
-            return rung
-    return GiveUp(
-        f"{len(attempts)} attempts were made, the last {len(standing) + 1} of them without getting further than step "
+    stalled = _since_progress(attempts)
+    for fallback in order:
+        taken = sum(attempt.begin == fallback for attempt in (stalled if fallback == "same-again" else attempts))
+        if taken < AT_MOST[fallback] and with_fallback(settings, fallback):
+            return fallback
+    return Exhausted(
+        f"{len(attempts)} attempts were made, the last {len(stalled) + 1} of them without getting further than step "
         f"{max(attempt.step for attempt in attempts)}, and nothing is left to be changed"
     )
 
 
-def step_down(settings: Settings, begin: Begin) -> Settings | None:
-    """The settings one rung down; None where that rung would change nothing."""
+def with_fallback(settings: AttemptSettings, begin: Begin) -> AttemptSettings | None:
+    """Return the settings with one more fallback; None where it would change nothing."""
     gpu = settings.device == "cuda"
     match begin:
         case "fresh-allocator":
@@ -143,15 +145,15 @@ def step_down(settings: Settings, begin: Begin) -> Settings | None:
             return settings
 
 
-def climbed(settings: Settings, begins: Sequence[Begin]) -> Settings:
-    """The settings of the last of these attempts, the first having been made with `settings`."""
-    for begin in begins[_top(begins) :]:
-        settings = step_down(settings, begin) or settings
+def settings_after(settings: AttemptSettings, begins: Sequence[Begin]) -> AttemptSettings:
+    """Return the settings of the last of these attempts, the first having been made with `settings`."""
+    for begin in begins[_last_start(begins) :]:
+        settings = with_fallback(settings, begin) or settings
     return settings
 
 
-def preset_of(preset: Preset, settings: Settings, torch: str | None) -> Preset:
-    """The preset with the variables of these settings, under a name that tells; the same where there are none."""
+def preset_of(preset: Preset, settings: AttemptSettings, torch: str | None) -> Preset:
+    """Return the preset with the variables of these settings, under another name; the same where there are none."""
     chosen: dict[str, dict[str, str]] = {}
     if settings.fresh_allocator:
         chosen["fresh-allocator"] = allocator_variables(settings.device, torch)
@@ -161,7 +163,7 @@ def preset_of(preset: Preset, settings: Settings, torch: str | None) -> Preset:
         chosen["no-p2p"] = NO_P2P
     if not chosen:
         return preset
-    variables = {name: value for settings_ in chosen.values() for name, value in settings_.items()}
+    variables = {name: value for of_fallback in chosen.values() for name, value in of_fallback.items()}
     # What the preset sets for one phase alone would win over what it sets for both.
     phases = {
         phase: {**of_phase, **{name: variables[name] for name in of_phase.keys() & variables.keys()}}
@@ -173,7 +175,7 @@ def preset_of(preset: Preset, settings: Settings, torch: str | None) -> Preset:
 
 
 def allocator_variables(device: Literal["cpu", "cuda"], torch: str | None) -> dict[str, str]:
-    """Settings under which memory is less likely to be cut into pieces too small to use."""
+    """Return variables with which memory is less likely to be cut into pieces too small to use."""
     if device == "cpu":
         return {"MALLOC_ARENA_MAX": "2"}
     version = Version(torch or "0")
@@ -182,24 +184,24 @@ def allocator_variables(device: Literal["cpu", "cuda"], torch: str | None) -> di
     return {"PYTORCH_ALLOC_CONF" if version >= Version("2.9") else "PYTORCH_HIP_ALLOC_CONF": value}
 
 
-def _alone(settings: Settings, device: Literal["cpu", "cuda"]) -> Settings:
+def _alone(settings: AttemptSettings, device: Literal["cpu", "cuda"]) -> AttemptSettings:
     """The same in one process. Its micro-batch is what a rank had: that adds up the same gradients."""
     several = settings.strategy in RANK_PER_DEVICE and settings.devices > 1
     micro = settings.micro_batch_size or (settings.share if several else None)
     return replace(settings, device=device, strategy="single", devices=1, micro_batch_size=micro)
 
 
-def _top(begins: Iterable[Begin]) -> int:
-    """Where the ladder was last begun at its top."""
+def _last_start(begins: Iterable[Begin]) -> int:
+    """The number of the attempt from which fallbacks were last tried from the first on."""
     return max((number for number, begin in enumerate(begins) if begin == "by-hand"), default=0)
 
 
-def _as_asked(attempts: Sequence[Attempt]) -> bool:
-    """Whether no rung has changed anything yet."""
+def _unchanged(attempts: Sequence[Attempt]) -> bool:
+    """Return whether no fallback has changed anything yet."""
     return all(attempt.begin == "same-again" or attempt.begin not in AT_MOST for attempt in attempts)
 
 
-def _since_it_moved(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+def _since_progress(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
     """The attempts after the last one that got further than all before it."""
     furthest, last = 0, -1
     for number, attempt in enumerate(attempts):

@@ -1,4 +1,4 @@
-"""Which rung is next: synthetic histories."""
+"""Which fallback is next: synthetic histories."""
 
 from collections import Counter
 from dataclasses import replace
@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.matrix.cells import Preset, Strategy
-from harness.training.supervise import (
+from harness.training.fallbacks import (
     AT_MOST,
-    FIRST,
+    PREFERRED,
     Attempt,
+    AttemptSettings,
     Begin,
-    GiveUp,
-    Settings,
-    after,
+    Exhausted,
     allocator_variables,
-    climbed,
+    next_fallback,
     preset_of,
-    step_down,
+    settings_after,
+    with_fallback,
 )
 
-CPU = Settings("cpu", "single", 1, batch_size=64)
-GPU = Settings("cuda", "single", 1, batch_size=64)
-TWO = Settings("cuda", "ddp", 2, batch_size=64)
+CPU = AttemptSettings("cpu", "single", 1, batch_size=64)
+GPU = AttemptSettings("cuda", "single", 1, batch_size=64)
+TWO = AttemptSettings("cuda", "ddp", 2, batch_size=64)
 STEPS = 20
 
 
@@ -34,21 +34,21 @@ def failed(begin: Begin = "first", class_: str = "crash", step: int = 0) -> Atte
     return Attempt(begin, "failed", class_, step)
 
 
-def climb(settings: Settings, class_: str, *, gpus: int = 2, moves: bool = False) -> list[Begin]:
-    """Every rung taken by a training that always ends the same way, until it is given up."""
+def fallbacks_of(settings: AttemptSettings, class_: str, *, gpus: int = 2, moves: bool = False) -> list[Begin]:
+    """Every fallback of a training that always ends the same way, until they are exhausted."""
     begins: list[Begin] = ["first"]
     attempts: list[Attempt] = []
     while True:
         attempts.append(failed(begins[-1], class_, min(len(attempts), STEPS) if moves else 0))
-        begin = after(attempts, climbed(settings, begins), gpus)
-        if isinstance(begin, GiveUp):
+        begin = next_fallback(attempts, settings_after(settings, begins), gpus)
+        if isinstance(begin, Exhausted):
             return begins[1:]
         assert begin is not None
         begins.append(begin)
 
 
-def test_the_whole_ladder_of_two_gpus_is_climbed_down_in_order() -> None:
-    assert climb(TWO, "crash") == [
+def test_all_fallbacks_of_two_gpus_are_taken_in_order() -> None:
+    assert fallbacks_of(TWO, "crash") == [
         *["same-again"] * 2,
         "fresh-allocator",
         *["smaller-micro-batch"] * 3,
@@ -59,13 +59,13 @@ def test_the_whole_ladder_of_two_gpus_is_climbed_down_in_order() -> None:
     ]
 
 
-def test_rungs_that_would_change_nothing_are_left_out() -> None:
-    assert climb(CPU, "crash") == [*["same-again"] * 2, "fresh-allocator", *["smaller-micro-batch"] * 3]
+def test_fallbacks_that_would_change_nothing_are_left_out() -> None:
+    assert fallbacks_of(CPU, "crash") == [*["same-again"] * 2, "fresh-allocator", *["smaller-micro-batch"] * 3]
     one_sample = replace(CPU, batch_size=1)
-    assert climb(one_sample, "crash") == [*["same-again"] * 2, "fresh-allocator"]
-    assert "no-p2p" not in climb(GPU, "crash")
-    assert "one-device" not in climb(GPU, "crash")
-    assert "no-p2p" not in climb(replace(TWO, strategy="averaging"), "crash")
+    assert fallbacks_of(one_sample, "crash") == [*["same-again"] * 2, "fresh-allocator"]
+    assert "no-p2p" not in fallbacks_of(GPU, "crash")
+    assert "one-device" not in fallbacks_of(GPU, "crash")
+    assert "no-p2p" not in fallbacks_of(replace(TWO, strategy="averaging"), "crash")
 
 
 @pytest.mark.parametrize(
@@ -82,78 +82,80 @@ def test_rungs_that_would_change_nothing_are_left_out() -> None:
     ],
 )
 def test_the_diagnosis_says_what_is_tried_first(class_: str, first: list[Begin]) -> None:
-    assert climb(TWO, class_)[: len(first)] == first
+    assert fallbacks_of(TWO, class_)[: len(first)] == first
 
 
-def test_another_diagnosis_takes_its_own_rungs_and_those_taken_stay() -> None:
+def test_another_diagnosis_takes_its_own_fallbacks_and_those_taken_stay() -> None:
     attempts = [failed(class_="oom-gpu"), failed("fresh-allocator", "hipblaslt-kernel")]
-    assert after(attempts, climbed(GPU, ["first", "fresh-allocator"]), 1) == "no-hipblaslt"
-    settings = climbed(GPU, ["first", "fresh-allocator", "no-hipblaslt", "smaller-micro-batch", "same-again"])
+    assert next_fallback(attempts, settings_after(GPU, ["first", "fresh-allocator"]), 1) == "no-hipblaslt"
+    settings = settings_after(GPU, ["first", "fresh-allocator", "no-hipblaslt", "smaller-micro-batch", "same-again"])
     assert settings == replace(GPU, fresh_allocator=True, no_hipblaslt=True, micro_batch_size=32)
 
 
 def test_a_training_that_moves_is_tried_the_same_way_again_as_often_as_it_moves() -> None:
-    taken = climb(CPU, "crash", moves=True)
+    taken = fallbacks_of(CPU, "crash", moves=True)
     assert taken[: STEPS + 2] == ["same-again"] * (STEPS + 2)
     assert taken[STEPS + 2 :] == ["fresh-allocator", *["smaller-micro-batch"] * 3]
 
 
 def test_an_interrupted_attempt_costs_nothing() -> None:
     attempts = [failed(), Attempt("same-again", "interrupted")]
-    assert after(attempts, CPU, 0) == "going-on"
-    attempts = [failed(), Attempt("same-again", "interrupted"), failed("going-on")]
-    assert after(attempts, CPU, 0) == "same-again"
-    assert climbed(GPU, ["first", "cpu", "going-on"]) == replace(GPU, device="cpu")
+    assert next_fallback(attempts, CPU, 0) == "resumed"
+    attempts = [failed(), Attempt("same-again", "interrupted"), failed("resumed")]
+    assert next_fallback(attempts, CPU, 0) == "same-again"
+    assert settings_after(GPU, ["first", "cpu", "resumed"]) == replace(GPU, device="cpu")
 
 
 def test_a_trained_model_ends_it() -> None:
-    assert after([failed(), Attempt("same-again", "completed", trained=True)], CPU, 0) is None
+    assert next_fallback([failed(), Attempt("same-again", "completed", trained=True)], CPU, 0) is None
 
 
-def test_wrong_input_ends_it_at_once_unless_a_rung_brought_it_about() -> None:
+def test_wrong_input_ends_it_at_once_unless_a_fallback_brought_it_about() -> None:
     wrong = Attempt("first", "failed", "app-error", mistake=True)
-    given_up = after([wrong], GPU, 1)
-    assert isinstance(given_up, GiveUp)
-    assert given_up.mistake
+    exhausted = next_fallback([wrong], GPU, 1)
+    assert isinstance(exhausted, Exhausted)
+    assert exhausted.mistake
     again = [failed(), replace(wrong, begin="same-again")]
-    assert after(again, GPU, 1) == given_up
+    assert next_fallback(again, GPU, 1) == exhausted
     smaller = [failed(class_="oom-gpu"), replace(wrong, begin="fresh-allocator")]
-    assert after(smaller, climbed(GPU, ["first", "fresh-allocator"]), 1) == "same-again"
+    assert next_fallback(smaller, settings_after(GPU, ["first", "fresh-allocator"]), 1) == "same-again"
 
 
 def test_what_was_given_up_is_tried_from_the_top_when_it_is_asked_for_once_more() -> None:
-    begins: list[Begin] = ["first", *climb(CPU, "crash")]
+    begins: list[Begin] = ["first", *fallbacks_of(CPU, "crash")]
     attempts = [failed(begin) for begin in begins]
-    assert isinstance(after(attempts, climbed(CPU, begins), 0), GiveUp)
+    assert isinstance(next_fallback(attempts, settings_after(CPU, begins), 0), Exhausted)
     begins.append("by-hand")
-    assert climbed(CPU, begins) == CPU
-    assert after([*attempts, failed("by-hand")], CPU, 0) == "same-again"
+    assert settings_after(CPU, begins) == CPU
+    assert next_fallback([*attempts, failed("by-hand")], CPU, 0) == "same-again"
 
 
 def test_unhealthy_gpus_are_left_alone() -> None:
-    assert after([failed(class_="unhealthy-gpu")], TWO, 2) == "same-again"
-    assert after([failed(class_="unhealthy-gpu")], TWO, 1) == "one-device"
-    assert after([failed(class_="unhealthy-gpu")], TWO, 0) == "cpu"
-    assert after([failed(class_="unhealthy-gpu")], GPU, 1) == "same-again"
-    assert after([failed(class_="unhealthy-gpu")], GPU, 0) == "cpu"
-    assert after([failed(class_="crash")], CPU, 0) == "same-again"
+    assert next_fallback([failed(class_="unhealthy-gpu")], TWO, 2) == "same-again"
+    assert next_fallback([failed(class_="unhealthy-gpu")], TWO, 1) == "one-device"
+    assert next_fallback([failed(class_="unhealthy-gpu")], TWO, 0) == "cpu"
+    assert next_fallback([failed(class_="unhealthy-gpu")], GPU, 1) == "same-again"
+    assert next_fallback([failed(class_="unhealthy-gpu")], GPU, 0) == "cpu"
+    assert next_fallback([failed(class_="crash")], CPU, 0) == "same-again"
     interrupted = Attempt("first", "interrupted")
-    assert [after([interrupted], TWO, left) for left in (2, 1, 0)] == ["going-on", "one-device", "cpu"]
+    assert [next_fallback([interrupted], TWO, left) for left in (2, 1, 0)] == ["resumed", "one-device", "cpu"]
 
 
 def test_a_smaller_micro_batch_is_half_of_what_a_rank_has() -> None:
-    sizes = [climbed(TWO, ["first", *["smaller-micro-batch"] * n]).micro_batch_size for n in range(5)]  # type: ignore[list-item]
+    sizes = [settings_after(TWO, ["first", *["smaller-micro-batch"] * n]).micro_batch_size for n in range(5)]  # type: ignore[list-item]
     assert sizes == [None, 16, 8, 4, 2]
-    assert step_down(replace(GPU, micro_batch_size="auto"), "smaller-micro-batch") == replace(GPU, micro_batch_size=32)
-    assert step_down(replace(GPU, micro_batch_size=1), "smaller-micro-batch") is None
+    assert with_fallback(replace(GPU, micro_batch_size="auto"), "smaller-micro-batch") == replace(
+        GPU, micro_batch_size=32
+    )
+    assert with_fallback(replace(GPU, micro_batch_size=1), "smaller-micro-batch") is None
 
 
 def test_one_device_adds_up_the_gradients_that_the_ranks_had() -> None:
-    assert step_down(TWO, "one-device") == Settings("cuda", "single", 1, 64, micro_batch_size=32)
-    kept = step_down(replace(TWO, micro_batch_size=8), "one-device")
-    assert kept == Settings("cuda", "single", 1, 64, micro_batch_size=8)
-    parts = step_down(replace(TWO, strategy="model-parallel"), "one-device")
-    assert parts == Settings("cuda", "single", 1, 64)
+    assert with_fallback(TWO, "one-device") == AttemptSettings("cuda", "single", 1, 64, micro_batch_size=32)
+    kept = with_fallback(replace(TWO, micro_batch_size=8), "one-device")
+    assert kept == AttemptSettings("cuda", "single", 1, 64, micro_batch_size=8)
+    parts = with_fallback(replace(TWO, strategy="model-parallel"), "one-device")
+    assert parts == AttemptSettings("cuda", "single", 1, 64)
 
 
 def test_the_preset_is_named_for_what_was_changed_and_wins_over_the_users() -> None:
@@ -197,39 +199,39 @@ def test_the_allocator_is_spoken_to_as_its_version_understands(torch: str | None
 
 strategies = st.sampled_from(["single", "dp", "ddp", "averaging", "fsdp", "model-parallel"])
 settings_ = st.builds(
-    Settings,
+    AttemptSettings,
     device=st.sampled_from(["cpu", "cuda"]),
     strategy=cast("st.SearchStrategy[Strategy]", strategies),
     devices=st.integers(1, 8),
     batch_size=st.integers(1, 512),
     micro_batch_size=st.one_of(st.none(), st.just("auto"), st.integers(1, 512)),
 )
-classes = st.sampled_from([*FIRST, "crash", "killed", "hang", "not-finite", "unheard-of", None])
+classes = st.sampled_from([*PREFERRED, "crash", "killed", "hang", "not-finite", "unheard-of", None])
 # What becomes of an attempt: its class, how far it got, the GPUs that are left then.
 fates = st.tuples(classes, st.integers(0, STEPS), st.integers(0, 8))
 
 
 @given(settings_, st.lists(fates, min_size=1, max_size=200))
-def test_it_never_goes_on_for_ever_and_no_rung_is_taken_more_often_than_it_may(
-    asked: Settings, told: list[tuple[str | None, int, int]]
+def test_it_never_continues_for_ever_and_no_fallback_is_taken_more_often_than_it_may(
+    asked: AttemptSettings, told: list[tuple[str | None, int, int]]
 ) -> None:
     begins: list[Begin] = ["first"]
     attempts: list[Attempt] = []
     for class_, step, gpus in told * 200:
         attempts.append(Attempt(begins[-1], "failed", class_, step))
-        begin = after(attempts, climbed(asked, begins), gpus)
-        if isinstance(begin, GiveUp):
+        begin = next_fallback(attempts, settings_after(asked, begins), gpus)
+        if isinstance(begin, Exhausted):
             break
         assert begin is not None
         begins.append(begin)
     else:
         pytest.fail("it goes on for ever")
     taken = Counter(begins)
-    assert all(taken[rung] <= most for rung, most in AT_MOST.items() if rung != "same-again")
+    assert all(taken[one] <= most for one, most in AT_MOST.items() if one != "same-again")
     # Two for each time that it got further, and two before.
     assert taken["same-again"] <= AT_MOST["same-again"] * (STEPS + 1)
-    # What was changed stays changed, and each rung changes something.
-    reached = [climbed(asked, begins[: n + 1]) for n in range(len(begins))]
+    # What was changed stays changed, and each fallback changes something.
+    reached = [settings_after(asked, begins[: n + 1]) for n in range(len(begins))]
     for begin, (before, now) in zip(begins[1:], pairwise(reached), strict=True):
         assert (begin == "same-again") == (before == now)
     assert all(now.batch_size == asked.batch_size for now in reached)

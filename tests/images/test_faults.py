@@ -1,4 +1,4 @@
-"""Drills in containers: what happens to containers and their engine, and some of what happens in them."""
+"""Faults injected into containers: what happens to containers and their engine, and some of what happens in them."""
 
 import gc
 import json
@@ -12,9 +12,9 @@ import pytest
 
 from harness.environments.executors.docker import LABEL
 from harness.evidence.records import Results
-from harness.faults.carry_out import make_drill, make_healthy, why_skipped
-from harness.faults.kinds import KINDS, Drill
-from harness.faults.place import Place, make_place
+from harness.faults.inject import inject_fault, run_healthy, why_skipped
+from harness.faults.kinds import KINDS, FaultKind
+from harness.faults.target import InjectionTarget, make_target
 from harness.matrix.cells import Matrix
 
 # Those that only containers have, and of the others one for each way that a run can end.
@@ -23,8 +23,8 @@ CHOSEN = [kind for kind in KINDS if kind.executors == ("docker",) or kind.name i
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Place:
-    return make_place(Results(tmp_path_factory.mktemp("drills")), matrix, "docker", print)
+def target(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> InjectionTarget:
+    return make_target(Results(tmp_path_factory.mktemp("faults")), matrix, "docker", print)
 
 
 @pytest.fixture(autouse=True)
@@ -36,57 +36,57 @@ def _sockets_go_while_their_warning_is_ignored() -> Iterator[None]:
 # Docker's SDK leaves a socket open for each connection that is refused, as by an engine that was killed.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize("kind", CHOSEN, ids=lambda kind: kind.name)
-def test_a_fault_is_found_explained_and_survived(kind: Drill, place: Place) -> None:
+def test_a_fault_is_found_explained_and_survived(kind: FaultKind, target: InjectionTarget) -> None:
     if why := why_skipped(kind, "docker"):
         if os.environ.get("REQUIRE_DOCKER"):
             pytest.fail(f"{why}, and REQUIRE_DOCKER is set")
         pytest.skip(why)
-    # A healthy run follows only where the place itself was hurt: all others share the one below.
-    one = make_drill(kind, place, next_run=kind.outside.needs_own_engine)
+    # A healthy run follows only where the target itself was hurt: all others share the one below.
+    one = inject_fault(kind, target, next_run=kind.external.needs_own_engine)
     assert one.objections == []
     assert one.record is not None
     assert one.record.intent.injected_fault is not None
 
 
-def test_after_a_drill_a_healthy_run_completes_in_the_same_place(place: Place) -> None:
+def test_after_a_fault_a_healthy_run_completes_in_the_same_place(target: InjectionTarget) -> None:
     kill = next(kind for kind in KINDS if kind.name == "kill")
-    assert make_drill(kill, place, next_run=False).right
-    after = make_healthy(place)
+    assert inject_fault(kill, target, next_run=False).as_expected
+    after = run_healthy(target)
     assert (after.outcome, after.injected_fault) == ("completed", None), after.detail
-    assert {record.outcome for record in place.results.records() if record.injected_fault is None} == {"completed"}
+    assert {record.outcome for record in target.results.records() if record.injected_fault is None} == {"completed"}
 
 
-def test_an_engine_of_its_own_leaves_nothing_and_lets_the_users_alone(place: Place) -> None:
+def test_an_engine_of_its_own_leaves_nothing_and_lets_the_users_alone(target: InjectionTarget) -> None:
     if why := why_skipped(next(kind for kind in KINDS if kind.name == "engine-restarted"), "docker"):
         pytest.skip(why)
-    assert place.engine is not None
+    assert target.engine is not None
     before = bridges()
-    with place.with_own_engine() as (here, own):
+    with target.with_own_engine() as (here, own):
         assert here.engine is not None
-        assert here.engine.address != place.engine.address
+        assert here.engine.address != target.engine.address
         assert len(bridges() - before) == 1
         own.kill()
-        assert place.engine.client.ping()
+        assert target.engine.client.ping()
     assert bridges() == before
     assert not Path(here.engine.address.removeprefix("unix://")).parent.exists()
 
 
 @pytest.fixture
-def anothers(place: Place, tmp_path: Path) -> Iterator[Any]:
+def anothers(target: InjectionTarget, tmp_path: Path) -> Iterator[Any]:
     """A container of somebody whose run folder nobody else may look at."""
-    assert place.engine is not None
+    assert target.engine is not None
     labels = {LABEL: str(tmp_path / "runs" / "anothers")}
     assert tmp_path.stat().st_mode & 0o077 == 0
-    container = place.engine.client.containers.create(place.environment.image, labels=labels)
+    container = target.engine.client.containers.create(target.bench.environment(target.cell).image, labels=labels)
     yield container
     container.remove()
 
 
-def test_an_ordinary_user_makes_drills_too_and_leaves_the_containers_of_others(ordinary: Any, anothers: Any) -> None:
+def test_an_ordinary_user_injects_faults_too_and_leaves_the_containers_of_others(ordinary: Any, anothers: Any) -> None:
     command = ordinary("inject", "hang-forward", "child-eats-memory", "fill-disk", "--json", group="docker")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
-    hang, memory, disk = json.loads(done.stdout)["drills"]
+    hang, memory, disk = json.loads(done.stdout)["injections"]
     assert hang["objections"] == memory["objections"] == []
     assert disk["skipped"] == "only root can mount a small disk"
     anothers.reload()

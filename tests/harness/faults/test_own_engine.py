@@ -1,10 +1,10 @@
-"""Rights are what the kernel says they are, not what the user is called."""
+"""A user may start an engine where the kernel permits it, whatever the user is called."""
 
 from pathlib import Path
 
 import pytest
 
-from harness.faults.rights import NET_ADMIN, SYS_ADMIN, has_capabilities
+from harness.faults.own_engine import NET_ADMIN, SYS_ADMIN, has_capabilities
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Faults that are made from outside: in what a run is given, in its folder, or while it trains."""
+"""Faults that the harness injects: in what a run is given, in its folder, or while it trains."""
 
 import os
 import signal
@@ -16,8 +16,7 @@ from harness.base.errors import UserError
 from harness.environments.executors.container import KFD, Container, Device
 from harness.environments.executors.docker import LABEL
 from harness.evidence.leftovers import OUTPUT
-from harness.faults.own_engine import OwnEngine, why_no_own_engine
-from harness.faults.rights import SYS_ADMIN, has_capabilities
+from harness.faults.own_engine import SYS_ADMIN, OwnEngine, has_capabilities, why_no_own_engine
 from harness.host.engine import Engine
 from harness.host.processes import processes_of_run, run_mark
 from harness.run.spec import Run
@@ -31,36 +30,36 @@ NO_LIBRARY = "libamdhip64.so.6: cannot open shared object file: No such file or 
 
 @dataclass(frozen=True)
 class Site:
-    """Where a fault is made: the folder of the run, and the engine its container is on."""
+    """The place of a fault: the folder of the run, and the engine its container is on."""
 
     folder: Path
     engine: Engine | None
     own_engine: OwnEngine | None
 
 
-class Fault:
-    """A fault made from outside; this one does nothing."""
+class ExternalFault:
+    """A fault that the harness injects; this one does nothing."""
 
     acts_while_training: ClassVar[bool] = False
     # The user's engine is left alone.
     needs_own_engine: ClassVar[bool] = False
 
     def why_not(self) -> str | None:
-        """What keeps this user from making it on this host; None where nothing does."""
+        """Return what keeps this user from injecting it on this host; None where nothing does."""
         return None
 
     def change(self, run: Run) -> Run:
-        """The run with the fault in what it is given."""
+        """Return the run with the fault in what it is given."""
         return run
 
     def before_start(self, folder: Path) -> None:
-        """Make the fault in the folder of a run, just before its process is started."""
+        """Inject the fault in the folder of a run, just before its process is started."""
 
     def while_training(self, site: Site) -> None:
-        """Make the fault; called in a thread, once the run makes steps."""
+        """Inject the fault; called in a thread, once the run makes steps."""
 
     def after(self, folder: Path) -> None:
-        """Take away what was made for it."""
+        """Remove what was made for it."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,13 @@ class ConfinedRun(Run):
     confine: Callable[[Container], Container] = lambda container: container
 
     def container(self, folder: Path) -> Container | None:
-        """What limits the container of the cell; None where it runs as a process."""
+        """Return what limits the container of the cell; None where it runs as a process."""
         usual = super().container(folder)
         return self.confine(usual) if usual else None
 
 
 @dataclass(frozen=True)
-class LittleMemory(Fault):
+class LittleMemory(ExternalFault):
     """A container that may use so many bytes of memory."""
 
     limit: int
@@ -87,7 +86,7 @@ class LittleMemory(Fault):
 
 
 @dataclass(frozen=True)
-class TinySharedMemory(Fault):
+class TinySharedMemory(ExternalFault):
     """A container whose /dev/shm has so many bytes."""
 
     size: int
@@ -97,7 +96,7 @@ class TinySharedMemory(Fault):
         return _confined(run, lambda container: replace(container, shared_memory_bytes=self.size))
 
 
-class MissingDevice(Fault):
+class MissingDevice(ExternalFault):
     """A cell that trains on a GPU, where there is none: in a container, its device node is missing."""
 
     def change(self, run: Run) -> Run:
@@ -108,7 +107,7 @@ class MissingDevice(Fault):
         return replace(run, environment=replace(run.environment, device="cuda"), devices=nodes)
 
 
-class BrokenTorch(Fault):
+class BrokenTorch(ExternalFault):
     """A torch that cannot be imported, because a library of ROCm is missing."""
 
     def change(self, run: Run) -> Run:
@@ -123,7 +122,7 @@ class BrokenTorch(Fault):
         (folder / BROKEN / "torch.py").write_text(f"raise ImportError({NO_LIBRARY!r})\n", encoding="utf-8")
 
 
-class FullDisk(Fault):
+class FullDisk(ExternalFault):
     """A small disk of its own, a tmpfs, for what a run writes: model and checkpoints."""
 
     def why_not(self) -> str | None:
@@ -149,13 +148,13 @@ class FullDisk(Fault):
             subprocess.run(["umount", "--lazy", folder / OUTPUT], check=False, capture_output=True)
 
 
-class Paused(Fault):
+class Paused(ExternalFault):
     """All processes of the run are stopped for ten seconds, as by a debugger or a machine that is suspended."""
 
     acts_while_training = True
 
     def while_training(self, site: Site) -> None:
-        """Stop them, and let them go on.
+        """Stop them, and let them continue.
 
         Raises:
             UserError: when there was none to stop.
@@ -167,7 +166,7 @@ class Paused(Fault):
         _signal(stopped, signal.SIGCONT)
 
 
-class ContainerRemoved(Fault):
+class ContainerRemoved(ExternalFault):
     """Somebody removes the container."""
 
     acts_while_training = True
@@ -180,14 +179,14 @@ class ContainerRemoved(Fault):
             container.remove(force=True)
 
 
-class EngineRestarted(Fault):
+class EngineRestarted(ExternalFault):
     """The engine dies with everything it runs, and is started again."""
 
     acts_while_training = True
     needs_own_engine = True
 
     def why_not(self) -> str | None:
-        """What keeps this user from starting an engine."""
+        """Return what keeps this user from starting an engine."""
         return why_no_own_engine()
 
     def while_training(self, site: Site) -> None:

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from harness.search.designs import plackett_burman
+from harness.search.minimise import plackett_burman
 
 
 @pytest.mark.parametrize("factors", range(1, 30))

@@ -1,4 +1,4 @@
-"""Faults from outside, each in what it changes."""
+"""Faults that the harness injects, each in what it changes."""
 
 import os
 import signal
@@ -16,10 +16,10 @@ import pytest
 from harness.base.errors import UserError
 from harness.environments.environment import Environment
 from harness.evidence.app_files import InputFile
-from harness.faults import faults, own_engine
-from harness.faults.faults import (
+from harness.faults import external, own_engine
+from harness.faults.external import (
     BrokenTorch,
-    Fault,
+    ExternalFault,
     FullDisk,
     LittleMemory,
     MissingDevice,
@@ -82,7 +82,7 @@ def test_a_broken_torch_is_found_before_any_other(make_run: MakeRun, tmp_path: P
     done = subprocess.run(
         command, cwd=tmp_path, env=run.environment.variables, capture_output=True, text=True, check=False
     )
-    assert done.stderr.splitlines()[-1] == f"ImportError: {faults.NO_LIBRARY}"
+    assert done.stderr.splitlines()[-1] == f"ImportError: {external.NO_LIBRARY}"
 
 
 def test_a_full_disk_is_small_and_gone_afterwards(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_full_disk_is_small_and_gone_afterwards(tmp_path: Path) -> None:
     fault.before_start(tmp_path)
     try:
         with (tmp_path / "output" / "big").open("wb") as file, pytest.raises(OSError, match="No space left"):
-            file.write(b"\0" * (2 * faults.FULL_DISK_BYTES))
+            file.write(b"\0" * (2 * external.FULL_DISK_BYTES))
     finally:
         fault.after(tmp_path)
     assert not (tmp_path / "output").is_mount()
@@ -100,11 +100,11 @@ def test_a_full_disk_is_small_and_gone_afterwards(tmp_path: Path) -> None:
 
 
 def test_who_is_not_root_is_told_why_a_fault_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "has_capabilities", lambda _: False)
+    monkeypatch.setattr(external, "has_capabilities", lambda _: False)
     monkeypatch.setattr(own_engine, "has_capabilities", lambda *_: False)
     assert "only root" in (FullDisk().why_not() or "")
-    assert "only root" in (faults.EngineRestarted().why_not() or "")
-    assert Fault().why_not() is None
+    assert "only root" in (external.EngineRestarted().why_not() or "")
+    assert ExternalFault().why_not() is None
 
 
 def test_a_pause_that_finds_nothing_to_stop_was_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_a_pause_that_finds_nothing_to_stop_was_not_made(tmp_path: Path, monkeyp
     process = psutil.Process(ended.pid)
     ended.wait()
     for found in ([], [process]):
-        monkeypatch.setattr(faults, "processes_of_run", lambda _, found=found: found)
+        monkeypatch.setattr(external, "processes_of_run", lambda _, found=found: found)
         with pytest.raises(UserError, match="no process that could be stopped"):
             Paused().while_training(Site(tmp_path, None, None))
 
@@ -130,7 +130,7 @@ def test_a_pause_stops_every_process_of_the_run_and_lets_it_go_on(
 
     process = subprocess.Popen(["sleep", "60"], env={RUN_MARK: run_mark(tmp_path), "PATH": os.environ["PATH"]})
     try:
-        monkeypatch.setattr(faults, "time", SimpleNamespace(sleep=look))
+        monkeypatch.setattr(external, "time", SimpleNamespace(sleep=look))
         Paused().while_training(Site(tmp_path, None, None))
         assert states == [psutil.STATUS_STOPPED]
         assert psutil.Process(process.pid).status() != psutil.STATUS_STOPPED

@@ -1,0 +1,167 @@
+"""Runs on this host that say which variables of a cell's preset matter, and whether cells differ."""
+
+import fcntl
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from random import Random
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.base.storage import json_hash
+from harness.campaign.bench import Bench
+from harness.campaign.display import Display
+from harness.campaign.plan import PlannedRun
+from harness.campaign.recovery import close_leftovers
+from harness.campaign.runner import PendingRun, Runner
+from harness.campaign.unhealthy import refuse_unhealthy
+from harness.evidence.discounted_runs import discounted_runs
+from harness.evidence.index import Index
+from harness.evidence.records import new_run_id
+from harness.evidence.run_files import Record
+from harness.evidence.verdicts.scope import scope_of
+from harness.evidence.verdicts.verdict import COUNTED
+from harness.matrix.cells import Cell, Workload
+from harness.matrix.variants import variable_names, variant
+from harness.run.spec import Run
+from harness.search.minimise import Minimum, VariableSet, minimise_variables
+from harness.search.trials import DiscountedError, Trial, Trials
+
+
+@dataclass(frozen=True)
+class PlacedTrials:
+    """Runs trials of cells where `placed` is run: on the same GPUs."""
+
+    runner: Runner
+    placed: PlannedRun
+
+    def find(self, run_id: str) -> Record | None:
+        """Return the record of a trial; None where it was not run."""
+        return self.runner.bench.results.record(run_id)
+
+    def run(self, trial: Trial) -> Record:
+        """Run a trial.
+
+        Raises:
+            UserError: when a GPU is unhealthy, and as `Runner.run` does.
+        """
+        planned = replace(self.placed, cell=trial.cell, repeat=trial.repeat)
+        pending = PendingRun(planned, trial.run_id, trial.position)
+        refuse_unhealthy(pending, self.runner.bench)
+        _, record = self.runner.run([pending], trial.seconds_left)
+        return record
+
+    def discounted(self) -> Collection[str]:
+        """Return the ids of the runs that do not count."""
+        results = self.runner.bench.results
+        return discounted_runs(results, Index(results).rows())
+
+
+def minimise_cell(
+    bench: Bench, placed: PlannedRun, workload: Workload, control: Cell, max_runs: int, display: Display
+) -> Minimum:
+    """Search the preset of the cell of `placed`; with the same question again, continue where that stopped.
+
+    The records are the memory: what the search asks for follows from the answers, so the runs it asked for before are
+    found by their ids. More runs may be allowed later.
+
+    Raises:
+        UserError: when the preset sets nothing, another process searches it, or the host fails.
+        KeyboardInterrupt: after the current run was recorded as interrupted.
+    """
+    cell = placed.cell
+    names = variable_names(cell.preset)
+    if not names:
+        raise UserError(f"cell {cell.id} sets no variables: there is nothing to leave out")
+    close_leftovers(bench, display)
+    bench.make_ready(cell, workload, display)
+    environment = bench.environment(cell)
+    run = bench.run(placed, "minimise", workload)
+    what = [cell.id, environment.hash(cell.preset), run.workload_hash, bench.host.fingerprint, run.gpus]
+    data = bench.data_of(workload, environment)
+    campaign = f"minimise-{cell.id[:60]}-{json_hash([*what, data.sha256, environment.image is None])[:8]}"
+    runner = PlacedTrials(Runner(bench, workload, display, campaign, max_runs), placed)
+    with _alone(bench, campaign):
+        while True:
+            trials = Trials(runner, campaign, max_runs)
+            positions = count(1)
+
+            def passed(chosen: VariableSet, trials: Trials = trials, positions: Iterator[int] = positions) -> bool:
+                return trials.passed(variant(cell, chosen) if chosen else control, next(positions))
+
+            try:
+                return minimise_variables(names, passed, max_runs, campaign, display.step)
+            except DiscountedError:
+                display.problem(
+                    "a run that counted turned out to be discounted by an unhealthy GPU; the search takes it back"
+                )
+
+
+def describe_minimum(cell: Cell, control: Cell, found: Minimum) -> dict[str, Any]:
+    """Return what a search found as plain values."""
+    return {
+        "cell": cell.id,
+        "control": control.id,
+        "of": variable_names(cell.preset),
+        "cell_of_variables": variant(cell, found.variables).id if found.variables else None,
+        **asdict(found),
+        "variables": sorted(found.variables),
+        "largest_difference": found.largest_difference,
+    }
+
+
+def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload, runs: int, display: Display) -> str:
+    """Run cells until each has so many runs that count, those made before included; returns the workload's hash.
+
+    `placed` is a run of each cell. Each round runs the cells in another order: what drifts with time must not favour
+    one of them.
+
+    Raises:
+        UserError: when the host fails.
+        KeyboardInterrupt: after the current run was recorded as interrupted.
+    """
+    close_leftovers(bench, display)
+    wanted = {}
+    for cell, planned in placed.items():
+        bench.make_ready(planned.cell, workload, display)
+        wanted[cell] = bench.run(planned, "compare", workload)
+    lacking = {cell: max(0, runs - _counted(bench, run)) for cell, run in wanted.items()}
+    campaign, positions, total = new_run_id("compare"), count(1), sum(lacking.values())
+    runner = Runner(bench, workload, display, campaign, total)
+    trials = {cell: Trials(PlacedTrials(runner, planned), campaign, total) for cell, planned in placed.items()}
+    random = Random()  # noqa: S311
+    while short := [cell for cell, run in wanted.items() if _counted(bench, run) < runs]:
+        for cell in random.sample(short, len(short)):
+            try:
+                trials[cell].passed(placed[cell].cell, next(positions))
+            except DiscountedError:
+                # Every run is counted again in the next round.
+                continue
+    return next(iter(wanted.values())).workload_hash
+
+
+def _counted(bench: Bench, run: Run) -> int:
+    """Return the number of runs that may be counted together with this one."""
+    intent = run.intent(bench.results.run_folder(run.run_id))
+    where = (intent.host.kind, intent.executor, scope_of(intent))
+    identity = (intent.cell, intent.environment_hash, intent.workload_hash, *where)
+    rows = Index(bench.results).rows()
+    discounted = discounted_runs(bench.results, rows)
+    return sum(
+        row.outcome in COUNTED and row.injected_fault is None and row.run_id not in discounted
+        for row in rows
+        if (row.cell, row.environment_hash, row.workload_hash, row.host_kind, row.executor, row.scope) == identity
+    )
+
+
+@contextmanager
+def _alone(bench: Bench, campaign: str) -> Iterator[None]:
+    file = bench.results.folder / f".{campaign}.lock"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"{campaign}: another process searches it; wait for it") from None
+        yield

@@ -1,0 +1,65 @@
+"""The interface of what shows runs to a person while they are made ready and run."""
+
+from typing import Protocol
+
+from harness.campaign.plan import PlannedRun
+from harness.evidence.app_files import Progress
+from harness.evidence.run_files import Record
+from harness.matrix.cells import Stack
+from harness.run.watch.limits import Standing
+
+
+class Display(Protocol):
+    """Takes the events of a campaign."""
+
+    def preparing(self, stack: Stack) -> None:
+        """An environment is being made ready."""
+
+    def step(self, text: str) -> None:
+        """Something takes its time before a run can begin."""
+
+    def started(self, planned: PlannedRun, position: int, total: int) -> None:
+        """A run begins; `total` is 0 where nobody knows how many there will be."""
+
+    def progress(self, line: Progress) -> None:
+        """The current run advanced."""
+
+    def still(self, standing: Standing) -> None:
+        """No rank of the current run advances; of the one that advanced last."""
+
+    def time_left(self, seconds: float | None) -> None:
+        """The seconds that the campaign still takes; None where that is not known."""
+
+    def finished(self, record: Record) -> None:
+        """A run has its record."""
+
+    def problem(self, text: str) -> None:
+        """Something kept cells from being run, or the index from being written."""
+
+
+class QuietDisplay:
+    """A display that shows nothing."""
+
+    def preparing(self, stack: Stack) -> None:
+        """An environment is being made ready."""
+
+    def step(self, text: str) -> None:
+        """Something takes its time before a run can begin."""
+
+    def started(self, planned: PlannedRun, position: int, total: int) -> None:
+        """A run begins; `total` is 0 where nobody knows how many there will be."""
+
+    def progress(self, line: Progress) -> None:
+        """The current run advanced."""
+
+    def still(self, standing: Standing) -> None:
+        """No rank of the current run advances; of the one that advanced last."""
+
+    def time_left(self, seconds: float | None) -> None:
+        """The seconds that the campaign still takes; None where that is not known."""
+
+    def finished(self, record: Record) -> None:
+        """A run has its record."""
+
+    def problem(self, text: str) -> None:
+        """Something kept cells from being run, or the index from being written."""

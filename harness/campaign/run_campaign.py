@@ -1,0 +1,86 @@
+"""Run a prepared campaign, or continue it, and say how it stands."""
+
+from dataclasses import dataclass
+
+from harness.campaign.campaign import Campaign, begin_or_continue
+from harness.campaign.display import Display
+from harness.campaign.prepare import PreparedCampaign
+from harness.campaign.pursue import pursue_goal, with_candidates_counted
+from harness.campaign.run_plan import run_plan
+from harness.campaign.runner import Runner
+from harness.campaign.tallies import Tallies
+from harness.evidence.discounted_runs import discounted_runs
+from harness.evidence.index import Index
+from harness.evidence.verdicts import of_results
+from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.search.conclusion import Conclusion, conclude
+from harness.search.goal import Goal
+
+
+@dataclass(frozen=True)
+class CampaignResult:
+    """The state of a campaign. `total` is None where the number of runs was left open; then there is a conclusion.
+
+    With a conclusion `succeeded` says whether the goal was reached, otherwise whether every run completed.
+    """
+
+    campaign: str
+    done: int
+    total: int | None
+    interrupted: bool
+    succeeded: bool
+    conclusion: Conclusion | None
+
+
+def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult:
+    """Run a plan, continuing an unfinished campaign of the same plan; returns how it stands, also after Ctrl-C.
+
+    Raises:
+        UserError: when the data cannot be trained on, the results folder cannot be written, or the engine is gone.
+    """
+    bench, plan = prepared.bench, prepared.plan
+    conclusion, interrupted = None, False
+    with begin_or_continue(plan, bench) as (campaign, continued):
+        runner = Runner(bench, plan.workload, display, campaign.id, 0 if plan.goal else len(plan.runs))
+        if continued:
+            of_all = "" if plan.goal else f" of {len(plan.runs)}"
+            done = len(campaign.finished_runs())
+            display.problem(f"continuing campaign {campaign.id}, interrupted after {done}{of_all} runs")
+        try:
+            if plan.goal:
+                conclusion = _pursue(plan.goal, prepared, campaign, runner)
+            else:
+                run_plan(plan, campaign, runner)
+        except KeyboardInterrupt:
+            interrupted = True
+        rows = campaign.finished_runs()
+        all_completed = len(rows) >= len(plan.runs) and all(row.outcome == "completed" for row in rows)
+        return CampaignResult(
+            campaign=campaign.id,
+            done=len(rows) if plan.goal else campaign.done(plan),
+            total=None if plan.goal else len(plan.runs),
+            interrupted=interrupted,
+            succeeded=conclusion.reached if conclusion else all_completed and not plan.goal,
+            conclusion=conclusion,
+        )
+
+
+def verdicts_of_campaign(prepared: PreparedCampaign, campaign: str) -> list[Verdict]:
+    """Return what the runs of a campaign show; with a goal, what all runs of its cells show."""
+    results = prepared.bench.results
+    if prepared.plan.goal:
+        cells = {planned.cell.id for planned in prepared.plan.runs}
+        return [one for one in of_results.verdicts(results, prepared.matrix) if one.cell in cells]
+    rows = Index(results).rows()
+    mine = [row for row in rows if row.campaign == campaign]
+    return judge(mine, {}, prepared.matrix.verdicts, discounted_runs(results, rows))
+
+
+def _pursue(goal: Goal, prepared: PreparedCampaign, campaign: Campaign, runner: Runner) -> Conclusion:
+    """Run until the goal is reached, cannot be, or the time is over, and conclude."""
+    plan, bench = prepared.plan, prepared.bench
+    tallies = Tallies(plan, bench, prepared.matrix)
+    goal = with_candidates_counted(goal, plan, tallies)
+    found = pursue_goal(plan, goal, campaign, runner, tallies)
+    tags_at = prepared.matrix.verdicts.confidence if plan.workload.qualifies_for_promotion and bench.engine else None
+    return conclude(goal, found.why, found.tallies, found.seconds, tags_at=tags_at)

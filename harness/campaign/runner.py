@@ -1,0 +1,110 @@
+"""Make a planned run ready and run it: the one way of campaigns, searches, comparisons, trainings and injected faults.
+
+The environment and the data are made while nobody is kept from a GPU; then the GPUs are locked, the cell is run, and
+its record is entered in the index.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.base.errors import UserError
+from harness.base.failpoints import reached
+from harness.base.interrupts import shielded
+from harness.campaign.bench import Bench
+from harness.campaign.display import Display
+from harness.campaign.plan import PlannedRun
+from harness.evidence.app_files import Progress
+from harness.evidence.index import Index
+from harness.evidence.run_files import Record
+from harness.matrix.cells import Cell, Workload
+from harness.run.spec import Run
+from harness.run.watch.watch import Observer
+
+CONTINUES = "the same command continues where it stopped"
+
+
+@dataclass(frozen=True)
+class PendingRun:
+    """A planned run that is still to be run, and the id that it will have.
+
+    `position` is its number among all runs of the campaign, from 1.
+    """
+
+    planned: PlannedRun
+    run_id: str
+    position: int = 1
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that is run."""
+        return self.planned.cell
+
+
+class InterruptedRunError(UserError):
+    """A run was interrupted, and not by the user: the Docker engine is gone, or does not start it."""
+
+    def __init__(self, record: Record) -> None:
+        super().__init__(f"{record.detail}; {CONTINUES}")
+        self.record = record
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs one workload on a bench. `total` is the number of runs of the campaign, 0 where that is left open."""
+
+    bench: Bench
+    workload: Workload
+    display: Display
+    campaign: str | None = None
+    total: int = 0
+
+    def run(
+        self,
+        candidates: Sequence[PendingRun],
+        seconds_left: float | None = None,
+        change: Callable[[Run], Run] = lambda run: run,
+        observe: Observer = lambda _: None,
+    ) -> tuple[PendingRun, Record]:
+        """Run the first of these whose GPUs are free, waiting for one; returns which it was, and its record.
+
+        `seconds_left` is shown as the time that the campaign still takes. `change` has the last word on what is run.
+        `observe` gets the progress lines; a KeyboardInterrupt of its own ends the run.
+
+        Raises:
+            StackUnavailableError: when what the chosen run's cell runs in cannot be made.
+            InterruptedRunError: when the run was interrupted, and not by the user.
+            UserError: when the data cannot be trained on, or the results folder cannot be written.
+            KeyboardInterrupt: after the run was recorded.
+        """
+        runs = [(pending.planned, pending.run_id) for pending in candidates]
+        while True:
+            with self.bench.gpus_for(runs, self.display.step) as chosen:
+                pending = candidates[chosen]
+                if self.bench.is_ready(pending.cell, self.workload):
+                    self.display.time_left(seconds_left)
+                    self.display.started(pending.planned, pending.position, self.total)
+                    run = self.bench.run(pending.planned, pending.run_id, self.workload, self.campaign)
+                    record = self._record(change(run), observe)
+                    if record.outcome == "interrupted":
+                        raise InterruptedRunError(record)
+                    return pending, record
+            # Nobody is kept from a GPU while an environment is made.
+            self.bench.make_ready(pending.cell, self.workload, self.display)
+
+    def _record(self, run: Run, observe: Observer) -> Record:
+        def observe_and_show(line: Progress) -> None:
+            reached("running")
+            self.display.progress(line)
+            observe(line)
+
+        results = self.bench.results
+        with shielded():
+            try:
+                return self.bench.run_cell(run, observe_and_show, self.display.still)
+            finally:
+                if record := results.record(run.run_id):
+                    try:
+                        Index(results).add(record)
+                    except UserError as error:
+                        self.display.problem(str(error))
+                    self.display.finished(record)

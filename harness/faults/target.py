@@ -1,0 +1,143 @@
+"""The target of fault injection: one cell on the CPU, a results folder of its own, the real executors."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.campaign.bench import Bench, BenchOptions, open_bench
+from harness.campaign.display import QuietDisplay
+from harness.campaign.plan import PlannedRun
+from harness.campaign.recovery import close_leftovers
+from harness.campaign.runner import InterruptedRunError, PendingRun, Runner
+from harness.environments.capabilities import capabilities_of, why_not
+from harness.environments.executors.docker import LABEL, DockerExecutor
+from harness.environments.executors.job import Executor
+from harness.evidence.records import Results, new_run_id
+from harness.evidence.run_files import Record
+from harness.faults.kinds import WORKLOAD
+from harness.faults.own_engine import OwnEngine, own_engine
+from harness.host.engine import Engine, Notify
+from harness.host.processes import processes_of_run, run_mark
+from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
+from harness.run.process_environment import temporary_folder
+from harness.run.spec import Run
+
+
+class _Notifying(QuietDisplay):
+    """A display that shows steps and problems as lines."""
+
+    def __init__(self, notify: Notify) -> None:
+        self._notify = notify
+
+    def step(self, text: str) -> None:
+        """Something takes its time before a run can begin."""
+        self._notify(text)
+
+    def problem(self, text: str) -> None:
+        """Something was left by an earlier command, or cannot be read."""
+        self._notify(text)
+
+
+@dataclass(frozen=True)
+class InjectionTarget:
+    """A cell, and the bench that it is run on. With an engine it runs in containers."""
+
+    bench: Bench
+    cell: Cell
+
+    @property
+    def results(self) -> Results:
+        """The folder of the records."""
+        return self.bench.results
+
+    @property
+    def engine(self) -> Engine | None:
+        """The engine of its containers."""
+        return self.bench.engine
+
+    @property
+    def executor_name(self) -> ExecutorName:
+        """The name of the executor."""
+        return self.bench.executor_name
+
+    def run(
+        self,
+        workload: Workload,
+        label: str,
+        run_id: str | None = None,
+        change: Callable[[Run], Run] = lambda run: run,
+        executor: Executor | None = None,
+    ) -> Record:
+        """Run the cell once; `change` and `executor` inject a fault.
+
+        Raises:
+            KeyboardInterrupt: after the run was recorded as interrupted.
+        """
+        bench = replace(self.bench, executor=executor or self.bench.executor)
+        pending = PendingRun(PlannedRun(self.cell, 1), run_id or new_run_id(label))
+        try:
+            _, record = Runner(bench, workload, QuietDisplay(), total=1).run([pending], change=change)
+        except InterruptedRunError as error:
+            return error.record
+        return record
+
+    def recover(self) -> None:
+        """Close what a run left whose engine died."""
+        close_leftovers(self.bench, QuietDisplay())
+
+    def left_of(self, run_id: str) -> list[str]:
+        """Return what a run that has ended left on this host, in words."""
+        folder = self.results.run_folder(run_id)
+        left = [f"process {process.pid}" for process in processes_of_run(folder)]
+        if self.engine:
+            wanted = {"label": f"{LABEL}={run_mark(folder)}"}
+            found = self.engine.client.containers.list(all=True, filters=wanted)
+            left += [f"container {container.short_id}" for container in found]
+        return left + ([str(temporary_folder(folder))] if temporary_folder(folder).exists() else [])
+
+    @contextmanager
+    def with_own_engine(self) -> Iterator[tuple["InjectionTarget", OwnEngine]]:
+        """Yield the same on an engine of its own, which has the image of the cell.
+
+        Raises:
+            UserError: when it does not start.
+        """
+        image = self.bench.environment(self.cell).image
+        if self.engine is None or image is None:
+            raise UserError("an engine of its own is of use to containers only")
+        with own_engine() as own, ExitStack() as connections:
+            engine = own.start()
+            source, target = self.engine.patient, engine.patient
+            for client in (source, target, engine.client):
+                connections.callback(client.close)
+            target.images.load(source.images.get(image).save())
+            bench = replace(self.bench, engine=engine, executor=DockerExecutor(engine, self.results.runs))
+            yield replace(self, bench=bench), own
+
+
+def make_target(
+    results: Results, matrix: Matrix, executor: ExecutorName | None, notify: Notify, root: Path = Path("/")
+) -> InjectionTarget:
+    """Return the plain cell of a stack for CPUs, made ready.
+
+    Raises:
+        UserError: when the matrix has none, or it cannot run here.
+    """
+    cell = _cell(matrix)
+    bench = open_bench(BenchOptions(results, executor=executor, root=root), [cell], lambda _: ())
+    if reason := why_not(cell, capabilities_of(bench.host, bench.engine, [cell], None), named=True):
+        raise UserError(f"cell {cell.id}, into which faults are injected, cannot run here: {reason}")
+    display = _Notifying(notify)
+    bench.make_ready(cell, WORKLOAD, display)
+    close_leftovers(bench, display)
+    return InjectionTarget(bench, cell)
+
+
+def _cell(matrix: Matrix) -> Cell:
+    for cell in matrix.cells.values():
+        alone = cell.preset.phases == ("train",) and not cell.preset.variables
+        if alone and not cell.excluded and cell.stack.accelerator == "cpu" and not cell.stack.torch_from_base:
+            return cell
+    raise UserError("faults are injected into a cell of a cpu stack whose preset sets nothing; the matrix has none")

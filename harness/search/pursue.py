@@ -1,0 +1,75 @@
+"""Runs cells, decided one after the other by all that is known, until a goal is reached. What runs them is an argument.
+
+Pure but for what that argument does.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from harness.search.goal import Goal
+from harness.search.schedule import Candidate, End, EndReason, Tally, next_run
+
+# So many runs of a cell in a row that did not count, being the host's fault or discounted by it, are enough.
+UNCOUNTED = 3
+
+
+class CandidateRunner(Protocol):
+    """Runs candidates, and reads what the records show of them."""
+
+    def candidates(self) -> list[Candidate]:
+        """Return those that can be run now."""
+
+    def all_candidates(self) -> list[Candidate]:
+        """Return those of the whole plan, whatever was left out since."""
+
+    def known(self) -> tuple[Mapping[Candidate, Tally], Mapping[str, float]]:
+        """Return the tallies of those that were run, and the seconds that a run of each cell takes."""
+
+    def run(self, candidate: Candidate, seconds_left: float | None) -> bool:
+        """Run a candidate once; False where it was only made ready, or had to be left out."""
+
+    def leave_out(self, candidate: Candidate, why: str) -> None:
+        """Run a candidate no more."""
+
+
+@dataclass(frozen=True)
+class Pursuit:
+    """Why the runs ended, and what is known of all candidates then; `seconds` is what a run of each cell takes.
+
+    `left_out`: some were left out, and may be there when the search is continued.
+    """
+
+    why: EndReason
+    tallies: dict[Candidate, Tally]
+    seconds: Mapping[str, float]
+    left_out: bool
+
+
+def pursue(goal: Goal, seed: int, runner: CandidateRunner, time_left: Callable[[], float | None]) -> Pursuit:
+    """Run candidates until the goal is reached, cannot be, or the time is over.
+
+    `time_left` gives seconds, None without a budget. Of equally promising candidates `seed` decides.
+    """
+    uncounted: Counter[Candidate] = Counter()
+    last: tuple[Candidate, int] | None = None
+    while True:
+        known, seconds = runner.known()
+        if last is not None:
+            candidate, counted = last
+            uncounted[candidate] = 0 if known.get(candidate, Tally()).runs > counted else uncounted[candidate] + 1
+            if uncounted[candidate] == UNCOUNTED:
+                why = f"{UNCOUNTED} runs in a row did not count, being the host's fault (`matrix doctor`)"
+                runner.leave_out(candidate, why)
+            last = None
+        candidates = runner.candidates()
+        decision = next_run(candidates, known, goal, seed, seconds, time_left())
+        if isinstance(decision, End):
+            tallies = {one: known.get(one, Tally()) for one in runner.all_candidates()}
+            left_out = len(candidates) < len(tallies)
+            reason = "exhausted" if left_out and goal.every and decision.why == "reached" else decision.why
+            return Pursuit(reason, tallies, seconds, left_out)
+        chosen = decision.candidate
+        if runner.run(chosen, decision.seconds_left):
+            last = chosen, known.get(chosen, Tally()).runs

@@ -1,0 +1,138 @@
+"""Prepare a training of the user's own: resume the one that was begun with the same request, or begin one."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.base.storage import json_hash
+from harness.campaign.bench import Bench, BenchOptions, open_bench
+from harness.campaign.display import Display
+from harness.campaign.plan import Plan, make_plan, plain_cpu_cell
+from harness.campaign.recovery import close_leftovers
+from harness.environments.capabilities import capabilities_of, choose_engine
+from harness.environments.environment import image_environment
+from harness.evidence.records import Results
+from harness.host.facts import GpuFacts, HostFacts
+from harness.host.fingerprint import training_gpus
+from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
+from harness.matrix.workload_options import options_of
+from harness.registry.push_pull import pull_known_good
+from harness.registry.tags.known_good import KnownGood, lock_of, why_not
+from harness.run.workload_data import read_data
+from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
+from harness.training.state import StateFile, TrainingState, new_state
+from harness.training.train import TrainingJob, TrainingResult, train
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """The training that a user asks for. `name` is that of the model's file.
+
+    `resume` and `injected_fault` are as in a `TrainingJob`; `root` holds the host's /sys and /dev.
+    """
+
+    data: Path
+    output: Path
+    name: str
+    workload: Workload
+    cell: CellRequest
+    executor: ExecutorName | None = None
+    resume: bool = False
+    injected_fault: str | None = None
+    root: Path = Path("/")
+
+
+@dataclass(frozen=True)
+class PreparedTraining:
+    """A training that can be run. `summary` says in which cell, and why in that."""
+
+    job: TrainingJob
+    state: TrainingState
+    file: StateFile
+    plan: Plan
+    bench: Bench
+    summary: str
+
+    def run(self, display: Display) -> TrainingResult:
+        """Train to the end.
+
+        Raises:
+            UserError: when the image cannot be pulled, and as `train` does.
+            KeyboardInterrupt: after the current attempt was recorded; the same command resumes.
+        """
+        bench, evidence = self.bench, self.state.evidence
+        close_leftovers(bench, display)
+        if bench.engine and evidence:
+            image = pull_known_good(bench.engine, evidence, display.step)
+            cell = self.job.cell
+            bench.use_environment(cell, image_environment(image.id, image.identity, cell.stack))
+        return train(self.job, self.state, self.file, bench, display)
+
+
+def prepare_training(
+    request: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile
+) -> PreparedTraining:
+    """Resume the training that was begun with the same request, or begin one.
+
+    Raises:
+        UserError: when the data cannot be read, there is no cell that can train here, or its tag may not be used here
+            (any more).
+    """
+    workload = request.workload
+    key = json_hash([options_of(workload), read_data(request.data).sha256, request.cell.cell, request.cell.registry])
+    begun = file.read(key)
+    if begun and begun.cell in matrix.cells:
+        state, summary = _resumed(begun, request, matrix, results, host)
+    else:
+        choice = _choose(request, matrix, results, host)
+        state, summary = new_state(key, choice.cell.id, choice.evidence), choice.summary
+    cell, evidence = matrix.cells[state.cell], state.evidence
+    options = BenchOptions(results, request.data, None, request.executor, request.root)
+    bench = open_bench(options, [cell], lambda host: _gpus(evidence, host), host)
+    if evidence and bench.engine is None:
+        summary += "; as a process, where its tag is about its image"
+    able = replace(capabilities_of(host, bench.engine, [cell], None), gpus=bench.gpus)
+    plan = make_plan([cell], workload, 1, able, {}, named=True)
+    if evidence and bench.engine:
+        # An image by its digest is not built.
+        plan = replace(plan, download_gb=0.0, disk_gb=0.0)
+    job = TrainingJob(
+        cell, plain_cpu_cell(matrix), workload, request.output, request.name, request.resume, request.injected_fault
+    )
+    return PreparedTraining(job, state, file, plan, bench, summary)
+
+
+def _resumed(
+    begun: TrainingState, request: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts
+) -> tuple[TrainingState, str]:
+    """The state of the training that was begun, and a summary of it.
+
+    Where its evidence does not hold any more the cell is chosen as at a first start, and what was trained is kept.
+    """
+    summary = f"resuming the training begun {_when(begun.began)}"
+    evidence = begun.evidence
+    # Perhaps it was a new kernel or driver that ended it.
+    if evidence is None or why_not(evidence, host, time.time(), lock_of(evidence)) is None:
+        return begun, f"{begun.cell}: {summary}"
+    choice = _choose(request, matrix, results, host)
+    update = {"cell": choice.cell.id, "evidence": choice.evidence}
+    return begun.model_copy(update=update), f"{choice.summary}; {summary}"
+
+
+def _choose(request: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts) -> CellChoice:
+    cells: list[Cell] = matrix.select("default")
+    able = capabilities_of(host, choose_engine(cells, request.executor), cells, None)
+    return choose_training_cell(request.cell, matrix, results, host, able, time.time())
+
+
+def _gpus(evidence: KnownGood | None, host: HostFacts) -> Iterable[GpuFacts]:
+    """The GPUs to train on: where there is evidence, those of the targets that it is about."""
+    gpus = training_gpus(host)
+    targets = evidence.gfx if evidence else ()
+    # None of them is here where the tag was forced, or is one of a CPU.
+    return [gpu for gpu in gpus if gpu.gfx in targets] or gpus
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -1,0 +1,96 @@
+"""Trials on a bench: what keeps them from being run, and what is shown of them. Nothing is really run."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.campaign.comparisons import PlacedTrials
+from harness.campaign.plan import PlannedRun
+from harness.campaign.runner import Runner
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.health_log import append_steps
+from harness.evidence.records import Results
+from harness.evidence.run_files import HealthStep, Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.search.trials import DiscountedError, Trials
+from tests.harness.scripted_bench import Scripted, Silent
+
+
+@pytest.fixture
+def script(
+    tmp_path: Path, dual_host: HostFacts, make_record: Callable[..., Record], matrix: Matrix
+) -> Callable[..., "OnBench"]:
+    """Trials on a bench of which the outcomes are given; all on one results folder."""
+
+    def make(*outcomes: str) -> OnBench:
+        results = Results(tmp_path / "results")
+        bench = Scripted(results, ProcessExecutor(results.runs), dual_host, (0,))
+        script = iter(outcomes)
+        bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: next(script), []
+        planned = PlannedRun(matrix.cells["rocm6.3-torch2.9.1-plain"], 1, (0,))
+        return OnBench(bench, planned, matrix)
+
+    return make
+
+
+class OnBench:
+    def __init__(self, bench: Scripted, planned: PlannedRun, matrix: Matrix) -> None:
+        self.bench = bench
+        self.cell = planned.cell
+        runner = Runner(bench, matrix.workloads["quick"], cast("Any", Silent()), "c", 9)
+        self.trials = Trials(PlacedTrials(runner, planned), "c", 9)
+
+    def passed(self, position: int) -> bool:
+        return self.trials.passed(self.cell, position)
+
+
+def test_the_repeat_of_a_run_is_in_its_record(script: Callable[..., OnBench]) -> None:
+    one = script("completed", "failed", "hung")
+    assert [one.passed(position) for position in (1, 2, 3)] == [True, False, False]
+    records = [one.bench.results.record(run_id) for run_id in one.bench.made]
+    assert [record.intent.repeat for record in records if record] == [1, 2, 3]
+
+
+def test_the_time_left_is_shown(script: Callable[..., OnBench], monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[float | None] = []
+    monkeypatch.setattr(Silent, "time_left", lambda _, seconds: left.append(seconds), raising=False)
+    first = script("completed", "failed")
+    assert [first.passed(position) for position in (1, 2)] == [True, False]
+    assert left == [None, 0.0]
+    again = script("completed")
+    assert [again.passed(position) for position in (1, 2, 3)] == [True, False, True]
+    # The bench's first run takes no time, its second one second: so seven of nine are left.
+    assert left[2:] == [0.5 * 7]
+
+
+def test_a_lost_engine_ends_it_and_the_run_is_made_again(script: Callable[..., OnBench]) -> None:
+    one = script("interrupted")
+    with pytest.raises(UserError, match="continues where it stopped"):
+        one.passed(1)
+    again = script("failed")
+    assert not again.passed(1)
+    assert again.bench.made == [f"{one.bench.made[0]}-again2"]
+
+
+def test_an_unhealthy_gpu_takes_no_runs(script: Callable[..., OnBench], make_step: Callable[..., HealthStep]) -> None:
+    one = script("completed")
+    append_steps(one.bench.results, [make_step(good=False, detail="the probe failed")])
+    with pytest.raises(UserError, match="GPU 0 takes no more runs: the probe failed"):
+        one.passed(1)
+
+
+def test_a_run_that_turns_out_to_be_discounted_is_taken_back_and_made_again(
+    script: Callable[..., OnBench], make_step: Callable[..., HealthStep]
+) -> None:
+    one = script("failed", "failed")
+    assert not one.passed(1)
+    append_steps(one.bench.results, [make_step(good=False, at=1e9 + 50), make_step(good=True, at=1e9 + 60)])
+    with pytest.raises(DiscountedError):
+        one.passed(2)
+    again = script("completed", "completed")
+    assert again.passed(1)
+    assert again.bench.made == ["c-0001-" + one.bench.made[0].split("-")[2] + "-again2"]

@@ -1,0 +1,54 @@
+"""One run of a cell. Nothing is really run."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.campaign import run_one as run_one_module
+from harness.campaign.bench import BenchOptions
+from harness.campaign.display import QuietDisplay
+from harness.campaign.run_one import run_one
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from tests.harness.scripted_bench import Scripted
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path,
+    host: HostFacts,
+    make_record: Callable[..., Record],
+    matrix: Matrix,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Record]:
+    """Run a cell whose run ends so."""
+
+    def run(outcome: str, run_id: str | None = None, cell: str = "cpu-plain") -> Record:
+        results = Results(tmp_path / "results")
+        bench = Scripted(results, ProcessExecutor(results.runs), host, ())
+        bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: outcome, []
+        monkeypatch.setattr(run_one_module, "open_bench", lambda *_: bench)
+        return run_one(BenchOptions(results), matrix.cells[cell], matrix.workloads["quick"], run_id, QuietDisplay())
+
+    return run
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed", "interrupted"])
+def test_its_record_is_returned_also_where_the_engine_interrupted_it(run: Callable[..., Record], outcome: str) -> None:
+    assert run(outcome).outcome == outcome
+
+
+def test_a_run_that_has_its_record_is_not_run_again(run: Callable[..., Record]) -> None:
+    first = run("failed", "mine")
+    assert run("completed", "mine") == first
+
+
+def test_the_id_of_another_cells_run_is_refused(run: Callable[..., Record]) -> None:
+    run("completed", "mine")
+    with pytest.raises(UserError, match="--run-id mine: is a run of cpu-plain; choose another id"):
+        run("completed", "mine", "cpu-no-sdma")

@@ -1,0 +1,121 @@
+"""Runs that are compared with each other: each is repeated until it counts. Nothing is really run."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.evidence.run_files import Record
+from harness.matrix.cells import Cell, Matrix
+from harness.search.trials import DiscountedError, Trial, Trials
+
+PLAIN, MORE = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma"
+
+
+@dataclass
+class Scripted:
+    """Runs trials with these outcomes to come; a run takes a second, and the first of all none."""
+
+    make_record: Callable[..., Record]
+    records: dict[str, Record]
+    outcomes: list[str]
+    made: list[Trial] = field(default_factory=list)
+    unsound: set[str] = field(default_factory=set)
+    unsound_later: set[str] = field(default_factory=set)
+
+    def find(self, run_id: str) -> Record | None:
+        return self.records.get(run_id)
+
+    def run(self, trial: Trial) -> Record:
+        record = self.make_record(trial.run_id, self.outcomes.pop(0), cell=trial.cell.id, repeat=trial.repeat)
+        self.records[trial.run_id] = record.model_copy(update={"finished": 1e9 + len(self.made)})
+        self.made.append(trial)
+        self.unsound |= self.unsound_later
+        return self.records[trial.run_id]
+
+    def discounted(self) -> Collection[str]:
+        return frozenset(self.unsound)
+
+    @property
+    def ids(self) -> list[str]:
+        return [trial.run_id for trial in self.made]
+
+
+@pytest.fixture
+def script(make_record: Callable[..., Record]) -> Callable[..., Scripted]:
+    """Scripts that share their records."""
+    records: dict[str, Record] = {}
+    return lambda *outcomes: Scripted(make_record, records, list(outcomes))
+
+
+@pytest.fixture
+def cell(matrix: Matrix) -> Cell:
+    return matrix.cells[PLAIN]
+
+
+def passes(runner: Scripted, cell: Cell, *positions: int) -> list[bool]:
+    trials = Trials(runner, "c", 9)
+    return [trials.passed(cell, position) for position in positions]
+
+
+def test_what_completed_passed_and_what_failed_or_hung_did_not(script: Callable[..., Scripted], cell: Cell) -> None:
+    runner = script("completed", "failed", "hung")
+    assert passes(runner, cell, 1, 2, 3) == [True, False, False]
+    assert [(trial.repeat, trial.position) for trial in runner.made] == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_what_was_made_before_is_not_made_again(script: Callable[..., Scripted], cell: Cell) -> None:
+    assert passes(script("completed", "failed"), cell, 1, 2) == [True, False]
+    again = script("hung")
+    assert passes(again, cell, 1, 2, 3) == [True, False, False]
+    assert len(again.made) == 1
+
+
+def test_the_time_left_is_expected_from_the_runs_that_were_made_before(
+    script: Callable[..., Scripted], cell: Cell
+) -> None:
+    first = script("completed", "failed")
+    assert passes(first, cell, 1, 2) == [True, False]
+    assert [trial.seconds_left for trial in first.made] == [None, 0.0]
+    again = script("completed")
+    assert passes(again, cell, 1, 2, 3) == [True, False, True]
+    # The first run takes no time, the second one second: so seven of nine are left.
+    assert [trial.seconds_left for trial in again.made] == [0.5 * 7]
+
+
+def test_another_cell_at_the_same_position_is_another_run(
+    script: Callable[..., Scripted], cell: Cell, matrix: Matrix
+) -> None:
+    trials = Trials(script("completed", "failed"), "c", 9)
+    assert trials.passed(cell, 1)
+    assert not trials.passed(matrix.cells[MORE], 1)
+
+
+def test_a_host_fault_is_repeated_but_not_for_ever(script: Callable[..., Scripted], cell: Cell) -> None:
+    runner = script("host-fault", "host-fault", "completed")
+    assert passes(runner, cell, 1) == [True]
+    assert runner.ids[1:] == [f"{runner.ids[0]}-again2", f"{runner.ids[0]}-again3"]
+    with pytest.raises(UserError, match="fix the host"):
+        passes(script("host-fault", "host-fault", "host-fault"), cell, 2)
+
+
+def test_an_interrupted_run_is_made_again(script: Callable[..., Scripted], cell: Cell) -> None:
+    runner = script("interrupted", "failed")
+    assert passes(runner, cell, 1) == [False]
+    assert runner.ids[1] == f"{runner.ids[0]}-again2"
+
+
+def test_a_run_that_turns_out_to_be_discounted_is_taken_back_and_made_again(
+    script: Callable[..., Scripted], cell: Cell
+) -> None:
+    runner = script("failed", "failed")
+    trials = Trials(runner, "c", 9)
+    assert not trials.passed(cell, 1)
+    runner.unsound_later = {runner.ids[0]}
+    with pytest.raises(DiscountedError):
+        trials.passed(cell, 2)
+    again = script("completed", "completed")
+    again.unsound = runner.unsound
+    assert passes(again, cell, 1) == [True]
+    assert again.ids == [f"{runner.ids[0]}-again2"]

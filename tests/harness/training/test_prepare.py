@@ -1,0 +1,119 @@
+"""What a training is begun with, or resumed with. Nothing is trained."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.evidence.records import Results
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.registry.tags.promotions import KnownGood, TagMove, append_move
+from harness.training.choose_cell import CellRequest
+from harness.training.options import own_workload
+from harness.training.prepare import PreparedTraining, TrainingRequest, prepare_training
+from harness.training.state import StateFile, open_state_file
+from tests.harness.gpu_tree import a_gpu
+
+Evidence = Callable[..., KnownGood]
+NEWER = "6.2.0"
+GPU_CELL, GFX, OTHER = "rocm6.3-torch2.9.1-plain", "gfx1100", "gfx1030"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path / "results")
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> TrainingRequest:
+    data = tmp_path / "bars.csv"
+    data.write_text("synthetic")
+    cell = CellRequest(None, None, force=False)
+    return TrainingRequest(data, tmp_path / "TRAINING", "bars", own_workload({}), cell, "process")
+
+
+@pytest.fixture
+def file(results: Results, host: HostFacts, asked: TrainingRequest) -> Iterator[StateFile]:
+    with open_state_file(results, host, asked.output, asked.name) as opened:
+        yield opened
+
+
+@pytest.fixture
+def begun(
+    asked: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile, make_evidence: Evidence
+) -> PreparedTraining:
+    """A training in a known-good cell of which one attempt was noted."""
+    promoted(results, make_evidence())
+    ready = prepare_training(asked, matrix, results, host, file)
+    file.write(ready.state.model_copy(update={"begins": ("first",)}))
+    return ready
+
+
+def promoted(results: Results, evidence: KnownGood) -> KnownGood:
+    append_move(results, TagMove(move="promoted", at=evidence.promoted_at, evidence=evidence))
+    return evidence
+
+
+def test_a_training_is_resumed_where_its_evidence_still_holds(
+    begun: PreparedTraining, asked: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile
+) -> None:
+    again = prepare_training(asked, matrix, results, host, file)
+    assert again.state.id == begun.state.id
+    assert again.state.begins == ("first",)
+    assert again.summary.startswith("cpu-plain: resuming the training begun")
+
+
+def test_evidence_that_does_not_hold_any_more_is_refused_as_at_a_first_start(
+    begun: PreparedTraining, asked: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile
+) -> None:
+    updated = host.model_copy(update={"kernel": NEWER})
+    why = rf"known-good-cpu may not be used here: its runs had kernel {host.kernel}, and this host has {NEWER}; "
+    with pytest.raises(UserError, match=f"^{why}.*or give --force$"):
+        prepare_training(asked, matrix, results, updated, file)
+    forced = prepare_training(replace(asked, cell=CellRequest(None, None, force=True)), matrix, results, updated, file)
+    assert forced.state.id == begun.state.id
+    assert f"forced: {why}" in forced.summary
+    assert "resuming the training begun" in forced.summary
+
+
+def test_what_was_promoted_anew_is_resumed(
+    begun: PreparedTraining,
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    host: HostFacts,
+    file: StateFile,
+    make_evidence: Evidence,
+) -> None:
+    anew = promoted(results, make_evidence(kernel=NEWER, cell="cpu-no-sdma", promoted_at=2e9))
+    again = prepare_training(asked, matrix, results, host.model_copy(update={"kernel": NEWER}), file)
+    assert (again.state.id, again.state.begins) == (begun.state.id, ("first",))
+    assert (again.state.cell, again.state.evidence, again.job.cell.id) == (anew.cell, anew, anew.cell)
+    assert again.summary.startswith("cpu-no-sdma: known-good-cpu, 33 of 33 runs completed; resuming the training")
+
+
+@pytest.mark.parametrize(("targets", "gpus"), [((OTHER, GFX), (1,)), ((GFX, OTHER), (0,)), ((OTHER, OTHER), (0, 1))])
+def test_a_tag_is_trained_with_on_gpus_of_its_target_alone(
+    targets: tuple[str, ...],
+    gpus: tuple[int, ...],
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    host: HostFacts,
+    file: StateFile,
+    make_evidence: Evidence,
+) -> None:
+    unlike = tuple(a_gpu(index).model_copy(update={"gfx": gfx}) for index, gfx in enumerate(targets))
+    here = host.model_copy(update={"gpus": unlike})
+    promoted(results, make_evidence(tag=f"known-good-{GFX}", scope=GFX, gfx=(GFX,), gpu_count=1, cell=GPU_CELL))
+    # Where none is of its target it can be forced.
+    forced = replace(asked, cell=CellRequest(None, None, force=True))
+    ready = prepare_training(forced, matrix, results, here, file)
+    assert ready.job.cell.id == GPU_CELL
+    assert ready.bench.gpus == gpus
+    assert {run.gpus for run in ready.plan.runs} == {(gpu,) for gpu in gpus}
+    named = prepare_training(replace(asked, cell=CellRequest(GPU_CELL, None, force=False)), matrix, results, here, file)
+    assert named.bench.gpus == (0, 1)
