@@ -88,8 +88,16 @@ def tell(folder: Path, phase: str, done: int) -> None:
         stream.write(json.dumps({**line, "memory": memory}) + "\n")
 
 
+def warned() -> bool:
+    """Whether torch would warn of a variable, and Python make an error of that."""
+    unknown = os.environ.get("ATEN_CPU_CAPABILITY") == "nonsense"
+    return unknown and os.environ.get("PYTHONWARNINGS", "").startswith("error")
+
+
 def train(options: dict[str, Any]) -> None:
-    """Progress, a model file and a result."""
+    """Progress, a model file and a result; or an error where the variables of a preset cause one."""
+    if warned():
+        sys.exit("UserWarning: ignoring invalid value")
     folder, output = Path(options.pop("run_dir")), Path(options.pop("output"))
     for phase in ("import", "first-step"):
         tell(folder, phase, 0)

@@ -195,10 +195,14 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stand-in")
     write_stand_in(folder / "python")
     (folder / "bars.csv").write_text("a stand-in's data\n", encoding="utf-8")
-    stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any, executors: [process]"
-    text = MATRIX.replace(*stack).replace("epochs: 2\n", "epochs: 1\n")
-    (folder / "matrix.yaml").write_text(text, encoding="utf-8")
+    (folder / "matrix.yaml").write_text(_for_stand_in(MATRIX), encoding="utf-8")
     return folder
+
+
+def _for_stand_in(matrix: str) -> str:
+    """A matrix file whose stack runs in the interpreter that the caller names, for as many epochs as it can."""
+    stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any, executors: [process]"
+    return matrix.replace(*stack).replace("epochs: 2\n", "epochs: 1\n")
 
 
 class Command:
@@ -208,6 +212,10 @@ class Command:
         self.matrix_file = matrix_file
         self._stand_in = stand_in
         self._data = data or (stand_in / "bars.csv" if stand_in else None)
+
+    def adapted(self, matrix: str) -> str:
+        """The text of a matrix file with one stack, made fit for a stand-in where there is one."""
+        return _for_stand_in(matrix) if self._stand_in else matrix
 
     def slow(self, folder: Path) -> "Command":
         """The same where each step of the stand-in takes so long that it can be watched."""
@@ -219,7 +227,7 @@ class Command:
     def __call__(self, results: Path, *words: str, matrix: Path | None = None) -> list[str]:
         """The words, and where something is run what a stand-in needs."""
         place: tuple[str, ...] = ()
-        if self._stand_in and words[0] in ("run", "run-cell"):
+        if self._stand_in and words[0] in ("run", "run-cell", "minimise", "compare"):
             place = ("--python", str(self._stand_in / "python"), "--data", str(self._data))
         return [PROGRAM, "--matrix", str(matrix or self.matrix_file), "--results", str(results), *words, *place]
 
