@@ -25,11 +25,12 @@ from harness.environments.environment import install_app
 from harness.environments.executors.docker import LABEL
 from harness.evidence.index import FILE as INDEX
 from harness.evidence.index import Index, Row
-from harness.evidence.records import RECORD, Results
+from harness.evidence.records import Results
 from harness.evidence.run_files import Intent
 from harness.host.engine import Engine
 from harness.host.fingerprint import read_host
-from harness.host.processes import RUN_MARK, boot_id, environment_of
+from harness.host.processes import environment_of
+from harness.host.run_processes import RUN_MARK
 
 HERE = Path(__file__).resolve().parent
 POLL_SECONDS = 0.01
@@ -95,7 +96,7 @@ class Place:
 
     @property
     def root(self) -> Path:
-        """The synthetic machine."""
+        """The simulated host."""
         return self.folder / "root"
 
     @property
@@ -114,10 +115,9 @@ class Place:
         (self.folder / "bars.csv").write_text("a stand-in's data\n", encoding="utf-8")
         write_stand_in(self.folder / "python")
         node = self.root / "sys/class/kfd/kfd/topology/nodes/0"
-        for place in (node, self.root / "proc/sys/kernel/random", self.root / "run/lock"):
+        for place in (node, self.root / "run/lock"):
             place.mkdir(parents=True)
         (self.root / "run/lock").chmod(0o1777)
-        (self.root / "proc/sys/kernel/random/boot_id").write_text(boot_id(), encoding="ascii")
         (node / "properties").write_text(GPU, encoding="ascii")
         (node / "gpu_id").write_text("4711", encoding="ascii")
 
@@ -135,7 +135,8 @@ class Place:
             "--data",
             str(self.folder / "bars.csv"),
         ]
-        return [sys.executable, str(HERE / "matrix_on.py"), str(self.root), *options, *run, "host-plain", *where]
+        matrix = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--root", str(self.root)]
+        return [*matrix, *options, *run, "host-plain", *where]
 
     def start(self, point: str | None = None) -> subprocess.Popen[bytes]:
         """Start the harness, to die at a point if one is given."""
@@ -255,14 +256,14 @@ class Tester:
         """Every record that was there is there as it was, and every new one can be read."""
         results = self.place.results
         for run_id, content in self.acknowledged.items():
-            file = results.run_folder(run_id) / RECORD
+            file = results.folder_of(run_id).record
             self.figures.expect(file.exists() and file.read_bytes() == content, f"{run_id}: lost, or another")
         for run_id in set(results.finished()) - set(self.acknowledged):
             try:
                 results.record(run_id)
             except UserError as error:
                 self.figures.wrong.append(str(error))
-            self.acknowledged[run_id] = (results.run_folder(run_id) / RECORD).read_bytes()
+            self.acknowledged[run_id] = results.folder_of(run_id).record.read_bytes()
 
     def _look_at_locks(self) -> None:
         for gpu in read_host(self.place.root).gpus if not self.place.engine else ():

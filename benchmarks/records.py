@@ -23,7 +23,7 @@ from playwright.sync_api import sync_playwright
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.health_log import health_file
-from harness.evidence.records import IMPORTED, Results
+from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Record
 from harness.matrix.load import load_matrix
 from tests.harness.report.synthetic import Kind, write_runs
@@ -76,7 +76,7 @@ def synthetic(place: Path, count: int) -> Results:
     results = write_runs(place / "results", declared, count, kinds)
     for run_id in results.begun():
         # Those would have ids of another form.
-        (results.run_folder(run_id) / IMPORTED).unlink(missing_ok=True)
+        results.folder_of(run_id).imported.unlink(missing_ok=True)
     steps = [_probe(record) for record in results.records() if record.intent.gpus]
     file = health_file(results, steps[0].machine)
     file.parent.mkdir()

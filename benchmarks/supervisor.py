@@ -27,12 +27,13 @@ from harness.base.paths import CHECKOUT
 from harness.environments.environment import ensure_environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results
+from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import find_engine
 from harness.host.facts import GpuFacts, HostFacts
-from harness.host.fingerprint import read_host
+from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.cells import Matrix, SyntheticData
 from harness.matrix.load import load_matrix
-from harness.run.process_environment import base_variables, view_of
+from harness.run.spec import base_variables
 from harness.run.workload_data import synthetic_file
 from harness.training.choose_cell import BEST, CellRequest
 from harness.training.options import own_workload
@@ -76,12 +77,12 @@ class Trainer:
     def __init__(self, place: Path, matrix: Matrix, *, contained: bool) -> None:
         self._place = place
         self._matrix = matrix
-        self._host = read_host()
+        self._host = read_host(REAL_ROOT)
         self._executor = "docker" if contained else "process"
         self._environment = ensure_environment(matrix.stacks["cpu"])
         self._workload = own_workload({"lookback": 20, "epochs": EPOCHS, "loader_workers": 0})
         made = self._workload.model_copy(update={"synthetic": SyntheticData(sessions=SESSIONS)})
-        self._data = synthetic_file(made, self._environment, ProcessExecutor(place))
+        self._data = synthetic_file(made, self._environment, ProcessExecutor())
 
     def train(self, drill: str | None, number: int) -> Trained:
         """One training, with this fault in its first attempt."""
@@ -104,8 +105,7 @@ class Trainer:
         return Trained(drill, begins, ended.attempts[0]["outcome"], self._weights(output / "bars.pt"), seconds)
 
     def _weights(self, model: Path) -> str | None:
-        view = view_of(self._place, self._data, contained=False)
-        variables = {**base_variables(view, 1), **self._environment.variables, "TMPDIR": str(self._place)}
+        variables = {**base_variables(WorkFolder(self._place), self._place, 1), **self._environment.variables}
         command = self._environment.app("check-model", "--json", str(model))
         checked = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
         return str(json.loads(checked.stdout)["weights_sha256"]) if checked.returncode == 0 else None
@@ -196,7 +196,7 @@ def main() -> None:
             made.append((family, one))
             same = "the same weights" if one.weights == whole else "OTHER WEIGHTS" if one.weights else "NO MODEL"
             print(f"{number}/{options.trainings} {drill}: {', '.join(one.begins)}: {same}", flush=True)
-    host = two_gpus(read_host())
+    host = two_gpus(read_host(REAL_ROOT))
     shares = {
         remedy: [share_settled(matrix, host, remedy, seed) for seed in range(NIGHTS)] for remedy in get_args(Remedy)
     }

@@ -29,7 +29,7 @@ from harness.host.gpu_reset import TOOL_SECONDS, Reset
 from harness.matrix.cells import Cell, Matrix
 from harness.run.gpu_probe import LIMIT_SCALE, Probed
 from harness.run.gpu_recovery import Actions, Step, climb
-from harness.run.spec import Run
+from harness.run.spec import Run, resolve
 from harness.run.watch.limits import limits_of
 from harness.run.watch.watch import GRACE_SECONDS
 
@@ -85,7 +85,7 @@ class Night(Bench):
 
     def run_cell(self, run: Run, *_: Any) -> Record:
         """A run of some minutes, unless its GPU stops answering."""
-        intent = run.intent(self.results.run_folder(run.run_id))
+        intent = resolve(run, self.results.folder_of(run.run_id)).intent
         self.results.begin(intent)
         (index,) = run.gpus
         seconds = self.chance.lognormvariate(0.0, SPREAD) * MEDIAN_SECONDS
@@ -169,7 +169,7 @@ def _night(
     with tempfile.TemporaryDirectory() as place:
         results = Results(Path(place))
         plan = Plan(matrix.workloads["standard"], tuple(runs), (), 0, 0, None, "", 0, None)
-        bench = Night(results, ProcessExecutor(results.runs), host, tuple(range(GPUS)), remedy=remedy)
+        bench = Night(results, ProcessExecutor(), host, tuple(range(GPUS)), remedy=remedy)
         bench.chance, bench.wedges = random.Random(seed), wedges
         campaign = Campaign("night", results)
         try:

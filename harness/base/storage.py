@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ def write_durably(file: Path, content: bytes) -> None:
 def unfinished(place: Path) -> Path:
     """The name of a file or folder that is still being made."""
     return place.with_name(f".{place.name}.{os.getpid()}.tmp")
+
+
+def unused(file: Path) -> Path:
+    """Return the place of a file, with a number in its name where there is one of that name: `a-2.txt`."""
+    numbered = (file.with_stem(f"{file.stem}-{number}") for number in count(2))
+    return next(place for place in chain([file], numbered) if not place.exists())
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -28,7 +28,7 @@ from harness.host.displays import headless_first
 from harness.host.engine import ENGINE_ERRORS, Engine, Notify, find_engine
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import read_host, training_gpus
-from harness.host.processes import run_mark
+from harness.host.run_processes import run_mark
 from harness.matrix.cells import Cell, ExecutorName, Stack, Workload
 from harness.run.run_cell import run_cell
 from harness.run.spec import Run
@@ -208,7 +208,7 @@ def open_bench(
         if file is not None and not file.is_file():
             raise UserError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
     runs = options.results.runs
-    executor: Executor = DockerExecutor(engine, runs) if engine else ProcessExecutor(runs)
+    executor: Executor = DockerExecutor(engine, runs) if engine else ProcessExecutor()
     host = host or read_host(options.root)
     gpus = headless_first(list(gpus_of(host)))
     return Bench(options.results, executor, host, gpus, options.interpreter, options.data, engine, options.root)

@@ -14,10 +14,11 @@ from harness.campaign.run_one import first_run
 from harness.environments.capabilities import capabilities_of, why_not
 from harness.environments.environment import ensure_environment
 from harness.environments.images import cell_tag
+from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Notify
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import Cell, Matrix, Workload
-from harness.run.process_environment import SCRATCH, SCRATCH_PLACES, visible_devices
+from harness.run.spec import resolve, visible_devices
 
 # What `matrix exec` runs, as arguments of the interpreter.
 PROGRAMS = {"vpoc": ("-m", "vpoc"), "python": ()}
@@ -33,12 +34,11 @@ def docker_command(options: BenchOptions, cell: Cell, workload: Workload, notify
     planned = first_run(bench, cell, workload)
     bench.environment(cell, notify)
     run = bench.run(planned, "by-hand", workload)
-    folder = bench.results.folder / "by-hand"
-    intent, container = run.intent(folder), run.container(folder)
+    spec = resolve(run, RunFolder(bench.results.folder / "by-hand"))
+    intent, container, work = spec.intent, spec.container, spec.folder.work
     if container is None:
         raise UserError(f"cell {cell.id} only runs as a process")
-    places = [folder / "output", *(folder / SCRATCH / place for place in SCRATCH_PLACES)]
-    lines = [shlex.join(["mkdir", "-p", *map(str, places)])]
+    lines = [shlex.join(["mkdir", "-p", *map(str, (work.output, *work.places))])]
     for phase in cell.preset.phases:
         words = intent.commands[phase]
         by_entry_point = words[len(run.environment.app()) :]

@@ -12,15 +12,14 @@ from harness.base.storage import locked, remove_unfinished
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
 from harness.environments.executors.docker import DockerExecutor
-from harness.environments.executors.job import Executor
+from harness.environments.executors.job import Executor, Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.index import Index
 from harness.evidence.records import TRAINING, Results, owner_alive
 from harness.evidence.run_files import Intent, Record
 from harness.host.engine import find_engine
 from harness.host.facts import HostFacts
-from harness.host.processes import end_processes_of_run
-from harness.run.process_environment import remove_scratch, temporary_folder
+from harness.host.run_processes import end_processes_of_run
 
 # An orphan is no evidence, so it gets time to end its own children, not to save its work.
 ORPHAN_GRACE_SECONDS = 1.0
@@ -42,7 +41,7 @@ def close_leftovers(bench: Bench, display: Display) -> None:
 def _executor_of(bench: Bench, intent: Intent) -> Executor | None:
     """Return what started a run, whatever runs are started with now; None where no engine answers."""
     if intent.executor == "process":
-        return ProcessExecutor(bench.results.runs)
+        return ProcessExecutor()
     try:
         engine = bench.engine or find_engine()
     except UserError:
@@ -78,7 +77,7 @@ def _close(
         if not results.has_record(intent.run_id):
             record = _record(intent, ended=_end(intent, results, executor_of(intent)))
             reached("orphan-ended")
-            remove_scratch(results.run_folder(intent.run_id), all_of_it=False)
+            results.folder_of(intent.run_id).remove_places(all_of_it=False)
             results.finish(record)
             reached("orphan-recorded")
             yield record
@@ -86,10 +85,12 @@ def _close(
 
 def _end(intent: Intent, results: Results, executor: Executor | None) -> bool:
     """End whatever still runs of a run; False when something cannot be killed."""
-    if executor and (handle := executor.find(intent.run_id)):
+    folder = results.folder_of(intent.run_id)
+    lost = Job((), {}, folder.path, folder.recovered_log, note=folder.process)
+    if executor and (handle := executor.find(lost)):
         # An engine that does not answer is no process that cannot be killed: what counts is what is left.
         handle.stop(ORPHAN_GRACE_SECONDS)
-    return end_processes_of_run(results.run_folder(intent.run_id), ORPHAN_GRACE_SECONDS)
+    return end_processes_of_run(folder.path, ORPHAN_GRACE_SECONDS)
 
 
 def _record(intent: Intent, *, ended: bool) -> Record:
@@ -113,13 +114,13 @@ def _tidy(results: Results) -> None:
     for folder in (results.folder, *results.folder.glob("*/"), DATA, APPS):
         remove_unfinished(folder)
     for run_id in results.finished():
-        folder = results.run_folder(run_id)
-        if temporary_folder(folder).exists():
+        run = results.folder_of(run_id)
+        if run.temporary.exists():
             # A record that is damaged keeps nothing else from being tidied.
             with contextlib.suppress(UserError):
                 record = results.record(run_id)
                 over = record is not None and record.outcome == "completed" and not _is_attempt(record)
-                remove_scratch(folder, all_of_it=over)
+                run.remove_places(all_of_it=over)
 
 
 def _is_attempt(record: Record) -> bool:

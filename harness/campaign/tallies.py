@@ -40,7 +40,8 @@ class Tallies:
         gpus = planned.gpus if device == "cuda" else ()
         workload = self.plan.workload
         facts = (gpu for gpu in self.bench.host.gpus if gpu.index in gpus)
-        about = scope(device, facts, workload.strategy, device_count(workload, device, gpus))
+        devices = device_count(workload, device, gpus)
+        about = scope(device, facts, workload.strategy, devices, simulated=self.bench.host.simulated)
         return Candidate(cell.id, cell.stack.name, cell.preset.name, about, max(1, len(gpus)))
 
     def read(self) -> tuple[dict[Candidate, Tally], dict[str, float]]:

@@ -2,23 +2,26 @@
 
 import platform
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
+from itertools import groupby
 
 import click
+from rich.markup import escape
 
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json
-from harness.doctor import Finding, examine, foreign_system, read_machine
+from harness.doctor import Finding, Level, examine, foreign_system, read_machine
 from harness.doctor.ask import ask
-from harness.doctor.show import lines
+
+WORST_FIRST: tuple[Level, ...] = ("problem", "warning", "note", "ok")
+COLOURS = {"problem": "red", "warning": "yellow", "note": "cyan", "ok": "green"}
 
 
 @click.command()
 @click.option("--all", "everything", is_flag=True, help="Also show what is fine.")
-@click.option("--root", type=click.Path(path_type=Path, exists=True, file_okay=False), default="/", hidden=True)
 @as_json
 @pass_settings
-def doctor(settings: Settings, everything: bool, root: Path, as_json: bool) -> None:
+def doctor(settings: Settings, everything: bool, as_json: bool) -> None:
     """Look at this machine before anything runs: devices, driver, PCIe, Docker, disk; say what to fix, and how.
 
     Every finding says what was found, why it matters, and the one command that fixes it. Nothing is changed; a file of
@@ -26,18 +29,34 @@ def doctor(settings: Settings, everything: bool, root: Path, as_json: bool) -> N
 
     Exit status: 0 when nothing is a problem (there may be warnings), 1 when something is.
     """
-    findings = _look(settings, root)
+    findings = _look(settings)
     if as_json:
         print_json({"schema": 2, "findings": [asdict(finding) for finding in findings]})
     else:
-        for line in lines(findings, everything=everything):
+        for line in finding_lines(findings, everything=everything):
             out.print(line, soft_wrap=True)
     sys.exit(any(finding.level == "problem" for finding in findings))
 
 
-def _look(settings: Settings, root: Path) -> tuple[Finding, ...]:
+def _look(settings: Settings) -> tuple[Finding, ...]:
     if foreign := foreign_system(platform.system()):
         return (foreign,)
     known("default", settings.matrix.selections, "selection")
-    machine = read_machine(settings.matrix, root)
-    return examine(ask(machine, settings.matrix) if root == Path("/") else machine)
+    return examine(ask(read_machine(settings.matrix, settings.root), settings.matrix))
+
+
+def finding_lines(findings: Sequence[Finding], *, everything: bool) -> Iterator[str]:
+    """Yield findings with rich's markup, the worst first; what is fine is one line, unless `everything` is shown."""
+    for finding in sorted(findings, key=lambda f: WORST_FIRST.index(f.level)):
+        if finding.level == "ok" and not everything:
+            continue
+        yield f"[{COLOURS[finding.level]}]{finding.level:8}[/]{escape(f'{finding.check}: {finding.what}')}"
+        for title, text in (("why", finding.why), ("fix", finding.fix)):
+            if text:
+                yield escape(f"        {title}: {text}")
+    fine = sum(
+        all(finding.level == "ok" for finding in of_check)
+        for _, of_check in groupby(findings, key=lambda finding: finding.check)
+    )
+    if not everything:
+        yield f"{fine} check{' is' if fine == 1 else 's are'} fine; --all shows them"

@@ -9,18 +9,17 @@ from typing import Any, BinaryIO
 
 import click
 from packaging.version import InvalidVersion, Version
-from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
 from harness.diagnosis import explain_files, explain_record
-from harness.evidence.records import RECORD, Results
+from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
+from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Matrix, Preset
 
 LATEST = "latest"
 STANDARD_INPUT = ("-", "<stdin>")
-STACKS = ("stacks-*.txt", "failure/stacks-*.txt", "failure/py-spy.txt")
 # By their first bytes: what logs are kept in, and what reads it.
 PACKED = {
     b"\x1f\x8b": ("gzip", "zcat"),
@@ -103,8 +102,10 @@ def explanation_lines(found: Explanation, tries: list[str], folder: str) -> list
     return [*lines, f"see       {found.link}"] if found.link else lines
 
 
-def _explained(matrix: Matrix, folder: Path, record: Record) -> tuple[Explanation | None, dict[str, Any], list[str]]:
-    """What is known of a run: the explanation (none of one that completed), for programs, and for people."""
+def _explained(
+    matrix: Matrix, folder: RunFolder, record: Record
+) -> tuple[Explanation | None, dict[str, Any], list[str]]:
+    """Return what is known of a run: the explanation (none of one that completed), for programs, and for people."""
     ended = f"{record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}"
     run = f"run       {record.intent.run_id}"
     told: dict[str, Any] = {"run": record.intent.run_id, "outcome": record.outcome}
@@ -114,17 +115,17 @@ def _explained(matrix: Matrix, folder: Path, record: Record) -> tuple[Explanatio
         return None, told | {"explanation": None}, lines
     stack = record.intent.stack
     found = explain_record(folder, record, _presets(matrix, stack))
-    stacks = sorted({str(path) for pattern in STACKS for path in folder.glob(pattern)})
+    stacks = sorted(map(str, folder.stacks))
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
     tries = [f"matrix run-cell {cell}" for cell in told["try"]]
     detail = "" if record.detail in found.cause else f": {record.detail}"
-    lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder))]
+    lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
 
 
 def _variables(settings: Settings, found: Explanation) -> list[str]:
-    """What the presets set: the owner of a log of another program has no cells to run."""
+    """Return what the presets set: the owner of a log of another program has no cells to run."""
     presets = [settings.matrix.presets[name] for name in found.presets if name in settings.matrix.presets]
     sets = [(one.name, {**one.variables, **one.features, **one.train}) for one in presets]
     return [
@@ -166,41 +167,40 @@ def _refuse_what_is_no_text(head: bytes, name: str) -> None:
         raise UserError(f"{name} is not text but a program or a file of data; give the log that was printed")
 
 
-def _run_folder(results: Results, run: str) -> Path:
+def _run_folder(results: Results, run: str) -> RunFolder:
     """The folder of the run that is meant.
 
     Raises:
         UserError: when there is none, or more than one begins so.
     """
-    if (Path(run) / RECORD).is_file():
-        return Path(run)
+    if RunFolder(Path(run)).record.is_file():
+        return RunFolder(Path(run))
     finished = results.finished()
     if run == LATEST:
         if not finished:
             raise UserError(f"{results.runs}: no run has a record yet; `matrix run` makes some")
         made_here = [name for name in finished if not results.imported(name)]
-        return _latest([results.run_folder(name) for name in made_here or finished])
+        return _latest([results.folder_of(name) for name in made_here or finished])
     matching = [name for name in finished if name == run] or [name for name in finished if name.startswith(run)]
     if len(matching) == 1:
-        return results.run_folder(matching[0])
+        return results.folder_of(matching[0])
     if matching:
         raise UserError(f"{len(matching)} runs begin with {run!r}, the first {matching[0]}; give more of its id")
     if Path(run).is_file():
         raise UserError(f"{run} is a file: did you mean `matrix explain --log {run}`?")
-    if (results.run_folder(run) / "log.txt").is_file():
-        log = results.run_folder(run) / "log.txt"
+    if (log := results.folder_of(run).log).is_file():
         raise UserError(f"{run} has no record yet; `matrix explain --log {log}` reads its log")
     raise UserError(f"{results.runs}: no run {run!r} with a record; `matrix status CELL` lists the runs of a cell")
 
 
-def _latest(folders: list[Path]) -> Path:
+def _latest(folders: list[RunFolder]) -> RunFolder:
     """The newest that did not complete, else the newest: there is nothing to explain of the others."""
-    newest_first = sorted(folders, key=lambda folder: (folder / RECORD).stat().st_mtime_ns, reverse=True)
+    newest_first = sorted(folders, key=lambda folder: folder.record.stat().st_mtime_ns, reverse=True)
     return next((folder for folder in newest_first if _record(folder).outcome != "completed"), newest_first[0])
 
 
-def _record(folder: Path) -> Record:
-    try:
-        return Record.parse((folder / RECORD).read_bytes())
-    except (OSError, ValidationError) as error:
-        raise UserError(f"{folder / RECORD}: is damaged: {str(error).splitlines()[0]}; move its folder away") from None
+def _record(folder: RunFolder) -> Record:
+    record = folder.read_record()
+    if record is None:
+        raise UserError(f"{folder.record}: is gone; `matrix status` lists the runs")
+    return record

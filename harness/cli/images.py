@@ -30,7 +30,7 @@ from harness.registry.push_pull import push as push_image
 from harness.screen import tables
 from harness.screen.display import Steps
 
-registry_option = click.option(
+required_registry = click.option(
     "--registry", required=True, envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="Registry, e.g. ghcr.io/me."
 )
 
@@ -69,7 +69,7 @@ def build(
     if not chosen:
         chosen = image_commands.cells_of_rocm(matrix, rocm, selection) if rocm else matrix.select(selection)
     engine = choose_engine(chosen, None) if dry_run else image_commands.the_engine()
-    plan = image_commands.plan_build(engine, chosen)
+    plan = image_commands.plan_build(engine, chosen, settings.root)
     if as_json and dry_run:
         print_json(plan.plain)
         return
@@ -131,7 +131,7 @@ def lock(settings: Settings, stack: str, python: str | None, pypi: bool, as_json
 
 @click.command()
 @click.argument("cell")
-@registry_option
+@required_registry
 @as_json
 @pass_settings
 def push(settings: Settings, cell: str, registry: str, as_json: bool) -> None:
@@ -144,7 +144,7 @@ def push(settings: Settings, cell: str, registry: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("cell")
-@registry_option
+@required_registry
 @click.option("--digest", help="sha256:... of the very image (default: the one tagged with the cell's name).")
 @as_json
 @pass_settings

@@ -58,9 +58,8 @@ def inject(
     with interruptible():
         try:
             with Steps(err) as steps:
-                target = make_target(
-                    Results(settings.results.folder / FAULTS_FOLDER), settings.matrix, executor, steps.step
-                )
+                faults = Results(settings.results.folder / FAULTS_FOLDER)
+                target = make_target(faults, settings.matrix, executor, steps.step, settings.root)
                 for one in inject_all(chosen, target, repeats, steps.step):
                     injections += [one]
                     err.print(injection_line(one), soft_wrap=True)

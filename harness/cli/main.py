@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from harness import __version__
 from harness.base.errors import UserError
 from harness.base.interrupts import exit_on_interrupt
-from harness.cli.shared import INTERRUPTED, Settings, usage_line
+from harness.cli.shared import INTERRUPTED, Settings, usage_line, warn
 
 # Where a command is, and the first sentence of its help; one without is not listed. Each is imported when it is asked
 # for, help lines not: what some of them need takes seconds to import.
@@ -73,6 +73,10 @@ COMMANDS = {
     "show": (
         "cli.matrix:show",
         "Print the cells the matrix file resolves to, why some are excluded, and the workloads.",
+    ),
+    "simulate": (
+        "cli.simulate:simulate",
+        "Write a simulated host (two RX 7900 XT) into FOLDER, for `matrix --root FOLDER ...`.",
     ),
     "status": (
         "cli.status:status",
@@ -160,8 +164,17 @@ class Commands(click.Group):
     show_envvar=True,
     help="Folder of wheels to take first.",
 )
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    envvar="MATRIX_ROOT",
+    show_envvar=True,
+    default=Path("/"),
+    help="Folder of a simulated host, as `matrix simulate` writes one: its /sys, /proc and /dev. Processes, disks, "
+    "Docker and network stay those of this machine, and nothing counts for a real host.",
+)
 @click.pass_context
-def cli(context: click.Context, file: Path, results: Path, base: str | None, wheels: Path | None) -> None:
+def cli(context: click.Context, file: Path, results: Path, base: str | None, wheels: Path | None, root: Path) -> None:
     """Find out which ROCm x PyTorch x environment trains to completion on this machine.
 
     A cell is a stack (what is installed) with a preset (environment variables), e.g. rocm6.3-torch2.9.1-plain.
@@ -171,7 +184,9 @@ def cli(context: click.Context, file: Path, results: Path, base: str | None, whe
         if not wheels.is_dir():
             raise UserError(f"--wheels {wheels}: no such folder")
         os.environ["UV_FIND_LINKS"] = ",".join(filter(None, [str(wheels.resolve()), os.environ.get("UV_FIND_LINKS")]))
-    context.obj = Settings(file, results, base)
+    context.obj = settings = Settings(file, results, base, root)
+    if settings.simulated:
+        warn([f"simulated host: {root} stands for /sys, /proc and /dev; what is seen says nothing of a real host"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

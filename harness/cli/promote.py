@@ -49,7 +49,15 @@ def promote(
         known(cell, matrix.cells, "cell")
     with interruptible(), Steps(err) as steps:
         promoted = tag_commands.promote(
-            settings.results, matrix, cell, registry, time.time(), steps.step, replace=replace, dry_run=dry_run
+            settings.results,
+            matrix,
+            cell,
+            registry,
+            time.time(),
+            steps.step,
+            replace=replace,
+            dry_run=dry_run,
+            root=settings.root,
         )
     if as_json:
         print_json([evidence.model_dump(mode="json", by_alias=True) for evidence in promoted])
@@ -97,7 +105,7 @@ def tags(settings: Settings, tag: str | None, registry: str | None, as_json: boo
         else:
             print_lines([_moved(move) for move in moves])
         return
-    states = tag_commands.tag_states(settings.results, settings.matrix, registry, time.time())
+    states = tag_commands.tag_states(settings.results, settings.matrix, registry, time.time(), settings.root)
     if as_json:
         print_json([state.plain for state in states])
     elif states:

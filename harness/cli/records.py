@@ -13,7 +13,7 @@ from harness.evidence.index import rebuild_index
 @pass_settings
 def report(settings: Settings, as_json: bool) -> None:
     """Write the report into the results folder: report.html, .md, .json, and .xml (JUnit)."""
-    files = write_reports(settings)
+    files = report_on(settings)
     if as_json:
         print_json({"files": [str(file) for file in files]})
     else:
@@ -33,11 +33,11 @@ def index(settings: Settings, as_json: bool) -> None:
         click.echo(f"{records} records in {settings.results.folder / 'records.db'}")
 
 
-def write_reports(settings: Settings) -> list[Path]:
+def report_on(settings: Settings) -> list[Path]:
     """Write the reports, and warn of what could not be read; returns their files."""
     # Statistics and charts take a second to import: a campaign is not to wait for them before it begins.
     from harness.report.write import write_reports as write  # noqa: PLC0415
 
-    files, damaged = write(settings.results, settings.matrix)
+    files, damaged = write(settings.results, settings.matrix, settings.root)
     warn(damaged)
     return files

@@ -20,7 +20,7 @@ from harness.campaign.run_one import run_one
 from harness.campaign.runner import CONTINUES
 from harness.cli.describe import describe_campaign, describe_plan
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
-from harness.cli.records import write_reports
+from harness.cli.records import report_on
 from harness.cli.shared import (
     INTERRUPTED,
     Settings,
@@ -103,6 +103,8 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
 
     Exit status: 0 when every run completed (with --until or --all: when that was reached), 1 if not, 130 after Ctrl-C.
     """
+    if reboot_when_unhealthy and settings.simulated:
+        raise UserError("--reboot-when-unhealthy would reboot this machine, not the simulated host; leave it out")
     if reboot_when_unhealthy:
         check_reboot()
     prepared = _prepare(settings, **options)
@@ -117,7 +119,7 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
             close_leftovers(prepared.bench, display)
             ended = run_campaign(prepared, display)
         verdicts = verdicts_of_campaign(prepared, ended.campaign)
-        files = write_reports(settings)
+        files = report_on(settings)
         if as_json:
             print_json(describe_campaign(ended, verdicts))
         else:
@@ -182,7 +184,7 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     if cell != "best":
         known(cell, settings.matrix.cells, "cell")
     with Steps(err) as steps:
-        program, arguments, variables = command_in_cell(settings.matrix, cell, command, steps.step)
+        program, arguments, variables = command_in_cell(settings.matrix, cell, command, steps.step, settings.root)
     os.execve(program, arguments, variables)  # noqa: S606
 
 
@@ -204,7 +206,7 @@ def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
 
 def bench_options(settings: Settings, options: Mapping[str, Any]) -> BenchOptions:
     """Return what `workload_options` say of the place where cells are run."""
-    return BenchOptions(settings.results, options["data"], options["python"], options["executor"])
+    return BenchOptions(settings.results, options["data"], options["python"], options["executor"], settings.root)
 
 
 def chosen_workload(settings: Settings, selection: str, options: Mapping[str, Any]) -> Workload:

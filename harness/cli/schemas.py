@@ -8,6 +8,8 @@ from pydantic import BaseModel
 from harness.base.paths import CHECKOUT
 from harness.evidence.app_files import Progress, Reference, Result
 from harness.evidence.run_files import HealthStep, Intent, Record
+from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import WorkFolder
 from harness.matrix.cells import Matrix
 from harness.registry.share.imports import Origin
 from harness.registry.tags.promotions import TagMove
@@ -30,13 +32,13 @@ FILES: dict[str, type[BaseModel]] = {
 }
 NAMES = {
     "matrix": "matrix.yaml",
-    "progress": "progress-RANK.jsonl, a line each",
-    "result": "result.json",
-    "reference": "reference.json",
-    "intent": "intent.json",
-    "record": "record.json",
+    "progress": f"{WorkFolder.PROGRESS.format(rank='RANK')}, a line each",
+    "result": WorkFolder.RESULT,
+    "reference": WorkFolder.REFERENCE,
+    "intent": RunFolder.INTENT,
+    "record": RunFolder.RECORD,
     "health": "results/health/MACHINE.jsonl, a line each",
-    "imported": "imported.json, in the folder of a run that came with `matrix import`",
+    "imported": f"{RunFolder.IMPORTED}, in the folder of a run that came with `matrix import`",
     "promotion": "results/promotions.jsonl, a line each",
     "report": "results/report.json",
 }
@@ -115,7 +117,7 @@ def _text(schema: dict[str, Any]) -> str:
     return " ".join(str(schema.get("description", "")).split())
 
 
-def main() -> None:
+def write_all() -> None:
     """Write the schemas and the table."""
     SCHEMAS.mkdir(parents=True, exist_ok=True)
     for name, model in FILES.items():
@@ -124,4 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    write_all()

@@ -27,7 +27,7 @@ def export_(settings: Settings, file: Path, hide: tuple[str, ...], as_json: bool
 
     Names of hosts and users, addresses, and paths are taken out. Models stay here; what explains a run goes along.
     """
-    exported = export_records(settings.results, file, read_host(), hide, _shown("exporting"))
+    exported = export_records(settings.results, file, read_host(settings.root), hide, _shown("exporting"))
     for told in exported.left_out:
         click.echo(f"matrix: left out: {told}", err=True)
     if as_json:
@@ -45,7 +45,7 @@ def import_(settings: Settings, files: tuple[Path, ...], as_json: bool) -> None:
 
     Nothing that is here is changed, and what is here already is passed over. Imported runs are shown as such.
     """
-    host = read_host()
+    host = read_host(settings.root)
     told = []
     for file in files:
         imported = import_records(settings.results, file, host, _shown("importing"))

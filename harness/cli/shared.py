@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,11 +27,15 @@ err = Console(highlight=False, stderr=True)
 
 
 class Settings:
-    """The global options; what they name is read, and what reads it imported, when it is first needed."""
+    """The global options; what they name is read, and what reads it imported, when it is first needed.
 
-    def __init__(self, file: Path, results: Path, base: str | None) -> None:
+    `root` holds /sys, /proc and /dev of the host: `/`, or the folder of a simulated host.
+    """
+
+    def __init__(self, file: Path, results: Path, base: str | None, root: Path = Path("/")) -> None:
         self.file = file
         self.base = base
+        self.root = root.resolve()
         self._results = results.resolve()
 
     @cached_property
@@ -46,6 +51,13 @@ class Settings:
         from harness.matrix.load import load_matrix  # noqa: PLC0415
 
         return load_matrix(self.file, self.base)
+
+    @property
+    def simulated(self) -> bool:
+        """Return whether the host is a simulated one."""
+        from harness.host.fingerprint import is_simulated  # noqa: PLC0415
+
+        return is_simulated(self.root)
 
 
 pass_settings = click.make_pass_decorator(Settings)
@@ -67,12 +79,16 @@ def known(name: str, choices: Any, kind: str) -> str:
     if name not in choices:
         from harness.matrix.load import nearest  # noqa: PLC0415
 
-        raise UserError(f"unknown {kind} {name!r}; {nearest(name, list(choices))}")
+        # What must not be used is no suggestion.
+        usable = [
+            one for one in choices if not (isinstance(choices, Mapping) and getattr(choices[one], "excluded", None))
+        ]
+        raise UserError(f"unknown {kind} {name!r}; {nearest(name, usable)}")
     return name
 
 
 def usage_line(error: click.UsageError) -> str:
-    """What is wrong with a command line, and where to read how it is typed."""
+    """Return what is wrong with a command line, and where to read how it is typed."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error.format_message()
     command = error.ctx.command_path if error.ctx else "matrix"
@@ -84,7 +100,11 @@ def usage_line(error: click.UsageError) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print strict JSON."""
+    """Print strict JSON. What is told of a simulated host says so: `"simulated": true` beside the other keys."""
+    context = click.get_current_context(silent=True)
+    settings = context.find_object(Settings) if context else None
+    if settings and settings.simulated and isinstance(value, dict):
+        value = {**value, "simulated": True}
     click.echo(json.dumps(value, indent=2, allow_nan=False))
 
 

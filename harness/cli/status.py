@@ -9,10 +9,12 @@ from harness.cli.shared import Settings, as_json, known, out, pass_settings, pri
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results
 from harness.evidence.verdicts import of_results
+from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
+from harness.host.fingerprint import machine_of
 from harness.matrix.variants import VARIANT
 from harness.registry.tags.promote import is_about
-from harness.registry.tags.promotions import KnownGood, read_moves, standing
+from harness.registry.tags.promotions import KnownGood, read_moves, standing_tags
 from harness.screen import tables
 
 
@@ -40,7 +42,12 @@ def status(settings: Settings, cell: str | None, without_imported: bool, variant
             known(cell, settings.matrix.cells, "cell")
         if as_json:
             tag_of = {run_id: one.tag for one in tags for run_id in one.run_ids}
-            print_json([{**row.as_dict(), "tag": tag_of.get(row.run_id)} for row in rows])
+            print_json(
+                [
+                    {**row.as_dict(), "tag": tag_of.get(row.run_id), "simulated": is_simulated_scope(row.scope)}
+                    for row in rows
+                ]
+            )
         else:
             out.print(tables.runs_table(rows))
             print_lines(list(_resting(tags, rows)))
@@ -50,7 +57,7 @@ def status(settings: Settings, cell: str | None, without_imported: bool, variant
         print_json([{**of_results.describe_verdict(verdict), "tag": _tag_of(verdict, tags)} for verdict in verdicts])
         return
     shown = [verdict for verdict in verdicts if variants or VARIANT not in verdict.cell]
-    beside = of_results.beside_the_verdicts(everything, results)
+    beside = of_results.beside_the_verdicts(everything, results, machine_of(settings.root))
     if len(shown) < len(verdicts):
         beside.append(
             f"{len(verdicts) - len(shown)} verdicts on variants of cells are not shown; --variants shows them"
@@ -61,9 +68,9 @@ def status(settings: Settings, cell: str | None, without_imported: bool, variant
 
 
 def _tags(results: Results) -> list[KnownGood]:
-    """What stands on this host. Where that cannot be known the verdicts are told all the same."""
+    """Return what stands on this host. Where that cannot be known the verdicts are told all the same."""
     try:
-        return list(standing(read_moves(results)).values())
+        return list(standing_tags(read_moves(results)).values())
     except UserError as error:
         warn([str(error)])
         return []

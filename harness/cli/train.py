@@ -87,8 +87,8 @@ def train_command(
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
     workload = own_workload(options)
     of_cell = CellRequest(cell, registry, force, workload.strategy)
-    request = TrainingRequest(data, output, name, workload, of_cell, executor, resume, injected_fault)
-    with open_state_file(settings.results, host := read_host(), output, name) as file:
+    request = TrainingRequest(data, output, name, workload, of_cell, executor, resume, injected_fault, settings.root)
+    with open_state_file(settings.results, host := read_host(settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
         err.print(prepared.summary, soft_wrap=True, markup=False)
         prepared.plan.check_feasible()

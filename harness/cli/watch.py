@@ -10,7 +10,7 @@ from rich.markup import escape
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
 from harness.screen.display import LiveScene, StallLines, finished_lines
 from harness.screen.live import Scene
-from harness.screen.watched import Look, Watched, describe
+from harness.screen.watched import Snapshot, Watched, describe
 
 LOOK_SECONDS = 1.0
 # Between two runs nothing may be seen to go on for a moment.
@@ -43,7 +43,7 @@ def watch(settings: Settings, as_json: bool) -> None:
     click.echo("It has ended; `matrix status` sums up.")
 
 
-def _follow(watched: Watched, look: Look, scene: Scene, console: Console) -> None:
+def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console) -> None:
     labels: dict[str, str] = {}
     stalls: dict[str, StallLines] = {}
     last_seen = time.monotonic()

@@ -2,31 +2,25 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
-from pydantic import ValidationError
-
+from harness.base.errors import UserError
 from harness.diagnosis.judge import Facts, cut, judge
 from harness.diagnosis.lines import Line, WithEnd, as_lines, read_lines
 from harness.diagnosis.scan import Found, OfRun, anybodys, scan
 from harness.diagnosis.sieve import worth_reading
 from harness.diagnosis.stalled_at import stuck_at
 from harness.environments.executors.job import Exit
-from harness.evidence.app_files import Phase, Progress
+from harness.evidence.app_files import Phase
 from harness.evidence.outcome import SHELL_SIGNALS, Outcome
-from harness.evidence.records import INTENT, RECORD
-from harness.evidence.run_files import EvidenceLine, Explanation, Intent
+from harness.evidence.progress import last_lines
+from harness.evidence.run_files import EvidenceLine, Explanation
+from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import WHEEL_TARGETS
 from harness.matrix.cells import Preset
 
-LOG = "log.txt"
-KERNEL_LOG = "failure/kernel-log.txt"
-CGROUP = "failure/cgroup.json"
-CONTAINER = "failure/container.json"
-PROCESSES = "failure/processes.txt"
 LAST_BYTES = 1 << 16
 KILLED = 9
 
@@ -36,7 +30,7 @@ _KILLED_IN = re.compile(r"oom-kill:constraint=.*task_memcg=([^,]*),task=.*,pid=(
 
 
 def explain_run(
-    folder: Path,
+    folder: RunFolder,
     outcome: Outcome,
     exits: Mapping[str, Exit],
     host: HostFacts,
@@ -48,7 +42,9 @@ def explain_run(
 
     `presets`: those that may be named as remedies (none: all that signatures name), but for what the run had in effect.
     """
-    refused = scan(as_lines([outcome.detail], RECORD)) if outcome.name == "interrupted" and not exits else Found()
+    refused = (
+        scan(as_lines([outcome.detail], RunFolder.RECORD)) if outcome.name == "interrupted" and not exits else Found()
+    )
     if refused.fatal:
         # Nothing was started: what the engine said is all there is.
         return judge(refused, Found(), Facts(), _usable(presets, folder))
@@ -56,8 +52,8 @@ def explain_run(
     alone = outcome.name == "failed" and outcome.diagnosis != "time-limit"
     killed = alone and any(_was_killed(exit_) for exit_ in exits.values())
     of_run = _of_run(_pids(folder), _pids_of_others(folder), killed=killed)
-    log = _scan_file(folder, LOG, rocm, torch)
-    kernel = _scan_file(folder, KERNEL_LOG, rocm, torch, of_run)
+    log = _scan_file(folder, RunFolder.LOG, rocm, torch)
+    kernel = _scan_file(folder, RunFolder.KERNEL_LOG, rocm, torch, of_run)
     stack = stuck_at(folder, _last_phase(folder)) if outcome.name == "hung" else None
     facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)))
     explanation = judge(log, kernel, facts, _usable(presets, folder))
@@ -102,10 +98,10 @@ def explain_files(
     return explanation.model_copy(update={"lines": shown})
 
 
-def _scan_file(folder: Path, name: str, rocm: str | None, torch: str | None, of_run: OfRun | None = None) -> Found:
+def _scan_file(folder: RunFolder, name: str, rocm: str | None, torch: str | None, of_run: OfRun | None = None) -> Found:
     """What a file of the run holds; with `of_run` it is a kernel log."""
     try:
-        with (folder / name).open("rb") as stream:
+        with folder.named(name).open("rb") as stream:
             if of_run is None:
                 return scan(read_lines(stream, name, worth_reading()), rocm=rocm, torch=torch, of_run=anybodys)
             lines = read_lines(stream, name, worth_reading(("kernel",)))
@@ -133,47 +129,40 @@ def _was_killed(exit_: Exit) -> bool:
     return exit_.out_of_memory or exit_.code in (-KILLED, SHELL_SIGNALS + KILLED)
 
 
-def _pids(folder: Path) -> frozenset[int]:
-    told = (line.pid for path in folder.glob("progress-*.jsonl") for line in _last_progress(path))
-    seen = re.findall(r"^\s*(\d+)\b", _text(folder / PROCESSES), re.MULTILINE)
+def _pids(folder: RunFolder) -> frozenset[int]:
+    told = (line.pid for line in last_lines(folder.work).values())
+    seen = re.findall(r"^\s*(\d+)\b", _text(folder, RunFolder.PROCESSES), re.MULTILINE)
     return frozenset([*told, *map(int, seen)])
 
 
-def _pids_of_others(folder: Path) -> frozenset[int]:
-    """Of a run in a container: what the kernel killed in another container, or in none.
+def _pids_of_others(folder: RunFolder) -> frozenset[int]:
+    """Return the pids that the kernel killed in another container than the run's, or in none.
 
     A container counts its own pids, so one of another run may be the same as one of this run.
     """
     try:
-        container = str(json.loads(_text(folder / CONTAINER))["Id"])
+        container = str(json.loads(_text(folder, RunFolder.INSPECTED))["Id"])
     except (ValueError, TypeError, KeyError):
         return frozenset()
-    killed = _KILLED_IN.findall(_text(folder / KERNEL_LOG))
+    killed = _KILLED_IN.findall(_text(folder, RunFolder.KERNEL_LOG))
     return frozenset(int(pid) for group, pid in killed if container not in group)
 
 
-def _last_phase(folder: Path) -> Phase | None:
-    """The phase of the rank that has been silent for longest."""
-    last = [line for path in folder.glob("progress-*.jsonl") for line in _last_progress(path)]
+def _last_phase(folder: RunFolder) -> Phase | None:
+    """Return the phase of the rank that has been silent for longest."""
+    last = last_lines(folder.work).values()
     return min(last, key=lambda line: line.monotonic).phase if last else None
 
 
-def _last_progress(path: Path) -> Sequence[Progress]:
-    """The last line that is whole, if there is one."""
-    for text in reversed(_text(path).split("\n")):
-        try:
-            return [Progress.parse(text)]
-        except ValidationError:
-            continue
-    return []
-
-
-def _memory_limit(folder: Path) -> Iterator[Line]:
-    """What engine and cgroup say of the container's memory limit; without a container the cgroup is another's."""
-    if not (folder / CONTAINER).exists():
+def _memory_limit(folder: RunFolder) -> Iterator[Line]:
+    """Yield what engine and cgroup say of the container's memory limit; without a container the cgroup is another's."""
+    if not folder.named(RunFolder.INSPECTED).exists():
         return
-    for name, key, happened in ((CONTAINER, "OOMKilled", _was_oom_killed), (CGROUP, "oom_kill", _counts_kills)):
-        text = _text(folder / name)
+    for name, key, happened in (
+        (RunFolder.INSPECTED, "OOMKilled", _was_oom_killed),
+        (RunFolder.MEMORY_GROUP, "oom_kill", _counts_kills),
+    ):
+        text = _text(folder, name)
         try:
             told = happened(json.loads(text))
         except (ValueError, TypeError, AttributeError):
@@ -194,15 +183,15 @@ def _counts_kills(group: Any) -> bool:
     return any(value > first.get(key, 0) for key, value in kills.items())
 
 
-def _usable(presets: Collection[Preset], folder: Path) -> Collection[str] | None:
-    """The presets that set something the run did not have."""
+def _usable(presets: Collection[Preset], folder: RunFolder) -> Collection[str] | None:
+    """Return the names of presets that set something the run did not have."""
     if not presets:
         return None
     try:
-        variables = Intent.parse((folder / INTENT).read_bytes()).variables
-    except (OSError, ValidationError):
-        variables = {}
-    had = [set(of_phase.items()) for of_phase in variables.values()]
+        intent = folder.read_intent()
+    except UserError:
+        intent = None
+    had = [set(of_phase.items()) for of_phase in intent.variables.values()] if intent else []
     return {
         preset.name
         for preset in presets
@@ -210,11 +199,12 @@ def _usable(presets: Collection[Preset], folder: Path) -> Collection[str] | None
     }
 
 
-def _text(path: Path) -> str:
-    """The end of a file; empty where it cannot be read."""
+def _text(folder: RunFolder, name: str) -> str:
+    """Return the end of a file; nothing where it cannot be read."""
+    file = folder.named(name)
     try:
-        with path.open("rb") as stream:
-            stream.seek(max(path.stat().st_size - LAST_BYTES, 0))
+        with file.open("rb") as stream:
+            stream.seek(max(file.stat().st_size - LAST_BYTES, 0))
             return stream.read().decode("utf-8", "replace")
     except OSError:
         return ""

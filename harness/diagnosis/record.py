@@ -3,19 +3,19 @@
 import re
 import signal
 from collections.abc import Collection
-from pathlib import Path
 from typing import cast
 
 from harness.diagnosis.explain import explain_run
 from harness.environments.executors.job import Exit
 from harness.evidence.outcome import Diagnosis, Outcome
 from harness.evidence.run_files import Explanation, Record
+from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Preset
 
 _EXIT = re.compile(r"(?:exit (?P<code>\d+)|signal (?P<number>\d+)|(?P<name>SIG\w+))(?P<memory>, out of memory)?")
 
 
-def explain_record(folder: Path, record: Record, presets: Collection[Preset] = ()) -> Explanation:
+def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset] = ()) -> Explanation:
     """Why a recorded run did not complete, by the signatures of today; what was found then where these find nothing."""
     intent = record.intent
     # Of another version of this tool it may be one that is not known here.

@@ -1,53 +1,51 @@
 """Where a run was stalled: from the Python stacks and positions that its ranks left."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.diagnosis.lines import Line, as_lines
 from harness.diagnosis.scan import Hit, matcher_of
+from harness.evidence.python_stacks import parse_stacks
+from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import read_positions
 
 STAGES = ("", "loader", "forward", "backward", "collective", "update")
-"""What the rules call a stage, by its number in `position-<rank>.bin`; 0 is outside of a step."""
+"""What the rules call a stage, by its number in the file of positions; 0 is outside of a step."""
 # Samples from inside first; py-spy tells of the same processes.
-SAMPLES = ("failure/stacks-2.txt", "failure/stacks-1.txt", "failure/py-spy.txt")
+SAMPLES = (RunFolder.SECOND_STACKS, RunFolder.FIRST_STACKS, RunFolder.PY_SPY)
 MOST_BYTES = 1 << 22
 
-_FAULTHANDLER = re.compile(r'^\s+File "(?P<path>[^"]+)", line \d+,? in (?P<function>.+)$')
-_PY_SPY = re.compile(r"^\s+(?P<function>.+?) \((?P<path>[^()]+?):\d+\)$")
 _OUTERMOST = ("<module>", "_run_module_as_main")
 _WORKER = "torch/utils/data/_utils/worker.py"
-_THREAD = re.compile(r"^(?:Current thread|Thread) ")
 
 
 @dataclass(frozen=True)
-class Frame:
-    """A frame of a stack: `path function`, and the line that tells of it."""
+class ToldFrame:
+    """A frame of a stack as the rules see it, `path function`, and the line that tells of it."""
 
     text: str
     line: Line
 
 
-Stack = tuple[Frame, ...]
+ToldStack = tuple[ToldFrame, ...]
 """Of one thread, the innermost frame first."""
 
 
-def stuck_at(folder: Path, phase: str | None) -> Hit | None:
-    """Where the rank that is furthest behind stands, by its stack, then its stage, then the phase it told last."""
-    positions = read_positions(folder)
+def stuck_at(folder: RunFolder, phase: str | None) -> Hit | None:
+    """Return where the rank that is farthest behind stalled, by its stack, then its stage, then its last phase."""
+    positions = read_positions(folder.work)
     behind = min(positions, key=lambda rank: (positions[rank].order, rank), default=None)
-    files = [] if behind is None else [f"stacks-{behind}.txt"]
     stage = "" if behind is None else STAGES[positions[behind].stage]
     words = [f"stage {stage}"] if stage else []
-    return classify(_main_stacks(folder, files), [*words, f"phase {phase}", "outcome hung"])
+    return classify(_main_stacks(folder, behind), [*words, f"phase {phase}", "outcome hung"])
 
 
-def classify(stacks: Sequence[Stack], words: Iterable[str]) -> Hit | None:
-    """By the first of the stacks that does not wait for other ranks, else by the words: stage, phase, outcome.
+def classify(stacks: Sequence[ToldStack], words: Iterable[str]) -> Hit | None:
+    """Return the class of a stall, by the first of the stacks that does not wait for other ranks.
 
-    Where every stack waits for other ranks the exchange itself is what hangs.
+    Where there is none it goes by the words: stage, phase, outcome. Where every stack waits for other ranks the
+    exchange itself is what hangs.
     """
     matcher = matcher_of(("stack",))
     waiting, silent = None, not stacks
@@ -63,42 +61,44 @@ def classify(stacks: Sequence[Stack], words: Iterable[str]) -> Hit | None:
     return next((Hit(signature, shown) for word in words if (signature := matcher.match(word))), waiting)
 
 
-def main_stacks(lines: Iterable[Line]) -> list[Stack]:
-    """The stacks of main threads in a dump of faulthandler or py-spy: those that begin at a module or script.
+def main_stacks(lines: Iterable[Line]) -> list[ToldStack]:
+    """Return the stacks of main threads in a dump of faulthandler or py-spy: those that begin at a module or script.
 
     Those of loader workers are left out where there are others: they wait all the time.
     """
-    stacks: list[list[Frame]] = [[]]
-    for line in lines:
-        if found := _FAULTHANDLER.match(line.text) or _PY_SPY.match(line.text):
-            stacks[-1].append(Frame(f"{found['path']} {found['function']}", line))
-        elif _THREAD.match(line.text) or not line.text.strip():
-            stacks.append([])
-    whole = [tuple(stack) for stack in stacks if stack]
+    numbered = list(lines)
+    threads = (zip(one.stack, one.places, strict=True) for one in parse_stacks(line.text for line in numbered))
+    told = (tuple(ToldFrame(f"{f.file} {f.function}", numbered[at]) for f, at in thread) for thread in threads)
+    whole = [stack for stack in told if stack]
     main = [stack for stack in whole if stack[-1].text.endswith(_OUTERMOST)]
     own = [stack for stack in main if not any(_WORKER in frame.text for frame in stack)]
     return own or main or whole
 
 
-def _main_stacks(folder: Path, preferred: Sequence[str]) -> list[Stack]:
-    """The last main stack of the preferred files, else those of the samples, else of every rank."""
-    every = sorted(path.name for path in folder.glob("stacks-*.txt"))
-    for names, last in ((preferred, True), (SAMPLES, False), (every, True)):
-        found: list[Stack] = []
-        for name in names:
-            stacks = main_stacks(_tail(folder, name))
+def _main_stacks(folder: RunFolder, behind: int | None) -> list[ToldStack]:
+    """Return the last main stack of the rank that is behind, else those of the samples, else of every rank."""
+    ranks = folder.work.stacks()
+    for files, last in (
+        ([ranks[behind]] if behind in ranks else [], True),
+        (map(folder.named, SAMPLES), False),
+        (ranks.values(), True),
+    ):
+        found: list[ToldStack] = []
+        for file in files:
+            stacks = main_stacks(_tail(folder, file))
             found += stacks[-1:] if last else stacks
         if found:
             return found
     return []
 
 
-def _tail(folder: Path, name: str) -> list[Line]:
-    """The lines of a file of stacks; of a long one the last."""
+def _tail(folder: RunFolder, file: Path) -> list[Line]:
+    """Return the lines of a file of stacks; of a long one the last."""
     try:
-        content = (folder / name).read_bytes()
+        content = file.read_bytes()
     except OSError:
         return []
     skipped = content[:-MOST_BYTES].count(b"\n")
+    name = file.relative_to(folder.path).as_posix()
     lines = as_lines(content[-MOST_BYTES:].decode("utf-8", "replace").split("\n"), name)
     return [Line(line.file, line.number + skipped, line.text) for line in lines]

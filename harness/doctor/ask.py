@@ -35,7 +35,7 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
 
 
 def ask_docker() -> tuple[Docker, Engine | None]:
-    """What the engine says, and the engine itself where cells can be run on it."""
+    """Return what the engine says, and the engine itself where cells can be run on it."""
     executor = os.environ.get(EXECUTOR)
     if executor == "process":
         return Docker(executor), None

@@ -1,4 +1,4 @@
-"""Whether the path between a GPU and the processor carries PCIe atomic operations."""
+"""Reads whether the path between a GPU and the processor carries PCIe atomic operations."""
 
 import re
 from pathlib import Path
@@ -13,13 +13,16 @@ CAPABILITIES, EXPRESS, CONTROL_2, REQUESTER = 0x34, 0x10, 0x28, 1 << 6
 
 
 def read_atomics(root: Path, kfd_id: int | None, card: Path | None) -> bool | None:
-    """What the driver found for a GPU (by KFD's `gpu_id`), else its PCI configuration; None if neither can be read."""
+    """Return what the driver found for a GPU (by KFD's `gpu_id`), or else its PCI configuration says.
+
+    None where neither can be read, as by a user who is not root where KFD says nothing.
+    """
     told = _told_by_driver(root, kfd_id)
     return told if told is not None or card is None else _told_by_configuration(card / "config")
 
 
 def _told_by_driver(root: Path, kfd_id: int | None) -> bool | None:
-    """Flags of the links from the GPU's node to processors, which are the nodes with a `gpu_id` of 0."""
+    """Read the flags of the links from the GPU's node to processors, which are the nodes with a `gpu_id` of 0."""
     nodes = {folder.name: folder for folder in entries(root / "sys/class/kfd/kfd/topology/nodes")}
     ids = {name: read_number(folder / "gpu_id") for name, folder in nodes.items()}
     own = next((nodes[name] for name, gpu_id in ids.items() if gpu_id and gpu_id == kfd_id), None)
@@ -34,7 +37,7 @@ def _told_by_driver(root: Path, kfd_id: int | None) -> bool | None:
 
 
 def _told_by_configuration(file: Path) -> bool | None:
-    """Who is not root reads the first 64 bytes only, where no capability is."""
+    """Return the requester's bit of the configuration; only root may read past its first 64 bytes, to the bit."""
     try:
         config = file.read_bytes()
     except OSError:

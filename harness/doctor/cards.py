@@ -6,6 +6,7 @@ from pathlib import Path
 
 from harness.base.sysfs import entries, read_number, read_text
 from harness.doctor.machine import AMD, Card, Link
+from harness.host.amdgpu import total_memory, used_memory
 
 ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 DISPLAY_CLASS = 0x03
@@ -32,15 +33,15 @@ def _read_card(folder: Path) -> Card:
         link=_read_link(edge, port),
         bridges=sum(1 for parent in port.parents if ADDRESS.fullmatch(parent.name)) if port else 0,
         window=_first_window(folder),
-        memory=read_number(folder / "mem_info_vram_total"),
-        memory_used=read_number(folder / "mem_info_vram_used"),
+        memory=total_memory(folder),
+        memory_used=used_memory(folder),
         displays=tuple(_displays(folder)),
         render_node=f"/dev/dri/{nodes[0]}" if nodes else None,
     )
 
 
 def _edge(folder: Path, vendor: int) -> Path:
-    """What plugs into the slot: Radeon cards carry a PCIe switch, and the GPU's own link only leads to that."""
+    """Return what plugs into the slot: Radeon cards carry a PCIe switch, and the GPU's own link only leads to that."""
     while vendor == AMD and ADDRESS.fullmatch(folder.parent.name) and read_number(folder.parent / "vendor", 16) == AMD:
         folder = folder.parent
     return folder

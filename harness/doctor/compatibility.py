@@ -20,7 +20,7 @@ class Window:
     last: str
 
     def holds(self, rocm: str) -> bool:
-        """Whether a ROCm version is inside; its third number does not count."""
+        """Return whether a ROCm version is inside; its third number does not count."""
         minor = Version(".".join(rocm.split(".")[:2]))
         return Version(self.first) <= minor <= Version(self.last)
 
@@ -49,7 +49,7 @@ def windows() -> tuple[Window, ...]:
 
 
 def bad_kernel(kernel: str, gfx: str) -> BadKernel | None:
-    """What is known against a kernel for a GPU target."""
+    """Return what is known against a kernel for a GPU target."""
     for row in _table()["kernels"]:
         if gfx in row["targets"] and re.search(row["pattern"], kernel):
             return BadKernel(row["seen"], row["fix"])

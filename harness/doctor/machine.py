@@ -74,7 +74,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class HostGpu:
     """A GPU that ROCm sees. `atomics`: whether its PCIe path carries atomics; None where that cannot be read."""
 
     facts: GpuFacts
@@ -83,12 +83,12 @@ class Gpu:
 
     @property
     def label(self) -> str:
-        """How it is named in findings."""
+        """Return how it is named in findings."""
         return f"GPU {self.facts.index} ({self.facts.gfx}{f', {self.card.address}' if self.card else ''})"
 
     @property
     def trains(self) -> bool:
-        """Whether PyTorch's wheels have kernels for it."""
+        """Return whether PyTorch's wheels have kernels for it."""
         return self.facts.gfx in WHEEL_TARGETS
 
 
@@ -141,7 +141,7 @@ class Docker:
 
     @property
     def answers(self) -> bool:
-        """Whether there is one that this user may use."""
+        """Return whether there is one that this user may use."""
         return self.version is not None
 
 
@@ -175,7 +175,7 @@ class Machine:
     """The whole of it. What is None could not be read, or was not asked."""
 
     host: HostFacts
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[HostGpu, ...]
     cards: tuple[Card, ...]
     kfd: Node | None
     render_nodes: tuple[Node, ...]
@@ -196,13 +196,13 @@ class Machine:
     room: Room | None = None
 
     @property
-    def training(self) -> tuple[Gpu, ...]:
+    def training(self) -> tuple[HostGpu, ...]:
         """The GPUs that PyTorch's wheels have kernels for."""
         return tuple(gpu for gpu in self.gpus if gpu.trains)
 
     @property
     def amd_cards(self) -> tuple[Card, ...]:
-        """What AMD made."""
+        """Return what AMD made."""
         return tuple(card for card in self.cards if card.vendor == AMD)
 
 

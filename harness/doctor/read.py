@@ -1,37 +1,42 @@
-"""Reads a machine from /proc, /sys and /dev. `root` can be a fake tree: nothing else is asked."""
+"""Reads a machine from /proc, /sys and /dev under a root, and asks nothing else."""
 
 import math
+import os
 import re
+import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness.base.sysfs import entries, read_number, read_text
-from harness.doctor.access import JOURNAL_GROUPS, read_caller, read_group_names, read_node
 from harness.doctor.atomics import read_atomics
 from harness.doctor.cards import read_cards
-from harness.doctor.gpu_processes import read_gpu_processes
-from harness.doctor.machine import Gpu, Machine, WantedRocm, Wsl
-from harness.host.fingerprint import read_host
+from harness.doctor.machine import Caller, GpuProcess, HostGpu, Machine, Node, WantedRocm, Wsl
+from harness.host.fingerprint import REAL_ROOT, read_host
+from harness.host.memory_owners import memory_owners
 from harness.matrix.cells import Matrix
 
 GLIBC_PLACES = ("lib/x86_64-linux-gnu", "lib64", "usr/lib64", "usr/lib")
+READ_WRITE = 0o6
+# Who is in one of these reads the kernel's messages from the journal.
+JOURNAL_GROUPS = frozenset({"adm", "systemd-journal", "wheel"})
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-def read_machine(matrix: Matrix, root: Path = Path("/")) -> Machine:
-    """The facts that the checks need; `matrix` says which ROCm versions are wanted."""
-    host, cards, caller, names = read_host(root), read_cards(root), read_caller(root), read_group_names(root)
+def read_machine(matrix: Matrix, root: Path = REAL_ROOT) -> Machine:
+    """Return the facts that the checks need; `matrix` says which ROCm versions are wanted."""
+    host, cards, caller, names = read_host(root), read_cards(root), _caller(root), _group_names(root)
     by_node = {card.render_node: card for card in cards if card.render_node}
     gpus = []
     for facts in host.gpus:
         card = by_node.get(facts.render_node or "")
         folder = root / f"sys/bus/pci/devices/{card.address}" if card else None
-        gpus.append(Gpu(facts, card, read_atomics(root, facts.kfd_id, folder)))
-    nodes = (read_node(root, f"/dev/dri/{file.name}", caller, names) for file in entries(root / "dev/dri"))
+        gpus.append(HostGpu(facts, card, read_atomics(root, facts.kfd_id, folder)))
+    nodes = (_node(root, f"/dev/dri/{file.name}", caller, names) for file in entries(root / "dev/dri"))
     return Machine(
         host=host,
         gpus=tuple(gpus),
         cards=cards,
-        kfd=read_node(root, "/dev/kfd", caller, names),
+        kfd=_node(root, "/dev/kfd", caller, names),
         render_nodes=tuple(node for node in nodes if node and node.path.startswith("/dev/dri/renderD")),
         caller=caller,
         reads_journal=caller.uid == 0 or any(names.get(group) in JOURNAL_GROUPS for group in caller.groups),
@@ -43,7 +48,7 @@ def read_machine(matrix: Matrix, root: Path = Path("/")) -> Machine:
         locked_memory=_locked_memory(root),
         ptrace_scope=read_number(root / "proc/sys/kernel/yama/ptrace_scope"),
         dmesg_restrict=read_number(root / "proc/sys/kernel/dmesg_restrict"),
-        processes=read_gpu_processes(root, gpus),
+        processes=_gpu_processes(root, gpus),
         wsl=_wsl(root, host.kernel),
         rocm=_wanted(matrix),
     )
@@ -99,3 +104,54 @@ def _wsl(root: Path, kernel: str) -> Wsl | None:
     # The first version is no Linux kernel, and names itself 4.4.0-19041-Microsoft.
     version = 1 if kernel.endswith("-Microsoft") else 2
     return Wsl(version, gpu, (root / "usr/lib/wsl/lib/libdxcore.so").exists())
+
+
+def _caller(root: Path) -> Caller:
+    """Return who runs the process that asks: its effective user and all its groups."""
+    text = read_text(root / "proc/self/status") or ""
+    users, groups, more = (
+        [int(word) for word in re.findall(r"\d+", "".join(re.findall(rf"^{key}:(.*)$", text, re.MULTILINE)))]
+        for key in ("Uid", "Gid", "Groups")
+    )
+    # Each of the first two lines has the real id, the effective one, and two more.
+    return Caller(uid=users[1] if users else os.getuid(), groups=frozenset([*groups[1:2], *more]))
+
+
+def _group_names(root: Path) -> dict[int, str]:
+    """Return the groups of this host by number."""
+    rows = (line.split(":") for line in (read_text(root / "etc/group") or "").splitlines())
+    return {int(row[2]): row[0] for row in rows if len(row) > 2 and row[2].isdigit()}  # noqa: PLR2004
+
+
+def _node(root: Path, path: str, caller: Caller, names: dict[int, str]) -> Node | None:
+    """Return a device node; None where there is none."""
+    file = root / path.lstrip("/")
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    # An access control list, as logind gives to who sits at the screen, is only known to the kernel.
+    usable = _permitted(found, caller) or (root == REAL_ROOT and os.access(file, os.R_OK | os.W_OK))
+    mode = stat.S_IFCHR | stat.S_IMODE(found.st_mode)
+    return Node(path, mode, found.st_uid, found.st_gid, names.get(found.st_gid), usable)
+
+
+def _permitted(found: os.stat_result, caller: Caller) -> bool:
+    if caller.uid == 0:
+        return True
+    owner, group = found.st_uid == caller.uid, found.st_gid in caller.groups
+    bits = found.st_mode >> (6 if owner else 3 if group else 0)
+    return bits & READ_WRITE == READ_WRITE
+
+
+def _gpu_processes(root: Path, gpus: Sequence[HostGpu]) -> tuple[GpuProcess, ...]:
+    """Return processes with memory on a GPU, each once. Only root sees those of other users that only draw."""
+    labels = {str(gpu.facts.kfd_id): gpu.label for gpu in gpus if gpu.facts.kfd_id}
+    labels |= {gpu.card.address: gpu.label for gpu in gpus if gpu.card}
+    found: dict[tuple[int, str], GpuProcess] = {}
+    for owner in memory_owners((), root):
+        label, computes = labels.get(owner.gpu), owner.source == "kfd"
+        # A process that computes has render nodes open as well, and the two are not to be added up.
+        if label and (computes or (owner.pid, label) not in found):
+            found[owner.pid, label] = GpuProcess(owner.pid, owner.name or "ended", label, owner.bytes, computes)
+    return tuple(found[key] for key in sorted(found))

@@ -40,15 +40,17 @@ class Capabilities:
     keeps_compressed: bool = False
     made: frozenset[str] = frozenset()
     interpreter: str | None = None
+    simulated: bool = False
 
     @property
     def sentence(self) -> str:
         """What was found, and what is done about it."""
+        found = "On a simulated host, found" if self.simulated else "Found"
         gpus = f"{len(self.gpus)} AMD GPU{'s' * (len(self.gpus) > 1)}" if self.gpus else "no AMD GPU"
         stacks = "the ROCm stacks run" if self.gpus else "the cpu stack runs"
         if self.executor == "docker":
-            return f"Found {gpus} and a Docker engine: {stacks}, in containers."
-        return f"Found {gpus}, no Docker engine is used: {stacks}, as processes in virtual environments."
+            return f"{found} {gpus} and a Docker engine: {stacks}, in containers."
+        return f"{found} {gpus}, no Docker engine is used: {stacks}, as processes in virtual environments."
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def capabilities_of(
             keeps_compressed=engine.keeps_compressed,
             wheels_beside=engine.folder is not None and engine.folder.stat().st_dev == cache.stat().st_dev,
             made=made,
+            simulated=host.simulated,
         )
     return Capabilities(
         gpus=gpus,
@@ -103,6 +106,7 @@ def capabilities_of(
         place=str(cache),
         made=frozenset(name for name in stacks if (ENVIRONMENTS / name / STAMP).is_file()),
         interpreter=str(interpreter) if interpreter else None,
+        simulated=host.simulated,
     )
 
 

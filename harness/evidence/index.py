@@ -59,17 +59,17 @@ class Row:
     def of(cls, record: Record, *, imported: bool = False) -> "Row":
         """The row of a record."""
         intent, host = record.intent, record.intent.host
-        values: dict[str, Any] = {
-            f.name: getattr(record if hasattr(record, f.name) else intent, f.name, None) for f in fields(cls)
-        }
-        values |= {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
+        values: dict[str, Any] = {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
         values |= {
             "scope": scope_of(intent),
-            "qualifies_for_promotion": qualifies_for_promotion(intent.options),
+            "qualifies_for_promotion": qualifies_for_promotion(intent.options) and not host.simulated,
             "imported": imported,
         }
         values |= {"samples_per_second": record.result.throughput.samples_per_second if record.result else None}
+        # What neither has is a mistake here, and not a value that is missing.
+        for name in {field.name for field in fields(cls)} - values.keys():
+            values[name] = getattr(record if hasattr(record, name) else intent, name)
         return cls(**values)
 
     def as_dict(self) -> dict[str, Any]:
@@ -174,8 +174,7 @@ class Index:
 
     def _complete_rows(self, database: sqlite3.Connection) -> list[Row]:
         self._enter(database, [])
-        found = database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")  # noqa: S608
-        return [_row_of(values) for values in found]
+        return _rows_of(database)
 
     def _enter(self, database: sqlite3.Connection, records: list[Record]) -> None:
         """Enter records and those that were missed. Into the folders of runs that it has it does not look."""
@@ -197,6 +196,20 @@ class Index:
                 if record := self._results.record(run_id):
                     read.append(record)
         return read
+
+
+def read_rows(results: Results) -> list[Row]:
+    """Return the index as it is, oldest first, and write nothing; empty where there is none that can be read."""
+    try:
+        with closing(sqlite3.connect(f"file:{results.folder / FILE}?mode=ro", uri=True, timeout=5)) as database:
+            return _rows_of(database)
+    except sqlite3.Error:
+        return []
+
+
+def _rows_of(database: sqlite3.Connection) -> list[Row]:
+    found = database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")  # noqa: S608
+    return [_row_of(values) for values in found]
 
 
 def _row_of(values: Sequence[Any]) -> Row:

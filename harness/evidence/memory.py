@@ -1,7 +1,7 @@
-"""Whether the memory of a run grew, from what its ranks told while they trained. Pure."""
+"""The memory of a run, and whether it grew, from what its ranks told while they trained. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -27,6 +27,19 @@ class MemorySample:
     seconds: float
     rss_bytes: int
     reserved_bytes: int | None
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """The memory of a run: in words how it grew over a long training, if it did, and the most reserved on a device."""
+
+    growth: str | None = None
+    most_reserved_bytes: int = 0
+
+    @classmethod
+    def of(cls, samples: Sequence[MemorySample]) -> "MemoryUse":
+        """Return the use that samples of all ranks show."""
+        return cls(growth(samples), max((sample.reserved_bytes or 0 for sample in samples), default=0))
 
 
 class MemoryHistory:

@@ -3,13 +3,14 @@
 import math
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from harness.environments.executors.job import Exit
 from harness.evidence.app_files import EarlierReference, ModelCheck, Reference, Result, StepNumbers, Training
-from harness.evidence.memory import MemorySample, growth
+from harness.evidence.memory import MemoryUse
 from harness.evidence.run_files import OutcomeName
+from harness.evidence.work_folder import WorkFolder
 from harness.matrix.cells import RANK_PER_DEVICE, ModelKind
 
 # Relative difference allowed between the first step's numbers and the float32 reference on the CPU.
@@ -120,13 +121,13 @@ class Evidence:
     stopped_by: StoppedBy | None = None
     stop_detail: str = ""
     result: Result | None = None
-    result_problem: str = "there is no result.json"
+    result_problem: str = f"there is no {WorkFolder.RESULT}"
     model_sha256: str | None = None
     earlier_sha256: tuple[str | None, ...] = ()
     model_check: ModelCheck | None = None
     reference: Reference | None = None
     gpus_seen: int | None = None
-    memory: tuple[MemorySample, ...] = ()
+    memory: MemoryUse = field(default_factory=MemoryUse)
     host_problems: tuple[str, ...] = ()
 
 
@@ -319,8 +320,8 @@ def _step_objections(told: Training, expected: EarlierReference, dtype: str) -> 
 
 
 def _memory_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
-    if grown := growth(evidence.memory):
-        yield "memory-grows", grown
+    if evidence.memory.growth:
+        yield "memory-grows", evidence.memory.growth
     if request.max_device_memory is None or request.device == "cpu":
         return
     peak = result.memory.peak_on_device if result.memory else None
@@ -329,7 +330,7 @@ def _memory_objections(request: Request, evidence: Evidence, result: Result) -> 
         return
     if request.ranks > 1:
         # The result has the first rank's device; the others told of theirs in their progress.
-        peak = max([peak, *(sample.reserved_bytes or 0 for sample in evidence.memory)])
+        peak = max(peak, evidence.memory.most_reserved_bytes)
     if peak > request.max_device_memory:
         limit = request.max_device_memory / 1e9
         yield "memory-limit", f"{peak / 1e9:.2f} GB in use on a GPU, {limit:.2f} GB are allowed"

@@ -9,25 +9,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
-from typing import TypeVar
-
-from pydantic import BaseModel, ValidationError
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
-from harness.base.json_files import File
-from harness.base.storage import make_folder_durably, sync_folder, unfinished, write_durably
+from harness.base.storage import make_folder_durably, sync_folder, unfinished
 from harness.evidence.run_files import Intent, Record
+from harness.evidence.run_folder import RunFolder
 from harness.host.processes import ProcessId
 
-INTENT = "intent.json"
-RECORD = "record.json"
-IMPORTED = "imported.json"
 # Ends the campaign id of a training to the end; what its attempts leave is its own to remove.
 TRAINING = "train"
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}"
-
-Read = TypeVar("Read", bound=File)
 
 
 def check_run_id(run_id: str) -> None:
@@ -51,9 +43,18 @@ class Results:
         """The folder of the run folders."""
         return self.folder / "runs"
 
+    @property
+    def references(self) -> Path:
+        """The folder of the CPU references that were computed, by workload and environment."""
+        return self.folder / "references"
+
     def run_folder(self, run_id: str) -> Path:
-        """The folder of a run."""
+        """Return the place of the folder of a run."""
         return self.runs / run_id
+
+    def folder_of(self, run_id: str) -> RunFolder:
+        """Return the folder of a run, with the names of what is in it."""
+        return RunFolder(self.run_folder(run_id))
 
     def begin(self, intent: Intent) -> Path:
         """Make the run folder and write the intent, durably, before anything is started.
@@ -69,7 +70,7 @@ class Results:
             make_folder_durably(self.runs)
             shutil.rmtree(unnamed, ignore_errors=True)
             unnamed.mkdir()
-            _write(unnamed / INTENT, intent)
+            RunFolder(unnamed).write(RunFolder.INTENT, intent)
             reached("run-begins")
             unnamed.rename(folder)
             sync_folder(self.runs)
@@ -85,12 +86,12 @@ class Results:
     def finish(self, record: Record) -> None:
         """Write the record of a run that was begun."""
         reached("record-begins")
-        _write(self.run_folder(record.intent.run_id) / RECORD, record)
+        self.folder_of(record.intent.run_id).write(RunFolder.RECORD, record)
         reached("record-written")
 
     def record(self, run_id: str) -> Record | None:
         """The record of a run; None where it has none."""
-        return _read(self.run_folder(run_id) / RECORD, Record)
+        return self.folder_of(run_id).read_record()
 
     def records(self, damaged: list[str] | None = None) -> Iterator[Record]:
         """Every record, in the order of run ids.
@@ -132,15 +133,15 @@ class Results:
 
     def has_record(self, run_id: str) -> bool:
         """Whether a run has its record."""
-        return os.path.exists(f"{self.runs}/{run_id}/{RECORD}")  # noqa: PTH110 (ten thousand of them in no time)
+        return os.path.exists(f"{self.runs}/{run_id}/{RunFolder.RECORD}")  # noqa: PTH110 (ten thousand of them in no time)
 
     def imported(self, run_id: str) -> bool:
         """Whether a run came with `matrix import` from another results folder."""
-        return (self.run_folder(run_id) / IMPORTED).exists()
+        return self.folder_of(run_id).imported.exists()
 
     def intent(self, run_id: str) -> Intent | None:
         """The intent of a run; None where there is none."""
-        return _read(self.run_folder(run_id) / INTENT, Intent)
+        return self.folder_of(run_id).read_intent()
 
     def begun(self) -> list[str]:
         """The ids of all runs. A folder with a dot in front of its name is not one yet."""
@@ -154,19 +155,6 @@ class Results:
 def new_run_id(label: str) -> str:
     """An id that sorts by time and is never given twice."""
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{token_hex(3)}-{label}"
-
-
-def _write(file: Path, value: BaseModel) -> None:
-    write_durably(file, (value.model_dump_json(indent=2, by_alias=True) + "\n").encode())
-
-
-def _read(file: Path, model: type[Read]) -> Read | None:
-    try:
-        return model.parse(file.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValidationError) as error:
-        raise UserError(f"{file}: is damaged: {str(error).splitlines()[0]}; move its folder away") from None
 
 
 def owner_alive(intent: Intent) -> bool:

@@ -1,9 +1,10 @@
 """Where in an optimizer step each rank of a run is, as `position-<rank>.bin` tells it."""
 
-import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+
+from harness.evidence.work_folder import WorkFolder
 
 LAYOUT = struct.Struct("<qq")
 STAGES = (
@@ -35,21 +36,20 @@ class Position:
         return STAGES[self.stage] if self.stage else ""
 
 
-def read_position(folder: Path, rank: int) -> Position | None:
-    """The position of a rank; None where there is none that is sound."""
+def read_position(work: WorkFolder, rank: int) -> Position | None:
+    """Return the position of a rank; None where there is none that is sound."""
+    return _read(work.position(rank))
+
+
+def read_positions(work: WorkFolder) -> dict[int, Position]:
+    """Return the positions of all ranks that have one, by rank."""
+    found = ((rank, _read(file)) for rank, file in work.positions().items())
+    return {rank: position for rank, position in found if position is not None}
+
+
+def _read(file: Path) -> Position | None:
     try:
-        step, stage = LAYOUT.unpack((folder / f"position-{rank}.bin").read_bytes())
+        step, stage = LAYOUT.unpack(file.read_bytes())
     except (OSError, struct.error):
         return None
     return Position(step, stage) if step >= 0 and 0 <= stage < len(STAGES) else None
-
-
-def read_positions(folder: Path) -> dict[int, Position]:
-    """By rank, of all ranks that have one."""
-    found = {}
-    for file in folder.glob("position-*.bin"):
-        if match := re.fullmatch(r"position-(\d{1,6})\.bin", file.name):
-            position = read_position(folder, int(match[1]))
-            if position is not None:
-                found[int(match[1])] = position
-    return found

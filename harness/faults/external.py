@@ -4,21 +4,20 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import psutil
 
 from harness.base.errors import UserError
-from harness.environments.executors.container import KFD, Container, Device
+from harness.environments.executors.container import KFD, Device
 from harness.environments.executors.docker import LABEL
-from harness.evidence.leftovers import OUTPUT
+from harness.evidence.run_folder import RunFolder
 from harness.faults.own_engine import SYS_ADMIN, OwnEngine, has_capabilities, why_no_own_engine
 from harness.host.engine import Engine
-from harness.host.processes import processes_of_run, run_mark
+from harness.host.run_processes import processes_of_run, run_mark
 from harness.run.spec import Run
 
 PAUSE_SECONDS = 10.0
@@ -63,18 +62,6 @@ class ExternalFault:
 
 
 @dataclass(frozen=True)
-class ConfinedRun(Run):
-    """A run whose container is limited otherwise than a run's usually is."""
-
-    confine: Callable[[Container], Container] = lambda container: container
-
-    def container(self, folder: Path) -> Container | None:
-        """Return what limits the container of the cell; None where it runs as a process."""
-        usual = super().container(folder)
-        return self.confine(usual) if usual else None
-
-
-@dataclass(frozen=True)
 class LittleMemory(ExternalFault):
     """A container that may use so many bytes of memory."""
 
@@ -82,7 +69,7 @@ class LittleMemory(ExternalFault):
 
     def change(self, run: Run) -> Run:
         """With that limit."""
-        return _confined(run, lambda container: replace(container, memory_bytes=self.limit))
+        return replace(run, confine=lambda container: replace(container, memory_bytes=self.limit))
 
 
 @dataclass(frozen=True)
@@ -93,7 +80,7 @@ class TinySharedMemory(ExternalFault):
 
     def change(self, run: Run) -> Run:
         """With that size."""
-        return _confined(run, lambda container: replace(container, shared_memory_bytes=self.size))
+        return replace(run, confine=lambda container: replace(container, shared_memory_bytes=self.size))
 
 
 class MissingDevice(ExternalFault):
@@ -135,7 +122,7 @@ class FullDisk(ExternalFault):
         Raises:
             UserError: when this is refused.
         """
-        place = folder / OUTPUT
+        place = RunFolder(folder).work.output
         place.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={FULL_DISK_BYTES}", "tmpfs", str(place)]
         mounted = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -144,8 +131,9 @@ class FullDisk(ExternalFault):
 
     def after(self, folder: Path) -> None:
         """Unmount it, with what is in it."""
-        if (folder / OUTPUT).is_mount():
-            subprocess.run(["umount", "--lazy", folder / OUTPUT], check=False, capture_output=True)
+        place = RunFolder(folder).work.output
+        if place.is_mount():
+            subprocess.run(["umount", "--lazy", place], check=False, capture_output=True)
 
 
 class Paused(ExternalFault):
@@ -193,10 +181,6 @@ class EngineRestarted(ExternalFault):
         """Kill it. It is started again for the run that follows."""
         if site.own_engine:
             site.own_engine.kill()
-
-
-def _confined(run: Run, confine: Callable[[Container], Container]) -> Run:
-    return ConfinedRun(**{field.name: getattr(run, field.name) for field in fields(run)}, confine=confine)
 
 
 def _signal(processes: list[psutil.Process], number: signal.Signals) -> list[psutil.Process]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.evidence.progress import ProgressReader
 from harness.evidence.run_files import Record
+from harness.evidence.run_folder import RunFolder
 from harness.faults.kinds import FaultKind
 from harness.matrix.cells import ExecutorName
 
@@ -111,12 +112,12 @@ def _of_class(kind: FaultKind, record: Record) -> list[str]:
 
 def last_progress(folder: Path) -> float | None:
     """Return when the last rank reported progress, by the monotonic clock; None where none did."""
-    return max((line.monotonic for line in ProgressReader(folder).new()), default=None)
+    return max((line.monotonic for line in ProgressReader(RunFolder(folder).work).new()), default=None)
 
 
 def seconds_to_find(folder: Path, fault: float) -> float:
     """Return the seconds from `fault` until evidence began to be collected; where none was, until now."""
     now = time.monotonic()
     since_epoch = time.time() - now
-    collected = [file.stat().st_mtime - since_epoch for file in (folder / "failure").glob("*")]
+    collected = [file.stat().st_mtime - since_epoch for file in RunFolder(folder).failure.glob("*")]
     return max(0.0, min([now, *collected]) - fault)

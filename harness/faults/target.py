@@ -16,12 +16,12 @@ from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
 from harness.evidence.records import Results, new_run_id
 from harness.evidence.run_files import Record
+from harness.evidence.run_folder import RunFolder
 from harness.faults.kinds import WORKLOAD
 from harness.faults.own_engine import OwnEngine, own_engine
 from harness.host.engine import Engine, Notify
-from harness.host.processes import processes_of_run, run_mark
+from harness.host.run_processes import processes_of_run, run_mark
 from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
-from harness.run.process_environment import temporary_folder
 from harness.run.spec import Run
 
 
@@ -95,7 +95,8 @@ class InjectionTarget:
             wanted = {"label": f"{LABEL}={run_mark(folder)}"}
             found = self.engine.client.containers.list(all=True, filters=wanted)
             left += [f"container {container.short_id}" for container in found]
-        return left + ([str(temporary_folder(folder))] if temporary_folder(folder).exists() else [])
+        temporary = RunFolder(folder).temporary
+        return left + ([str(temporary)] if temporary.exists() else [])
 
     @contextmanager
     def with_own_engine(self) -> Iterator[tuple["InjectionTarget", OwnEngine]]:

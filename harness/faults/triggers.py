@@ -7,6 +7,7 @@ from typing import Self
 
 from harness.environments.executors.job import Executor, Handle, Job
 from harness.evidence.progress import ProgressReader
+from harness.evidence.run_folder import RunFolder
 from harness.faults.external import ExternalFault, Site
 from harness.host.engine import explain
 
@@ -27,9 +28,9 @@ class InjectingExecutor:
             fault.before_start(job.folder)
         return self._executor.start(job)
 
-    def find(self, run_id: str) -> Handle | None:
+    def find(self, job: Job) -> Handle | None:
         """As the executor does."""
-        return self._executor.find(run_id)
+        return self._executor.find(job)
 
 
 class BackgroundInjection:
@@ -59,7 +60,7 @@ class BackgroundInjection:
             self._thread.join()
 
     def _wait_and_inject(self) -> None:
-        reader = ProgressReader(self._site.folder)
+        reader = ProgressReader(RunFolder(self._site.folder).work)
         while not self._site.folder.exists() or not any(line.phase == "step" for line in reader.new()):
             if self._over.wait(STEP_POLL_SECONDS):
                 self.problem = "the training made no step"

@@ -1,12 +1,16 @@
-"""What the driver's files tell of one AMD GPU. `root` can be a fake tree."""
+"""Reads the files of the driver about one AMD GPU. `root` can be a fake tree."""
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from harness.base.sysfs import read_text
+from harness.base.sysfs import read_number, read_text
 from harness.base.time_limits import ANSWER_SECONDS, Look
 from harness.host.facts import GpuFacts
+
+Value = TypeVar("Value")
 
 
 def device_folder(gpu: GpuFacts, root: Path = Path("/")) -> Path | None:
@@ -14,24 +18,38 @@ def device_folder(gpu: GpuFacts, root: Path = Path("/")) -> Path | None:
     return root / "sys/class/drm" / Path(gpu.render_node).name / "device" if gpu.render_node else None
 
 
+def used_memory(folder: Path) -> int | None:
+    """Return the bytes of device memory in use, by whomever, from a GPU's own folder in sysfs."""
+    return read_number(folder / "mem_info_vram_used")
+
+
+def total_memory(folder: Path) -> int | None:
+    """Return the bytes of device memory there are, from a GPU's own folder in sysfs."""
+    return read_number(folder / "mem_info_vram_total")
+
+
+def product_name(folder: Path) -> str | None:
+    """Return the name that a card gives itself, which few do, from a GPU's own folder in sysfs."""
+    return read_text(folder / "product_name")
+
+
 def memory_in_use(gpu: GpuFacts, root: Path = Path("/")) -> int | None:
-    """Bytes of device memory in use, by whomever; None where the driver does not tell."""
-    told = _text(gpu, "mem_info_vram_used", root)
-    return int(told) if told.isdigit() else None
+    """Return the bytes of device memory in use; None where the driver does not tell, or not in time."""
+    folder = device_folder(gpu, root)
+    return _in_time(partial(used_memory, folder)) if folder else None
 
 
 def pci_address(gpu: GpuFacts, root: Path = Path("/")) -> str | None:
-    """Its address such as `0000:03:00.0`, by which the kernel log and AMD's tools name it."""
-    found = re.search(r"^PCI_SLOT_NAME=(\S+)$", _text(gpu, "uevent", root), re.MULTILINE)
+    """Return its address such as `0000:03:00.0`, by which the kernel log and AMD's tools name it."""
+    folder = device_folder(gpu, root)
+    told = _in_time(partial(read_text, folder / "uevent")) if folder else None
+    found = re.search(r"^PCI_SLOT_NAME=(\S+)$", told or "", re.MULTILINE)
     return found[1].lower() if found else None
 
 
-def _text(gpu: GpuFacts, name: str, root: Path) -> str:
-    """What a file says; nothing where it cannot be read, or an unhealthy driver does not answer in time."""
-    folder = device_folder(gpu, root)
-    if folder is None:
-        return ""
+def _in_time(read: Callable[[], Value | None]) -> Value | None:
+    """Return what is read; None where an unhealthy driver does not answer in time."""
     try:
-        return Look(partial(read_text, folder / name)).result(ANSWER_SECONDS) or ""
+        return Look(read).result(ANSWER_SECONDS)
     except TimeoutError:
-        return ""
+        return None

@@ -24,7 +24,7 @@ class MemoryGroup:
     version: int
 
     def read(self) -> dict[str, int | str]:
-        """What its files hold, by name; of `memory.events` and `memory.oom_control` each key as `file:key`.
+        """Return what its files hold, by name; of `memory.events` and `memory.oom_control` each key as `file:key`.
 
         Raises:
             OSError: when the group is gone, as it is soon after its last process.

@@ -10,15 +10,15 @@ CONNECTED = "connected"
 
 
 def connected_displays(gpu: GpuFacts, root: Path = Path("/")) -> tuple[str, ...]:
-    """The connectors of a GPU with a screen attached, such as `DP-1`, whether it is on or asleep."""
+    """Return the connectors of a GPU with a screen attached, such as `DP-1`, whether it is on or asleep."""
     folder = device_folder(gpu, root)
     connectors = sorted(folder.glob("drm/card[0-9]*/card[0-9]*-*")) if folder else []
     return tuple(place.name.partition("-")[2] for place in connectors if _status(place) == CONNECTED)
 
 
-def headless_first(gpus: Iterable[GpuFacts], root: Path = Path("/")) -> tuple[int, ...]:
-    """The indexes of GPUs in the order in which to use them: one that hangs should not take a screen with it."""
-    return tuple(gpu.index for gpu in sorted(gpus, key=lambda gpu: (bool(connected_displays(gpu, root)), gpu.index)))
+def headless_first(gpus: Iterable[GpuFacts]) -> tuple[int, ...]:
+    """Return the indexes of GPUs in the order in which to use them: one that hangs should not take a screen with it."""
+    return tuple(gpu.index for gpu in sorted(gpus, key=lambda gpu: (bool(gpu.displays), gpu.index)))
 
 
 def _status(connector: Path) -> str:

@@ -57,7 +57,7 @@ class Engine:
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
-        """What the engine says of itself.
+        """Return what the engine says of itself.
 
         Raises:
             UserError: when it does not answer any more.
@@ -72,7 +72,7 @@ class Engine:
 
     @property
     def keeps_compressed(self) -> bool:
-        """Whether images take their compressed layers' room as well, as in containerd's own store."""
+        """Return whether images take their compressed layers' room as well, as in containerd's own store."""
         return any(CONTAINERD_STORE in row for row in self.facts.get("DriverStatus") or [])
 
     @cached_property
@@ -86,7 +86,7 @@ class Engine:
 
     @cached_property
     def builder(self) -> "Builder":
-        """What drives BuildKit.
+        """Return what drives BuildKit.
 
         Raises:
             UserError: when nothing here does.
@@ -197,7 +197,7 @@ def follow_transfer(events: Iterable[Mapping[str, Any]], doing: str, notify: Not
 
 
 def explain(error: Exception) -> str:
-    """What the engine says, in one line."""
+    """Return what the engine says, in one line."""
     return " ".join(str(getattr(error, "explanation", None) or error).split())
 
 

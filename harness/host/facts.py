@@ -14,10 +14,14 @@ class GpuFacts(File):
     memory_bytes: int | None
     render_node: str | None
     kfd_id: int | None = Field(description="the driver's id of it, in /sys/class/kfd/kfd/proc")
+    displays: tuple[str, ...] = Field((), description="its connectors with a screen attached, on or asleep")
 
 
 class HostFacts(File):
-    """The machine. Its kind (what evidence is bound to) is GPU targets, their count, driver and kernel."""
+    """The machine. Its kind (what evidence is bound to) is GPU targets, their count, driver and kernel.
+
+    A simulated one (`matrix --root FOLDER`) is a kind of its own: no real host is ever taken for it.
+    """
 
     fingerprint: str
     kind: str
@@ -30,3 +34,4 @@ class HostFacts(File):
     memory_bytes: int
     gpus: tuple[GpuFacts, ...]
     boot_id: str
+    simulated: bool = Field(False, description="read from a folder that stands for /sys, /proc and /dev")

@@ -1,4 +1,4 @@
-"""What machine this is, read from /proc and /sys. `root` can be a fake tree."""
+"""Reads what machine this is from /proc and /sys, or from a folder that stands for them (a simulated host)."""
 
 import os
 import platform
@@ -8,7 +8,10 @@ from pathlib import Path
 
 from harness.base.storage import json_hash
 from harness.base.sysfs import read_text
+from harness.host.amdgpu import product_name, total_memory
+from harness.host.displays import connected_displays
 from harness.host.facts import GpuFacts, HostFacts
+from harness.host.processes import boot_id
 
 # Targets that PyTorch's ROCm wheels contain kernels for; an integrated GPU (gfx1036, gfx1103) is not among them.
 WHEEL_TARGETS = frozenset(
@@ -16,8 +19,21 @@ WHEEL_TARGETS = frozenset(
 )
 
 
-def read_host(root: Path = Path("/")) -> HostFacts:
-    """The facts of this host."""
+# The machine itself. Every other root is a simulated host.
+REAL_ROOT = Path("/")
+MACHINE_LENGTH = 16
+
+
+def is_simulated(root: Path) -> bool:
+    """Return whether a root stands for /sys, /proc and /dev, in place of the machine's own."""
+    return root.resolve() != REAL_ROOT
+
+
+def read_host(root: Path) -> HostFacts:
+    """Return the facts of the host at a root, which is `/` for the machine itself.
+
+    Processes, and so the boot they run in and the cores they may use, are always those of this machine.
+    """
     gpus = tuple(read_gpus(root))
     kernel = read_text(root / "proc/sys/kernel/osrelease") or platform.release()
     driver = read_text(root / "sys/module/amdgpu/version")
@@ -26,12 +42,12 @@ def read_host(root: Path = Path("/")) -> HostFacts:
     cpu = _match(root / "proc/cpuinfo", r"^model name\s*:\s*(.+)$") or platform.machine()
     memory = int(_match(root / "proc/meminfo", r"^MemTotal:\s*(\d+) kB$") or 0) * 1024
     targets = sorted(gpu.gfx for gpu in gpus)
-    kind = {"gpus": targets, "driver": driver, "kernel": kernel}
-    machine = json_hash(
-        [read_text(root / "etc/machine-id"), read_text(root / "proc/sys/kernel/hostname") or platform.node()]
-    )
+    simulated = is_simulated(root)
+    # Left out where it is false: the kinds of real hosts that records name stay what they are.
+    kind = {"gpus": targets, "driver": driver, "kernel": kernel, **({"simulated": True} if simulated else {})}
+    machine = _machine(root)
     return HostFacts(
-        machine=machine[:16],
+        machine=machine[:MACHINE_LENGTH],
         fingerprint=json_hash({**kind, "cpu": cpu, "memory": memory, "machine": machine})[:16],
         kind=json_hash(kind)[:16],
         operating_system=_match(root / "etc/os-release", r'^PRETTY_NAME="?([^"\n]+)') or "unknown",
@@ -41,12 +57,24 @@ def read_host(root: Path = Path("/")) -> HostFacts:
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=memory,
         gpus=gpus,
-        boot_id=read_text(root / "proc/sys/kernel/random/boot_id") or "unknown",
+        boot_id=boot_id(),
+        simulated=simulated,
     )
 
 
+def machine_of(root: Path) -> str:
+    """Return `HostFacts.machine` alone: the same whatever kernel and driver the machine runs."""
+    return _machine(root)[:MACHINE_LENGTH]
+
+
+def _machine(root: Path) -> str:
+    names = [read_text(root / "etc/machine-id"), read_text(root / "proc/sys/kernel/hostname") or platform.node()]
+    # A simulated host is another one on every real machine, since its processes are that machine's.
+    return json_hash([*names, _machine(REAL_ROOT)] if is_simulated(root) else names)
+
+
 def read_gpus(root: Path) -> Iterator[GpuFacts]:
-    """AMD GPUs in the order of the KFD topology, which is the order ROCm counts them in."""
+    """Yield AMD GPUs in the order of the KFD topology, which is the order ROCm counts them in."""
     nodes = root / "sys/class/kfd/kfd/topology/nodes"
     folders = sorted(nodes.iterdir(), key=lambda f: int(f.name)) if nodes.is_dir() else []
     index = 0
@@ -56,25 +84,25 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
             continue
         minor = int(properties.get("drm_render_minor", 0))
         card = root / f"sys/class/drm/renderD{minor}/device"
-        memory = read_text(card / "mem_info_vram_total")
-        yield GpuFacts(
+        gpu = GpuFacts(
             index=index,
             gfx=gfx_target(int(properties.get("gfx_target_version", 0))),
-            name=read_text(card / "product_name") or read_text(folder / "name") or "AMD GPU",
-            memory_bytes=int(memory) if memory else None,
+            name=product_name(card) or read_text(folder / "name") or "AMD GPU",
+            memory_bytes=total_memory(card),
             render_node=f"/dev/dri/renderD{minor}" if minor else None,
             kfd_id=int(read_text(folder / "gpu_id") or 0) or None,
         )
+        yield gpu.model_copy(update={"displays": connected_displays(gpu, root)})
         index += 1
 
 
 def gfx_target(version: int) -> str:
-    """The name of a target from KFD's `gfx_target_version` (major x 10000 + minor x 100 + stepping)."""
+    """Return the name of a target from KFD's `gfx_target_version` (major x 10000 + minor x 100 + stepping)."""
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
 def training_gpus(host: HostFacts) -> tuple[GpuFacts, ...]:
-    """The GPUs that PyTorch's wheels have kernels for."""
+    """Return the GPUs that PyTorch's wheels have kernels for."""
     return tuple(gpu for gpu in host.gpus if gpu.gfx in WHEEL_TARGETS)
 
 

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from harness.host.fingerprint import is_simulated
+
 # A HIP or CUDA context with one small tensor takes more than this.
 USED_BYTES = 16 << 20
 QUERY = ("nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_memory", "--format=csv,noheader,nounits")
@@ -19,7 +21,7 @@ def memory_by_process(root: Path = Path("/")) -> ByProcess:
 
     What cannot be read counts as nothing: an unhealthy GPU must not keep a run from being watched.
     """
-    return kfd_memory(root) or _nvidia()
+    return kfd_memory(root) or ({} if is_simulated(root) else _nvidia())
 
 
 def kfd_memory(root: Path = Path("/")) -> ByProcess:
@@ -65,5 +67,5 @@ class GpuWatch:
 
     @property
     def used(self) -> int:
-        """How many GPUs were seen in use so far."""
+        """Return how many GPUs were seen in use so far."""
         return len(self._held)

@@ -15,6 +15,7 @@ from harness.base.time_limits import ANSWER_SECONDS, Look
 from harness.host.amdgpu import device_folder, pci_address
 from harness.host.displays import connected_displays
 from harness.host.facts import GpuFacts
+from harness.host.fingerprint import is_simulated
 from harness.host.memory_owners import memory_owners
 
 TOOL_SECONDS = 60
@@ -30,7 +31,10 @@ class Reset:
 
 
 def reset_gpu(gpu: GpuFacts, root: Path = Path("/")) -> Reset:
-    """Reset a GPU. Refused when a screen is attached to it or a process holds memory on it, or that is not known."""
+    """Reset a GPU. Refused when a screen is attached to it or a process holds memory on it, or that is not known.
+
+    Of a simulated host only the kernel's file is written to: AMD's tools would reset a GPU of the machine itself.
+    """
     try:
         used_by = Look(partial(_used_by, gpu, root)).result(ANSWER_SECONDS)
     except TimeoutError:
@@ -62,9 +66,10 @@ def _ways(gpu: GpuFacts, root: Path) -> Iterator[Reset]:
     if address is None:
         yield Reset(False, "its PCI address is not known")
         return
-    if shutil.which("amd-smi"):
+    tools = not is_simulated(root)
+    if tools and shutil.which("amd-smi"):
         yield _by_tool("amd-smi", "reset", "--gpureset", "--gpu", address)
-    if shutil.which("rocm-smi"):
+    if tools and shutil.which("rocm-smi"):
         number = _rocm_smi_number(address)
         # Its numbers are its own: without the address beside the number, another GPU might be reset.
         unknown = Reset(False, f"rocm-smi does not list {address}")

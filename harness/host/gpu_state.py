@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.sysfs import read_number, read_text
+from harness.host.amdgpu import product_name, total_memory, used_memory
 
 AMD = "0x1002"
 BUSY_PERCENT = 99
@@ -54,9 +55,9 @@ def _sample(folder: Path) -> GpuSample:
     limit = read_number(sensors / "power1_cap")
     return GpuSample(
         card=folder.resolve().name,
-        name=read_text(folder / "product_name") or "AMD GPU",
-        used_bytes=read_number(folder / "mem_info_vram_used"),
-        total_bytes=read_number(folder / "mem_info_vram_total"),
+        name=product_name(folder) or "AMD GPU",
+        used_bytes=used_memory(folder),
+        total_bytes=total_memory(folder),
         busy_percent=read_number(folder / "gpu_busy_percent"),
         power_watts=None if watts is None else watts / 1e6,
         power_limit_watts=None if limit is None else limit / 1e6,

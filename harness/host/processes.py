@@ -1,18 +1,11 @@
 """Processes of this host, named so that a later process can recognise them."""
 
-import contextlib
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
-RUN_MARK = "MATRIX_RUN"
-WAIT_SECONDS = 0.02
 ENVIRONMENT_BYTES = 1 << 20
-# To give back much memory takes a process that was killed its time.
-KILLED_SECONDS = 10.0
 # While a process takes up another program, which is short but for a program on a slow disk.
 BEGINNING_SECONDS = 1.0
 
@@ -50,7 +43,7 @@ class ProcessId:
         return cls.of(os.getpid())
 
     def alive(self) -> bool:
-        """Whether this very process still runs (a zombie does not)."""
+        """Return whether this very process still runs (a zombie does not)."""
         return self.boot == boot_id() and _start_ticks(self.pid) == self.started
 
 
@@ -64,7 +57,7 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def _begins_program(pid: int) -> bool:
-    """Whether a process is taking up a program, and has memory for it but no variables yet: fields 23 and 51."""
+    """Return whether a process is taking up a program, and has memory for it but no variables yet: fields 23 and 51."""
     fields = _stat(pid)
     return fields[20] != "0" and fields[48] == "0" and fields[0] not in ("Z", "X")
 
@@ -74,17 +67,6 @@ def _stat(pid: int) -> list[str]:
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     # The second field, the program's name, may hold blanks and brackets.
     return stat.rpartition(")")[2].split()
-
-
-def processes_of_run(folder: Path) -> list[psutil.Process]:
-    """Every live process that was started by a run, loader workers and strays included."""
-    mark = run_mark(folder)
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.pid != os.getpid() and environment_of(process.pid).get(RUN_MARK) == mark and _runs(process):
-                found.append(process)
-    return found
 
 
 def environment_of(pid: int) -> dict[str, str]:
@@ -103,41 +85,3 @@ def environment_of(pid: int) -> dict[str, str]:
 def _environ(pid: int) -> bytes:
     with Path(f"/proc/{pid}/environ").open("rb") as stream:
         return stream.read(ENVIRONMENT_BYTES)
-
-
-def run_mark(folder: Path) -> str:
-    """What marks the processes of a run: its folder, since a run id alone may be used in two results folders."""
-    return str(folder.absolute())
-
-
-def end_processes_of_run(folder: Path, grace: float) -> bool:
-    """End what a run left: TERM, `grace` seconds, KILL. False when something cannot be killed."""
-    for signal_ in ("terminate", "kill", "kill"):
-        # Looked for anew each time: what is being ended may start something more.
-        processes = processes_of_run(folder)
-        for process in processes:
-            with contextlib.suppress(psutil.Error):
-                getattr(process, signal_)()
-        seconds = grace if signal_ == "terminate" else max(grace, KILLED_SECONDS)
-        if not processes or (not _left_after(seconds, processes) and not processes_of_run(folder)):
-            return True
-    return False
-
-
-def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that still run after some time.
-
-    Not by psutil's wait: that would take the exit status of a child of ours away from its `Popen`, and wait for
-    zombies, which hold nothing any more.
-    """
-    until = time.monotonic() + seconds
-    while (left := [process for process in processes if _runs(process)]) and time.monotonic() < until:
-        time.sleep(WAIT_SECONDS)
-    return left
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False

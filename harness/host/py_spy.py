@@ -15,7 +15,7 @@ SECONDS_ALL = 10.0
 
 
 def dump_from_outside(processes: Sequence[RunProcess]) -> str:
-    """What `py-spy dump` says of each Python process.
+    """Return what `py-spy dump` says of each Python process.
 
     Raises:
         LookupError: when it is not installed, may not look, or there is nothing to look at.
@@ -34,7 +34,7 @@ def dump_from_outside(processes: Sequence[RunProcess]) -> str:
 
 
 def _dump(program: str, pid: int) -> tuple[bool, str]:
-    """Whether it told, and what, with the frames of C code if it can read those."""
+    """Return whether it told, and what, with the frames of C code if it can read those."""
     answer = (False, "")
     for options in (("--native",), ("--nonblocking",)):
         command = (program, "dump", *options, "--pid", str(pid))

@@ -1,14 +1,21 @@
-"""The processes of a run as the kernel sees them from outside."""
+"""The processes of a run: finding them by their mark, as the kernel sees them from outside, and ending them."""
 
+import contextlib
+import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from harness.host.processes import RUN_MARK, environment_of, processes_of_run, run_mark
+from harness.host.processes import environment_of
 
+RUN_MARK = "MATRIX_RUN"
+WAIT_SECONDS = 0.02
+# To give back much memory takes a process that was killed its time.
+KILLED_SECONDS = 10.0
 STATES = {"T": "stopped (state T)", "t": "stopped by a tracer (state t)", "D": "in an uninterruptible wait (state D)"}
 COMMAND_WIDTH = 200
 
@@ -35,15 +42,64 @@ class RunProcess:
 
     @property
     def listens(self) -> bool:
-        """Whether it can be asked for its stacks: it catches one of the signals, and is not stopped."""
+        """Return whether it can be asked for its stacks: it catches one of the signals, and is not stopped."""
         return self.catches and self.state not in ("T", "t")
 
     @property
     def why_silent(self) -> str:
-        """Why it may have told nothing, in words."""
+        """Return why it may have told nothing, in words."""
         if not self.catches:
             return "it does not catch SIGUSR1, which would end it"
         return f"it is {STATES[self.state]}" if self.state in STATES else "it did not answer in time"
+
+
+def processes_of_run(folder: Path) -> list[psutil.Process]:
+    """Every live process that was started by a run, loader workers and strays included."""
+    mark = run_mark(folder)
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and environment_of(process.pid).get(RUN_MARK) == mark and _runs(process):
+                found.append(process)
+    return found
+
+
+def run_mark(folder: Path) -> str:
+    """What marks the processes of a run: its folder, since a run id alone may be used in two results folders."""
+    return str(folder.absolute())
+
+
+def end_processes_of_run(folder: Path, grace: float) -> bool:
+    """End what a run left: TERM, `grace` seconds, KILL. False when something cannot be killed."""
+    for signal_ in ("terminate", "kill", "kill"):
+        # Looked for anew each time: what is being ended may start something more.
+        processes = processes_of_run(folder)
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                getattr(process, signal_)()
+        seconds = grace if signal_ == "terminate" else max(grace, KILLED_SECONDS)
+        if not processes or (not _left_after(seconds, processes) and not processes_of_run(folder)):
+            return True
+    return False
+
+
+def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run after some time.
+
+    Not by psutil's wait: that would take the exit status of a child of ours away from its `Popen`, and wait for
+    zombies, which hold nothing any more.
+    """
+    until = time.monotonic() + seconds
+    while (left := [process for process in processes if _runs(process)]) and time.monotonic() < until:
+        time.sleep(WAIT_SECONDS)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def look_at_processes(folder: Path) -> tuple[RunProcess, ...]:
@@ -53,7 +109,7 @@ def look_at_processes(folder: Path) -> tuple[RunProcess, ...]:
 
 
 def is_of_run(pid: int, folder: Path) -> bool:
-    """Whether a process was started by the run of a folder."""
+    """Return whether a process was started by the run of a folder."""
     try:
         return environment_of(pid).get(RUN_MARK) == run_mark(folder)
     except OSError:
@@ -96,7 +152,7 @@ def _look(process: psutil.Process) -> RunProcess | None:
 
 
 def catches(pid: int, signum: int) -> bool:
-    """Whether a process has a handler for a signal now."""
+    """Return whether a process has a handler for a signal now."""
     try:
         return _catches(_status(pid), signum)
     except (OSError, KeyError, ValueError):

@@ -4,7 +4,7 @@ Pure but for reading `variables.yaml`, which is data: who reads a variable, and 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -16,13 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from harness.base.versions import Specifier
 from harness.base.yaml_lines import read_yaml
-from harness.matrix.cells import Cell, Matrix, Preset
+from harness.matrix.cells import Cell, Matrix, Preset, Strategy
 
 CATALOGUE = Path(__file__).with_name("variables.yaml")
 
 RuleKind = Literal["no-effect", "default", "contradiction", "deprecated", "debug-only", "invalid", "unknown"]
-Kind = RuleKind | Literal["moved", "duplicate"]
-Phase = Literal["features", "train"]
+FindingKind = RuleKind | Literal["moved", "duplicate"]
+PresetPhase = Literal["features", "train"]
 
 # A comma inside brackets belongs to one key's value: roundup_power2_divisions:[256:1,512:2].
 _BETWEEN_KEYS = re.compile(r",(?![^\[]*\])")
@@ -43,23 +43,28 @@ class Rule(_Strict):
     accelerator: Literal["rocm", "cpu"] = "rocm"
     rocm: Specifier | None = None
     torch: Specifier | None = None
+    strategies: tuple[Strategy, ...] | None = None
     value: re.Pattern[str] | None = None
     beside: dict[str, re.Pattern[str]] = Field({}, alias="with")
     text: str = Field(min_length=1)
     source: str = Field(min_length=1)
 
-    def holds(self, cell: Cell, value: str, variables: dict[str, str]) -> bool:
-        """Whether the rule holds for a value, in a process of the cell that is started with `variables`."""
+    def holds(self, cell: Cell, value: str, variables: dict[str, str], strategy: Strategy) -> bool:
+        """Return whether the rule holds for a value, in a process of the cell that is started with `variables`.
+
+        `strategy` is how the workload uses its devices.
+        """
         versions = ((self.rocm, cell.stack.rocm), (self.torch, cell.stack.torch))
         return (
             self.accelerator == cell.stack.accelerator
+            and (self.strategies is None or strategy in self.strategies)
             and all(wanted is None or (have is not None and Version(have) in wanted) for wanted, have in versions)
             and (self.value is None or self.value.fullmatch(value) is not None)
             and all(name in variables and wanted.fullmatch(variables[name]) for name, wanted in self.beside.items())
         )
 
 
-class Key(_Strict):
+class VariableKey(_Strict):
     """One key of a variable that is a comma list of `key:value`."""
 
     meaning: str
@@ -71,7 +76,7 @@ class Variable(_Strict):
 
     reader: str
     meaning: str
-    keys: dict[str, Key] = {}
+    keys: dict[str, VariableKey] = {}
     rules: tuple[Rule, ...] = ()
 
 
@@ -93,21 +98,28 @@ class Catalogue(_Strict):
 
 
 @dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """Something to know about a preset on some stacks.
 
     `variable` is None where the finding is about the preset as a whole, `key` is one key of a comma list, and `phase`
-    is None where the finding is true of every process of the preset.
+    is None where the finding is true of every process of the preset. `workloads` are those it is true of, by name;
+    empty where it is true of every one that can run with the preset.
     """
 
     preset: str
-    phase: Phase | None
+    phase: PresetPhase | None
     variable: str | None
     key: str | None
-    kind: Kind
+    kind: FindingKind
     text: str
     source: str
     stacks: tuple[str, ...]
+    workloads: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The text, with the workloads it is true of where there are others."""
+        return f"{self.text}; in workloads {', '.join(self.workloads)}" if self.workloads else self.text
 
 
 @cache
@@ -120,18 +132,19 @@ def load_catalogue(file: Path = CATALOGUE) -> Catalogue:
     return Catalogue.model_validate(read_yaml(file).data)
 
 
-def lint(matrix: Matrix) -> list[Finding]:
+def lint(matrix: Matrix) -> list[LintFinding]:
     """Findings of every preset, each once, with the stacks it holds for, in the order of the file.
 
     Only cells that are run count: not the excluded ones, other frameworks, or the user's own interpreter, whose
     versions are not known.
     """
-    found: list[Finding] = []
+    found: list[LintFinding] = []
     for name, preset in matrix.presets.items():
         cells = [cell for cell in (matrix.cell(stack, name) for stack in matrix.stacks) if _is_known(cell)]
-        stacks: dict[Finding, tuple[str, ...]] = {}
+        strategies = _strategies(matrix, preset)
+        stacks: dict[LintFinding, tuple[str, ...]] = {}
         for cell in cells:
-            for finding in lint_cell(cell):
+            for finding in _with_workloads(cell, strategies):
                 group = replace(finding, stacks=())
                 stacks[group] = (*stacks.get(group, ()), *finding.stacks)
         if cells:
@@ -143,17 +156,38 @@ def lint(matrix: Matrix) -> list[Finding]:
     return found
 
 
-def beyond_cpu(findings: Iterable[Finding], matrix: Matrix) -> list[Finding]:
+def _strategies(matrix: Matrix, preset: Preset) -> dict[Strategy, tuple[str, ...]]:
+    """Return how workloads that can run with a preset use their devices, and the names of those that do it so."""
+    found: dict[Strategy, tuple[str, ...]] = {}
+    for workload in matrix.workloads.values():
+        # A preset that names one device leaves no other one to a strategy of several.
+        if workload.strategy == "single" or len(preset.devices or ()) != 1:
+            found[workload.strategy] = (*found.get(workload.strategy, ()), workload.name)
+    return found or {"single": ()}
+
+
+def _with_workloads(cell: Cell, strategies: Mapping[Strategy, tuple[str, ...]]) -> Iterator[LintFinding]:
+    """Yield the findings of one cell, each with the workloads it is true of, or with none where that is all."""
+    true_of: dict[LintFinding, list[Strategy]] = {}
+    for strategy in strategies:
+        for finding in lint_cell(cell, strategy):
+            true_of.setdefault(finding, []).append(strategy)
+    for finding, those in true_of.items():
+        names = [name for strategy in those for name in strategies[strategy]]
+        yield finding if len(those) == len(strategies) else replace(finding, workloads=tuple(names))
+
+
+def beyond_cpu(findings: Iterable[LintFinding], matrix: Matrix) -> list[LintFinding]:
     """The findings that are about more than a CPU build of torch, where every ROCm variable does nothing."""
     cpu = {stack.name for stack in matrix.stacks.values() if stack.accelerator == "cpu"}
     return [finding for finding in findings if not cpu.issuperset(finding.stacks)]
 
 
-def lint_cell(cell: Cell) -> list[Finding]:
-    """Findings of one cell, whether it is excluded or not."""
-    by_phase = {phase: list(_process(cell, phase)) for phase in cell.preset.phases}
+def lint_cell(cell: Cell, strategy: Strategy = "single") -> list[LintFinding]:
+    """Return the findings of one cell with a workload of a strategy, whether the cell is excluded or not."""
+    by_phase = {phase: list(_process(cell, phase, strategy)) for phase in cell.preset.phases}
     # A dict, because it keeps order and holds what is true of every phase only once.
-    found: dict[Finding, None] = {}
+    found: dict[LintFinding, None] = {}
     for phase, findings in by_phase.items():
         for finding in findings:
             of_all = all(finding in others for others in by_phase.values())
@@ -165,12 +199,12 @@ def _is_known(cell: Cell) -> bool:
     return cell.excluded is None and cell.stack.framework == "torch" and cell.stack.accelerator != "any"
 
 
-def _process(cell: Cell, phase: Phase) -> Iterator[Finding]:
+def _process(cell: Cell, phase: PresetPhase, strategy: Strategy) -> Iterator[LintFinding]:
     catalogue = load_catalogue()
     variables = cell.preset.variables_of(phase)
 
-    def finding(name: str, key: str | None, kind: Kind, text: str, source: str) -> Finding:
-        return Finding(cell.preset.name, None, name, key, kind, text, source, (cell.stack.name,))
+    def finding(name: str, key: str | None, kind: FindingKind, text: str, source: str) -> LintFinding:
+        return LintFinding(cell.preset.name, None, name, key, kind, text, source, (cell.stack.name,))
 
     for name, value in variables.items():
         variable = catalogue.variables.get(name)
@@ -178,7 +212,7 @@ def _process(cell: Cell, phase: Phase) -> Iterator[Finding]:
             known = [other for other, about in catalogue.variables.items() if about.reader != "nobody"]
             yield finding(name, None, "unknown", _not_listed(name, known), CATALOGUE.name)
             continue
-        rules = [r for r in (*catalogue.every_variable, *variable.rules) if r.holds(cell, value, variables)]
+        rules = [r for r in (*catalogue.every_variable, *variable.rules) if r.holds(cell, value, variables, strategy)]
         for rule in rules:
             yield finding(name, None, rule.kind, rule.text, rule.source)
         # A value that nobody reads cannot be invalid.
@@ -189,7 +223,7 @@ def _process(cell: Cell, phase: Phase) -> Iterator[Finding]:
                     yield finding(name, key, "unknown", _not_listed(key, list(variable.keys)), CATALOGUE.name)
                     continue
                 for rule in variable.keys[key].rules:
-                    if rule.holds(cell, key_value, variables):
+                    if rule.holds(cell, key_value, variables, strategy):
                         yield finding(name, key, rule.kind, rule.text, rule.source)
 
 
@@ -198,7 +232,7 @@ def _not_listed(word: str, known: list[str]) -> str:
     return "not in the catalogue of variables" + (f"; did you mean {near[0]}?" if near else "")
 
 
-def _moved(cell: Cell) -> Iterator[Finding]:
+def _moved(cell: Cell) -> Iterator[LintFinding]:
     preset, source = cell.preset, cell.preset.source or ""
     if preset.devices is not None and re.match(r"notes \d", source):
         chosen = ",".join(map(str, preset.devices))
@@ -206,14 +240,14 @@ def _moved(cell: Cell) -> Iterator[Finding]:
             f"the notes' HIP_VISIBLE_DEVICES={chosen} became the run's device list, "
             "because only the executor sets visibility"
         )
-        yield Finding(preset.name, None, "HIP_VISIBLE_DEVICES", None, "moved", text, source, (cell.stack.name,))
+        yield LintFinding(preset.name, None, "HIP_VISIBLE_DEVICES", None, "moved", text, source, (cell.stack.name,))
 
 
-def _duplicates(matrix: Matrix, preset: Preset) -> Iterator[Finding]:
+def _duplicates(matrix: Matrix, preset: Preset) -> Iterator[LintFinding]:
     for other in matrix.presets.values():
         if other.name != preset.name and _settings(other) == _settings(preset):
             text = f"sets exactly what the preset {other.name} sets"
-            yield Finding(preset.name, None, None, None, "duplicate", text, "matrix.yaml", ())
+            yield LintFinding(preset.name, None, None, None, "duplicate", text, "matrix.yaml", ())
 
 
 def _settings(preset: Preset) -> tuple[dict[str, dict[str, str]], tuple[int, ...] | None]:

@@ -127,7 +127,7 @@ def _credentials(host: str) -> tuple[str, str]:
 
 
 def _speaks_plain_http(host: str) -> bool:
-    """Whether the registry is on loopback, or the engine was told that it is insecure."""
+    """Return whether the registry is on loopback, or the engine was told that it is insecure."""
     name = host.rpartition(":")[0] or host
     try:
         address = ipaddress.ip_address(name.strip("[]"))

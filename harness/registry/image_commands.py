@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
@@ -11,7 +12,7 @@ from harness.environments.build import ensure_cell_image
 from harness.environments.capabilities import GB, Skipped, capabilities_of, choose_engine, room_needed
 from harness.environments.images import Image, cell_tag, find, find_cell_image, inputs_of
 from harness.host.engine import Engine, Notify, engine_errors
-from harness.host.fingerprint import read_host
+from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.cells import Cell, Matrix, Stack
 from harness.matrix.load import nearest
 from harness.registry.push_pull import pull
@@ -79,15 +80,15 @@ def cells_of_rocm(matrix: Matrix, rocm: str, selection: str) -> list[Cell]:
     return [matrix.cell(stack.name, preset) for stack in stacks for preset in presets]
 
 
-def plan_build(engine: Engine | None, cells: Iterable[Cell]) -> BuildPlan:
-    """What has to be built of these cells; without an engine, all of it."""
+def plan_build(engine: Engine | None, cells: Iterable[Cell], root: Path = REAL_ROOT) -> BuildPlan:
+    """Return what has to be built of these cells on the host at `root`; without an engine, all of it."""
     cells = list(cells)
     skipped = tuple(Skipped(cell, reason) for cell in cells if (reason := _why_not(engine, cell)))
     left_out = {s.cell.id for s in skipped}
     kept = [cell for cell in cells if cell.id not in left_out]
     there = tuple(c for c in kept if engine and find_cell_image(engine, c, inputs_of(engine, c.stack)))
     build = tuple(cell for cell in kept if cell not in there)
-    host = capabilities_of(read_host(), engine, build, None)
+    host = capabilities_of(read_host(root), engine, build, None)
     if engine is None:
         host = replace(host, executor="docker", made=frozenset(), free_bytes=None, place="the engine's disk")
     download, disk = room_needed((cell.stack for cell in build), host)

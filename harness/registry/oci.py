@@ -45,7 +45,7 @@ class Manifest:
 
     @property
     def descriptor(self) -> Descriptor:
-        """How others refer to it."""
+        """Return how others refer to it."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.content)}
 
     @property
@@ -67,7 +67,7 @@ class Repository:
         self._ask = Connection(host).ask
 
     def manifest(self, reference: str) -> Manifest | None:
-        """What a tag or digest stands for; None where there is no such thing."""
+        """Return what a tag or digest stands for; None where there is no such thing."""
         told = self._ask("GET", f"{self._path}/manifests/{reference}", headers={"Accept": MANIFESTS}, also=(NOT_FOUND,))
         if told.status_code == NOT_FOUND:
             return None
@@ -97,7 +97,7 @@ class Repository:
         return Manifest(json.dumps(told, sort_keys=True).encode(), IMAGE_MANIFEST)
 
     def content(self, artifact: Manifest) -> bytes:
-        """What an artifact made by `artifact` holds."""
+        """Return what an artifact made by `artifact` holds."""
         try:
             digest = str(artifact.parsed["layers"][0]["digest"])
         except (LookupError, TypeError):

@@ -57,7 +57,9 @@ def pull(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: 
         follow_transfer(events, f"pulling {reference}", notify)
         image = find(engine, reference)
         if image is None:
-            raise UserError(f"pulling {reference}: it came, and is gone; somebody removed it")
+            raise UserError(
+                f"pulling {reference}: the image was pulled, and was removed before it could be used; pull it again"
+            )
         try:
             check_is_of(image, cell, reference)
         except UserError:

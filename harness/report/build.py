@@ -16,10 +16,10 @@ from harness.matrix.lint import beyond_cpu, lint
 from harness.registry.tags.promotions import KnownGood
 from harness.report.cautions import cautions
 from harness.report.choice import best_by_scope, which_cell
-from harness.report.criteria import Read, which_criteria_are_met
+from harness.report.criteria import ReadRecord, which_criteria_are_met
 from harness.report.details import detail_of
 from harness.report.failures import failures, what_fails
-from harness.report.grid import Verdicts, group_ids, groups, key_of, run_lines, verdict_lines
+from harness.report.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines
 from harness.report.model import Answers, ExcludedCells, FindingLine, Report, RunDetail
 from harness.report.next_steps import what_next
 from harness.report.notes import what_the_notes_changed
@@ -64,7 +64,7 @@ def build_report(
     found = failures(verdicts, rows)
     explanations = {one.newest: _explanation(read(one.newest)) for one in found}
     ids = group_ids(rows)
-    grids = groups(rows, Verdicts(verdicts, own), matrix, {host.kind: host for host in hosts})
+    grids = groups(rows, GridVerdicts(verdicts, own), matrix, {host.kind: host for host in hosts})
     # What is no cell of the matrix, or must not be run, cannot be recommended.
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
     usable = [one for one in verdicts if one.cell in cells]
@@ -97,7 +97,7 @@ def build_report(
                 preset=finding.preset,
                 variable=f"{finding.variable or ''}{f' ({finding.key})' if finding.key else ''}",
                 kind=finding.kind,
-                text=finding.text,
+                text=finding.told,
                 source=finding.source,
                 stacks=tuple(finding.stacks),
             )
@@ -143,9 +143,9 @@ def _shown_in_full(rows: Sequence[Row], named: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*named, *in_order]))[:IN_FULL]
 
 
-def _details(results: Results, run_ids: Iterable[str], read: Read) -> dict[str, RunDetail]:
+def _details(results: Results, run_ids: Iterable[str], read: ReadRecord) -> dict[str, RunDetail]:
     records = {run_id: read(run_id) for run_id in run_ids}
-    return {run_id: detail_of(record, results.run_folder(run_id)) for run_id, record in records.items() if record}
+    return {run_id: detail_of(record, results.folder_of(run_id)) for run_id, record in records.items() if record}
 
 
 def _dockerfiles(cells: Collection[str], matrix: Matrix) -> dict[str, str]:

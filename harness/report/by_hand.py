@@ -6,30 +6,29 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.environments.executors.container import WORK, Container, container_told
-from harness.evidence.leftovers import OUTPUT
 from harness.evidence.run_files import Intent
+from harness.evidence.run_folder import RunFolder
 from harness.matrix.variants import VARIANT
 from harness.matrix.workload_options import OWN_DATA
-from harness.run.process_environment import SCRATCH, SCRATCH_PLACES, temporary_folder
 
 # Not the run folder: what a run left there is evidence.
-FOLDER = "/tmp/by-hand"  # noqa: S108
+FOLDER = RunFolder(Path("/tmp/by-hand"))  # noqa: S108
 RUN_FOLDER = "--run-dir"
 PROGRAM = "vpoc"
 # What `matrix export` has in place of a data file's path.
 ELSEWHERE = "<data>"
 
 
-def by_hand(intent: Intent) -> tuple[str, ...]:
-    """Commands that train as the run did, in a folder of their own, a line each."""
+def commands_by_hand(intent: Intent) -> tuple[str, ...]:
+    """Return commands that train as the run did, in a folder of their own, a line each."""
     container = container_told(intent.container) if intent.container else None
     return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))
 
 
 def again(intent: Intent) -> str:
-    """The command of this tool that runs the same once more, watched and recorded; empty where there is none.
+    """Return the command of this tool that runs the same once more, watched and recorded; empty where there is none.
 
-    So it is with attempts of a training, with variants of cells, and with data that stayed on another host.
+    There is none for attempts of a training, for variants of cells, and for data that stayed on another host.
     """
     if intent.workload == OWN_DATA or VARIANT in intent.cell or intent.data.path == ELSEWHERE:
         return ""
@@ -44,25 +43,25 @@ def again(intent: Intent) -> str:
 
 
 def _make_folders(container: Container | None) -> str:
-    places = [f"{FOLDER}/{OUTPUT}", *(f"{FOLDER}/{SCRATCH}/{place}" for place in SCRATCH_PLACES)]
+    places = [FOLDER.work.output, *FOLDER.work.places]
     if container is None:
-        places.append(str(temporary_folder(Path(FOLDER))))
-    return shlex.join(["mkdir", "-p", *places])
+        places.append(FOLDER.temporary)
+    return shlex.join(["mkdir", "-p", *map(str, places)])
 
 
 def _command(intent: Intent, phase: str, container: Container | None) -> str:
     words, variables = intent.commands[phase], intent.variables.get(phase, {})
     if container is not None:
         by_entry_point = words[words.index(PROGRAM) + 1 :] if PROGRAM in words else words
-        return replace(container, work=FOLDER).command_line(variables, by_entry_point)
+        return replace(container, work=str(FOLDER.work.path)).command_line(variables, by_entry_point)
     folder = words[words.index(RUN_FOLDER) + 1] if RUN_FOLDER in words[:-1] else str(WORK)
-    moved = {folder: FOLDER, variables.get("TMPDIR", folder): str(temporary_folder(Path(FOLDER)))}
+    moved = {folder: str(FOLDER.work.path), variables.get("TMPDIR", folder): str(FOLDER.temporary)}
     set_ = [f"{name}={_moved(value, moved)}" for name, value in sorted(variables.items())]
     return shlex.join(["env", "--ignore-environment", *set_, *(_moved(word, moved) for word in words)])
 
 
 def _moved(word: str, places: dict[str, str]) -> str:
-    """A path below one of the folders, below the other."""
+    """Return a path below one of the folders as the same below the other; any other word as it is."""
     for old, new in places.items():
         if word == old or word.startswith(old + os.sep):
             return new + word[len(old) :]

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from harness.evidence.index import Row
+from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
 from harness.report.words import many
@@ -14,10 +15,13 @@ def cautions(
     """Sentences, the gravest first; `rows` are all runs, drills among them."""
     said = []
     counted = [row for row in rows if row.injected_fault is None]
-    on_gpus = [row for row in counted if row.device != "cpu"]
+    on_gpus = [row for row in counted if row.device != "cpu" and not is_simulated_scope(row.scope)]
     if not any(row.outcome == "completed" for row in on_gpus):
         used = "completed on" if on_gpus else "used"
         said.append(f"No run {used} a GPU. What completed here says nothing about any GPU or any ROCm version.")
+    if simulated := sum(is_simulated_scope(row.scope) for row in counted):
+        were = "was" if simulated == 1 else "were"
+        said.append(f"{many(simulated, 'run')} {were} made on a simulated host, and say nothing about a real one.")
     if any(verdict.stale for verdict in verdicts):
         said.append("Runs marked stale were made with an environment that has changed since; they are not counted.")
     stacks = [matrix.stacks[name] for name in {row.stack for row in counted} if name in matrix.stacks]

@@ -11,11 +11,11 @@ from harness.matrix.workload_options import workload_hash
 from harness.report.words import many
 
 CRITERIA = ("immediate", "full", "production")
-Read = Callable[[str], Record | None]
+ReadRecord = Callable[[str], Record | None]
 
 
 def which_criteria_are_met(
-    matrix: Matrix, rows: Sequence[Row], uncounted: Collection[str], read: Read
+    matrix: Matrix, rows: Sequence[Row], uncounted: Collection[str], read: ReadRecord
 ) -> tuple[str, ...]:
     """A sentence for each criterion; `read` gives the record of a run. Only a run on GPUs meets one."""
     workloads = [matrix.workloads[name] for name in CRITERIA if name in matrix.workloads]
@@ -27,7 +27,7 @@ def which_criteria_are_met(
     )
 
 
-def _in_words(workload: Workload, rows: Sequence[Row], read: Read) -> str:
+def _in_words(workload: Workload, rows: Sequence[Row], read: ReadRecord) -> str:
     named = f"`{workload.name}` ({workload.description})"
     one_of_each = {row.workload_hash: row.run_id for row in rows}
     same = {hash_ for hash_, run_id in one_of_each.items() if _as_defined(workload, read(run_id))}

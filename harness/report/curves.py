@@ -5,11 +5,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
-from pathlib import Path
-
-from pydantic import ValidationError
 
 from harness.evidence.app_files import Progress, Training
+from harness.evidence.progress import parse_lines
+from harness.evidence.work_folder import WorkFolder
 from harness.report.model import LossCurve, MemoryCurve, PhaseSpan
 
 POINTS = 150
@@ -21,22 +20,25 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class Told:
-    """What the first ranks of a run told while it went on. `steps`: step and loss, by rank 0, of each model in turn."""
+    """Phases, memory and steps of the first ranks of a run.
+
+    `steps`: step and loss, by rank 0, of each model in turn.
+    """
 
     phases: tuple[PhaseSpan, ...]
     memory: tuple[MemoryCurve, ...]
     steps: tuple[tuple[tuple[int, float], ...], ...]
 
 
-def read_progress(folder: Path, started: float, ended: float) -> Told:
-    """What is in the progress files of a run that went on from `started` to `ended`, seconds since 1970."""
+def read_progress(work: WorkFolder, started: float, ended: float) -> Told:
+    """Return what the first ranks told of a run that lasted from `started` to `ended`, seconds since 1970."""
     ranks = {}
-    for rank in range(RANKS):
+    for rank, file in list(work.progress().items())[:RANKS]:
         try:
-            lines = (folder / f"progress-{rank}.jsonl").read_bytes().splitlines()
+            lines = file.read_bytes().splitlines()
         except OSError:
             break
-        if kept := list(_thinned(lines)):
+        if kept := list(parse_lines(_thinned(lines))):
             ranks[rank] = kept
     return Told(
         phases=tuple(span for rank, lines in ranks.items() for span in _spans(rank, lines, started, ended)),
@@ -52,8 +54,8 @@ def loss_curves(told: Told, trainings: Sequence[Training]) -> tuple[LossCurve, .
     return tuple(curve for curve in curves if curve.steps or curve.train)
 
 
-def _thinned(lines: Sequence[bytes]) -> Iterator[Progress]:
-    """Evenly chosen lines, and all at which a phase begins: an hour has thousands."""
+def _thinned(lines: Sequence[bytes]) -> Iterator[bytes]:
+    """Choose lines evenly, and all at which a phase begins: an hour has thousands."""
     every = max(1, -(-len(lines) // POINTS))
     phase = b""
     for number, line in enumerate(lines):
@@ -61,10 +63,7 @@ def _thinned(lines: Sequence[bytes]) -> Iterator[Progress]:
         begins = match is not None and match[1] != phase
         phase = match[1] if match else phase
         if begins or number % every == 0 or number == len(lines) - 1:
-            try:
-                yield Progress.parse(line)
-            except ValidationError:
-                continue
+            yield line
 
 
 def _spans(rank: int, lines: Sequence[Progress], started: float, ended: float) -> Iterator[PhaseSpan]:

@@ -1,11 +1,12 @@
-"""What the page shows of a run that is opened."""
+"""Record and folder of a run -> what the page shows when it is opened."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from harness.evidence.app_files import MemoryPeaks, Result, TimeKind, Training
 from harness.evidence.run_files import Record
-from harness.report.by_hand import again, by_hand
+from harness.evidence.run_folder import RunFolder
+from harness.report.by_hand import again, commands_by_hand
 from harness.report.curves import loss_curves, read_progress
 from harness.report.model import RunDetail, TrainingLine
 from harness.report.words import many
@@ -14,10 +15,10 @@ from harness.report.words import many
 SMALLEST_SHARE = 0.01
 
 
-def detail_of(record: Record, folder: Path) -> RunDetail:
-    """A run in full, from its record and the progress files in its folder."""
+def detail_of(record: Record, folder: RunFolder) -> RunDetail:
+    """Return a run in full, from its record and the progress files in its folder."""
     intent, result = record.intent, record.result
-    told = read_progress(folder, intent.started, intent.started + record.seconds)
+    told = read_progress(folder.work, intent.started, intent.started + record.seconds)
     trainings = result.trainings if result else ()
     return RunDetail(
         explanation=record.explanation,
@@ -33,7 +34,7 @@ def detail_of(record: Record, folder: Path) -> RunDetail:
         memory_curves=told.memory,
         loss_curves=loss_curves(told, trainings),
         variables=intent.variables,
-        by_hand=by_hand(intent),
+        by_hand=commands_by_hand(intent),
         again=again(intent),
     )
 

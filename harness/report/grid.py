@@ -8,10 +8,10 @@ from harness.evidence.index import Row
 from harness.evidence.verdicts.verdict import COUNTED, Verdict
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
-from harness.report.model import Count, Group, Place, RunLine, VerdictLine
+from harness.report.model import GridPlace, Group, PassCount, RunLine, VerdictLine
 
 Key = tuple[str, str, str, str]
-NOTHING = Count(tier="untested", passes=0, runs=0)
+NOTHING = PassCount(tier="untested", passes=0, runs=0)
 NOT_COUNTED = "none of its runs counts"
 # What a program said on one line can be a page.
 LONGEST = 400
@@ -19,7 +19,7 @@ NOT_AS_THEY_ARE = ("group", "low", "high", "diagnoses", "not_counted")
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class GridVerdicts:
     """Of all runs, and of those made with this results folder."""
 
     every: Sequence[Verdict]
@@ -33,7 +33,7 @@ def group_ids(rows: Iterable[Row]) -> dict[Key, str]:
 
 
 def groups(
-    rows: Sequence[Row], verdicts: Verdicts, matrix: Matrix, hosts: Mapping[str, HostFacts]
+    rows: Sequence[Row], verdicts: GridVerdicts, matrix: Matrix, hosts: Mapping[str, HostFacts]
 ) -> tuple[Group, ...]:
     """The grids; `hosts` by their kind."""
     ids = group_ids(rows)
@@ -125,18 +125,19 @@ def _group(
     ran = {row.cell for row in rows}
     host = hosts.get(newest.host_kind)
     gpus = ", ".join(gpu.gfx for gpu in host.gpus) or "no GPU" if host else ""
+    made_of = f"simulated {gpus}" if host and host.simulated else gpus
     return Group(
         id=id_,
         workload=newest.workload,
         workload_hash=newest.workload_hash[:12],
         host_kind=newest.host_kind,
-        host=f"{gpus}, kernel {host.kernel} ({newest.host_kind[:6]})" if host else f"kind {newest.host_kind}",
+        host=f"{made_of}, kernel {host.kernel} ({newest.host_kind[:6]})" if host else f"kind {newest.host_kind}",
         executor=newest.executor,
         scope=newest.scope,
         stacks=stacks,
         presets=presets,
         places=tuple(
-            Place(
+            GridPlace(
                 cell=f"{stack}-{preset}",
                 stack=stack,
                 preset=preset,
@@ -150,11 +151,11 @@ def _group(
     )
 
 
-def _count(cell: str, verdicts: Mapping[str, Verdict], matrix: Matrix) -> Count:
+def _count(cell: str, verdicts: Mapping[str, Verdict], matrix: Matrix) -> PassCount:
     if verdict := verdicts.get(cell):
-        return Count(tier=verdict.tier, passes=verdict.passes, runs=verdict.runs)
+        return PassCount(tier=verdict.tier, passes=verdict.passes, runs=verdict.runs)
     excluded = cell in matrix.cells and matrix.cells[cell].excluded
-    return Count(tier="excluded", passes=0, runs=0) if excluded else NOTHING
+    return PassCount(tier="excluded", passes=0, runs=0) if excluded else NOTHING
 
 
 def _reason(cell: str, verdicts: Mapping[str, Verdict], ran: Collection[str], matrix: Matrix) -> str | None:

@@ -4,7 +4,7 @@ import re
 from xml.etree import ElementTree as Xml
 
 from harness.evidence.verdicts.verdict import Tier
-from harness.report.model import Group, Place, Report, RunLine, VerdictLine
+from harness.report.model import GridPlace, Group, Report, RunLine, VerdictLine
 
 FAILED: tuple[Tier, ...] = ("failing", "flaky")
 SKIPPED: tuple[Tier, ...] = ("untested", "excluded")
@@ -40,7 +40,7 @@ def _title(group: Group) -> str:
 def _case(
     suite: Xml.Element,
     group: Group,
-    place: Place,
+    place: GridPlace,
     verdict: VerdictLine | None,
     newest: dict[tuple[str, str, str | None], RunLine],
 ) -> Xml.Element:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.report.model import Count, Group, Report
+from harness.report.model import Group, PassCount, Report
 
 
 def to_markdown(report: Report) -> str:
@@ -74,7 +74,7 @@ def _row(values: Sequence[str]) -> str:
     return "| " + " | ".join(_plain(value).replace("|", "\\|") for value in values) + " |"
 
 
-def _count(count: Count) -> str:
+def _count(count: PassCount) -> str:
     return f"{count.tier} {count.passes} of {count.runs}" if count.runs else count.tier
 
 

@@ -6,7 +6,7 @@ from harness.base.json_files import File, Versioned
 from harness.evidence.run_files import Explanation, OutcomeName
 from harness.evidence.verdicts.verdict import Tier
 from harness.host.facts import HostFacts
-from harness.matrix.lint import Kind
+from harness.matrix.lint import FindingKind
 
 
 class Command(File):
@@ -26,7 +26,7 @@ class Answers(File):
     next: tuple[Command, ...] = Field(description="what to type next")
 
 
-class Count(File):
+class PassCount(File):
     """What the runs of a place show."""
 
     tier: Tier
@@ -34,14 +34,14 @@ class Count(File):
     runs: int
 
 
-class Place(File):
+class GridPlace(File):
     """A cell in a grid."""
 
     cell: str
     stack: str
     preset: str
-    count: Count
-    own: Count = Field(description="the same without imported runs")
+    count: PassCount
+    own: PassCount = Field(description="the same without imported runs")
     reason: str | None = Field(None, description="why it is excluded, or why what was run does not count")
 
 
@@ -57,7 +57,7 @@ class Group(File):
     scope: str
     stacks: tuple[str, ...]
     presets: tuple[str, ...]
-    places: tuple[Place, ...] = Field(description="row by row: every stack of the first preset, then of the next")
+    places: tuple[GridPlace, ...] = Field(description="row by row: every stack of the first preset, then of the next")
 
 
 class VerdictLine(File):
@@ -170,7 +170,7 @@ class FindingLine(File):
 
     preset: str
     variable: str
-    kind: Kind
+    kind: FindingKind
     text: str
     source: str
     stacks: tuple[str, ...]

@@ -13,7 +13,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PresetComparison:
     """A preset of the notes beside `plain`, all else equal.
 
     `p`: of a difference as large by chance, adjusted for how many comparisons there are. `possible`: the least it could
@@ -31,7 +31,7 @@ class Comparison:
         return self.p <= FALSE_DISCOVERIES
 
 
-def compare_notes(verdicts: Iterable[Verdict]) -> list[Comparison]:
+def compare_notes(verdicts: Iterable[Verdict]) -> list[PresetComparison]:
     """Every preset of the notes against `plain` on the same stack, workload, host, executor and scope.
 
     Fisher's exact test of the completed and the other runs, two-sided; adjusted after Benjamini and Hochberg (1995).
@@ -47,7 +47,7 @@ def compare_notes(verdicts: Iterable[Verdict]) -> list[Comparison]:
     adjusted = false_discovery_control([_p(a.passes, a.runs, b.passes, b.runs) for a, b in pairs])
     # As if every preset had made all the difference there can be.
     possible = false_discovery_control([_p(a.runs, a.runs, 0, b.runs) for a, b in pairs])
-    return [Comparison(a, b, float(p), float(q)) for (a, b), p, q in zip(pairs, adjusted, possible, strict=True)]
+    return [PresetComparison(a, b, float(p), float(q)) for (a, b), p, q in zip(pairs, adjusted, possible, strict=True)]
 
 
 def what_the_notes_changed(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def what_the_notes_changed(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _in_words(one: Comparison) -> str:
+def _in_words(one: PresetComparison) -> str:
     a, b = one.notes, one.plain
     more = "more" if a.passes * b.runs > b.passes * a.runs else "less"
     return (

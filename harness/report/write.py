@@ -10,17 +10,19 @@ from harness.environments.environment_hashes import current_hashes
 from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.host.fingerprint import read_host
+from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.cells import Matrix
-from harness.registry.tags.promotions import read_moves, standing
+from harness.registry.tags.promotions import read_moves, standing_tags
 from harness.report.build import build_report
 from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
 from harness.report.page import to_html
 
 
-def write_reports(results: Results, matrix: Matrix) -> tuple[list[Path], list[str]]:
+def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> tuple[list[Path], list[str]]:
     """Write the report, as HTML, Markdown, JSON and JUnit XML; returns the files, and what could not be read.
+
+    What to use and to type is said for the host at `root`.
 
     Raises:
         UserError: when the folder cannot be written.
@@ -29,13 +31,13 @@ def write_reports(results: Results, matrix: Matrix) -> tuple[list[Path], list[st
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
     damaged = _unreadable(results, {row.run_id for row in rows})
     try:
-        promoted = list(standing(read_moves(results)).values())
+        promoted = list(standing_tags(read_moves(results)).values())
     except UserError as error:
         # The answers lack what they say of tags, which is no reason to give none.
         promoted = []
         damaged.append(str(error))
     discounted = discounted_runs(results, rows)
-    report = build_report(results, rows, matrix, current, discounted, time.time(), promoted, read_host().kind)
+    report = build_report(results, rows, matrix, current, discounted, time.time(), promoted, read_host(root).kind)
     files = {
         "report.html": to_html(report),
         "report.md": to_markdown(report),

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from harness.base.paths import DATA
-from harness.base.storage import json_hash, write_json
 from harness.environments.executors.job import Executor
 from harness.evidence.health_log import append_steps, proven_gpus, read_steps, unhealthy_gpus
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthOccasion, HealthStep
+from harness.evidence.run_folder import RunFolder
 from harness.host.amdgpu import memory_in_use, pci_address
 from harness.host.facts import GpuFacts
 from harness.host.gpu_reset import reset_gpu
@@ -20,10 +20,8 @@ from harness.host.kernel_log import read_kernel_log
 from harness.host.kernel_resets import reset_lines
 from harness.run.gpu_probe import probe_gpu
 from harness.run.gpu_recovery import Actions, Step, climb, probe, wait_for_memory
-from harness.run.process_environment import make_scratch, remove_scratch
-from harness.run.spec import Run
+from harness.run.spec import Run, RunSpec, resolve
 
-REPORT = "failure/health.json"
 UNKILLABLE = "a process of a run on it cannot be killed"
 
 MemoryBefore = Mapping[int, int | None]
@@ -41,43 +39,31 @@ class HealthReport:
 class Checkup:
     """The GPUs of one run, and where what is seen of them is written down. `root` can be a fake tree."""
 
-    run: Run
-    folder: Path
+    spec: RunSpec
     results: Results
     executor: Executor
     root: Path = Path("/")
-
-    @property
-    def gpus(self) -> tuple[GpuFacts, ...]:
-        """Those of the run's GPUs that the driver tells of; none for a run on the CPU."""
-        run = self.run
-        return tuple(gpu for gpu in run.host.gpus if run.environment.device == "cuda" and gpu.index in run.gpus)
-
-    @property
-    def environment(self) -> str:
-        """What a probe runs in: the run's environment without its preset."""
-        return json_hash(self.run.environment.identity)
 
     @property
     def actions(self) -> Actions:
         """What can be done to the GPUs of this host."""
         return Actions(
             memory_in_use=partial(memory_in_use, root=self.root),
-            probe=lambda gpu: probe_gpu(self.run, self.folder, gpu, self.executor),
+            probe=lambda gpu: probe_gpu(self.spec, gpu, self.executor),
             reset=partial(reset_gpu, root=self.root),
         )
 
     def proven(self, gpu: GpuFacts) -> bool:
-        """Whether the environment passed a probe on a GPU since the boot."""
-        return gpu.index in proven_gpus(self.results, self.run.host, self.environment)
+        """Tell whether the environment passed a probe on a GPU since the boot."""
+        return gpu.index in proven_gpus(self.results, self.spec.intent.host, self.spec.environment_hash)
 
     def note(self, step: Step, when: HealthOccasion) -> Step:
         """Write a step down at once: what follows may never return."""
         line = HealthStep(
-            machine=self.run.host.machine,
-            boot_id=self.run.host.boot_id,
-            run_id=self.run.run_id,
-            environment=self.environment,
+            machine=self.spec.intent.host.machine,
+            boot_id=self.spec.intent.host.boot_id,
+            run_id=self.spec.intent.run_id,
+            environment=self.spec.environment_hash,
             when=when,
             check=step.check,
             gpu=step.gpu,
@@ -100,15 +86,16 @@ def before_run(checkup: Checkup) -> tuple[MemoryBefore, tuple[str, ...]]:
     Raises:
         UserError: when the results folder cannot be written.
     """
-    before = {gpu.index: memory_in_use(gpu, checkup.root) for gpu in checkup.gpus}
+    before = {gpu.index: checkup.actions.memory_in_use(gpu) for gpu in checkup.spec.gpus}
     known = {
         step.gpu
-        for step in read_steps(checkup.results, checkup.run.host.machine)
-        if (step.boot_id, step.environment, step.check) == (checkup.run.host.boot_id, checkup.environment, "probe")
+        for step in read_steps(checkup.results, checkup.spec.intent.host.machine)
+        if (step.boot_id, step.environment, step.check)
+        == (checkup.spec.intent.host.boot_id, checkup.spec.environment_hash, "probe")
     }
     steps = [
         checkup.note(probe(gpu, checkup.actions, proven=False), "before-run")
-        for gpu in checkup.gpus
+        for gpu in checkup.spec.gpus
         if gpu.index not in known
     ]
     return before, tuple(_unkillable(steps))
@@ -130,11 +117,11 @@ def after_failure(
     Raises:
         UserError: when the results folder cannot be written.
     """
-    if not checkup.gpus:
+    if not checkup.spec.gpus:
         return HealthReport()
     # The kernel log first: a reset of ours is not to be found in it.
     steps = [checkup.note(_kernel_log(checkup, since), "after-failure")]
-    for gpu in () if unkillable else checkup.gpus:
+    for gpu in () if unkillable else checkup.spec.gpus:
         climbed = climb(gpu, before.get(gpu.index), actions or checkup.actions, proven=checkup.proven(gpu))
         steps += [checkup.note(step, "after-failure") for step in climbed]
     if any(_unkillable(steps)):
@@ -150,7 +137,7 @@ def after_unkillable(checkup: Checkup) -> None:
     Raises:
         UserError: when the results folder cannot be written.
     """
-    for gpu in checkup.gpus:
+    for gpu in checkup.spec.gpus:
         checkup.note(Step("probe", gpu.index, False, UNKILLABLE, 0.0), "after-failure")
 
 
@@ -160,7 +147,7 @@ def after_interruption(checkup: Checkup, before: MemoryBefore, actions: Actions 
     Raises:
         UserError: when the results folder cannot be written.
     """
-    waited = [wait_for_memory(gpu, before.get(gpu.index), actions or checkup.actions) for gpu in checkup.gpus]
+    waited = [wait_for_memory(gpu, before.get(gpu.index), actions or checkup.actions) for gpu in checkup.spec.gpus]
     return _report(checkup, [checkup.note(step, "after-failure") for step in waited])
 
 
@@ -170,7 +157,7 @@ def after_completion(checkup: Checkup) -> None:
     Raises:
         UserError: when the results folder cannot be written.
     """
-    for gpu in checkup.gpus:
+    for gpu in checkup.spec.gpus:
         checkup.note(Step("probe", gpu.index, True, "a run completed on it", 0.0), "after-completion")
 
 
@@ -183,14 +170,14 @@ def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/
     # Where recovery sweeps what a killed harness left.
     DATA.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".probe-", suffix=".tmp", dir=DATA) as place:
-        checkup = Checkup(run, Path(place), results, executor, root)
-        for gpu in checkup.gpus:
+        checkup = Checkup(resolve(run, RunFolder(Path(place))), results, executor, root)
+        for gpu in checkup.spec.gpus:
             if gpu.index in unhealthy_gpus(results, run.host):
-                make_scratch(checkup.folder)
+                checkup.spec.folder.make_places()
                 try:
                     step = checkup.note(probe(gpu, checkup.actions, proven=checkup.proven(gpu)), "recheck")
                 finally:
-                    remove_scratch(checkup.folder, all_of_it=False)
+                    checkup.spec.folder.remove_places(all_of_it=False)
                 if not step.killable:
                     after_unkillable(checkup)
                     break
@@ -203,7 +190,7 @@ def _kernel_log(checkup: Checkup, since: float) -> Step:
     seconds = time.monotonic() - began
     if log.missing is not None:
         return Step("kernel-log", None, None, log.missing, seconds)
-    addresses = {address for gpu in checkup.gpus if (address := pci_address(gpu, checkup.root))}
+    addresses = {address for gpu in checkup.spec.gpus if (address := pci_address(gpu, checkup.root))}
     resets = reset_lines(log.lines, addresses)
     more = f" (and {len(resets) - 1} more)" if len(resets) > 1 else ""
     told = resets[0] + more if resets else f"{len(log.lines)} lines, no reset among them"
@@ -227,12 +214,12 @@ def _unkillable(steps: Iterable[Step]) -> Iterator[str]:
 
 
 def _report(checkup: Checkup, steps: Sequence[Step]) -> HealthReport:
-    report = HealthReport(tuple(_problems(steps)), unhealthy_gpus(checkup.results, checkup.run.host))
+    report = HealthReport(tuple(_problems(steps)), unhealthy_gpus(checkup.results, checkup.spec.intent.host))
     told = [
         {"check": s.check, "gpu": s.gpu, "good": s.good, "detail": s.detail, "seconds": round(s.seconds, 3)}
         for s in steps
     ]
     if steps:
         content = {"schema": 2, "problems": report.problems, "unhealthy": report.unhealthy, "steps": told}
-        write_json(checkup.folder / REPORT, content)
+        checkup.spec.folder.write(RunFolder.HEALTH, content)
     return report

@@ -1,41 +1,63 @@
-"""One run: intent -> start -> watch -> outcome -> health and explanation -> record."""
+"""One run: intent -> start -> watch -> verify -> outcome -> post-run checks and explanation -> record."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.interrupts import open_to_interruption, shielded
-from harness.base.storage import json_hash, write_durably
+from harness.base.storage import write_durably
+from harness.diagnosis import explain_run
 from harness.environments.executors.job import Executor, Exit
-from harness.evidence.app_files import Reference, Result
-from harness.evidence.leftovers import (
-    OUTPUT,
-    last_line,
-    model_file,
-    model_hash,
-    read_model_check,
-    read_reference,
-    read_result,
-)
+from harness.evidence.app_files import Phase, Result
+from harness.evidence.last_line import last_line
+from harness.evidence.memory import MemoryUse
 from harness.evidence.outcome import APP_EXITS, Evidence, Outcome, decide
 from harness.evidence.records import Results
-from harness.evidence.run_files import Explanation, Intent, Record
-from harness.run.checkpoints import hand_over
-from harness.run.gpu_health import Checkup
-from harness.run.post_run import PostRun
-from harness.run.process_environment import make_scratch, remove_scratch
-from harness.run.spec import Run
-from harness.run.watch.limits import Limits
+from harness.evidence.run_files import Explanation, Record
+from harness.evidence.work_folder import hand_over, read_reference
+from harness.host.gpu_memory import GpuWatch
+from harness.run.gpu_health import (
+    Checkup,
+    MemoryBefore,
+    after_completion,
+    after_failure,
+    after_interruption,
+    after_unkillable,
+    before_run,
+)
+from harness.run.spec import Run, RunSpec, resolve
+from harness.run.watch.limits import Limits, known_stalls, limits_of
 from harness.run.watch.watch import Observer, OnStall, Watch
 
-LOG = "log.txt"
-CHECK_LOG = "check-model.txt"
 # Loading a model and sixteen steps on the CPU; the VPOC phase before them is what takes time.
 VERIFY_LIMIT_SECONDS = 1800
 
 APP_WORDS = {"app-error", *APP_EXITS.values()}
 """Diagnoses of what the app said itself, where there is no result."""
+
+
+class Notes(list[str]):
+    """What could not be done for a run, for its record: a fault of ours, and no reason to lose the record."""
+
+    @contextmanager
+    def tolerated(self, what: str) -> Iterator[None]:
+        """Note an error of what is done in here, and continue after it."""
+        try:
+            yield
+        except Exception as error:
+            self.append(f"{what} failed: {type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What became of a run. `interrupt`: what stopped the post-run checks."""
+
+    outcome: Outcome
+    evidence: Evidence
+    explanation: Explanation | None
+    interrupt: KeyboardInterrupt | None = None
 
 
 def run_cell(
@@ -55,85 +77,62 @@ def run_cell(
         KeyboardInterrupt: after the run was recorded, as interrupted where it had not ended by itself.
     """
     with shielded():
-        folder = results.run_folder(run.run_id)
-        intent = run.intent(folder)
-        results.begin(intent)
-        watch = Watch(folder, executor, observe, run.gpu_watch(), on_stall)
-        post_run = PostRun(Checkup(run, folder, results, executor, root), intent)
+        spec = resolve(run, results.folder_of(run.run_id))
+        results.begin(spec.intent)
+        gpus = GpuWatch(spec.kfd_ids, root) if spec.intent.device == "cuda" else None
+        watch = Watch(spec.folder, executor, observe, gpus, on_stall, root)
+        checkup = Checkup(spec, results, executor, root)
+        notes = Notes()
+        memory: MemoryBefore = {}
         evidence = Evidence(exits={})
-        began, seconds = time.monotonic(), None
-        interrupt = None
+        interrupt: KeyboardInterrupt | None = None
+        began = time.monotonic()
         try:
-            _make_ready(run, folder)
-            with open_to_interruption():
-                problems, limits = post_run.prepare(), post_run.limits()
-                began = time.monotonic()
-                evidence = _carry_out(run, intent, folder, watch, limits, problems)
-                seconds = time.monotonic() - began
+            spec.folder.make_places()
+            hand_over(spec.resume_from or (), spec.folder.work.output)
+            with watch, open_to_interruption():
+                with notes.tolerated("checking the GPUs before the run"):
+                    memory, problems = before_run(checkup)
+                    if problems:
+                        evidence = Evidence(exits={}, stopped_by="host", stop_detail="; ".join(problems))
+                if evidence.stopped_by is None:
+                    evidence = _carry_out(spec, watch, results, notes)
                 if evidence.stopped_by is None and evidence.result is not None:
-                    evidence = _verify(run, folder, watch, evidence, evidence.result, results.folder / "references")
+                    evidence = _verify(spec, watch, evidence, evidence.result, results.references)
         except KeyboardInterrupt as caught:
             interrupt = caught
             evidence = replace(evidence, stopped_by="user", stop_detail=f"stopped by {caught or 'Ctrl-C'}")
-        finally:
-            ended = time.monotonic()
-            watch.sweep()
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
-        if evidence.stopped_by == "host":
-            post_run.after_unkillable()
-        outcome, explanation = decide(run.request, evidence), None
-        if outcome.name == "completed":
-            post_run.after_completion()
-        elif interrupt is None:
-            try:
-                with open_to_interruption():
-                    evidence = replace(evidence, host_problems=post_run.host_problems(evidence.stopped_by))
-                    outcome = decide(run.request, evidence)
-                    explanation = post_run.explanation(outcome, evidence.exits)
-            except KeyboardInterrupt as caught:
-                # The run itself had ended before, and stays what it was.
-                interrupt = caught
-                post_run.notes.append(f"looking after it was stopped by {caught or 'Ctrl-C'}")
-        outcome = replace(outcome, detail=_detail(outcome, evidence, folder, post_run.notes))
-        record = _record(intent, outcome, evidence, watch, seconds or ended - began, explanation)
+        conclusion = _conclude(spec, checkup, evidence, memory, notes, began if interrupt is None else None)
+        interrupt = interrupt or conclusion.interrupt
+        record = _record(spec, conclusion, watch, notes)
         results.finish(record)
-        remove_scratch(folder, all_of_it=record.outcome == "completed" and run.resume_from is None)
+        spec.folder.remove_places(all_of_it=record.outcome == "completed" and spec.resume_from is None)
         if evidence.stopped_by == "user":
             # After the record: who stops us may not wait for long.
-            post_run.after_interruption()
+            with notes.tolerated("waiting for the GPUs' memory"):
+                after_interruption(checkup, memory)
         if interrupt:
             raise interrupt
     return record
 
 
-def _make_ready(run: Run, folder: Path) -> None:
-    make_scratch(folder)
-    hand_over(run.resume_from or (), folder / OUTPUT)
-
-
-def _detail(outcome: Outcome, evidence: Evidence, folder: Path, notes: Sequence[str]) -> str:
-    """The line for the record: what was decided, what the app said of it, and what could not be looked after."""
-    said = f": {last_line(folder / LOG)}" if outcome.diagnosis in APP_WORDS and evidence.result is None else ""
-    return "; ".join([f"{outcome.detail}{said}", *notes])
-
-
-def _carry_out(
-    run: Run, intent: Intent, folder: Path, watch: Watch, limits: Limits, problems: Sequence[str]
-) -> Evidence:
-    """Run the phases one after the other, as far as they succeed; none where `problems` forbid it."""
-    if problems:
-        return Evidence(exits={}, stopped_by="host", stop_detail="; ".join(problems))
+def _carry_out(spec: RunSpec, watch: Watch, results: Results, notes: Notes) -> Evidence:
+    """Run the phases one after the other, as far as they succeed."""
+    history: Sequence[Mapping[Phase, float]] = ()
+    with notes.tolerated("reading the stalls of earlier runs"):
+        history = () if spec.limits else known_stalls(results, spec.intent)
+    limits = Limits.fixed(spec.limits) if spec.limits else limits_of(history, spec.intent.device)
     exits: dict[str, Exit] = {}
-    deadline = time.monotonic() + run.workload.time_limit
-    for phase, command in intent.commands.items():
-        left = deadline - time.monotonic()
-        exit_ = watch.execute(command, intent.variables[phase], LOG, left, limits, run.container(folder))
+    deadline = time.monotonic() + spec.intent.time_limit
+    for phase, job in spec.phases.items():
+        exit_ = watch.execute(job, deadline - time.monotonic(), limits)
         if exit_ is not None:
             exits[phase] = exit_
         if exit_ is None or not exit_.ok or watch.stopped_by:
             break
-    result, problem = read_result(folder)
+    result, problem = spec.folder.work.read_result()
     return Evidence(
         exits=exits,
         stopped_by=watch.stopped_by,
@@ -141,24 +140,34 @@ def _carry_out(
         result=result,
         result_problem=problem,
         gpus_seen=watch.gpus_seen,
-        memory=watch.memory.samples,
+        memory=MemoryUse.of(watch.memory.samples),
     )
 
 
-def _verify(run: Run, folder: Path, watch: Watch, evidence: Evidence, result: Result, references: Path) -> Evidence:
-    """Load the model in a fresh process and compute the reference. What fails here is missing from the evidence."""
-    variables = run.plain_variables(folder)
-    command = run.check_command(model_file(run.view(folder).folder, result))
-    container = run.plain_container(folder)
-    exit_ = watch.execute(command, variables, CHECK_LOG, VERIFY_LIMIT_SECONDS, container=container)
-    check = read_model_check(folder / CHECK_LOG) if exit_ and exit_.ok else None
-    reference = None if watch.stopped_by else _reference(run, folder, watch, variables, references)
-    earlier = tuple(model_hash(folder, training) for training in result.earlier)
+def _verify(spec: RunSpec, watch: Watch, evidence: Evidence, result: Result, references: Path) -> Evidence:
+    """Load the model in a fresh process and compute the reference. What fails here is missing from the evidence.
+
+    The reference of a workload in an environment, without any preset, is computed once, then cached.
+    """
+    model = str(spec.seen.model(result.model.file))
+    check = replace(spec.model_check, arguments=(*spec.model_check.arguments, model))
+    exit_ = watch.execute(check, VERIFY_LIMIT_SECONDS)
+    model_check = spec.folder.read_model_check() if exit_ and exit_.ok else None
+    work, cached = spec.folder.work, references / f"{spec.reference_hash}.json"
+    reference = None
+    if not watch.stopped_by:
+        reference, source, copy = read_reference(cached), cached, work.reference
+        if reference is None:
+            exit_ = watch.execute(spec.reference, VERIFY_LIMIT_SECONDS)
+            reference = read_reference(work.reference) if exit_ and exit_.ok else None
+            source, copy = copy, source
+        if reference:
+            write_durably(copy, source.read_bytes())
     evidence = replace(
         evidence,
-        model_sha256=model_hash(folder, result),
-        earlier_sha256=earlier,
-        model_check=check,
+        model_sha256=work.model_hash(result),
+        earlier_sha256=tuple(map(work.model_hash, result.earlier)),
+        model_check=model_check,
         reference=reference,
     )
     if watch.stopped_by in ("engine", "start"):
@@ -167,46 +176,60 @@ def _verify(run: Run, folder: Path, watch: Watch, evidence: Evidence, result: Re
     return evidence
 
 
-def _reference(run: Run, folder: Path, watch: Watch, variables: dict[str, str], references: Path) -> Reference | None:
-    """The reference of this workload in this environment without any preset: computed once, then kept."""
-    kept = references / f"{json_hash([run.workload_hash, run.environment.identity])}.json"
-    here = folder / "reference.json"
-    if read_reference(kept) is None:
-        view = run.view(folder)
-        command = run.reference_command(view, view.folder / here.name)
-        container = run.plain_container(folder)
-        exit_ = watch.execute(command, variables, "reference.txt", VERIFY_LIMIT_SECONDS, container=container)
-        if exit_ is None or not exit_.ok or read_reference(here) is None:
-            return None
-        write_durably(kept, here.read_bytes())
-    else:
-        write_durably(here, kept.read_bytes())
-    return read_reference(here)
+def _conclude(
+    spec: RunSpec, checkup: Checkup, evidence: Evidence, memory: MemoryBefore, notes: Notes, began: float | None
+) -> Conclusion:
+    """Decide the outcome; check the GPUs of a run that did not complete, and explain it.
+
+    `began`: on the monotonic clock; None where somebody interrupted the run, who is not to wait for that.
+    """
+    if evidence.stopped_by == "host":
+        with notes.tolerated("noting that the GPUs can be used no more"):
+            after_unkillable(checkup)
+    outcome, explanation = decide(spec.request, evidence), None
+    if outcome.name == "completed":
+        with notes.tolerated("noting that the GPUs are healthy"):
+            after_completion(checkup)
+    elif began is not None:
+        try:
+            with open_to_interruption():
+                with notes.tolerated("checking the GPUs after the run"):
+                    # Not the intent's time: the clock may have been set since.
+                    since = time.time() - (time.monotonic() - began)
+                    health = after_failure(checkup, memory, since, unkillable=evidence.stopped_by == "host")
+                    evidence = replace(evidence, host_problems=health.problems)
+                outcome = decide(spec.request, evidence)
+                with notes.tolerated("explaining it"):
+                    intent = spec.intent
+                    explanation = explain_run(
+                        spec.folder, outcome, evidence.exits, intent.host, intent.rocm, intent.torch
+                    )
+        except KeyboardInterrupt as caught:
+            # The run itself had ended before, and stays what it was.
+            notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
+            return Conclusion(outcome, evidence, explanation, caught)
+    return Conclusion(outcome, evidence, explanation)
 
 
-def _record(
-    intent: Intent,
-    outcome: Outcome,
-    evidence: Evidence,
-    watch: Watch,
-    seconds: float,
-    explanation: Explanation | None,
-) -> Record:
+def _record(spec: RunSpec, conclusion: Conclusion, watch: Watch, notes: Notes) -> Record:
+    outcome, evidence = conclusion.outcome, conclusion.evidence
     unkillable = (evidence.stop_detail,) if evidence.stopped_by == "host" else ()
     result = evidence.result
+    said = f": {last_line(spec.folder.log)}" if outcome.diagnosis in APP_WORDS and result is None else ""
     names = sorted({device.gfx or device.name for device in result.devices}) if result else []
     return Record(
-        intent=intent,
+        intent=spec.intent,
         outcome=outcome.name,
         diagnosis=outcome.diagnosis,
-        detail=outcome.detail,
+        # What was decided, what the app said of it, and what of ours failed.
+        detail="; ".join([f"{outcome.detail}{said}", *notes]),
         exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
         ran_on=f"{result.device} ({', '.join(names)}) x{len(result.devices)}" if result else "unknown",
         finished=time.time(),
-        seconds=seconds,
+        seconds=watch.seconds,
         last_phase=watch.last.phase if watch.last else None,
         result=result,
         longest_stall=watch.longest_stall,
-        explanation=explanation,
+        explanation=conclusion.explanation,
         host_problems=(*unkillable, *evidence.host_problems),
     )

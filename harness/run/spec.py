@@ -1,20 +1,22 @@
-"""Everything that decides one run, and the intent that follows from it."""
+"""What one run is asked to be, and everything that follows from it: derived once, and only read afterwards."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness import __version__
+from harness.base.storage import json_hash
 from harness.environments.environment import Environment
-from harness.environments.executors.container import Container, Device, container_of
+from harness.environments.executors.container import KFD, WORK, Container, Device, container_of, inside
+from harness.environments.executors.job import Job
 from harness.evidence.app_files import InputFile, Phase
-from harness.evidence.leftovers import OUTPUT
 from harness.evidence.outcome import COMPARED_STEPS, Request
 from harness.evidence.run_files import Intent
-from harness.host.facts import HostFacts
-from harness.host.gpu_memory import GpuWatch
+from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import WorkFolder
+from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes import ProcessId
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import (
@@ -26,18 +28,18 @@ from harness.matrix.workload_options import (
     train_options,
     workload_hash,
 )
-from harness.run.process_environment import View, base_variables, view_of, visible_devices
 
 ENV = "/usr/bin/env"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One execution of one workload in one cell on one host. `limits` are the watchdog's; without, it learns them.
+    """One execution of one workload in one cell on one host, as it is asked for.
 
-    `devices` are the nodes of `gpus`, for a container. `drill` is the fault injected on purpose, if any: `KIND@STEP` or
-    `KIND@STEP/RANK` where the app injects it, a bare name where it comes from outside. It is no part of the identity of
-    what is run, and such a run is no evidence.
+    `devices` are the nodes of `gpus`, for a container; `confine` may limit that otherwise. `limits` are the watchdog's;
+    without, it learns them. `injected_fault` is the fault injected on purpose, if any: `KIND@STEP` or `KIND@STEP/RANK`
+    where the app injects it, a bare name where it comes from outside. It is no part of the identity of what is run, and
+    such a run is no evidence.
     """
 
     run_id: str
@@ -54,6 +56,7 @@ class Run:
     injected_fault: str | None = None
     name: str = "model"
     resume_from: tuple[Path, ...] | None = None
+    confine: Callable[[Container], Container] = lambda container: container
 
     @property
     def workload_hash(self) -> str:
@@ -65,131 +68,217 @@ class Run:
         """How many devices its strategy uses."""
         return device_count(self.workload, self.environment.device, self.gpus)
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options of the training, as plain values."""
-        return train_options(self.workload, self.device_count)
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that follows from a run in its folder.
+
+    `phases` are the processes that train, in order; `container` is theirs, with the nodes of GPUs. What verifies the
+    run, or probes its GPUs, has the environment without preset: `app` and `variables`. `model_check` lacks its last
+    argument, the model. `gpus`: those given to the run of which the driver tells; none on the CPU. `seen`: the work
+    folder as the app calls it. `environment_hash` is that of the environment without preset, `reference_hash` that of
+    the workload in it.
+    """
+
+    intent: Intent
+    request: Request
+    folder: RunFolder
+    seen: WorkFolder
+    gpus: tuple[GpuFacts, ...]
+    phases: Mapping[str, Job]
+    model_check: Job
+    reference: Job
+    container: Container | None
+    app: tuple[str, ...]
+    variables: Mapping[str, str]
+    environment_hash: str
+    reference_hash: str
+    limits: Mapping[Phase, float] | None
+    resume_from: tuple[Path, ...] | None
 
     @property
-    def request(self) -> Request:
-        """What the evidence is compared with."""
-        return Request(
-            workload_hash=self.workload_hash,
-            data_sha256=self.data.sha256,
-            device=self.environment.device,
-            # The strategy `single` uses one GPU, however many it can see.
-            gpus=0 if self.environment.device == "cpu" else self.device_count,
-            torch=self.cell.stack.torch,
-            rocm=self.cell.stack.rocm,
-            options=self.options,
-            phases=self.cell.preset.phases,
-            devices=self.device_count,
-            max_device_memory=self.workload.max_device_memory,
-            injected_fault=self.injected_fault,
-        )
+    def kfd_ids(self) -> frozenset[str] | None:
+        """The driver's ids of its GPUs; None where it tells of none, so that any may be meant."""
+        return frozenset(str(gpu.kfd_id) for gpu in self.gpus) or None
 
-    def view(self, folder: Path) -> View:
-        """What the app sees of the run folder and the data."""
-        return view_of(folder, Path(self.data.path), contained=self.environment.image is not None)
+    def probe(self, gpu: GpuFacts, words: tuple[str, ...]) -> Job:
+        """Return the process that checks one GPU and sees no other."""
+        command = (*self.app, "probe", "--device", self.intent.device, "--json", *words)
+        container, visible = None, visible_devices((gpu.index,))
+        if self.container:
+            nodes = tuple(node for node in self.container.devices if node.inside in (KFD, gpu.render_node))
+            container, visible = replace(self.container, devices=nodes), {}
+        log = self.folder.new_probe_log(gpu.index)
+        note = self.folder.note_of(log, contained=container is not None)
+        return Job(command, {**self.variables, **visible}, self.folder.path, log, container, note)
 
-    def container(self, folder: Path) -> Container | None:
-        """What limits the container of the cell; None where it runs as a process."""
-        if self.environment.image is None:
-            return None
-        alone = container_of(self.environment.image, folder, (Path(self.data.path),), self.host.memory_bytes)
-        return replace(alone, devices=self.devices)
 
-    def plain_container(self, folder: Path) -> Container | None:
-        """The same without devices, for the model check and the reference."""
-        container = self.container(folder)
-        return replace(container, devices=()) if container else None
+def resolve(run: Run, folder: RunFolder) -> RunSpec:
+    """Derive everything that follows from a run in its folder, with the intent of this process to run it now."""
+    environment, preset, owner = run.environment, run.cell.preset, ProcessId.mine()
+    contained = environment.image is not None
+    options = train_options(run.workload, run.device_count)
+    words = {
+        "features": arguments(options_of(run.workload, FEATURE_OPTIONS)),
+        "train": arguments(options),
+        "reference": arguments(options_of(run.workload, REFERENCE_OPTIONS)),
+    }
+    seen = WorkFolder(WORK) if contained else folder.work
+    data = inside(Path(run.data.path)) if contained else Path(run.data.path)
+    temporary = seen.temporary if contained else folder.temporary
+    plain = {**base_variables(seen, temporary, run.workload.threads), **environment.variables}
+    # In a container other GPUs have no device nodes.
+    visible = {} if contained else visible_devices(run.gpus)
+    commands = {phase: _phase_command(phase, run, words[phase], seen, data) for phase in preset.phases}
+    variables = {phase: {**plain, **visible, **preset.variables_of(phase)} for phase in preset.phases}
+    app = _plain_app(run)
+    reference_command = (*app, *_reference_words(run, seen, data), *words["reference"])
+    request = _request(run, options)
+    container = _container(run, folder)
+    note = folder.note_of(folder.log, contained=contained)
 
-    def gpu_watch(self) -> GpuWatch | None:
-        """What looks at the GPUs given to this run; None on a CPU."""
-        if self.environment.device == "cpu":
-            return None
-        amd = {str(gpu.kfd_id) for gpu in self.host.gpus if gpu.index in self.gpus}
-        return GpuWatch(amd or None)
+    def alone(command: tuple[str, ...], log: Path) -> Job:
+        """Return a process that gets no devices."""
+        without = replace(container, devices=()) if container else None
+        return Job(command, plain, folder.path, log, without, folder.note_of(log, contained=contained))
 
-    def intent(self, folder: Path) -> Intent:
-        """What is about to be run in a run folder, by this process."""
-        owner = ProcessId.mine()
-        view = self.view(folder)
-        container = self.container(folder)
-        # In a container other GPUs have no device nodes.
-        visible = {} if container else visible_devices(self.gpus)
-        phases = self.cell.preset.phases
-        return Intent(
-            run_id=self.run_id,
-            campaign=self.campaign,
-            repeat=self.repeat,
-            cell=self.cell.id,
-            stack=self.cell.stack.name,
-            preset=self.cell.preset.name,
-            executor="docker" if container else "process",
-            host=self.host,
-            environment_hash=self.environment.hash(self.cell.preset),
-            environment=self.environment.identity,
-            python=self.environment.version,
-            image=self.environment.image,
-            container=container.plain if container else None,
-            workload=self.workload.name,
-            workload_hash=self.workload_hash,
-            data=self.data,
-            device=self.environment.device,
-            gpus=self.gpus,
-            torch=self.cell.stack.torch,
-            rocm=self.cell.stack.rocm,
-            options=self.options,
-            time_limit=self.workload.time_limit,
-            commands={phase: self._phase(phase, view) for phase in phases},
-            variables={
-                phase: {**self.plain_variables(folder), **visible, **self.cell.preset.variables_of(phase)}
-                for phase in phases
-            },
-            harness_version=__version__,
-            owner_pid=owner.pid,
-            owner_started=owner.started,
-            injected_fault=self.injected_fault,
-            started=time.time(),
-        )
+    intent = Intent(
+        run_id=run.run_id,
+        campaign=run.campaign,
+        repeat=run.repeat,
+        cell=run.cell.id,
+        stack=run.cell.stack.name,
+        preset=preset.name,
+        executor="docker" if contained else "process",
+        host=run.host,
+        environment_hash=environment.hash(preset),
+        environment=environment.identity,
+        python=environment.version,
+        image=environment.image,
+        container=container.plain if container else None,
+        workload=run.workload.name,
+        workload_hash=run.workload_hash,
+        data=run.data,
+        device=environment.device,
+        gpus=run.gpus,
+        torch=run.cell.stack.torch,
+        rocm=run.cell.stack.rocm,
+        options=options,
+        time_limit=run.workload.time_limit,
+        commands=commands,
+        variables=variables,
+        harness_version=__version__,
+        owner_pid=owner.pid,
+        owner_started=owner.started,
+        injected_fault=run.injected_fault,
+        started=time.time(),
+    )
+    return RunSpec(
+        intent=intent,
+        request=request,
+        folder=folder,
+        seen=seen,
+        gpus=tuple(gpu for gpu in run.host.gpus if environment.device == "cuda" and gpu.index in run.gpus),
+        phases={
+            phase: Job(commands[phase], variables[phase], folder.path, folder.log, container, note)
+            for phase in preset.phases
+        },
+        model_check=alone((*app, "check-model", "--json"), folder.model_check_log),
+        reference=alone(reference_command, folder.reference_log),
+        container=container,
+        app=app,
+        variables=plain,
+        environment_hash=json_hash(environment.identity),
+        reference_hash=json_hash([run.workload_hash, environment.identity]),
+        limits=run.limits,
+        resume_from=run.resume_from,
+    )
 
-    def plain_variables(self, folder: Path) -> dict[str, str]:
-        """The environment without devices and preset: what the model check and the reference get."""
-        return {**base_variables(self.view(folder), self.workload.threads), **self.environment.variables}
 
-    def check_command(self, model: Path) -> tuple[str, ...]:
-        """Loads the model in a fresh process."""
-        return self._plain("check-model", "--json", str(model))
+def base_variables(work: WorkFolder, temporary: Path, threads: int) -> dict[str, str]:
+    """Return what every process of a run has set but for preset and devices: no variable of the caller's is passed on.
 
-    def probe_command(self, *words: str) -> tuple[str, ...]:
-        """Checks the devices it can see."""
-        return self._plain("probe", "--device", self.environment.device, "--json", *words)
+    `work`: the work folder as the process calls it, which has every cache.
+    """
+    places = {
+        "HOME": work.scratch,
+        "TMPDIR": temporary,
+        "XDG_CACHE_HOME": work.cache,
+        **{variable: work.cache / name for variable, name in work.CACHES.items()},
+    }
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        # torch below 2.13 dies on a uid that has no name.
+        "USER": "matrix",
+        "LOGNAME": "matrix",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "OMP_NUM_THREADS": str(threads),
+        "POLARS_MAX_THREADS": str(threads),
+        # With no other network, the usual rendezvous by host name waits for ever.
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        **{name: str(place) for name, place in places.items()},
+    }
 
-    def reference_command(self, view: View, output: Path) -> tuple[str, ...]:
-        """Computes the first steps on the CPU in float32."""
-        places = ("--data", str(view.data), "--output", str(output), "--workload-hash", self.workload_hash)
-        options = arguments(options_of(self.workload, REFERENCE_OPTIONS))
-        return self._plain("reference", *places, "--steps", str(COMPARED_STEPS), *options)
 
-    def _plain(self, *words: str) -> tuple[str, ...]:
-        """A command of the app without the preset, which in an image is baked in."""
-        command = self.environment.app(*words)
-        if self.environment.image is None:
-            return command
-        unset = (word for name in self.cell.preset.variables for word in ("--unset", name))
-        return (ENV, *unset, *command)
+def visible_devices(gpus: tuple[int, ...]) -> dict[str, str]:
+    """Return the variables that limit a process to some GPUs, by their index among the host's."""
+    return {"ROCR_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
 
-    def _phase(self, phase: str, view: View) -> tuple[str, ...]:
-        folder, data = view.folder, ("--data", str(view.data))
-        features = str(folder / "features.parquet")
-        if phase == "features":
-            places = (*data, "--output", features, "--run-dir", str(folder))
-            options = arguments(options_of(self.workload, FEATURE_OPTIONS))
-            return self.environment.app("features", *places, "--device", self.environment.device, *options)
-        handed_over = ("--features", features) if "features" in self.cell.preset.phases else ()
-        places = (*data, *handed_over, "--output", str(folder / OUTPUT), "--name", self.name, "--run-dir", str(folder))
-        known = ("--device", self.environment.device, "--workload-hash", self.workload_hash)
-        injected = ("--inject-fault", self.injected_fault) if self.injected_fault and "@" in self.injected_fault else ()
-        resumed = ("--resume",) if self.resume_from else ()
-        return self.environment.app("train", *places, *known, *arguments(self.options), *resumed, *injected)
+
+def _container(run: Run, folder: RunFolder) -> Container | None:
+    """Return what limits the container of the phases; None where they run as processes."""
+    if run.environment.image is None:
+        return None
+    data = (Path(run.data.path),)
+    alone = container_of(run.environment.image, folder.work.path, data, run.host.memory_bytes)
+    return run.confine(replace(alone, devices=run.devices))
+
+
+def _request(run: Run, options: dict[str, Any]) -> Request:
+    """Return what the evidence is compared with."""
+    return Request(
+        workload_hash=run.workload_hash,
+        data_sha256=run.data.sha256,
+        device=run.environment.device,
+        # The strategy `single` uses one GPU, however many it can see.
+        gpus=0 if run.environment.device == "cpu" else run.device_count,
+        torch=run.cell.stack.torch,
+        rocm=run.cell.stack.rocm,
+        options=options,
+        phases=run.cell.preset.phases,
+        devices=run.device_count,
+        max_device_memory=run.workload.max_device_memory,
+        injected_fault=run.injected_fault,
+    )
+
+
+def _plain_app(run: Run) -> tuple[str, ...]:
+    """Return the app's command without the preset, which in an image is baked in."""
+    if run.environment.image is None:
+        return run.environment.app()
+    unset = (word for name in run.cell.preset.variables for word in ("--unset", name))
+    return (ENV, *unset, *run.environment.app())
+
+
+def _reference_words(run: Run, seen: WorkFolder, data: Path) -> tuple[str, ...]:
+    """Return the command of the app that computes the first steps on the CPU in float32, but for its options."""
+    places = ("--data", str(data), "--output", str(seen.reference), "--workload-hash", run.workload_hash)
+    return ("reference", *places, "--steps", str(COMPARED_STEPS))
+
+
+def _phase_command(phase: str, run: Run, words: tuple[str, ...], seen: WorkFolder, data: Path) -> tuple[str, ...]:
+    app, where = run.environment.app, ("--data", str(data))
+    device = ("--device", run.environment.device)
+    run_dir = ("--run-dir", str(seen.path))
+    if phase == "features":
+        return app("features", *where, "--output", str(seen.features), *run_dir, *device, *words)
+    handed_over = ("--features", str(seen.features)) if "features" in run.cell.preset.phases else ()
+    made = ("--output", str(seen.output), "--name", run.name)
+    known = (*device, "--workload-hash", run.workload_hash)
+    resumed = ("--resume",) if run.resume_from else ()
+    injected = ("--inject-fault", run.injected_fault) if run.injected_fault and "@" in run.injected_fault else ()
+    return app("train", *where, *handed_over, *made, *run_dir, *known, *words, *resumed, *injected)

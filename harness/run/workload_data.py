@@ -9,12 +9,11 @@ from harness.base.errors import UserError
 from harness.base.paths import DATA
 from harness.base.storage import file_hash
 from harness.environments.environment import Environment, app_hash
-from harness.environments.executors.container import container_of
+from harness.environments.executors.container import container_of, inside
 from harness.environments.executors.job import Executor, Job, JobLost
 from harness.evidence.app_files import InputFile
-from harness.evidence.leftovers import last_line
+from harness.evidence.last_line import last_line
 from harness.matrix.cells import Workload
-from harness.run.process_environment import view_of
 
 POLL_SECONDS = 0.05
 STOP_SECONDS = 5.0
@@ -65,7 +64,7 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
     """
     DATA.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".check-", suffix=".tmp", dir=DATA) as place:
-        seen = view_of(Path(place), file.absolute(), contained=environment.image is not None).data
+        seen = inside(file.absolute()) if environment.image else file.absolute()
         words = ("check", str(seen), "--merged", "--rows", workload.rows, "--lookback", str(workload.lookback))
         ok, said = _app(Path(place), environment, executor, words, file)
     if not ok:

@@ -1,7 +1,7 @@
 """What the commands print, as tables."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -9,6 +9,7 @@ from rich.table import Table
 from harness.base.durations import span
 from harness.environments.interpreters import python_source
 from harness.evidence.index import Row
+from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Cell, Workload
 from harness.registry.tags.promote import is_about
@@ -18,7 +19,7 @@ from harness.screen.colours import OUTCOME_COLOURS, TIER_COLOURS
 if TYPE_CHECKING:
     from harness.campaign.plan import Plan
     from harness.environments.capabilities import Skipped
-    from harness.matrix.lint import Finding
+    from harness.matrix.lint import LintFinding
     from harness.registry.image_commands import BuildPlan
     from harness.search.goal import Goal
 
@@ -58,12 +59,12 @@ def workloads_table(workloads: Iterable[Workload]) -> Table:
     return table
 
 
-def findings_table(findings: "Iterable[Finding]") -> Table:
+def findings_table(findings: "Iterable[LintFinding]") -> Table:
     """What the linter found."""
     table = _table("preset", "variable", "kind", "what", "stacks")
     for f in findings:
         variable = f"{f.variable or ''}{f' ({f.key})' if f.key else ''}{f' in {f.phase}' if f.phase else ''}"
-        table.add_row(*map(escape, (f.preset, variable, f.kind, f"{f.text} [{f.source}]", _some(f.stacks))))
+        table.add_row(*map(escape, (f.preset, variable, f.kind, f"{f.told} [{f.source}]", _some(f.stacks))))
     return table
 
 
@@ -126,7 +127,8 @@ def runs_table(rows: Iterable[Row]) -> Table:
     for row in rows:
         speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
         texts = (row.diagnosis or "", row.ran_on, f"{row.seconds:.1f}", speed, row.detail)
-        table.add_row(escape(row.run_id), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
+        run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
+        table.add_row(escape(run), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
     return table
 
 
@@ -137,8 +139,17 @@ def _left_out(skipped: "Iterable[Skipped]") -> list[str]:
     return [f"  left out ({_some(ids)}): {reason}" for reason, ids in reasons.items()]
 
 
+class _Table(Table):
+    """A table that takes no row with more or fewer cells than it has columns; rich would pad or add some."""
+
+    def add_row(self, *cells: Any, **style: Any) -> None:
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for the columns {', '.join(str(c.header) for c in self.columns)}")
+        super().add_row(*cells, **style)
+
+
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = _Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     return table

@@ -2,19 +2,16 @@
 
 import json
 import os
-import sqlite3
 from collections.abc import Callable, Iterator, Set
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from harness.base.errors import UserError
-from harness.evidence.app_files import Progress
 from harness.evidence.discounted_runs import discounted_runs
-from harness.evidence.index import COLUMNS, FILE, Row
+from harness.evidence.index import FILE, Row, read_rows
+from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, owner_alive
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.verdict import Verdict, judge
@@ -26,8 +23,6 @@ from harness.training.state import TRAININGS_FOLDER
 T = TypeVar("T")
 
 LOCKS = Path("/proc/locks")
-# The last lines of a progress file are in there: a line has some 300 bytes.
-TAIL_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -41,7 +36,7 @@ class HeldCampaign:
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """What was seen at one moment: campaigns, runs that go on, and the records that came since the last look.
 
     `trains`: whether a supervisor holds a training, also between two attempts.
@@ -69,7 +64,7 @@ class Watched:
     _rows: list[Row] = field(default_factory=list)
     _indexed: int | None = None
 
-    def look(self) -> Look:
+    def look(self) -> Snapshot:
         """What goes on now."""
         # Before the runs: what makes them lets go after its last.
         locked = locked_inodes()
@@ -83,14 +78,14 @@ class Watched:
             _readable(self.results.record, name) for name in sorted(self._finished - known) if before is not None
         )
         boot = boot_id()
-        return Look(
+        return Snapshot(
             campaigns,
             tuple(intent for intent in intents if intent and owner_alive(intent)),
             tuple(record for record in records if record and record.intent.host.boot_id == boot),
             trains,
         )
 
-    def scene(self, look: Look, now: float) -> Scene:
+    def scene(self, look: Snapshot, now: float) -> Scene:
         """The same as it is shown."""
         self._currents = {
             intent.run_id: current_of(self._currents.get(intent.run_id), intent, self.results, now)
@@ -121,7 +116,7 @@ class Watched:
         if changed != self._indexed:
             self._indexed, self._rows = changed, read_rows(self.results)
 
-    def _verdicts(self, look: Look) -> list[Verdict]:
+    def _verdicts(self, look: Snapshot) -> list[Verdict]:
         """What is known of the work that goes on; of all work, where nothing does just now."""
         wanted = {(i.workload_hash, i.host.kind, i.executor) for i in look.running}
         rows = [r for r in self._rows if not wanted or (r.workload_hash, r.host_kind, r.executor) in wanted]
@@ -147,27 +142,16 @@ def current_of(before: Current | None, intent: Intent, results: Results, now: fl
     again = f" (repeat {intent.repeat})" if intent.repeat > 1 else ""
     on = f" on GPU {', '.join(map(str, intent.gpus))}" if intent.gpus else ""
     current = before or Current(f"{intent.cell}{again}{on}, {intent.workload}", intent.started, intent.cell)
-    folder = results.run_folder(intent.run_id)
-    for line in last_lines(folder):
+    work = results.folder_of(intent.run_id).work
+    for line in last_lines(work).values():
         if current.lines.get(line.rank) != line:
             current = current.advanced(line)
-    if (folder / "result.json").exists():
+    if work.result.exists():
         return replace(current, doing="checking what was trained", still=None)
     if current.last is None:
         return current
     idle = now - current.last.wall
     return replace(current, still=Stall(idle, current.last.phase, None, now))
-
-
-def last_lines(folder: Path) -> list[Progress]:
-    """The last whole line of each rank."""
-    lines = []
-    for file in sorted(folder.glob("progress-*.jsonl")):
-        with suppress(OSError, ValidationError), file.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - TAIL_BYTES))
-            whole, _, _ = stream.read().rpartition(b"\n")
-            lines.append(Progress.parse(whole.rpartition(b"\n")[2]))
-    return lines
 
 
 def held_campaigns(results: Results, locked: Set[int]) -> Iterator[HeldCampaign]:
@@ -201,16 +185,7 @@ def locked_inodes() -> frozenset[int]:
     return frozenset(int(place.rpartition(":")[2]) for place in places)
 
 
-def read_rows(results: Results) -> list[Row]:
-    """The index as it is; empty where there is none that can be read."""
-    try:
-        with closing(sqlite3.connect(f"file:{results.folder / FILE}?mode=ro", uri=True, timeout=5)) as database:
-            return [Row(*row) for row in database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")]  # noqa: S608
-    except sqlite3.Error:
-        return []
-
-
-def describe(look: Look, scene: Scene, now: float) -> dict[str, Any]:
+def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
     """As plain values."""
     runs = []
     for intent, current in zip(look.running, scene.currents, strict=True):

@@ -10,10 +10,9 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.storage import make_folder_durably, write_durably
-from harness.evidence.leftovers import OUTPUT
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
-from harness.run.checkpoints import newest_checkpoints, steps_done
+from harness.evidence.work_folder import newest_checkpoints, steps_done
 from harness.training.fallbacks import Attempt
 from harness.training.state import TRAININGS_FOLDER, TrainingState
 
@@ -64,7 +63,7 @@ def attempts_of(training: TrainingState, records: Sequence[Record], results: Res
         wrong = record.diagnosis in WRONG and record.result is not None
         # With an injected fault that nothing noticed it would have completed without it.
         trained = record.outcome == "completed" or record.diagnosis == "injected-fault"
-        checkpoints = newest_checkpoints([results.run_folder(record.intent.run_id) / OUTPUT])
+        checkpoints = newest_checkpoints([results.folder_of(record.intent.run_id).work.output])
         attempts.append(
             Attempt(
                 begin=begin,

@@ -18,7 +18,7 @@ from harness.host.fingerprint import training_gpus
 from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
 from harness.matrix.workload_options import options_of
 from harness.registry.push_pull import pull_known_good
-from harness.registry.tags.known_good import KnownGood, lock_of, why_not
+from harness.registry.tags.known_good import KnownGood, lock_of, why_not_usable
 from harness.run.workload_data import read_data
 from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 from harness.training.state import StateFile, TrainingState, new_state
@@ -113,7 +113,7 @@ def _resumed(
     summary = f"resuming the training begun {_when(begun.began)}"
     evidence = begun.evidence
     # Perhaps it was a new kernel or driver that ended it.
-    if evidence is None or why_not(evidence, host, time.time(), lock_of(evidence)) is None:
+    if evidence is None or why_not_usable(evidence, host, time.time(), lock_of(evidence)) is None:
         return begun, f"{begun.cell}: {summary}"
     choice = _choose(request, matrix, results, host)
     update = {"cell": choice.cell.id, "evidence": choice.evidence}

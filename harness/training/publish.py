@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from harness.base.storage import sync_folder, write_durably
-from harness.run.checkpoints import hand_over, newest_checkpoints
+from harness.evidence.work_folder import hand_over, newest_checkpoints
 
 
 def publish(made: Path, output: Path, *, keep_checkpoints: bool) -> None:

@@ -14,13 +14,11 @@ from harness.campaign.runner import CONTINUES, PendingRun, Runner
 from harness.campaign.unhealthy import recheck_unhealthy
 from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus
-from harness.evidence.leftovers import OUTPUT, last_line
+from harness.evidence.last_line import last_line
 from harness.evidence.run_files import Record
+from harness.evidence.work_folder import WorkFolder, newest_checkpoints
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import device_count
-from harness.run.checkpoints import newest_checkpoints
-from harness.run.process_environment import remove_scratch
-from harness.run.run_cell import LOG
 from harness.run.spec import Run
 from harness.run.watch.watch import Observer
 from harness.training.attempts import BEGIN_WORDS, attempts_as_dicts, attempts_of, records_of, write_attempts
@@ -121,7 +119,7 @@ def _finish(job: TrainingJob, state: TrainingState, file: StateFile, bench: Benc
     # First: an older checkpoint that a half-done removal leaves must not be published instead.
     file.remove()
     for run_id in state.run_ids:
-        remove_scratch(bench.results.run_folder(run_id), all_of_it=True)
+        bench.results.folder_of(run_id).remove_places(all_of_it=True)
     return job.output / f"{job.name}.pt"
 
 
@@ -175,9 +173,8 @@ def _checkpoints(job: TrainingJob, state: TrainingState, before: Sequence[Attemp
     if found or trusted or not job.resume:
         return found
     names = [job.name, *(f"{job.name}_{kind}" for kind in job.workload.model)]
-    return tuple(
-        file for name in names for file in newest_checkpoints([job.output], f"{glob.escape(name)}_checkpoints")
-    )
+    patterns = [WorkFolder.CHECKPOINTS.replace("*", glob.escape(name)) for name in names]
+    return tuple(file for pattern in patterns for file in newest_checkpoints([job.output], pattern))
 
 
 def _planned(job: TrainingJob, settings: AttemptSettings, number: int, bench: Bench) -> PlannedRun:
@@ -261,10 +258,10 @@ def _in_short(attempt: Attempt) -> str:
 
 
 def _said(state: TrainingState, bench: Bench) -> str:
-    """The app's words about its input."""
-    line = last_line(bench.results.run_folder(state.run_ids[-1]) / LOG)
+    """Return what the app said about its input."""
+    line = last_line(bench.results.folder_of(state.run_ids[-1]).log)
     return line.removeprefix("vpoc: ")
 
 
 def _output(run_id: str, bench: Bench) -> Path:
-    return bench.results.run_folder(run_id) / OUTPUT
+    return bench.results.folder_of(run_id).work.output

@@ -1,4 +1,4 @@
-"""synthetic AMD GPUs: the facts of two of them, and a tree of the driver's files."""
+"""Simulated AMD GPUs: the facts of two of them, and the host that has them."""
 
 import os
 import threading
@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.host.facts import GpuFacts
+from harness.host.simulated import dual_7900xt
 
-ADDRESSES = ("0000:03:00.0", "0000:0a:00.0")
-KFD_IDS = (51001, 60002)
+ADDRESSES = ("0000:03:00.0", "0000:43:00.0")
+KFD_IDS = (51001, 51002)
 
 
 def a_gpu(index: int) -> GpuFacts:
@@ -49,38 +50,31 @@ def silent(*files: Path) -> Iterator[None]:
 
 
 class Tree:
-    """The driver's files of two GPUs; the first one has a screen."""
+    """A simulated host with two GPUs, by their index; the first one has a screen."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for index, address in enumerate(ADDRESSES):
-            self.write(index, "uevent", f"DRIVER=amdgpu\nPCI_CLASS=30000\nPCI_SLOT_NAME={address}\n")
+        self._host = dual_7900xt(root)
+        for index in range(len(ADDRESSES)):
             self.use_memory(index, 100 << 20)
-            self.connect(index, "DP-1", "connected" if index == 0 else "disconnected")
-            self.connect(index, "HDMI-A-1", "disconnected")
 
     def device(self, index: int) -> Path:
         return self.root / f"sys/class/drm/renderD{128 + index}/device"
 
     def write(self, index: int, name: str, text: str) -> None:
-        file = self.device(index) / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="ascii")
+        self._host.write(self._host.gpus[index] / name, text)
 
     def use_memory(self, index: int, used: int) -> None:
         self.write(index, "mem_info_vram_used", f"{used}\n")
 
     def connect(self, index: int, connector: str, status: str) -> None:
-        self.write(index, f"drm/card{index}/card{index}-{connector}/status", f"{status}\n")
+        self._host.connect(self._host.gpus[index], connector, connected=status == "connected")
 
     def hold(self, index: int, pid: int, used: int) -> None:
         """Have a process hold memory, as KFD tells it."""
-        folder = self.root / f"sys/class/kfd/kfd/proc/{pid}"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"vram_{KFD_IDS[index]}").write_text(f"{used}\n", encoding="ascii")
+        self._host.write(f"sys/class/kfd/kfd/proc/{pid}/vram_{KFD_IDS[index]}", used)
 
     def kernel_says(self, *lines: str) -> None:
         """Have /dev/kmsg hold these lines, said long after now."""
-        file = self.root / "dev/kmsg"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(f"3,{n},{10**15},-;{line}\n" for n, line in enumerate(lines)), encoding="utf-8")
+        text = "".join(f"3,{n},{10**15},-;{line}\n" for n, line in enumerate(lines))
+        (self.root / "dev/kmsg").write_text(text, encoding="utf-8")

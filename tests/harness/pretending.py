@@ -28,7 +28,7 @@ class Pretending(Bench):
         (root / "run/lock").mkdir(parents=True)
         (root / "run/lock").chmod(0o1777)
         two = host.model_copy(update={"gpus": (a_gpu(0), a_gpu(1))})
-        bench = cls(results, ProcessExecutor(results.runs), two, (0, 1), root=root)
+        bench = cls(results, ProcessExecutor(), two, (0, 1), root=root)
         bench.made = []
         return bench
 

@@ -16,16 +16,18 @@ import pytest
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.environments.build import ensure_cell_image
-from harness.environments.executors.container import Container, container_of
+from harness.environments.executors.container import WORK, Container, container_of
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.images import Image, find
+from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import WorkFolder
 from harness.faults.own_engine import OwnEngine, own_engine, why_no_own_engine
 from harness.host.engine import Engine, find_engine
-from harness.host.processes import run_mark
+from harness.host.run_processes import run_mark
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
-from harness.run.process_environment import base_variables, make_scratch, view_of
+from harness.run.spec import base_variables
 
 BASE = "vpoc-base:bookworm"
 TRIXIE = "vpoc-base:trixie-python3-torch"
@@ -93,7 +95,7 @@ def folder(tmp_path: Path) -> Path:
     """A run folder as the harness makes one."""
     made = tmp_path / "runs" / "mine"
     made.mkdir(parents=True)
-    make_scratch(made)
+    RunFolder(made).make_places()
     return made
 
 
@@ -114,10 +116,13 @@ def start(engine: Engine, folder: Path, container: Container) -> Iterator[Start]
     executor = DockerExecutor(engine, folder.parent)
 
     def start(code: str, container: Container = container, **variables: str) -> Handle:
-        view = view_of(folder, Path(container.data[0]), contained=True)
-        environment = {**base_variables(view, 1), "PATH": "/opt/venv/bin:/usr/bin:/bin", **variables}
+        work = WorkFolder(WORK)
+        environment = {**base_variables(work, work.temporary, 1), "PATH": "/opt/venv/bin:/usr/bin:/bin", **variables}
         arguments = ("/opt/venv/bin/python", "-c", code)
-        return executor.start(Job(arguments, environment, folder, folder / "log.txt", container))
+        log = folder / "log.txt"
+        return executor.start(
+            Job(arguments, environment, folder, log, container, RunFolder(folder).note_of(log, contained=True))
+        )
 
     yield start
     for left in engine.client.containers.list(all=True, filters={"label": f"{LABEL}={run_mark(folder)}"}):

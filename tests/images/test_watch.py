@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments.executors.container import Container
+from harness.environments.executors.container import WORK, Container
 from harness.environments.executors.docker import DockerExecutor
+from harness.environments.executors.job import Job
+from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import Engine
-from harness.run.process_environment import base_variables, view_of
+from harness.run.spec import base_variables
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
 
@@ -28,10 +31,11 @@ def test_a_hang_in_a_container_is_found_and_its_evidence_is_kept(
     engine: Engine, folder: Path, container: Container, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.run.watch.watch.GRACE_SECONDS", 2.0)
-    watch = Watch(folder, DockerExecutor(engine, folder.parent), lambda _: None, None)
-    variables = {**base_variables(view_of(folder, Path(container.data[0]), contained=True), 1), "PATH": "/opt/venv/bin"}
+    watch = Watch(RunFolder(folder), DockerExecutor(engine, folder.parent), lambda _: None, None)
+    variables = {**base_variables(WorkFolder(WORK), WorkFolder(WORK).temporary, 1), "PATH": "/opt/venv/bin"}
     limits = Limits.fixed({**LIMITS, "first-step": 2.0})
-    watch.execute(("/opt/venv/bin/python", "-c", RANK), variables, "log.txt", 60, limits, container)
+    job = Job(("/opt/venv/bin/python", "-c", RANK), variables, folder, folder / "log.txt", container)
+    watch.execute(job, 60, limits)
     assert watch.stopped_by == "watchdog"
     assert watch.last is not None
     assert watch.stop_detail.startswith("rank 0 made no progress for ")

@@ -24,8 +24,9 @@ from harness.evidence.app_files import InputFile, Phase
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
-from harness.host.fingerprint import read_host
-from harness.host.processes import RUN_MARK, environment_of, run_mark
+from harness.host.fingerprint import REAL_ROOT, read_host
+from harness.host.processes import environment_of
+from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Cell, Matrix, Preset, SyntheticData, Workload
 from harness.matrix.load import load_matrix
 from harness.run.run_cell import run_cell
@@ -122,12 +123,12 @@ def environment(small_matrix: Matrix) -> Environment:
 
 @pytest.fixture(scope="session")
 def data(environment: Environment, results: Results) -> InputFile:
-    return read_data(synthetic_file(TINY, environment, ProcessExecutor(results.runs)))
+    return read_data(synthetic_file(TINY, environment, ProcessExecutor()))
 
 
 @pytest.fixture(scope="session")
 def host() -> HostFacts:
-    return read_host()
+    return read_host(REAL_ROOT)
 
 
 @pytest.fixture(scope="session")
@@ -174,7 +175,7 @@ def _runs_of(
         run_id = f"{re.sub('[^a-z0-9]+', '-', name)[:60]}-{time.time_ns()}"
         workload = TINY.model_copy(update=changes)
         made = Run(run_id, cell, workload, data, environment, host, limits=limits)
-        return run_cell(made, results, executor or ProcessExecutor(results.runs))
+        return run_cell(made, results, executor or ProcessExecutor())
 
     return run
 

@@ -8,11 +8,11 @@ import pytest
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
+from harness.evidence.run_folder import RunFolder
 from harness.host.facts import GpuFacts, HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.run.gpu_probe import probe_gpu
-from harness.run.process_environment import make_scratch, remove_scratch
-from harness.run.spec import Run
+from harness.run.spec import Run, resolve
 
 # On a CPU the app does not ask which one it may see.
 GPU = GpuFacts(index=0, gfx="gfx1100", name="g", memory_bytes=None, render_node=None, kfd_id=None)
@@ -22,9 +22,9 @@ GPU = GpuFacts(index=0, gfx="gfx1100", name="g", memory_bytes=None, render_node=
 def folder(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "runs" / "r1"
     folder.mkdir(parents=True)
-    make_scratch(folder)
+    RunFolder(folder).make_places()
     yield folder
-    remove_scratch(folder, all_of_it=False)
+    RunFolder(folder).remove_places(all_of_it=False)
 
 
 def test_what_the_app_prints_is_understood(
@@ -33,5 +33,5 @@ def test_what_the_app_prints_is_understood(
     cell = Cell(small_matrix.stacks["cpu"], small_matrix.presets["plain"])
     data = InputFile(path="/bars.csv", sha256="a" * 64)
     run = Run("r1", cell, small_matrix.workloads["tiny"], data, environment, host)
-    told = probe_gpu(run, folder, GPU, ProcessExecutor(folder.parent))
+    told = probe_gpu(resolve(run, RunFolder(folder)), GPU, ProcessExecutor())
     assert (told.good, told.detail, told.killable) == (True, "5 checks passed", True)

@@ -41,7 +41,7 @@ place = Place(Path(sys.argv[1]))
 matrix = load_matrix(place.folder / "matrix.yaml")
 gpus = tuple(GpuFacts(index=n, gfx="gfx1100", name="g", memory_bytes=1, render_node=None, kfd_id=n + 1) for n in (0, 1))
 host = read_host(place.root).model_copy(update={"gpus": gpus})
-executor = ProcessExecutor(place.results.runs)
+executor = ProcessExecutor()
 python, data = place.folder / "python", place.folder / "bars.csv"
 bench = Bench(place.results, executor, host, (0, 1), python, data, root=place.root)
 runs = tuple(PlannedRun(matrix.cells["host-plain"], n, (gpu,), f"-gpu{gpu}") for n in (1, 2) for gpu in (0, 1))

@@ -15,11 +15,10 @@ import pytest
 from harness.environments.environment import Environment
 from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor, ProcessHandle
-from harness.evidence.leftovers import OUTPUT
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
-from harness.host.processes import processes_of_run
-from harness.run.run_cell import CHECK_LOG
+from harness.evidence.run_folder import RunFolder
+from harness.host.run_processes import processes_of_run
 from harness.run.watch.limits import LIMITS
 
 RunTiny = Callable[..., Record]
@@ -32,8 +31,7 @@ class Replaying(ProcessExecutor):
     What the model check said of it is repeated too, as long as the model is the same.
     """
 
-    def __init__(self, runs: Path, original: Path, tamper: Tamper) -> None:
-        super().__init__(runs)
+    def __init__(self, original: Path, tamper: Tamper) -> None:
         self._original = original
         self._tamper = tamper
 
@@ -41,16 +39,16 @@ class Replaying(ProcessExecutor):
         if "train" in job.arguments:
             for name in ("progress-0.jsonl", "result.json"):
                 shutil.copyfile(self._original / name, job.folder / name)
-            shutil.copytree(self._original / OUTPUT, job.folder / OUTPUT, dirs_exist_ok=True)
+            shutil.copytree(self._original / "output", job.folder / "output", dirs_exist_ok=True)
             self._tamper(job.folder)
             return super().start(replace(job, arguments=("true",)))
         if "check-model" in job.arguments and self._same_model(job.folder):
-            return super().start(replace(job, arguments=("cat", str(self._original / CHECK_LOG))))
+            return super().start(replace(job, arguments=("cat", str(RunFolder(self._original).model_check_log))))
         return super().start(job)
 
     def _same_model(self, folder: Path) -> bool:
-        model = folder / OUTPUT / "model.pt"
-        return model.is_file() and model.read_bytes() == (self._original / OUTPUT / "model.pt").read_bytes()
+        models = [place / "output" / "model.pt" for place in (folder, self._original)]
+        return models[0].is_file() and models[0].read_bytes() == models[1].read_bytes()
 
 
 def in_result(change: Callable[[dict[str, Any]], object]) -> Tamper:
@@ -109,14 +107,14 @@ def original(run_tiny_once: RunTiny, results: Results) -> Path:
 
 
 def test_the_truth_about_a_real_run_is_believed(run_tiny: RunTiny, original: Path, results: Results) -> None:
-    record = run_tiny(executor=Replaying(results.runs, original, lambda _: None))
+    record = run_tiny(executor=Replaying(original, lambda _: None))
     assert (record.outcome, record.diagnosis) == ("completed", None), record.detail
 
 
 @pytest.mark.parametrize("name", LIES)
 def test_a_lie_about_a_real_run_is_caught(name: str, run_tiny: RunTiny, original: Path, results: Results) -> None:
     tamper, diagnosis = LIES[name]
-    record = run_tiny(executor=Replaying(results.runs, original, tamper))
+    record = run_tiny(executor=Replaying(original, tamper))
     assert (record.outcome, record.diagnosis) == ("failed", diagnosis), record.detail
     back = results.record(record.intent.run_id)
     assert back is not None
@@ -140,8 +138,7 @@ def test_a_loss_that_explodes_is_a_failed_run(run_tiny: RunTiny, results: Result
 class Signalling(ProcessExecutor):
     """Sends a signal to the training as soon as it trains."""
 
-    def __init__(self, runs: Path, number: signal.Signals) -> None:
-        super().__init__(runs)
+    def __init__(self, number: signal.Signals) -> None:
         self._number = number
 
     def start(self, job: Job) -> ProcessHandle:
@@ -167,7 +164,7 @@ OTHERS = (signal.SIGKILL, signal.SIGABRT)
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, *(pytest.param(one, marks=pytest.mark.long) for one in OTHERS)])
 def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: Results) -> None:
-    record = run_tiny(executor=Signalling(results.runs, number), epochs=100_000)
+    record = run_tiny(executor=Signalling(number), epochs=100_000)
     assert (record.outcome, record.diagnosis) == ("failed", "crash")
     assert record.exit == {"train": number.name}
     assert processes_of_run(results.run_folder(record.intent.run_id)) == []
@@ -175,7 +172,7 @@ def test_a_crash_is_failed(number: signal.Signals, run_tiny: RunTiny, results: R
 
 def test_a_process_that_stands_still_is_hung(run_tiny: RunTiny, results: Results) -> None:
     limits = {**LIMITS, "step": 2.0, "validate": 2.0}
-    record = run_tiny(executor=Signalling(results.runs, signal.SIGSTOP), epochs=100_000, limits=limits)
+    record = run_tiny(executor=Signalling(signal.SIGSTOP), epochs=100_000, limits=limits)
     assert (record.outcome, record.diagnosis) == ("hung", "no-progress")
     assert "rank 0 made no progress" in record.detail
     assert processes_of_run(results.run_folder(record.intent.run_id)) == []

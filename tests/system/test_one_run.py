@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator
 from harness.cli.schemas import SCHEMAS
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
+from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Matrix
-from harness.run.process_environment import SCRATCH, temporary_folder
 
 
 def schema(name: str) -> Draft202012Validator:
@@ -50,8 +50,8 @@ def test_the_run_leaves_model_and_log_and_nothing_temporary(plain: Record, resul
     left = ["model.pt", "model_curves.csv", "model_curves.png", "model_metadata.json"]
     assert sorted(f.name for f in (folder / "output").iterdir()) == left
     assert (folder / "log.txt").stat().st_size > 0
-    assert not (folder / SCRATCH).exists()
-    assert not temporary_folder(folder).exists()
+    assert not RunFolder(folder).work.scratch.exists()
+    assert not RunFolder(folder).temporary.exists()
 
 
 def test_a_preset_of_two_phases_is_two_processes(

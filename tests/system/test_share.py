@@ -11,7 +11,6 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.records import Results
-from harness.run.process_environment import temporary_folder
 from tests.system.conftest import Command
 
 
@@ -68,7 +67,7 @@ def test_what_is_shared_holds_no_name_or_place_of_this_machine(
         str(results.folder),
         str(CHECKOUT),
         str(Path.home()),
-        str(temporary_folder(results.run_folder(original))),
+        str(results.folder_of(original).temporary),
         record.intent.data.path,
         record.intent.host.machine,
         record.intent.host.boot_id,

@@ -12,11 +12,14 @@ import pytest
 
 from harness.base.interrupts import interruptible
 from harness.environments.environment import Environment
+from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
+from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import read_position
-from harness.host.processes import processes_of_run
-from harness.run.process_environment import base_variables, make_scratch, remove_scratch, view_of
+from harness.evidence.work_folder import WorkFolder
+from harness.host.run_processes import processes_of_run
+from harness.run.spec import base_variables
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
 
@@ -31,20 +34,20 @@ def train(
     """Trains with further options until it ends, or is ended."""
     monkeypatch.setattr("harness.run.watch.watch.GRACE_SECONDS", 2.0)
     folder = tmp_path / "runs" / "mine"
-    make_scratch(folder)
+    RunFolder(folder).make_places()
 
     def train(*options: str) -> Watch:
-        watch = Watch(folder, ProcessExecutor(folder.parent), lambda _: None, None)
+        watch = Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, None)
         places = ("--data", data.path, "--output", str(folder / "output"), "--run-dir", str(folder))
         fixed = ("--device", "cpu", "--lookback", "20", "--epochs", "100000", "--threads", "1", *options)
-        view = view_of(folder, Path(data.path), contained=False)
-        variables = {**base_variables(view, 1), **environment.variables}
-        watch.execute(environment.app("train", *places, *fixed), variables, "log.txt", 120, TIGHT)
+        variables = {**base_variables(WorkFolder(folder), RunFolder(folder).temporary, 1), **environment.variables}
+        job = Job(environment.app("train", *places, *fixed), variables, folder, folder / "log.txt")
+        watch.execute(job, 120, TIGHT)
         assert processes_of_run(folder) == []
         return watch
 
     yield train
-    remove_scratch(folder, all_of_it=True)
+    RunFolder(folder).remove_places(all_of_it=True)
 
 
 def test_the_rank_that_hangs_in_backward_is_named_and_the_other_waits(train: Train, tmp_path: Path) -> None:
@@ -72,7 +75,9 @@ def test_ctrl_c_on_a_training_that_hangs_keeps_where_it_stands(
 
     def press_when_it_hangs() -> None:
         until = time.monotonic() + 60
-        while time.monotonic() < until and ((position := read_position(folder, 0)) is None or position.step < 40):
+        while time.monotonic() < until and (
+            (position := read_position(WorkFolder(folder), 0)) is None or position.step < 40
+        ):
             time.sleep(0.05)
         time.sleep(2.5)
         os.kill(os.getpid(), signal.SIGINT)

@@ -7,7 +7,7 @@ https://rocm.docs.amd.com/projects/radeon/en/docs-6.4.1/docs/install/native_linu
 from collections.abc import Iterator
 
 from harness.doctor.finding import Finding, note, ok, warning
-from harness.doctor.machine import Gpu, Link, Machine, listed
+from harness.doctor.machine import HostGpu, Link, Machine, listed
 
 FIRMWARE = "sudo systemctl reboot --firmware-setup"
 # With fewer lanes not even AMD's x8+x8 is reached.
@@ -74,7 +74,7 @@ def pcie_lanes(machine: Machine) -> Iterator[Finding]:
             )
 
 
-def _narrow(gpu: Gpu, link: Link, *, equal: bool) -> Iterator[Finding]:
+def _narrow(gpu: HostGpu, link: Link, *, equal: bool) -> Iterator[Finding]:
     what = f"{gpu.label}: x{link.lanes} of x{link.most_lanes} lanes"
     if link.speed and link.most_speed:
         idle = " (an idle link is slow)" if link.speed < link.most_speed else ""

@@ -6,7 +6,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,16 @@ from docker.errors import APIError, NotFound
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
-from harness.base.storage import write_json
+from harness.base.storage import unused, write_json
 from harness.environments.executors.container import Container
 from harness.environments.executors.job import Exit, Handle, Job, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
-from harness.host.processes import RUN_MARK, run_mark
+from harness.host.run_processes import RUN_MARK, run_mark
 
 LABEL = "vpoc.matrix.run"
 LOG_SECONDS = 10
 ASK_SECONDS = 1.0
 BY_SIGNAL, LAST_SIGNAL = 128, 64
-# The whole output of a container that lost its harness; what that had copied of it is in the run's own log.
-RECOVERED = "recovered.txt"
 # How the engine says that it has no right to raise a limit; then its own limit holds.
 CANNOT_LOCK_MEMORY = "error setting rlimit type 8"
 # What is the image's own fault, not the engine's.
@@ -173,13 +170,12 @@ class DockerExecutor:
         except ENGINE_ERRORS:
             raise JobLost(GONE) from None
 
-    def find(self, run_id: str) -> Handle | None:
-        """The container of a run, whether it still runs or not."""
-        folder = self._runs / run_id
-        wanted = {"label": f"{LABEL}={run_mark(folder)}"}
+    def find(self, job: Job) -> Handle | None:
+        """Return the container that works in the folder of a job, whether it still runs or not."""
+        wanted = {"label": f"{LABEL}={run_mark(job.folder)}"}
         with contextlib.suppress(*ENGINE_ERRORS):
             for found in self._engine.client.api.containers(all=True, filters=wanted):
-                return ContainerHandle(self._engine, found["Id"], folder / RECOVERED)
+                return ContainerHandle(self._engine, found["Id"], job.log)
         return None
 
     def remove_leftovers(self, record: Callable[[str], object | None]) -> None:
@@ -213,7 +209,8 @@ class DockerExecutor:
             reached("container-created")
             created.start()
             reached("job-started")
-            self._note(job, created.id)
+            if job.note:
+                self._note(job.note, created.id)
             reached("job-noted")
             return ContainerHandle(self._engine, created.id, job.log)
         except BaseException as error:
@@ -224,10 +221,9 @@ class DockerExecutor:
                 return self._start(job, container)
             raise
 
-    def _note(self, job: Job, container: str) -> None:
+    def _note(self, note: Path, container: str) -> None:
         """Keep what the engine says it really runs."""
         with contextlib.suppress(*ENGINE_ERRORS):
             told = self._engine.client.api.inspect_container(container)
             kept = {key: told[key] for key in ("Id", "Image", "Created", "Config", "HostConfig", "Mounts")}
-            names = (f"container-{job.log.stem}{number}.json" for number in chain([""], (f"-{n}" for n in count(2))))
-            write_json(next(file for name in names if not (file := job.folder / name).exists()), kept)
+            write_json(unused(note), kept)

@@ -17,9 +17,10 @@ class JobLost(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Job:
-    """One process of the run whose folder is `folder`. `variables` is its whole environment: nothing else leaks in.
+    """One process that works in `folder`. `variables` is its whole environment: nothing else leaks in.
 
-    `container` says what limits it where it runs in one.
+    `log` gets its output. `container` says what limits it where it runs in one. `note` gets what is known of it once it
+    was started: by that another harness finds the process, and people see what the engine made of each container.
     """
 
     arguments: tuple[str, ...]
@@ -27,6 +28,7 @@ class Job:
     folder: Path
     log: Path
     container: "Container | None" = None
+    note: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -79,5 +81,8 @@ class Executor(Protocol):
     def start(self, job: Job) -> Handle:
         """Start a job; raises OSError when it cannot be started, `JobLost` when nothing answers."""
 
-    def find(self, run_id: str) -> Handle | None:
-        """The job of a run if it still runs, started by whomever."""
+    def find(self, job: Job) -> Handle | None:
+        """Return what works in the folder of a job if it still runs, started by whomever; its command is not asked for.
+
+        A process is told by its note; a container's whole output goes to the log.
+        """

@@ -9,11 +9,10 @@ from pathlib import Path
 from harness.base.failpoints import reached
 from harness.base.storage import held_locks, write_json
 from harness.environments.executors.job import Exit, Handle, Job
-from harness.host.processes import RUN_MARK, ProcessId, end_processes_of_run, run_mark
+from harness.host.processes import ProcessId
+from harness.host.run_processes import RUN_MARK, end_processes_of_run, run_mark
 
 GRACE_SECONDS = 1.0
-
-IDENTITY = "process.json"
 # What a shell cannot tell: the status of a process that is not our child.
 UNKNOWN_EXIT = Exit(255)
 
@@ -74,13 +73,7 @@ class FoundHandle:
 
 
 class ProcessExecutor:
-    """Starts a job as a process in a session of its own, so that Ctrl-C reaches only the harness.
-
-    `runs` is the folder that holds the run folders.
-    """
-
-    def __init__(self, runs: Path) -> None:
-        self._runs = runs
+    """Starts a job as a process in a session of its own, so that Ctrl-C reaches only the harness."""
 
     def start(self, job: Job) -> ProcessHandle:
         """Start a job; its output is appended to the log by the kernel, not through us.
@@ -105,7 +98,8 @@ class ProcessExecutor:
             reached("job-started")
             with contextlib.suppress(ProcessLookupError):
                 # A process that has ended already needs not be found again.
-                write_json(job.folder / IDENTITY, asdict(ProcessId.of(process.pid)))
+                if job.note:
+                    write_json(job.note, asdict(ProcessId.of(process.pid)))
         except BaseException:
             # Nobody else knows of it; an interruption may come before we do, too.
             end_processes_of_run(job.folder, GRACE_SECONDS)
@@ -115,12 +109,13 @@ class ProcessExecutor:
         reached("job-noted")
         return ProcessHandle(process, job)
 
-    def find(self, run_id: str) -> Handle | None:
-        """The process of a run if it still runs."""
-        folder = self._runs / run_id
+    def find(self, job: Job) -> Handle | None:
+        """Return the process that works in the folder of a job if it still runs."""
+        if job.note is None:
+            return None
         try:
-            told = json.loads((folder / IDENTITY).read_text(encoding="utf-8"))
+            told = json.loads(job.note.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
         identity = ProcessId(**told)
-        return FoundHandle(identity, folder) if identity.alive() else None
+        return FoundHandle(identity, job.folder) if identity.alive() else None

@@ -9,8 +9,8 @@ from harness.environments.environment_hashes import current_hashes
 from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results
+from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict, judge
-from harness.host.fingerprint import read_host
 from harness.matrix.cells import Matrix
 
 
@@ -26,8 +26,8 @@ def verdicts_on(rows: Sequence[Row], results: Results, matrix: Matrix) -> list[V
     return judge(rows, current, matrix.verdicts, discounted_runs(results, rows))
 
 
-def beside_the_verdicts(rows: Sequence[Row], results: Results) -> list[str]:
-    """What verdicts on all rows of the index do not tell, a line each.
+def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> list[str]:
+    """What verdicts on all rows of the index do not tell, a line each; `machine` is this one, as in `HostFacts`.
 
     Runs that go on or lost their harness, drills, damaged records.
     """
@@ -42,7 +42,7 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results) -> list[str]:
         told = f"{intent.run_id} began {time.strftime('%Y-%m-%d %H:%M', time.localtime(intent.started))}"
         if owner_alive(intent):
             lines.append(f"{told} and goes on, by process {intent.owner_pid}")
-        elif intent.host.machine == read_host().machine:
+        elif intent.host.machine == machine:
             lines.append(f"{told}, and its harness is gone; the next `matrix run` records it as interrupted")
     lines += damaged
     drills = sum(row.injected_fault is not None for row in rows)
@@ -56,4 +56,4 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results) -> list[str]:
 
 def describe_verdict(verdict: Verdict) -> dict[str, Any]:
     """A verdict as plain values."""
-    return {**asdict(verdict), "diagnosis": verdict.diagnosis}
+    return {**asdict(verdict), "diagnosis": verdict.diagnosis, "simulated": is_simulated_scope(verdict.scope)}

@@ -28,7 +28,7 @@ def hashed(identity: str) -> str:
 
 
 def is_hashed(name: str) -> bool:
-    """Whether a name has the form that `hashed` gives."""
+    """Return whether a name has the form that `hashed` gives."""
     return re.fullmatch(r"[0-9a-f]{16}", name) is not None
 
 
@@ -42,7 +42,7 @@ def shared_id(machine: str, run_id: str) -> str:
 
 
 def is_shared_id(name: str) -> bool:
-    """Whether an id has the form that `shared_id` gives."""
+    """Return whether an id has the form that `shared_id` gives."""
     return SHARED_ID.fullmatch(name) is not None
 
 
@@ -63,7 +63,7 @@ def scrubber_of_run(intent: Intent, folder: Path, scrubber: Scrubber) -> Scrubbe
 
 
 def _names_of_outputs(intent: Intent) -> set[str]:
-    """What the files of a training are called, which may be after the data; not where it is a word of ours."""
+    """Return what the files of a training are called, which may be after the data; not where it is a word of ours."""
     found = set()
     for words in intent.commands.values():
         ours = {OWN_NAME, *(word.lstrip("-") for word in words if word.startswith("--"))}

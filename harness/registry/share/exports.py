@@ -75,17 +75,17 @@ def _id(row: Row) -> str:
 
 
 def _files(results: Results, row: Row, scrubber: Scrubber) -> dict[str, bytes]:
-    folder = results.run_folder(row.run_id)
+    folder = results.folder_of(row.run_id)
     if row.imported:
         return imported_files(folder)
     record = results.record(row.run_id)
     if record is None:
-        raise UserError(f"{folder}: its record is gone")
+        raise UserError(f"{folder.path}: its record is gone")
     return shared_files(record, folder, scrubber)
 
 
 def _health(results: Results, taken: Iterable[Row], scrubber: Scrubber) -> Iterator[tuple[str, bytes]]:
-    """What was seen of the GPUs of the machines of these runs: which of them are discounted follows from it."""
+    """Return what was seen of the GPUs of the machines of these runs: which of them are discounted follows from it."""
     imported = {row.machine: row.imported for row in taken}
     lines: dict[str, set[str]] = {}
     for step in read_steps(results):

@@ -25,8 +25,9 @@ from harness.base.storage import (
 from harness.environments.executors.container import container_told
 from harness.evidence.health_log import health_file, read_steps
 from harness.evidence.index import Index, Row
-from harness.evidence.records import IMPORTED, INTENT, RECORD, Results
+from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Intent, Record
+from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.registry.share.anonymise import is_hashed, is_shared_id, shared_id
 from harness.registry.share.archive import HEALTH, RUNS, unpack
@@ -105,7 +106,8 @@ def _take_in(
     sha256 = file_hash(file)
     for run in new:
         origin = Origin(archive_sha256=sha256, content_sha256=run.content, imported=time.time())
-        (run.folder / IMPORTED).write_text(origin.model_dump_json(indent=2, by_alias=True) + "\n", encoding="utf-8")
+        mark = RunFolder(run.folder).imported
+        mark.write_text(origin.model_dump_json(indent=2, by_alias=True) + "\n", encoding="utf-8")
     # All files of all runs are on the disk before any of them has a name there.
     os.sync()
     for run in new:
@@ -128,8 +130,8 @@ def _checked(folder: Path, file: Path, machines: Collection[str]) -> _Run:
         UserError: saying what is wrong with the archive.
     """
     try:
-        intent = Intent.parse((folder / INTENT).read_bytes())
-        record = Record.parse((folder / RECORD).read_bytes())
+        intent = Intent.parse(RunFolder(folder).intent.read_bytes())
+        record = Record.parse(RunFolder(folder).record.read_bytes())
     except (OSError, ValidationError) as error:
         raise UserError(f"{file}: {folder.name}: is no run: {str(error).splitlines()[0]}; nothing was taken") from None
     wrong = None
@@ -149,7 +151,7 @@ def _checked(folder: Path, file: Path, machines: Collection[str]) -> _Run:
 
 
 def _storable(record: Record) -> bool:
-    """Whether the index and the report can take its values: a type alone does not bound them."""
+    """Return whether the index and the report can take its values: a type alone does not bound them."""
     row = Row.of(record)
     times = (row.started, row.finished, row.seconds, row.samples_per_second or 0.0)
     try:
@@ -166,7 +168,7 @@ def _storable(record: Record) -> bool:
 def _content_here(results: Results, run_id: str) -> str | None:
     """The hash of the content of an imported run; None where its mark is damaged."""
     try:
-        return Origin.parse((results.run_folder(run_id) / IMPORTED).read_bytes()).content_sha256
+        return Origin.parse(results.folder_of(run_id).imported.read_bytes()).content_sha256
     except (OSError, ValidationError):
         return None
 
@@ -185,7 +187,7 @@ def _steps(place: Path, file: Path, machines: Collection[str]) -> Iterator[Healt
 
 
 def _merge_health(results: Results, steps: Iterable[HealthStep]) -> None:
-    """Add what is not there yet to the files of machines of which only imports tell."""
+    """Append the steps that are not there yet to the health logs of machines whose records were all imported."""
     lines: dict[str, set[str]] = {}
     for step in steps:
         lines.setdefault(step.machine, set()).add(health_line(step))

@@ -19,7 +19,7 @@ LOOPBACK = ("127.", "::1", "00:00:00:00:00:00")
 
 
 def read_scrubber(results: Path, hide: Iterable[str] = ()) -> Scrubber:
-    """What takes this host's names out of texts, those of the owner of a results folder, and words to hide besides."""
+    """Return a scrubber that takes names out of texts: this host's, those of a results folder's owner, and `hide`."""
     users = _users(results)
     homes = {user.pw_dir for user in users} | {os.path.expanduser("~")}  # noqa: PTH111
     places = {home: HOME for home in homes if home.strip("/")}

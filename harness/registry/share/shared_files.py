@@ -12,18 +12,27 @@ from pydantic import BaseModel, ValidationError
 
 from harness.base.storage import json_hash
 from harness.evidence.app_files import Result
-from harness.evidence.leftovers import RESULT
-from harness.evidence.records import INTENT, RECORD
 from harness.evidence.run_files import Record
+from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import WorkFolder, regex_of
 from harness.registry.share.anonymise import scrubber_of_run, shared_intent, shared_record, shared_result
 from harness.registry.share.scrub import Scrubber
 
 # Models, checkpoints, pictures and what names processes of the host stay where they are.
-SHARED = re.compile(
-    r"(?:intent|record|result|reference)\.json|(?:log|check-model|reference)\.txt|stacks-\d+\.txt|progress-\d+\.jsonl"
-    r"|probe-gpu[\d-]+\.txt|container-[\w-]+\.json|failure/[\w-]+\.(?:txt|json)"
+NAMES = (
+    RunFolder.INTENT,
+    RunFolder.RECORD,
+    RunFolder.LOG,
+    RunFolder.MODEL_CHECK_LOG,
+    RunFolder.REFERENCE_LOG,
+    RunFolder.PROBE_LOG,
+    RunFolder.CONTAINER,
+    WorkFolder.RESULT,
+    WorkFolder.REFERENCE,
+    WorkFolder.STACKS,
+    WorkFolder.PROGRESS,
 )
-KERNEL_LOG, MEMORY_OWNERS = "failure/kernel-log.txt", "failure/memory-owners.json"
+SHARED = re.compile("|".join([*map(regex_of, NAMES), rf"{RunFolder.FAILURE}/[\w-]+\.(?:txt|json)"]))
 # The kernel also tells of networks, disks and other people's programs.
 OF_GPUS_AND_MEMORY = re.compile(
     r"amdgpu|kfd|\bdrm\b|\bring\b|iommu|AMD-Vi|pcie|\bAER\b|\bmce\b|oom|out of memory|blocked for more than|segfault",
@@ -33,12 +42,12 @@ OF_GPUS_AND_MEMORY = re.compile(
 LARGEST_BYTES = 16 << 20
 
 
-def shared_files(record: Record, folder: Path, scrubber: Scrubber) -> dict[str, bytes]:
-    """What other hosts get of a run made here, by name: its statements and evidence without names and places."""
-    scrubber = scrubber_of_run(record.intent, folder, scrubber)
+def shared_files(record: Record, folder: RunFolder, scrubber: Scrubber) -> dict[str, bytes]:
+    """Return what other hosts get of a run made here, by name: its statements and evidence without names and places."""
+    scrubber = scrubber_of_run(record.intent, folder.path, scrubber)
     files: dict[str, bytes] = {
-        INTENT: _json(shared_intent(record.intent, scrubber)),
-        RECORD: _json(shared_record(record, scrubber)),
+        RunFolder.INTENT: _json(shared_intent(record.intent, scrubber)),
+        RunFolder.RECORD: _json(shared_record(record, scrubber)),
     }
     for name, file in _evidence(folder).items():
         if name not in files and (content := _read(file)) is not None:
@@ -46,8 +55,8 @@ def shared_files(record: Record, folder: Path, scrubber: Scrubber) -> dict[str, 
     return files
 
 
-def imported_files(folder: Path) -> dict[str, bytes]:
-    """What other hosts get of a run that came from another: the same as came; raises OSError."""
+def imported_files(folder: RunFolder) -> dict[str, bytes]:
+    """Return what other hosts get of a run that came from another: the same as came; raises OSError."""
     return {name: file.read_bytes() for name, file in _evidence(folder).items()}
 
 
@@ -56,11 +65,10 @@ def content_hash(files: Mapping[str, bytes]) -> str:
     return json_hash([[name, hashlib.sha256(files[name]).hexdigest()] for name in sorted(files)])
 
 
-def _evidence(folder: Path) -> dict[str, Path]:
-    """The files that are taken along, by name. What is a link may lead anywhere, and stays."""
-    found = {
-        file.relative_to(folder).as_posix(): file for pattern in ("*", "failure/*") for file in folder.glob(pattern)
-    }
+def _evidence(folder: RunFolder) -> dict[str, Path]:
+    """Return the files that are taken along, by name. What is a link may lead anywhere, and stays."""
+    files = (file for place in (folder.path, folder.failure) for file in place.glob("*"))
+    found = {file.relative_to(folder.path).as_posix(): file for file in files}
     return {
         name: file
         for name, file in sorted(found.items())
@@ -84,16 +92,16 @@ def _read(file: Path) -> bytes | None:
 
 def _shared_evidence(name: str, content: bytes, scrubber: Scrubber) -> bytes:
     text = content.decode(errors="replace")
-    if name == RESULT:
+    if name == WorkFolder.RESULT:
         with suppress(ValidationError):
             return _json(shared_result(Result.parse(text), scrubber))
-    if name == KERNEL_LOG:
+    if name == RunFolder.KERNEL_LOG:
         text = "".join(line for line in text.splitlines(keepends=True) if OF_GPUS_AND_MEMORY.search(line))
     if name.endswith(".json"):
         # In JSON a path may be written in other ways than in a text.
         with suppress(ValueError):
             value = json.loads(text)
-            value = _without_others(value) if name == MEMORY_OWNERS else value
+            value = _without_others(value) if name == RunFolder.MEMORY_OWNERS else value
             return (json.dumps(scrubber.value(value), indent=2, ensure_ascii=False) + "\n").encode()
     return scrubber.text(text).encode()
 

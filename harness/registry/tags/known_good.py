@@ -11,10 +11,10 @@ from harness.evidence.verdicts.scope import is_of_strategy
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import training_gpus
 from harness.matrix.cells import Strategy
-from harness.registry.tags.promotions import FILE, KnownGood, read_moves, standing
+from harness.registry.tags.promotions import PROMOTIONS, KnownGood, read_moves, standing_tags
 from harness.registry.tags.registry_tags import RegistryTags
 
-__all__ = ["KnownGood", "NotForThisHostError", "NothingPromotedError", "resolve", "why_not"]
+__all__ = ["KnownGood", "NotForThisHostError", "NothingPromotedError", "resolve", "why_not_usable"]
 
 OVERRIDE = "promote anew on this host, or name a cell yourself with --cell"
 
@@ -31,8 +31,8 @@ class NotForThisHostError(UserError):
         self.evidence = evidence
 
 
-def why_not(evidence: KnownGood, host: HostFacts, now: float, lock: str | None = None) -> str | None:
-    """Why a host may not use a tag, in one line; None where it may.
+def why_not_usable(evidence: KnownGood, host: HostFacts, now: float, lock: str | None = None) -> str | None:
+    """Return why a host may not use a tag, in one line; None where it may.
 
     `now` is in seconds since 1970. `lock` is the SHA-256 of the lock that the stack has now, where that is known.
     """
@@ -74,22 +74,25 @@ def resolve(
         UserError: when the registry does not answer, somebody moved the tag past its history, or that is damaged.
     """
     tags = RegistryTags(registry) if registry else None
-    found = standing(tags.moves() if tags else read_moves(results))
+    found = standing_tags(tags.moves() if tags else read_moves(results))
     newest_first = sorted(found.values(), key=lambda evidence: evidence.promoted_at, reverse=True)
     asked_first = sorted(newest_first, key=lambda one: strategy is not None and not is_of_strategy(one.scope, strategy))
     candidates = [evidence for evidence in asked_first if scope in (None, evidence.scope)]
     if not candidates:
         wanted = f"known-good-{scope}" if scope else "known-good tag"
-        place = registry or results.folder / FILE
+        place = registry or results.folder / PROMOTIONS
         raise NothingPromotedError(f"{place}: no {wanted} stands there; `matrix promote` makes one")
     for evidence in candidates:
-        if not _of_another_device(evidence, host, scope) and why_not(evidence, host, now, lock_of(evidence)) is None:
+        if (
+            not _of_another_device(evidence, host, scope)
+            and why_not_usable(evidence, host, now, lock_of(evidence)) is None
+        ):
             if tags:
                 tags.check(evidence)
             return _reached_by(evidence, tags)
     # Of a GPU where there is one: that is what could be fixed, or forced.
     nearest = min(candidates, key=lambda evidence: _of_another_device(evidence, host, scope) is not None)
-    reason = _of_another_device(nearest, host, scope) or why_not(nearest, host, now, lock_of(nearest))
+    reason = _of_another_device(nearest, host, scope) or why_not_usable(nearest, host, now, lock_of(nearest))
     refused = f"{nearest.tag} may not be used here: {reason}; {OVERRIDE}"
     raise NotForThisHostError(refused, _reached_by(nearest, tags))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from harness.base.errors import UserError
-from harness.registry.tags.promotions import KnownGood, TagMove, standing
+from harness.registry.tags.promotions import KnownGood, TagMove, standing_tags
 
 ALIAS = "known-good"
 """Points to what the best of the other tags points to: a GPU's before a CPU's, then the newest."""
@@ -16,16 +16,16 @@ class TagPlace(Protocol):
 
     @property
     def name(self) -> str:
-        """What a person calls the place."""
+        """Return what a person calls the place."""
 
     def moves(self) -> list[TagMove]:
         """Every promotion and demotion there, oldest first."""
 
     def target(self, evidence: KnownGood) -> str:
-        """What a tag with that evidence points to there."""
+        """Return what a tag with that evidence points to there."""
 
     def points_to(self, tag: str) -> str | None:
-        """What a tag really points to; None where it is not there, or was demoted."""
+        """Return what a tag really points to; None where it is not there, or was demoted."""
 
     def write(self, move: TagMove) -> None:
         """Add to the history."""
@@ -49,12 +49,12 @@ def tag_of(scope: str) -> str:
 
 
 def alias_of(tags: Iterable[KnownGood]) -> KnownGood | None:
-    """What the alias stands for, of the tags that stand."""
+    """Return what the alias stands for, of the tags that stand."""
     return max(tags, key=lambda evidence: (bool(evidence.gfx), evidence.promoted_at), default=None)
 
 
 def look_at(place: TagPlace, tag: str) -> Seen:
-    """What there is of a tag now."""
+    """Return what there is of a tag now."""
     return Seen(tuple(place.moves()), place.points_to(tag), place.points_to(ALIAS))
 
 
@@ -86,7 +86,7 @@ def move_tag(place: TagPlace, move: TagMove, seen: Seen) -> None:
     if look_at(place, tag) != seen:
         raise UserError(f"{place.name}: somebody else moved {tag} meanwhile; nothing was changed, give it again")
     place.write(move)
-    tags = standing([*seen.moves, move])
+    tags = standing_tags([*seen.moves, move])
     # The alias first: where the tag itself is right, the same command has nothing left to do.
     wanted = {ALIAS: alias_of(tags.values()), tag: tags.get(tag)}
     for name, evidence in wanted.items():
@@ -99,7 +99,7 @@ def move_tag(place: TagPlace, move: TagMove, seen: Seen) -> None:
 
 
 def disturbed(place: TagPlace, moves: Sequence[TagMove], tag: str) -> str | None:
-    """What a tag points to instead of what its history says, where it does."""
-    evidence = standing(moves).get(tag)
+    """Return what a tag points to instead of what its history says, where it does."""
+    evidence = standing_tags(moves).get(tag)
     points_to = place.points_to(tag)
     return points_to if points_to and (evidence is None or points_to != place.target(evidence)) else None

@@ -7,7 +7,7 @@ from docker.errors import ImageNotFound
 from harness.environments.images import CELLS, find
 from harness.evidence.records import Results
 from harness.host.engine import Engine, engine_errors
-from harness.registry.tags.promotions import FILE, KnownGood, TagMove, append_move, read_moves
+from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, append_move, read_moves
 
 
 class LocalTags:
@@ -20,7 +20,7 @@ class LocalTags:
     @property
     def name(self) -> str:
         """The file of the history."""
-        return str(self._results.folder / FILE)
+        return str(self._results.folder / PROMOTIONS)
 
     def moves(self) -> list[TagMove]:
         """Every promotion and demotion, oldest first."""

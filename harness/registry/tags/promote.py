@@ -21,7 +21,7 @@ MOST_RUNS = 1000
 
 
 @dataclass(frozen=True)
-class Claim:
+class TagClaim:
     """A verdict, and what the runs of one image alone say: that of its newest run, as a tag points to one image."""
 
     verdict: Verdict
@@ -31,27 +31,27 @@ class Claim:
 
     @property
     def runs(self) -> int:
-        """How many runs of that image count."""
+        """Return how many runs of that image count."""
         return len(self.run_ids)
 
 
-def claim_of(verdict: Verdict, rows: Mapping[str, Row]) -> Claim:
-    """What a verdict claims of an image; `rows` by run id."""
+def claim_of(verdict: Verdict, rows: Mapping[str, Row]) -> TagClaim:
+    """Return what a verdict claims of an image; `rows` by run id."""
     counted = [rows[run_id] for run_id in verdict.run_ids]
     image = counted[-1].image if counted else None
     mine = [row for row in counted if row.image == image]
     passes = sum(row.outcome == "completed" for row in mine)
-    return Claim(verdict, image, passes, tuple(row.run_id for row in mine))
+    return TagClaim(verdict, image, passes, tuple(row.run_id for row in mine))
 
 
 def missing_passes(passes: int, runs: int, thresholds: Verdicts) -> int | None:
-    """How many more runs must pass, and none fail, until it is known good; None where that is out of reach."""
+    """Return how many more runs must pass, and none fail, until it is known good; None where that is out of reach."""
     further = range(MOST_RUNS - runs)
     return next((n for n in further if tier_of(passes + n, runs + n, thresholds) == "known-good"), None)
 
 
-def refusal(claim: Claim, thresholds: Verdicts) -> str | None:
-    """Why a claim does not qualify for promotion, in one line; None where it does."""
+def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
+    """Return why a claim does not qualify for promotion, in one line; None where it does."""
     verdict = claim.verdict
     of_what = f"cell {verdict.cell} with workload {verdict.workload}"
     if verdict.executor != "docker" or claim.image is None:
@@ -71,7 +71,7 @@ def refusal(claim: Claim, thresholds: Verdicts) -> str | None:
     return f"{of_what}: it is {verdict.tier}: {so_far}; {needed}"
 
 
-def choose(claims: Iterable[Claim], cell: str | None, thresholds: Verdicts) -> list[Claim]:
+def choose_claims(claims: Iterable[TagClaim], cell: str | None, thresholds: Verdicts) -> list[TagClaim]:
     """The best claim for each scope, of one cell where that is given.
 
     Raises:
@@ -84,14 +84,14 @@ def choose(claims: Iterable[Claim], cell: str | None, thresholds: Verdicts) -> l
     earned = [claim for claim in claims if refusal(claim, thresholds) is None]
     if not earned:
         raise UserError(str(refusal(max(claims, key=lambda claim: _nearness(claim, thresholds)), thresholds)))
-    best: dict[str, Claim] = {}
+    best: dict[str, TagClaim] = {}
     for claim in sorted(earned, key=lambda claim: (_low(claim, thresholds), claim.verdict.last_at)):
         best[claim.verdict.scope] = claim
     return [best[scope] for scope in sorted(best)]
 
 
 def evidence_of(
-    claim: Claim,
+    claim: TagClaim,
     newest: Intent,
     thresholds: Verdicts,
     now: float,
@@ -100,7 +100,7 @@ def evidence_of(
     digest: str | None,
     previous: str | None,
 ) -> KnownGood:
-    """What a tag of that claim rests on; `newest` is the intent of its newest run, `now` seconds since 1970."""
+    """Return what a tag of that claim rests on; `newest` is the intent of its newest run, `now` seconds since 1970."""
     verdict = claim.verdict
     used = [gpu.gfx for gpu in newest.host.gpus if gpu.index in newest.gpus] if newest.device == "cuda" else []
     return KnownGood(
@@ -137,14 +137,14 @@ def evidence_of(
 
 
 def is_about(evidence: KnownGood, verdict: Verdict) -> bool:
-    """Whether a tag with that evidence is one of what the verdict is about."""
+    """Return whether a tag with that evidence is one of what the verdict is about."""
     mine = (verdict.cell, verdict.scope, verdict.environment_hash, verdict.workload_hash, verdict.host_kind)
     its = (evidence.cell, evidence.scope, evidence.environment_hash, evidence.workload_hash, evidence.host_kind)
     return mine == its and verdict.executor == "docker"
 
 
 def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
-    """What the runs say now of a tag that they would not earn any more: its verdict fell below `good`."""
+    """Return what the runs say now of a tag that they would not earn any more: its verdict fell below `good`."""
     for verdict in verdicts:
         if is_about(evidence, verdict) and verdict.tier not in ("good", "known-good"):
             why = f", {verdict.diagnosis}" if verdict.diagnosis else ""
@@ -152,15 +152,15 @@ def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
     return None
 
 
-def _counts(claim: Claim) -> tuple[tuple[int, int], ...]:
+def _counts(claim: TagClaim) -> tuple[tuple[int, int], ...]:
     """Passes and runs of the image, and of all: neither may speak against it."""
     return (claim.passes, claim.runs), (claim.verdict.passes, claim.verdict.runs)
 
 
-def _low(claim: Claim, thresholds: Verdicts) -> float:
+def _low(claim: TagClaim, thresholds: Verdicts) -> float:
     return lower_bound(claim.passes, claim.runs, thresholds.confidence)
 
 
-def _nearness(claim: Claim, thresholds: Verdicts) -> tuple[bool, bool, bool, float]:
+def _nearness(claim: TagClaim, thresholds: Verdicts) -> tuple[bool, bool, bool, float]:
     verdict = claim.verdict
     return claim.image is not None, verdict.qualifies_for_promotion, not verdict.stale, _low(claim, thresholds)

@@ -13,7 +13,7 @@ from harness.evidence.app_files import Sha256
 from harness.evidence.records import Results
 from harness.matrix.cells import ExecutorName
 
-FILE = "promotions.jsonl"
+PROMOTIONS = "promotions.jsonl"
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
@@ -52,7 +52,7 @@ class KnownGood(Versioned):
 
     @property
     def target(self) -> str:
-        """What the tag points to: the digest in the registry, or the image's id where there is none."""
+        """Return what the tag points to: the digest in the registry, or the image's id where there is none."""
         return self.digest or self.image
 
     @property
@@ -70,7 +70,7 @@ class TagMove(Versioned):
     evidence: KnownGood
 
 
-def standing(moves: Iterable[TagMove]) -> dict[str, KnownGood]:
+def standing_tags(moves: Iterable[TagMove]) -> dict[str, KnownGood]:
     """The tags that were promoted and not demoted since, by name; moves are oldest first."""
     last = {move.evidence.tag: move for move in moves}
     return {tag: move.evidence for tag, move in last.items() if move.move == "promoted"}
@@ -111,7 +111,7 @@ def read_moves(results: Results) -> list[TagMove]:
     Raises:
         UserError: when the file is damaged or cannot be read.
     """
-    file = results.folder / FILE
+    file = results.folder / PROMOTIONS
     try:
         return from_lines(file.read_bytes(), str(file))
     except FileNotFoundError:
@@ -126,7 +126,7 @@ def append_move(results: Results, move: TagMove) -> None:
     Raises:
         UserError: when the results folder cannot be written.
     """
-    file = results.folder / FILE
+    file = results.folder / PROMOTIONS
     try:
         make_folder_durably(file.parent)
         with locked(file.with_name(f".{file.name}.lock")), file.open("a+b") as stream:

@@ -63,7 +63,7 @@ class RegistryTags:
             )
 
     def evidence_of(self, digest: str) -> list[KnownGood]:
-        """What lies beside an image, oldest first, found by its digest alone."""
+        """Return what lies beside an image, oldest first, found by its digest alone."""
         found = [self._repository.content(a) for a in self._repository.referrers(digest, EVIDENCE)]
         try:
             evidence = [KnownGood.parse(content) for content in found]

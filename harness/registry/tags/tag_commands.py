@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
@@ -11,11 +12,11 @@ from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts import of_results
 from harness.host.engine import Engine, Notify, find_engine
-from harness.host.fingerprint import read_host
+from harness.host.fingerprint import REAL_ROOT, is_simulated, read_host
 from harness.matrix.cells import Matrix
 from harness.registry.image_commands import the_engine
 from harness.registry.push_pull import push_image, remote_name
-from harness.registry.tags.known_good import lock_of, why_not
+from harness.registry.tags.known_good import lock_of, why_not_usable
 from harness.registry.tags.known_good_tags import (
     ALIAS,
     Seen,
@@ -27,8 +28,8 @@ from harness.registry.tags.known_good_tags import (
     move_tag,
 )
 from harness.registry.tags.local_tags import LocalTags
-from harness.registry.tags.promote import Claim, choose, claim_of, evidence_of, fallen
-from harness.registry.tags.promotions import KnownGood, TagMove, place_of, read_moves, standing
+from harness.registry.tags.promote import TagClaim, choose_claims, claim_of, evidence_of, fallen
+from harness.registry.tags.promotions import KnownGood, TagMove, place_of, read_moves, standing_tags
 from harness.registry.tags.registry_tags import RegistryTags
 
 
@@ -65,20 +66,24 @@ def promote(
     *,
     replace: str | None = None,
     dry_run: bool = False,
+    root: Path = REAL_ROOT,
 ) -> list[KnownGood]:
-    """Give the cells that earned it their known-good tags; returns the evidence of each.
+    """Give the cells that qualify their known-good tags; returns the evidence of each.
 
     `replace` is what a tag is known to point to though its history says otherwise.
 
     Raises:
-        UserError: when no cell earned a tag, its image is gone, or somebody else moved the tag.
+        UserError: when no cell qualifies, its image is gone, somebody else moved the tag, or the host at `root` is
+            simulated.
     """
-    kind = read_host().kind
+    if is_simulated(root):
+        raise UserError("--root: runs on a simulated host show nothing about a real one; nothing is promoted on them")
+    kind = read_host(root).kind
     # What runs on another kind of host show, or showed before this one changed, is no evidence for this one.
     mine = [row for row in Index(results).rows() if not row.imported and row.host_kind == kind]
     rows = {row.run_id: row for row in mine}
     verdicts = of_results.verdicts_on(mine, results, matrix)
-    claims = choose((claim_of(verdict, rows) for verdict in verdicts), cell, matrix.verdicts)
+    claims = choose_claims((claim_of(verdict, rows) for verdict in verdicts), cell, matrix.verdicts)
     engine = the_engine()
     return [
         _promote(results, matrix, claim, engine, registry, now, notify, replace=replace, dry_run=dry_run)
@@ -110,8 +115,10 @@ def demote(
     return demoted
 
 
-def tag_states(results: Results, matrix: Matrix, registry: str | None, now: float) -> list[TagState]:
-    """The tags that stand in a registry, or on this host, with what speaks against each.
+def tag_states(
+    results: Results, matrix: Matrix, registry: str | None, now: float, root: Path = REAL_ROOT
+) -> list[TagState]:
+    """Return the tags that stand in a registry, or on this host, with what speaks against each.
 
     Raises:
         UserError: when the registry does not answer.
@@ -122,10 +129,10 @@ def tag_states(results: Results, matrix: Matrix, registry: str | None, now: floa
         engine = find_engine()
     (place, *_) = _places(results, engine, registry)
     moves = place.moves()
-    tags = standing(moves)
+    tags = standing_tags(moves)
     alias = alias_of(tags.values())
     verdicts = of_results.verdicts(results, matrix)
-    host = read_host()
+    host = read_host(root)
     states = []
     for tag, evidence in sorted(tags.items()):
         elsewhere = disturbed(place, moves, tag)
@@ -138,7 +145,7 @@ def tag_states(results: Results, matrix: Matrix, registry: str | None, now: floa
                 evidence=evidence,
                 is_alias=evidence == alias,
                 age_seconds=now - evidence.promoted_at,
-                not_here=why_not(evidence, host, now, lock_of(evidence)),
+                not_here=why_not_usable(evidence, host, now, lock_of(evidence)),
                 problem=moved or (f"{fell}; {away}" if fell else None),
             )
         )
@@ -159,7 +166,7 @@ def tag_history(results: Results, tag: str, registry: str | None) -> list[TagMov
 
 
 def evidence_beside(digest: str, registry: str | None) -> list[KnownGood]:
-    """What lies beside an image in a registry, oldest first.
+    """Return what lies beside an image in a registry, oldest first.
 
     Raises:
         UserError: when nothing does, or the registry does not answer.
@@ -176,7 +183,7 @@ def evidence_beside(digest: str, registry: str | None) -> list[KnownGood]:
 def _promote(
     results: Results,
     matrix: Matrix,
-    claim: Claim,
+    claim: TagClaim,
     engine: Engine,
     registry: str | None,
     now: float,
@@ -218,8 +225,8 @@ def _places(results: Results, engine: Engine | None, registry: str | None) -> Se
 
 
 def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float) -> bool:
-    """Whether the tag stands there, on the same runs."""
-    kept = standing(seen.moves).get(evidence.tag)
+    """Return whether the tag stands there, on the same runs."""
+    kept = standing_tags(seen.moves).get(evidence.tag)
     if kept is None or now >= kept.expires_at or seen.tag != place.target(evidence):
         return False
     return (kept.repository, kept.digest, kept.run_ids) == (evidence.repository, evidence.digest, evidence.run_ids)
@@ -228,4 +235,4 @@ def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float) -> b
 def _to_be_demoted(tag: str, seen: Seen) -> KnownGood | None:
     """The evidence of a tag that stands, or of one whose demotion was not finished."""
     of_tag = [move.evidence for move in seen.moves if move.evidence.tag == tag]
-    return of_tag[-1] if of_tag and (seen.tag or tag in standing(seen.moves)) else None
+    return of_tag[-1] if of_tag and (seen.tag or tag in standing_tags(seen.moves)) else None

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.storage import write_durably, write_json
 from harness.base.time_limits import Look
+from harness.evidence.run_folder import RunFolder
 from harness.host.gpu_state import GpuSample, sample_gpus
 from harness.host.kernel_log import read_kernel_log
 from harness.host.memory_owners import memory_owners
@@ -17,8 +17,6 @@ from harness.host.py_spy import dump_from_outside
 from harness.host.run_processes import RunProcess, table
 from harness.run.watch.python_stacks import StackSample
 
-FOLDER = "failure"
-INDEX = "index.json"
 # All parts are looked for at the same time.
 SECONDS = 15.0
 
@@ -43,21 +41,21 @@ class Scene:
     root: Path = Path("/")
 
 
-def collect(folder: Path, scene: Scene) -> tuple[str, ...]:
-    """Write `failure/` in a run folder, and its index; what is worth a word in the run's detail.
+def collect(folder: RunFolder, scene: Scene) -> tuple[str, ...]:
+    """Write the evidence of a failure into a run folder, with an index; return what the run's detail should mention.
 
     Never raises for a part that cannot be had: the index says why it is missing.
     """
     parts: dict[str, Callable[[], object]] = {
-        "stacks-1.txt": lambda: _sample(scene, 0),
-        "stacks-2.txt": lambda: _sample(scene, 1),
-        "processes.txt": lambda: _processes(scene),
-        "py-spy.txt": lambda: dump_from_outside(scene.processes),
-        "kernel-log.txt": lambda: _kernel_log(scene),
-        "gpus.json": lambda: _gpus(scene),
-        "memory-owners.json": lambda: _owners(scene),
-        "cgroup.json": lambda: _memory_group(scene),
-        "container.json": lambda: _container(scene),
+        RunFolder.FIRST_STACKS: lambda: _sample(scene, 0),
+        RunFolder.SECOND_STACKS: lambda: _sample(scene, 1),
+        RunFolder.PROCESSES: lambda: _processes(scene),
+        RunFolder.PY_SPY: lambda: dump_from_outside(scene.processes),
+        RunFolder.KERNEL_LOG: lambda: _kernel_log(scene),
+        RunFolder.GPUS: lambda: _gpus(scene),
+        RunFolder.MEMORY_OWNERS: lambda: _owners(scene),
+        RunFolder.MEMORY_GROUP: lambda: _memory_group(scene),
+        RunFolder.INSPECTED: lambda: _container(scene),
     }
     until = time.monotonic() + SECONDS
     looks = {file: Look(look) for file, look in parts.items()}
@@ -66,26 +64,19 @@ def collect(folder: Path, scene: Scene) -> tuple[str, ...]:
     for file, look in looks.items():
         name = Path(file).stem
         try:
-            _write(folder / FOLDER / file, look.result(max(0.0, until - time.monotonic())))
-            collected[name] = f"{FOLDER}/{file}"
+            folder.write(file, look.result(max(0.0, until - time.monotonic())))
+            collected[name] = file
         except UserError as error:
             missing[name] = str(error)
         except Exception as error:
             # Evidence never fails a run.
             missing[name] = _reason(error)
-    notes = _notes(looks["gpus.json"])
+    notes = _notes(looks[RunFolder.GPUS])
     # A full disk is told where the record is written.
     with contextlib.suppress(UserError):
         index = {"schema": 2, "collected": collected, "missing": missing, "notes": notes}
-        write_json(folder / FOLDER / INDEX, index)
+        folder.write(RunFolder.FAILURE_INDEX, index)
     return notes
-
-
-def _write(file: Path, content: object) -> None:
-    if isinstance(content, str):
-        write_durably(file, content.encode())
-    else:
-        write_json(file, content)
 
 
 def _reason(error: Exception) -> str:

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.run.watch.limits import Standing
+from harness.run.watch.limits import KNOWN_LIMITS, Standing
 from harness.run.watch.python_stacks import StackSample, waits_for_others
 
 BETWEEN_SAMPLES_SECONDS = 10.0
-# Taking samples takes longer on a loaded machine. What has so short a limit is to be found within 30 s all the same.
-HURRY_AFTER_SECONDS = 25.0
+# Taking samples takes longer on a loaded machine. A hang of steady steps is to be found soon all the same: it is
+# hurried once its limit and the usual time between two samples are over.
+HURRY_AFTER_SECONDS = KNOWN_LIMITS["step"] + BETWEEN_SAMPLES_SECONDS
 LEAST_BETWEEN_SAMPLES_SECONDS = 5.0
 
 

@@ -1,4 +1,4 @@
-"""Progress -> which ranks are stalled for longer than they may. Pure: the caller gives the time."""
+"""How long a rank may stall, learned from earlier runs, and which ranks stall for longer. The caller gives the time."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.evidence.app_files import Phase, Progress
+from harness.evidence.index import Index
+from harness.evidence.records import Results
+from harness.evidence.run_files import Intent
 from harness.evidence.step_position import WAITING, Position
 
 # Seconds without an advance until enough is known. Loose on purpose: cold disks and kernel compilation look like hangs.
@@ -33,6 +36,8 @@ KNOWN_LIMITS: Mapping[Phase, float] = {
     "teardown": 60,
 }
 ENOUGH_RUNS = 5
+# The newest tell best what this machine is like now.
+RUNS = 20
 # How much longer than ever before something may take.
 FACTOR = 5.0
 # A rank that waits for another has not stood longer than that one, but for the second between two lines of each.
@@ -73,6 +78,26 @@ def limits_of(history: Sequence[Mapping[Phase, float]], device: Literal["cpu", "
         max(KNOWN_LIMITS["step"], FACTOR * longest["step"]),
         steady_after_validation=device == "cuda" and not enough,
     )
+
+
+def known_stalls(results: Results, intent: Intent) -> list[Mapping[Phase, float]]:
+    """Return the longest stalls, by phase, of the newest runs with the same identity of evidence that completed.
+
+    Raises:
+        UserError: when index or records cannot be read.
+    """
+    wanted = (intent.environment_hash, intent.workload_hash, intent.host.kind, intent.executor)
+    same = [
+        row.run_id
+        for row in Index(results).rows()
+        if (row.environment_hash, row.workload_hash, row.host_kind, row.executor) == wanted
+        and row.outcome == "completed"
+        and row.injected_fault is None
+        # How long it takes here, no other machine can tell.
+        and not row.imported
+    ]
+    records = (results.record(run_id) for run_id in same[-RUNS:])
+    return [record.longest_stall for record in records if record and record.longest_stall]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The Python stacks of a run, from inside: each process that catches SIGUSR1 appends them to `stacks-<rank>.txt`.
+"""Asks the processes of a run for their Python stacks: each that catches SIGUSR1 appends them to its rank's file.
 
 One that does not answer, as a call holds the interpreter's lock, is asked with SIGUSR2.
 """
@@ -8,11 +8,12 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from harness.evidence.python_stacks import Frame, Stack, parse_stacks
 from harness.evidence.step_position import Position, read_positions
+from harness.evidence.work_folder import WorkFolder
 from harness.host.run_processes import RunProcess, catches
 
 SIGNAL, WITHOUT_LOCK = signal.SIGUSR1, signal.SIGUSR2
@@ -21,9 +22,6 @@ ANSWER_SECONDS = 1.0
 SETTLED_SECONDS = 0.06
 SAMPLE_SECONDS = 10.0
 LOOK_SECONDS = 0.01
-# As faulthandler writes them, the innermost frame first; the main thread comes last.
-THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+ ", re.MULTILINE)
-FRAME = re.compile(r'^  File "(?P<file>[^"\n]*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 # Where a rank waits for others: torch's collectives, and the app's own exchange through shared memory.
 COLLECTIVE = re.compile(r"/torch/distributed/|/vpoc/ranks/exchange\.py$")
 AUTOGRAD_ENGINE = re.compile(r"/torch/autograd/(__init__|graph)\.py$")
@@ -33,23 +31,8 @@ ANSWERING = re.compile(r"/vpoc/stacks\.py$")
 
 
 @dataclass(frozen=True)
-class Frame:
-    """One call: the file as the process names it, the line, and the function."""
-
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{Path(self.file).name}:{self.line} {self.function}"
-
-
-Stack = tuple[Frame, ...]
-
-
-@dataclass(frozen=True)
 class ProcessStacks:
-    """What one process told: its text, and the stacks of its threads, innermost frame first, the main thread last."""
+    """The stacks of one process: its text, and a stack for each thread, the main thread last."""
 
     pid: int
     rank: int
@@ -57,12 +40,8 @@ class ProcessStacks:
 
     @property
     def threads(self) -> tuple[Stack, ...]:
-        """One stack per thread."""
-        blocks = THREAD.split(self.text)[1:]
-        return tuple(
-            tuple(Frame(found["file"], int(found["line"]), found["function"]) for found in FRAME.finditer(block))
-            for block in blocks
-        )
+        """One stack for each thread."""
+        return tuple(thread.stack for thread in parse_stacks(self.text.split("\n")))
 
     @property
     def main(self) -> Stack:
@@ -105,7 +84,7 @@ class StackSample:
         return tuple(f"process {one.pid} ({one.name}) told nothing: {one.why_silent}" for one in silent)
 
 
-def take_stacks(folder: Path, processes: Sequence[RunProcess]) -> StackSample:
+def take_stacks(work: WorkFolder, processes: Sequence[RunProcess]) -> StackSample:
     """Ask each process in turn, so that what the file of a rank grew by is one process's.
 
     A process that does not catch the signal would be ended by it, and is left alone; so is a stopped one, which could
@@ -114,9 +93,9 @@ def take_stacks(folder: Path, processes: Sequence[RunProcess]) -> StackSample:
     until = time.monotonic() + SAMPLE_SECONDS
     # A rank's own process is older than its workers.
     oldest_first = sorted(processes, key=lambda process: (process.started, process.pid))
-    asked = (_ask(folder, one) for one in oldest_first if one.listens and time.monotonic() < until)
+    asked = (_ask(work, one) for one in oldest_first if one.listens and time.monotonic() < until)
     told = tuple(one for one in asked if one)
-    return StackSample(time.monotonic(), time.time(), tuple(processes), told, read_positions(folder))
+    return StackSample(time.monotonic(), time.time(), tuple(processes), told, read_positions(work))
 
 
 def waits_for_others(stack: Stack) -> bool:
@@ -137,39 +116,35 @@ def innermost_own_frame(stack: Stack) -> Frame | None:
     return next(own, stack[0] if stack else None)
 
 
-def _ask(folder: Path, process: RunProcess) -> ProcessStacks | None:
-    # Another rank that answers late must not be taken for this one.
-    files = "stacks-*.txt" if process.rank is None else f"stacks-{process.rank}.txt"
-    before = _sizes(folder, files)
+def _ask(work: WorkFolder, process: RunProcess) -> ProcessStacks | None:
+    before = _sizes(work, process.rank)
     for signum in (SIGNAL, WITHOUT_LOCK):
         # What an interpreter that ends does not catch any more would kill it.
         if not catches(process.pid, signum):
             continue
         with contextlib.suppress(OSError):
             os.kill(process.pid, signum)
-            if name := _grown(folder, files, before):
-                with (folder / name).open("rb") as stream:
-                    stream.seek(before.get(name, 0))
-                    text = stream.read().decode(errors="replace")
-                rank = int(name.removeprefix("stacks-").removesuffix(".txt"))
-                return ProcessStacks(process.pid, rank, text)
+            if (rank := _grown(work, process.rank, before)) is not None:
+                with work.stacks()[rank].open("rb") as stream:
+                    stream.seek(before.get(rank, 0))
+                    return ProcessStacks(process.pid, rank, stream.read().decode(errors="replace"))
     return None
 
 
-def _grown(folder: Path, files: str, before: Mapping[str, int]) -> str | None:
-    """Wait until a file has grown and stays as it is; its name."""
+def _grown(work: WorkFolder, rank: int | None, before: Mapping[int, int]) -> int | None:
+    """Wait until the file of a rank, or of any, has grown and stays as it is; return its rank."""
     until = time.monotonic() + ANSWER_SECONDS
     last, since = before, time.monotonic()
     while (now := time.monotonic()) < until:
-        sizes = _sizes(folder, files)
+        sizes = _sizes(work, rank)
         if sizes != last:
             last, since = sizes, now
         elif sizes != before and now - since > SETTLED_SECONDS:
             break
         time.sleep(LOOK_SECONDS)
-    return next((name for name, size in last.items() if size > before.get(name, 0)), None)
+    return next((one for one, size in last.items() if size > before.get(one, 0)), None)
 
 
-def _sizes(folder: Path, files: str) -> dict[str, int]:
-    found: Iterable[Path] = folder.glob(files)
-    return {file.name: file.stat().st_size for file in found if re.fullmatch(r"stacks-\d{1,6}\.txt", file.name)}
+def _sizes(work: WorkFolder, rank: int | None) -> dict[int, int]:
+    """Return the sizes of the files of stacks, by rank: another rank that answers late is not taken for this one."""
+    return {one: file.stat().st_size for one, file in work.stacks().items() if rank in (None, one)}

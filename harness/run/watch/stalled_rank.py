@@ -3,10 +3,11 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from harness.evidence.python_stacks import Frame, Stack
 from harness.evidence.step_position import Position
 from harness.host.run_processes import STATES, RunProcess
 from harness.run.watch.limits import Standing
-from harness.run.watch.python_stacks import Frame, Stack, StackSample, innermost_own_frame, may_wait_for_others
+from harness.run.watch.python_stacks import StackSample, innermost_own_frame, may_wait_for_others
 
 STEPPING = ("first-step", "step")
 

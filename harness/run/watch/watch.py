@@ -5,20 +5,21 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from harness.base.interrupts import skippable
 from harness.base.time_limits import Look
-from harness.environments.executors.container import Container
 from harness.environments.executors.job import Executor, Exit, Handle, Job, JobLost
 from harness.evidence.app_files import Phase, Progress
 from harness.evidence.memory import MemoryHistory
 from harness.evidence.outcome import StoppedBy
 from harness.evidence.progress import ProgressReader
+from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import Position, read_position
 from harness.host.cgroup import MemoryGroupWatch
 from harness.host.gpu_memory import GpuWatch
-from harness.host.processes import end_processes_of_run
-from harness.host.run_processes import is_of_run, look_at_processes
+from harness.host.run_processes import end_processes_of_run, is_of_run, look_at_processes
 from harness.run.watch.collect import Scene, collect
 from harness.run.watch.confirm import Confirmation, Hang
 from harness.run.watch.limits import Limits, Standing, Watchdog
@@ -41,26 +42,30 @@ OnStall = Callable[[Standing], None]
 
 
 class Watch:
-    """The eye on one run. After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU.
+    """Runs and watches the processes of one run, and as a context manager ends what they leave behind.
 
-    `longest_stall`: the longest time without an advance, by phase, seconds. `collected`: whether there is evidence of a
-    failure in the run folder.
+    After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU.
+
+    `longest_stall`: the longest time without an advance, by phase, seconds. `seconds`: how long the processes ran that
+    tell their progress. `collected`: whether there is evidence of a failure in the run folder.
     """
 
     def __init__(
         self,
-        folder: Path,
+        folder: RunFolder,
         executor: Executor,
         observe: Observer,
         gpus: GpuWatch | None,
         on_stall: OnStall = lambda _: None,
+        root: Path = Path("/"),
     ) -> None:
         self._folder = folder
+        self._root = root
         self._executor = executor
         self._observe = observe
         self._on_stall = on_stall
         self._told = -math.inf
-        self._reader = ProgressReader(folder)
+        self._reader = ProgressReader(folder.work)
         self._gpus = gpus
         self._gpu_look: Look[None] | None = None
         self._memory_group: MemoryGroupWatch | None = None
@@ -70,36 +75,37 @@ class Watch:
         self.stopped_by: StoppedBy | None = None
         self.stop_detail = ""
         self.longest_stall: dict[Phase, float] = {}
+        self.seconds = 0.0
         self.collected = False
 
-    def execute(
-        self,
-        command: tuple[str, ...],
-        variables: Mapping[str, str],
-        log: str,
-        limit: float,
-        phase_limits: Limits | None = None,
-        container: Container | None = None,
-    ) -> Exit | None:
-        """Run one process for `limit` seconds at most; how it ended, None where nobody can say.
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.sweep()
+
+    def execute(self, job: Job, limit: float, phase_limits: Limits | None = None) -> Exit | None:
+        """Run one process for `limit` seconds at most; return how it ended, None where nobody can say.
 
         `phase_limits` are the watchdog's. Without them the process is not expected to tell its progress, and no
         evidence is collected when it fails.
 
         Raises:
-            KeyboardInterrupt: of the kind that came, when the process was ended; its text says where the ranks stood,
+            KeyboardInterrupt: of the kind that came, when the process was ended; its text says where the ranks stalled,
                 had none advanced.
         """
         began = time.monotonic()
+        watchdog = Watchdog(began, phase_limits) if phase_limits else None
         try:
-            handle = self._executor.start(Job(command, variables, self._folder, self._folder / log, container))
+            handle = self._executor.start(job)
         except JobLost as lost:
             self.stopped_by, self.stop_detail = "engine", str(lost)
             return None
         except (OSError, ValueError) as error:
-            self.stopped_by, self.stop_detail = "start", f"{command[0]} could not be started: {error}"
+            self.stopped_by, self.stop_detail = "start", f"{job.arguments[0]} could not be started: {error}"
             return None
-        watchdog = Watchdog(began, phase_limits) if phase_limits else None
         try:
             ended = self._until_end(handle, watchdog, began, limit)
             self._read_progress(watchdog, ended)
@@ -128,6 +134,9 @@ class Watch:
         except BaseException:
             handle.stop(GRACE_SECONDS)
             raise
+        finally:
+            if watchdog:
+                self.seconds += time.monotonic() - began
 
     def _until_end(self, handle: Handle, watchdog: Watchdog | None, began: float, limit: float) -> float:
         """Watch until the process has ended, or is ended; when that was decided, on the monotonic clock."""
@@ -160,7 +169,7 @@ class Watch:
 
     def sweep(self) -> None:
         """End whatever the run left behind."""
-        if not end_processes_of_run(self._folder, GRACE_SECONDS):
+        if not end_processes_of_run(self._folder.path, GRACE_SECONDS):
             self.stopped_by, self.stop_detail = "host", "a process of the run cannot be killed"
 
     def _read_progress(self, watchdog: Watchdog | None, now: float) -> None:
@@ -191,7 +200,7 @@ class Watch:
         self._sampled = now
         # An unhealthy driver may keep whoever asks it, but not this watch.
         if self._gpus and (self._gpu_look is None or self._gpu_look.done):
-            self._gpu_look = Look(partial(self._gpus.sample, partial(is_of_run, folder=self._folder)))
+            self._gpu_look = Look(partial(self._gpus.sample, partial(is_of_run, folder=self._folder.path)))
         if self._memory_group:
             self._memory_group.look()
         elif handle.pid:
@@ -209,10 +218,10 @@ class Watch:
         return (hang, standing) if standing else None
 
     def _position(self, rank: int) -> Position | None:
-        return read_position(self._folder, rank)
+        return read_position(self._folder.work, rank)
 
     def _take_stacks(self) -> StackSample:
-        return take_stacks(self._folder, look_at_processes(self._folder))
+        return take_stacks(self._folder.work, look_at_processes(self._folder.path))
 
     def _samples(self, count: int) -> tuple[StackSample, ...]:
         samples = [self._take_stacks()]
@@ -228,9 +237,10 @@ class Watch:
         scene = Scene(
             began=began,
             samples=samples,
-            processes=look_at_processes(self._folder),
+            processes=look_at_processes(self._folder.path),
             container=handle.inspected,
             memory_group=group.told if group else None,
+            root=self._root,
         )
         notes = collect(self._folder, scene)
         return notes if self._gpus else ()
@@ -247,7 +257,7 @@ class Watch:
         with skippable(f"no rank advanced for {idle:.0f} s: keeping the stacks first; once more skips that"):
             samples = self._samples(2)
             self._collect(handle, began, samples)
-            return f"{describe_hang(standing, watchdog.ranks, samples[-1])}; what was seen is in failure/"
+            return f"{describe_hang(standing, watchdog.ranks, samples[-1])}; what was seen is in {RunFolder.FAILURE}/"
         return ""
 
     def _keep_longest_stall(self, seen: Mapping[Phase, float]) -> None:

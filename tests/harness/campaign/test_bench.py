@@ -18,6 +18,7 @@ from harness.evidence.records import Results
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes import ProcessId
 from harness.matrix.cells import Matrix, Workload
+from harness.run.spec import resolve
 
 if TYPE_CHECKING:
     from harness.host.engine import Engine
@@ -41,12 +42,12 @@ def bench(tmp_path: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch) -> B
     results = Results(tmp_path / "results")
     two = host.model_copy(update={"gpus": (a_gpu(0), a_gpu(1))})
     engine = cast("Engine", object())
-    return Bench(results, ProcessExecutor(results.runs), two, (0, 1), engine=engine, root=tmp_path / "root")
+    return Bench(results, ProcessExecutor(), two, (0, 1), engine=engine, root=tmp_path / "root")
 
 
 def intent_of(bench: Bench, planned: PlannedRun, matrix: Matrix) -> dict[str, Any]:
     run = bench.run(planned, "mine", matrix.workloads["quick"])
-    return run.intent(bench.results.run_folder("mine")).model_dump()
+    return resolve(run, bench.results.folder_of("mine")).intent.model_dump()
 
 
 def test_a_container_gets_the_nodes_of_its_gpu_and_no_visibility_variable(bench: Bench, matrix: Matrix) -> None:
@@ -88,15 +89,15 @@ def test_a_missing_node_stops_before_anything_is_run(bench: Bench, matrix: Matri
 def test_what_verifies_runs_without_preset_and_devices(bench: Bench, matrix: Matrix) -> None:
     planned = placements(matrix.cells["rocm6.3-torch2.9.1-no-sdma"], matrix.workloads["quick"], 1, bench.gpus)[0]
     run = bench.run(planned, "mine", matrix.workloads["quick"])
-    folder = bench.results.run_folder("mine")
-    container = run.plain_container(folder)
+    spec = resolve(run, bench.results.folder_of("mine"))
+    container = spec.reference.container
     assert container is not None
     assert container.devices == ()
     # The preset is in the image, so it has to be taken away.
-    command = run.check_command(Path("/work/output/model.pt"))
+    command = spec.reference.arguments
     assert command[:3] == ("/usr/bin/env", "--unset", "HSA_ENABLE_SDMA")
-    assert "HSA_ENABLE_SDMA" not in run.plain_variables(folder)
-    assert run.intent(folder).variables["train"]["HSA_ENABLE_SDMA"] == "0"
+    assert "HSA_ENABLE_SDMA" not in spec.reference.variables
+    assert spec.intent.variables["train"]["HSA_ENABLE_SDMA"] == "0"
 
 
 def several(matrix: Matrix, **changes: Any) -> Workload:
@@ -108,15 +109,16 @@ def test_a_strategy_of_several_gpus_gets_all_of_them_and_is_held_to_that(bench: 
     workload = several(matrix, max_device_memory=10**9)
     (planned,) = placements(matrix.cells["rocm6.3-torch2.9.1-plain"], workload, 1, bench.gpus)
     run = bench.run(planned, "mine", workload)
-    intent = run.intent(bench.results.run_folder("mine"))
+    spec = resolve(run, bench.results.folder_of("mine"))
+    intent = spec.intent
     line = " ".join(intent.commands["train"])
     assert "--model mlp --model attention" in line
     assert "--strategy ddp --devices 2" in line
-    assert (run.request.devices, run.request.ranks, run.request.gpus) == (2, 2, 2)
-    assert run.request.max_device_memory == 10**9
-    assert intent.options == run.request.options
+    assert (spec.request.devices, spec.request.ranks, spec.request.gpus) == (2, 2, 2)
+    assert spec.request.max_device_memory == 10**9
+    assert intent.options == spec.request.options
     assert intent.options["devices"] == 2
-    reference = run.reference_command(run.view(bench.results.run_folder("mine")), Path("/work/reference.json"))
+    reference = spec.reference.arguments
     assert "--model mlp --model attention" in " ".join(reference)
     assert not {"--strategy", "--devices", "--sdpa", "--loop", "--backend"} & set(reference)
 
@@ -127,7 +129,7 @@ def test_on_a_cpu_a_strategy_of_several_devices_has_two(
 ) -> None:
     workload = several(matrix, strategy=strategy)
     (planned,) = placements(matrix.cells["cpu-plain"], workload, 1, bench.gpus)
-    request = bench.run(planned, "mine", workload).request
+    request = resolve(bench.run(planned, "mine", workload), bench.results.folder_of("mine")).request
     assert (request.devices, request.ranks, request.gpus, request.options["devices"]) == (2, ranks, 0, 2)
 
 

@@ -22,7 +22,7 @@ CELLS = ("cpu-plain", "cpu-no-sdma")
 @pytest.fixture
 def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -> Scripted:
     results = Results(tmp_path / "results")
-    bench = Scripted(results, ProcessExecutor(results.runs), host, ())
+    bench = Scripted(results, ProcessExecutor(), host, ())
     bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: "completed", []
     return bench
 

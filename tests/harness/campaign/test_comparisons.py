@@ -28,7 +28,7 @@ def script(
 
     def make(*outcomes: str) -> OnBench:
         results = Results(tmp_path / "results")
-        bench = Scripted(results, ProcessExecutor(results.runs), dual_host, (0,))
+        bench = Scripted(results, ProcessExecutor(), dual_host, (0,))
         script = iter(outcomes)
         bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: next(script), []
         planned = PlannedRun(matrix.cells["rocm6.3-torch2.9.1-plain"], 1, (0,))

@@ -35,7 +35,7 @@ def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -
         return "failed" if both and random.random() < 0.8 else "completed"
 
     results = Results(tmp_path / "results")
-    bench = Scripted(results, ProcessExecutor(results.runs), host, ())
+    bench = Scripted(results, ProcessExecutor(), host, ())
     bench.make_record, bench.outcome_of, bench.made = make_record, outcome_of, []
     return bench
 

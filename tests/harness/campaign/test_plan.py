@@ -4,12 +4,16 @@ import pytest
 
 from harness.campaign.plan import make_plan
 from harness.environments.capabilities import GB, Capabilities, why_not
-from harness.matrix.cells import Matrix
+from harness.matrix.cells import Cell, Matrix
 from harness.screen.tables import plan_lines
 
 NO_GPU = Capabilities(gpus=(), executor="process", pythons=frozenset({"3.11"}), free_bytes=100 * GB)
 TWO_GPUS = replace(NO_GPU, gpus=(0, 1), free_bytes=500 * GB)
 DOCKER = replace(TWO_GPUS, executor="docker", place="/var/lib/docker")
+
+
+def rocm_stacks(cells: list[Cell]) -> set[str]:
+    return {cell.stack.name for cell in cells if cell.stack.accelerator == "rocm"}
 
 
 def test_without_a_gpu_the_cpu_stack_runs(matrix: Matrix) -> None:
@@ -24,7 +28,7 @@ def test_with_gpus_the_rocm_stacks_run_and_the_cpu_stack_only_when_named(matrix:
     cells = matrix.select("default")
     plan = make_plan(cells, matrix.workloads["quick"], 1, TWO_GPUS, {})
     assert {run.cell.stack.accelerator for run in plan.runs} == {"rocm"}
-    assert plan.disk_gb == pytest.approx(5 * 20)
+    assert plan.disk_gb == pytest.approx(len(rocm_stacks(cells)) * 20)
     named = make_plan([matrix.cells["cpu-plain"]], matrix.workloads["quick"], 1, TWO_GPUS, {}, named=True)
     assert len(named.runs) == 1
 
@@ -123,10 +127,12 @@ def test_the_peak_counts_the_builders_copy_and_the_wheelhouse_beside_it(matrix: 
     cells = matrix.select("default")
     quick = matrix.workloads["quick"]
     apart = make_plan(cells, quick, 1, DOCKER, {})
-    assert apart.download_gb == 5 * 6
-    assert apart.disk_gb == 5 * 20 + 6
+    stacks = len(rocm_stacks(cells))
+    assert stacks > 1
+    assert apart.download_gb == stacks * 6
+    assert apart.disk_gb == stacks * 20 + 6
     beside = make_plan(cells, quick, 1, replace(DOCKER, wheels_beside=True), {})
-    assert beside.disk_gb == 5 * 20 + 6 + 5 * 6
+    assert beside.disk_gb == stacks * 20 + 6 + stacks * 6
     assert make_plan(cells, quick, 1, replace(DOCKER, free_bytes=None), {}).fits
 
 
@@ -140,12 +146,15 @@ def test_a_stack_runs_only_with_its_executors(matrix: Matrix) -> None:
 
 
 def test_the_printed_plan_says_on_which_gpus_and_on_which_disk(matrix: Matrix) -> None:
-    plan = make_plan(matrix.select("default"), matrix.workloads["quick"], 1, DOCKER, {})
+    cells = [matrix.cells[f"rocm6.3-torch2.9.1-{preset}"] for preset in ("plain", "notes-aggressive")]
+    cells.append(matrix.cells["rocm7.0-torch2.10.0-plain"])
+    plan = make_plan(cells, matrix.workloads["quick"], 1, DOCKER, {})
     text = "\n".join(plan_lines(plan))
-    assert "Plan: 25 cells, 45 runs" in text
+    # The preset of the notes names both devices.
+    assert "Plan: 3 cells, 5 runs" in text
     assert "each on GPU 0 and on GPU 1" in text
-    assert "disk: 106.0 GB at most on /var/lib/docker, 500 GB free; 30.0 GB to download" in text
-    assert "at most 11.2 h by the workload's limit" in text
+    assert "disk: 46.0 GB at most on /var/lib/docker, 500 GB free; 12.0 GB to download" in text
+    assert "at most 1.2 h by the workload's limit" in text
 
 
 def test_a_strategy_of_several_gpus_runs_once_on_all_of_them(matrix: Matrix) -> None:

@@ -16,14 +16,15 @@ import pytest
 from harness.base.storage import unfinished
 from harness.campaign import recovery
 from harness.campaign.recovery import recover
-from harness.environments.executors.job import Exit
+from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.evidence.records import RECORD, Results
+from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
+from harness.evidence.run_folder import RunFolder
 from harness.host import processes
 from harness.host.facts import HostFacts
-from harness.host.processes import RUN_MARK, ProcessId, boot_id, processes_of_run, run_mark
-from harness.run.process_environment import SCRATCH, make_scratch, remove_scratch, temporary_folder
+from harness.host.processes import ProcessId, boot_id
+from harness.host.run_processes import RUN_MARK, processes_of_run, run_mark
 
 MakeIntent = Callable[..., Intent]
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
@@ -40,7 +41,7 @@ def here(host: HostFacts) -> HostFacts:
 
 
 def closed(results: Results, host: HostFacts, damaged: list[str] | None = None) -> list[Record]:
-    executor = ProcessExecutor(results.runs)
+    executor = ProcessExecutor()
     return recover(results, host, lambda _: executor, [] if damaged is None else damaged)
 
 
@@ -127,7 +128,7 @@ class Unstoppable:
     def start(self, job: object) -> Any:
         raise NotImplementedError
 
-    def find(self, run_id: str) -> Any:
+    def find(self, job: Job) -> Any:
         return self
 
     def poll(self) -> Exit | None:
@@ -168,12 +169,12 @@ def test_temporary_folders_of_runs_that_are_over_go(
     folders = {}
     for name, outcome in (("done", "completed"), ("failed", "failed"), ("orphan", None)):
         folders[name] = results.begin(make_intent(name, host=here))
-        make_scratch(folders[name])
+        RunFolder(folders[name]).make_places()
         if outcome:
             results.finish(make_record(name, outcome))
     closed(results, here)
-    assert not any(temporary_folder(folder).exists() for folder in folders.values())
-    assert {name for name, folder in folders.items() if (folder / SCRATCH).exists()} == {"failed", "orphan"}
+    assert not any(RunFolder(folder).temporary.exists() for folder in folders.values())
+    assert {name for name, folder in folders.items() if RunFolder(folder).work.scratch.exists()} == {"failed", "orphan"}
 
 
 def test_a_training_keeps_what_it_has_not_taken_yet(
@@ -181,11 +182,11 @@ def test_a_training_keeps_what_it_has_not_taken_yet(
 ) -> None:
     campaign = "20260101T000000Z-abcdef-train"
     folder = results.begin(make_intent("r1", host=here, campaign=campaign))
-    make_scratch(folder)
+    RunFolder(folder).make_places()
     results.finish(make_record("r1", "completed", campaign=campaign))
     closed(results, here)
-    assert not temporary_folder(folder).exists()
-    assert (folder / SCRATCH).exists()
+    assert not RunFolder(folder).temporary.exists()
+    assert RunFolder(folder).work.scratch.exists()
 
 
 def test_half_made_files_go_when_they_are_old(results: Results, here: HostFacts, make_intent: MakeIntent) -> None:
@@ -215,9 +216,9 @@ def test_the_record_of_a_run_that_is_over_is_not_written_again(
 ) -> None:
     results.begin(make_intent("r1", host=here))
     closed(results, here)
-    before = (results.run_folder("r1") / RECORD).stat().st_mtime_ns
+    before = (results.run_folder("r1") / RunFolder.RECORD).stat().st_mtime_ns
     closed(results, here)
-    assert (results.run_folder("r1") / RECORD).stat().st_mtime_ns == before
+    assert (results.run_folder("r1") / RunFolder.RECORD).stat().st_mtime_ns == before
     assert processes_of_run(results.run_folder("r1")) == []
 
 
@@ -227,12 +228,12 @@ def test_a_damaged_record_keeps_nothing_from_going_on(
     folders = {}
     for name in ("damaged", "done"):
         folders[name] = results.begin(make_intent(name, host=here))
-        make_scratch(folders[name])
+        RunFolder(folders[name]).make_places()
         results.finish(make_record(name, "completed"))
-    (folders["damaged"] / RECORD).write_bytes(b"{")
+    (folders["damaged"] / RunFolder.RECORD).write_bytes(b"{")
     assert closed(results, here) == []
-    assert not temporary_folder(folders["done"]).exists()
-    remove_scratch(folders["damaged"], all_of_it=True)
+    assert not RunFolder(folders["done"]).temporary.exists()
+    RunFolder(folders["damaged"]).remove_places(all_of_it=True)
 
 
 class Dying:

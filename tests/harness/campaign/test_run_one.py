@@ -30,7 +30,7 @@ def run(
 
     def run(outcome: str, run_id: str | None = None, cell: str = "cpu-plain") -> Record:
         results = Results(tmp_path / "results")
-        bench = Scripted(results, ProcessExecutor(results.runs), host, ())
+        bench = Scripted(results, ProcessExecutor(), host, ())
         bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: outcome, []
         monkeypatch.setattr(run_one_module, "open_bench", lambda *_: bench)
         return run_one(BenchOptions(results), matrix.cells[cell], matrix.workloads["quick"], run_id, QuietDisplay())

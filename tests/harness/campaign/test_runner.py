@@ -75,7 +75,7 @@ class Finished(QuietDisplay):
 @pytest.fixture
 def bench(tmp_path: Path, host: HostFacts, make_record: Callable[..., Record]) -> Events:
     results = Results(tmp_path / "results")
-    bench = Events(results, ProcessExecutor(results.runs), host, ())
+    bench = Events(results, ProcessExecutor(), host, ())
     bench.events, bench.make_record = [], make_record
     return bench
 

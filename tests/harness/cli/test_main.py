@@ -10,7 +10,7 @@ import pytest
 from harness.base.paths import CHECKOUT
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
-from harness.host.fingerprint import read_host
+from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.host.processes import ProcessId
 from harness.matrix.cells import Matrix
 from tests.harness.typed import Done, typed
@@ -100,7 +100,7 @@ def test_records_that_cannot_be_read_are_not_passed_over_in_silence(tmp_path: Pa
 def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_drills(
     tmp_path: Path, make_intent: Callable[..., Intent], make_record: Callable[..., Record]
 ) -> None:
-    results, here, me = Results(tmp_path), read_host(), ProcessId.mine()
+    results, here, me = Results(tmp_path), read_host(REAL_ROOT), ProcessId.mine()
     results.begin(make_intent("on", host=here, owner_pid=me.pid, owner_started=me.started))
     results.begin(make_intent("lost", host=here, owner_pid=me.pid, owner_started=me.started - 1))
     drilled = make_record("drilled", injected_fault="segv@3")

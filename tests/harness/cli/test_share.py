@@ -15,7 +15,7 @@ Matrix = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def matrix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], host: HostFacts) -> Matrix:
     """Runs `matrix` on a host of the tests' own; gives exit status, standard output and standard error."""
-    monkeypatch.setattr("harness.cli.share.read_host", lambda: host)
+    monkeypatch.setattr("harness.cli.share.read_host", lambda _: host)
 
     def run(results: Path, *words: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["matrix", "--results", str(results), *words])

@@ -10,7 +10,7 @@ from harness.base.storage import write_durably
 from harness.cli.main import cli
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
-from harness.registry.tags.promotions import FILE, KnownGood, TagMove, append_move
+from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, append_move
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_tag_of_other_work_marks_nothing(
 
 
 def test_a_history_of_tags_that_is_damaged_costs_no_verdict(tagged: Results) -> None:
-    (tagged.folder / FILE).write_text("{}\n")
+    (tagged.folder / PROMOTIONS).write_text("{}\n")
     done = CliRunner().invoke(cli, ["--results", str(tagged.folder), "status"])
     assert done.exit_code == 0
     assert "promotions.jsonl:1: is damaged" in done.stderr

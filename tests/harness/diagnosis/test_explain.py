@@ -11,6 +11,7 @@ from harness.diagnosis import explain_log, explain_run
 from harness.environments.executors.job import Exit
 from harness.evidence.outcome import STOPPED, OfEnding, OfResult, Outcome
 from harness.evidence.run_files import Explanation, Intent
+from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, Preset
 
@@ -38,7 +39,7 @@ def explain(tmp_path: Path, host: HostFacts) -> Callable[..., Explanation]:
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(text, encoding="utf-8")
         ended = Outcome(outcome, diagnosis, "the detail")  # type: ignore[arg-type]
-        return explain_run(tmp_path, ended, {"train": exits[0]} if exits else {}, on, rocm, None, presets)
+        return explain_run(RunFolder(tmp_path), ended, {"train": exits[0]} if exits else {}, on, rocm, None, presets)
 
     return run
 
@@ -198,7 +199,7 @@ def test_a_container_that_was_refused_is_explained_by_what_the_engine_said(tmp_p
         ("stopped by Ctrl-C", {}, "interrupted"),
         (said, {"train": Exit(-9)}, "interrupted"),
     ):
-        found = explain_run(tmp_path, Outcome("interrupted", None, detail), exits, host, None, None)
+        found = explain_run(RunFolder(tmp_path), Outcome("interrupted", None, detail), exits, host, None, None)
         assert found.class_ == expected
 
 
@@ -301,7 +302,9 @@ def test_damaged_files_are_passed_over(tmp_path: Path, host: HostFacts, content:
     names = ("cgroup.json", "container.json", "processes.txt", "kernel-log.txt", "stacks-1.txt")
     for name in (*(f"failure/{name}" for name in names), "progress-0.jsonl", "intent.json", "position-0.bin"):
         (tmp_path / name).write_bytes(content)
-    found = explain_run(tmp_path, Outcome("failed", "crash", "d"), {"train": Exit(-11)}, host, None, None, [])
+    found = explain_run(
+        RunFolder(tmp_path), Outcome("failed", "crash", "d"), {"train": Exit(-11)}, host, None, None, []
+    )
     assert found.class_ == "crash"
 
 

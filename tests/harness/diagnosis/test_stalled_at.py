@@ -9,6 +9,7 @@ import pytest
 
 from harness.diagnosis.lines import as_lines
 from harness.diagnosis.stalled_at import classify, main_stacks, stuck_at
+from harness.evidence.run_folder import RunFolder
 
 SITE = "/opt/venv/lib/python3.11/site-packages"
 OUTER = ["vpoc/training/loop.py step", "vpoc/commands/train.py train", "/opt/venv/bin/vpoc <module>"]
@@ -57,7 +58,7 @@ def test_frames_tell_where_it_stands(expected: str) -> None:
 )
 def test_the_stage_tells_where_frames_say_nothing(tmp_path: Path, stage: int, expected: str) -> None:
     leave(tmp_path, 0, 51, stage, dump(["vpoc/training/drills.py hang", *OUTER]))
-    hit = stuck_at(tmp_path, "step")
+    hit = stuck_at(RunFolder(tmp_path), "step")
     assert hit is not None
     assert (hit.signature.class_, hit.line.file, hit.line.number) == (expected, "stacks-0.txt", 2)
 
@@ -65,7 +66,7 @@ def test_the_stage_tells_where_frames_say_nothing(tmp_path: Path, stage: int, ex
 def test_the_rank_furthest_behind_is_shown(tmp_path: Path) -> None:
     leave(tmp_path, 0, 51, 4, dump([*FRAMES["hang-collective"], *OUTER]))
     leave(tmp_path, 1, 51, 3, dump([*FRAMES["hang-backward"], *OUTER]))
-    hit = stuck_at(tmp_path, "step")
+    hit = stuck_at(RunFolder(tmp_path), "step")
     assert hit is not None
     assert (hit.signature.class_, hit.line.file) == ("hang-backward", "stacks-1.txt")
 
@@ -74,7 +75,7 @@ def test_without_positions_a_rank_that_waits_for_others_is_passed_over(tmp_path:
     both = dump([*FRAMES["hang-collective"], *OUTER]) + "\n" + dump([*FRAMES["hang-loader"], *OUTER])
     (tmp_path / "failure").mkdir()
     (tmp_path / "failure/stacks-2.txt").write_text(both, encoding="utf-8")
-    hit = stuck_at(tmp_path, None)
+    hit = stuck_at(RunFolder(tmp_path), None)
     assert hit is not None
     assert (hit.signature.class_, hit.line.file) == ("hang-loader", "failure/stacks-2.txt")
 
@@ -82,7 +83,7 @@ def test_without_positions_a_rank_that_waits_for_others_is_passed_over(tmp_path:
 def test_where_all_wait_for_each_other_the_exchange_hangs(tmp_path: Path) -> None:
     (tmp_path / "stacks-0.txt").write_text(dump([*FRAMES["hang-collective"], *OUTER]), encoding="utf-8")
     (tmp_path / "stacks-1.txt").write_text(dump([*FRAMES["hang-collective"], *OUTER]), encoding="utf-8")
-    hit = stuck_at(tmp_path, "step")
+    hit = stuck_at(RunFolder(tmp_path), "step")
     assert hit is not None
     assert hit.signature.class_ == "hang-collective"
 
@@ -98,17 +99,17 @@ def test_the_last_dump_counts_and_workers_of_the_loader_do_not(tmp_path: Path) -
     worker = ["queue.py get", f"{SITE}/torch/utils/data/_utils/worker.py _worker_loop", *OUTER]
     text = dump([*FRAMES["hang-loader"], *OUTER]) + "Timeout (0:01:00)!\n" + dump(["pin.py run"], worker)
     leave(tmp_path, 0, 9, 3, text + dump([*FRAMES["hang-backward"], *OUTER], worker))
-    hit = stuck_at(tmp_path, "step")
+    hit = stuck_at(RunFolder(tmp_path), "step")
     assert hit is not None
     assert hit.signature.class_ == "hang-backward"
 
 
 def test_without_stacks_the_phase_tells(tmp_path: Path) -> None:
     for phase, expected in (("import", "hang-import"), ("checkpoint", "hang-disk"), ("features", "hang-data")):
-        hit = stuck_at(tmp_path, phase)
+        hit = stuck_at(RunFolder(tmp_path), phase)
         assert hit is not None
         assert hit.signature.class_ == expected
-    nothing = stuck_at(tmp_path, None)
+    nothing = stuck_at(RunFolder(tmp_path), None)
     assert nothing is not None
     assert nothing.signature.class_ == "hang"
 
@@ -118,7 +119,7 @@ def test_torn_files_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "position-x.bin").write_bytes(struct.pack("<qq", 1, 1))
     (tmp_path / "position-1.bin").write_bytes(struct.pack("<qq", 1, 99))
     (tmp_path / "stacks-0.txt").write_bytes(b"\xff\x00 rubbish")
-    hit = stuck_at(tmp_path, "data")
+    hit = stuck_at(RunFolder(tmp_path), "data")
     assert hit is not None
     assert hit.signature.class_ == "hang-data"
 

@@ -143,7 +143,7 @@ def test_the_plan_and_the_disk_of_this_host(
     trees.dual_7900xt(tmp_path)
     room = ask(read(tmp_path), matrix).room
     assert room is not None
-    assert room.sentence.startswith("Found 2 AMD GPUs, no Docker engine is used")
+    assert room.sentence.startswith("On a simulated host, found 2 AMD GPUs, no Docker engine is used")
     assert room.free_gb is not None
     assert room.free_gb > 0
     # Without an interpreter of the stacks' version nothing is planned, and that is said instead.

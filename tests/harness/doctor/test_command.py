@@ -17,37 +17,47 @@ from harness.doctor import CHECKS, check_id
 from tests.harness.doctor import trees
 
 
-def run(*words: str, expected: int = 0) -> str:
-    settings = Settings(CHECKOUT / "matrix.yaml", CHECKOUT / "results", None)
+def run(*words: str, root: Path = Path("/"), expected: int = 0) -> str:
+    settings = Settings(CHECKOUT / "matrix.yaml", CHECKOUT / "results", None, root)
     result = CliRunner().invoke(doctor, words, obj=settings)
     assert result.exit_code == expected, result.output
     return click.unstyle(result.output)
 
 
-def as_json(*words: str, expected: int = 0) -> list[dict[str, Any]]:
-    printed = json.loads(run(*words, "--json", expected=expected))
+def as_json(root: Path = Path("/"), expected: int = 0) -> list[dict[str, Any]]:
+    printed = json.loads(run("--json", root=root, expected=expected))
     assert printed["schema"] == 2
+    assert printed.get("simulated", False) == (root != Path("/"))
     findings: list[dict[str, Any]] = printed["findings"]
     return findings
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what only this very machine can tell, of its disk and its Docker engine."""
+    monkeypatch.setattr("harness.cli.doctor.ask", lambda machine, _: machine)
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_healthy_host(tmp_path: Path) -> None:
     trees.dual_7900xt(tmp_path)
-    findings = as_json("--root", str(tmp_path))
+    findings = as_json(tmp_path)
     assert {finding["level"] for finding in findings} == {"ok", "note"}
     assert set(findings[0]) == {"check", "level", "what", "why", "fix"}
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_problem_is_exit_status_1_and_a_warning_is_not(tmp_path: Path) -> None:
     tree = trees.with_igpu(tmp_path)
-    assert {f["check"] for f in as_json("--root", str(tmp_path)) if f["level"] == "warning"} == {"integrated-gpu"}
+    assert {f["check"] for f in as_json(tmp_path) if f["level"] == "warning"} == {"integrated-gpu"}
     tree.remove("dev/kfd")
-    assert {f["check"] for f in as_json("--root", str(tmp_path), expected=1) if f["level"] == "problem"} == {"kfd"}
+    assert {f["check"] for f in as_json(tmp_path, expected=1) if f["level"] == "problem"} == {"kfd"}
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_machine_without_a_gpu_can_run_cpu_cells(tmp_path: Path) -> None:
     trees.none(tmp_path)
-    text = run("--root", str(tmp_path))
+    text = run(root=tmp_path)
     assert "no AMD GPU was found" in text
     assert "the cells of the cpu stack can run here" in text
     assert re.search(r"^\d+ checks are fine; --all shows them$", text, re.MULTILINE)

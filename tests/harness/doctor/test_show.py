@@ -1,7 +1,7 @@
 from rich.text import Text
 
+from harness.cli.doctor import finding_lines
 from harness.doctor import Finding
-from harness.doctor.show import lines
 
 FINDINGS = (
     Finding("ok", "all well", check="glibc"),
@@ -13,7 +13,7 @@ FINDINGS = (
 
 
 def shown(*, everything: bool) -> list[str]:
-    return [Text.from_markup(line).plain for line in lines(FINDINGS, everything=everything)]
+    return [Text.from_markup(line).plain for line in finding_lines(FINDINGS, everything=everything)]
 
 
 def test_the_worst_first_and_what_is_fine_in_one_line() -> None:

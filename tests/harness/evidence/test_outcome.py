@@ -8,7 +8,7 @@ import pytest
 
 from harness.environments.executors.job import Exit
 from harness.evidence.app_files import ModelCheck, Reference, Result, Training
-from harness.evidence.memory import MemorySample
+from harness.evidence.memory import MemorySample, MemoryUse
 from harness.evidence.outcome import TOLERANCE, Evidence, Request, decide, tolerance_of
 
 Values = dict[str, Any]
@@ -538,14 +538,14 @@ class TestMemory:
         )  # fmt: skip
         for held, expected in ((10**9, ("completed", None)), (3 * 10**9, ("failed", "memory-limit"))):
             samples = (MemorySample(0, 1, 1, 0.0, 1, 10**9), MemorySample(1, 2, 1, 0.0, 1, held))
-            seen = replace(evidence, result=told, gpus_seen=2, memory=samples)
+            seen = replace(evidence, result=told, gpus_seen=2, memory=MemoryUse.of(samples))
             assert outcome(asked, seen) == expected
 
     def test_memory_that_grew_while_it_trained(self, request_: Request, evidence: Evidence) -> None:
         samples = [MemorySample(0, 1, 1, 10.0 * n, 10**9 + n * 10**6, None) for n in range(400)]
-        assert outcome(request_, replace(evidence, memory=tuple(samples))) == ("failed", "memory-grows")
+        assert outcome(request_, replace(evidence, memory=MemoryUse.of(samples))) == ("failed", "memory-grows")
         still = tuple(replace(sample, rss_bytes=10**9) for sample in samples)
-        assert outcome(request_, replace(evidence, memory=still)) == ("completed", None)
+        assert outcome(request_, replace(evidence, memory=MemoryUse.of(still))) == ("completed", None)
 
 
 def test_the_type_asked_for_by_name_counts(request_: Request) -> None:

@@ -15,8 +15,9 @@ import pytest
 from harness.base.errors import UserError
 from harness.evidence.app_files import Result
 from harness.evidence.index import Index, Row
-from harness.evidence.records import RECORD, Results, new_run_id
+from harness.evidence.records import Results, new_run_id
 from harness.evidence.run_files import Intent, Record
+from harness.evidence.run_folder import RunFolder
 
 MakeRecord = Callable[..., Record]
 
@@ -90,7 +91,7 @@ def test_an_intent_without_a_record_is_unfinished(tmp_path: Path, make_intent: C
 def test_a_damaged_record_is_named(tmp_path: Path, make_record: MakeRecord) -> None:
     results, record = Results(tmp_path), make_record()
     keep(results, record)
-    file = results.run_folder("r1") / RECORD
+    file = results.run_folder("r1") / RunFolder.RECORD
     file.write_bytes(file.read_bytes()[:-10])
     with pytest.raises(UserError, match="is damaged"):
         list(results.records())
@@ -100,7 +101,7 @@ def test_a_damaged_record_does_not_hide_the_others(tmp_path: Path, make_record: 
     results = Results(tmp_path)
     for number in range(3):
         keep(results, make_record(f"r{number}"))
-    (results.run_folder("r1") / RECORD).write_bytes(b"{")
+    (results.run_folder("r1") / RunFolder.RECORD).write_bytes(b"{")
     damaged: list[str] = []
     assert [record.intent.run_id for record in results.records(damaged)] == ["r0", "r2"]
     assert len(damaged) == 1
@@ -112,7 +113,7 @@ def test_a_result_with_nan_comes_back(tmp_path: Path, make_record: MakeRecord, r
     record = make_record().model_copy(update={"result": Result.model_validate(result_values), "outcome": "failed"})
     results = Results(tmp_path)
     keep(results, record)
-    text = (results.run_folder("r1") / RECORD).read_text()
+    text = (results.run_folder("r1") / RunFolder.RECORD).read_text()
     json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
     back = results.record("r1")
     assert back is not None

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from harness.evidence.step_position import Position, read_position, read_positions
+from harness.evidence.work_folder import WorkFolder
 
 
 def write(folder: Path, rank: int, content: bytes) -> None:
@@ -13,16 +14,16 @@ def write(folder: Path, rank: int, content: bytes) -> None:
 def test_a_position_is_two_little_endian_numbers(tmp_path: Path) -> None:
     write(tmp_path, 0, struct.pack("<qq", 50, 3))
     write(tmp_path, 1, bytes(16))
-    assert read_positions(tmp_path) == {0: Position(50, 3), 1: Position(0, 0)}
+    assert read_positions(WorkFolder(tmp_path)) == {0: Position(50, 3), 1: Position(0, 0)}
     assert Position(50, 3).words == "in backward"
 
 
 @pytest.mark.parametrize("content", [b"", b"short", bytes(17), struct.pack("<qq", 5, 9), struct.pack("<qq", -1, 0)])
 def test_what_is_no_position_is_none(content: bytes, tmp_path: Path) -> None:
     write(tmp_path, 0, content)
-    assert read_position(tmp_path, 0) is None
-    assert read_position(tmp_path, 1) is None
-    assert read_positions(tmp_path) == {}
+    assert read_position(WorkFolder(tmp_path), 0) is None
+    assert read_position(WorkFolder(tmp_path), 1) is None
+    assert read_positions(WorkFolder(tmp_path)) == {}
 
 
 def test_between_two_steps_comes_after_the_first_and_before_the_second() -> None:

@@ -16,6 +16,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.environments.environment import Environment
 from harness.evidence.app_files import InputFile
+from harness.evidence.run_folder import RunFolder
 from harness.faults import external, own_engine
 from harness.faults.external import (
     BrokenTorch,
@@ -28,9 +29,9 @@ from harness.faults.external import (
     TinySharedMemory,
 )
 from harness.faults.kinds import WORKLOAD
-from harness.host.processes import RUN_MARK, run_mark
+from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Matrix
-from harness.run.spec import Run
+from harness.run.spec import Run, resolve
 
 if TYPE_CHECKING:
     from harness.host.facts import HostFacts
@@ -54,13 +55,14 @@ def make_run(matrix: Matrix, make_intent: Callable[..., object], tmp_path: Path)
 def test_what_a_container_is_limited_to_is_in_its_intent_and_nothing_else_changes(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
-    usual = make_run("sha256:1").container(tmp_path)
+    folder = RunFolder(tmp_path)
+    usual = resolve(make_run("sha256:1"), folder).container
     assert usual is not None
     for fault, key in ((LittleMemory(12345), "memory_bytes"), (TinySharedMemory(12345), "shared_memory_bytes")):
-        changed = fault.change(make_run("sha256:1"))
-        assert changed.intent(tmp_path).container == {**usual.plain, key: 12345}
-        assert fault.change(make_run()).container(tmp_path) is None
-        told = changed.container(tmp_path)
+        changed = resolve(fault.change(make_run("sha256:1")), folder)
+        assert changed.intent.container == {**usual.plain, key: 12345}
+        assert resolve(fault.change(make_run()), folder).container is None
+        told = changed.container
         assert told is not None
         assert 12345 in told.create_arguments().values()
         assert "12345" in told.command_line({}, ()).split()

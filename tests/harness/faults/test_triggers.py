@@ -20,7 +20,7 @@ def test_the_fault_is_made_before_the_first_process_and_only_there(tmp_path: Pat
         def before_start(self, folder: Path) -> None:
             made.append(folder)
 
-    executor = InjectingExecutor(ProcessExecutor(tmp_path), Noted())
+    executor = InjectingExecutor(ProcessExecutor(), Noted())
     for _ in range(2):
         handle = executor.start(Job(("/bin/true",), {}, tmp_path, tmp_path / "log.txt"))
         while (exit_ := handle.poll()) is None:

@@ -2,7 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.host.fingerprint import gfx_target, read_host, training_gpus
+from harness.base.storage import json_hash
+from harness.host import fingerprint
+from harness.host.facts import HostFacts
+from harness.host.fingerprint import REAL_ROOT, gfx_target, machine_of, read_host, training_gpus
 
 NODE = "simd_count {simd}\ngfx_target_version {gfx}\ndrm_render_minor {minor}\n"
 
@@ -54,6 +57,22 @@ def test_the_kind_of_a_host_is_gpus_driver_and_kernel(dual_7900xt: Path) -> None
     assert more_memory.fingerprint != before.fingerprint
     write(dual_7900xt / "sys/module/amdgpu/version", "6.12.12\n")
     assert read_host(dual_7900xt).kind != before.kind
+
+
+def test_a_simulated_host_is_never_a_real_one(dual_7900xt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = read_host(dual_7900xt)
+    monkeypatch.setattr(fingerprint, "is_simulated", lambda _: False)
+    real = read_host(dual_7900xt)
+    assert (simulated.simulated, real.simulated) == (True, False)
+    differ = {name for name in HostFacts.model_fields if getattr(simulated, name) != getattr(real, name)}
+    assert differ == {"simulated", "kind", "fingerprint", "machine"}
+
+
+def test_the_kinds_of_real_hosts_stay_what_records_name() -> None:
+    host = read_host(REAL_ROOT)
+    kind = {"gpus": sorted(gpu.gfx for gpu in host.gpus), "driver": host.driver, "kernel": host.kernel}
+    assert host.kind == json_hash(kind)[:16]
+    assert host.machine == machine_of(REAL_ROOT)
 
 
 def test_the_driver_of_the_kernel_tree_has_no_version(dual_7900xt: Path) -> None:

@@ -59,12 +59,15 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
 
 def test_nvidia_gpus_are_asked_for_by_their_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool(tmp_path, monkeypatch, f"echo '{MINE}, GPU-aa, 512'; echo '{MINE}, GPU-bb, 3'")
+    assert memory_by_process(tmp_path) == {}, "those of this machine are not a simulated host's"
+    monkeypatch.setattr("harness.host.gpu_memory.is_simulated", lambda _: False)
     assert memory_by_process(tmp_path) == {MINE: {"GPU-aa": 512 << 20, "GPU-bb": 3 << 20}}
 
 
 @pytest.mark.parametrize("script", ["exit 9", "echo no devices were found", "echo '1, GPU-aa, [N/A]'", "kill -9 $$"])
 def test_an_unhealthy_driver_is_no_reason_to_fail(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool(tmp_path, monkeypatch, script)
+    monkeypatch.setattr("harness.host.gpu_memory.is_simulated", lambda _: False)
     watch = GpuWatch(None, tmp_path)
     watch.sample(mine)
     assert watch.used == 0

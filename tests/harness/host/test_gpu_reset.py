@@ -5,11 +5,18 @@ from pathlib import Path
 import pytest
 
 from harness.host import gpu_reset
+from harness.host.fingerprint import is_simulated
 from harness.host.gpu_reset import reset_gpu
-from tests.harness.gpu_tree import ADDRESSES, Tree, a_gpu, silent
+from tests.harness.gpu_tree import ADDRESSES, KFD_IDS, Tree, a_gpu, silent
 
 Program = Callable[[str, str], Path]
 BUS = json.dumps({"card3": {"PCI Bus": ADDRESSES[1].upper()}, "card1": {"PCI Bus": ADDRESSES[0]}, "system": {}})
+
+
+@pytest.fixture(autouse=True)
+def of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tree is taken for the machine itself, whose GPUs AMD's tools would reset."""
+    monkeypatch.setattr(gpu_reset, "is_simulated", lambda _: False)
 
 
 def test_amds_tool_resets_it_by_its_address(tree: Tree, program: Program) -> None:
@@ -95,7 +102,17 @@ def test_where_the_driver_does_not_tell_who_uses_it_nothing_is_reset(
 ) -> None:
     monkeypatch.setattr(gpu_reset, "ANSWER_SECONDS", 0.2)
     calls = program("amd-smi", "exit 0")
-    with silent(tree.root / "sys/class/kfd/kfd/proc/4712/vram_60002"):
+    with silent(tree.root / f"sys/class/kfd/kfd/proc/4712/vram_{KFD_IDS[1]}"):
         reset = reset_gpu(a_gpu(1), tree.root)
     assert (reset.done, reset.detail) == (False, "not reset: the driver does not tell in 0 s who uses it")
     assert not calls.exists()
+
+
+def test_amds_tools_are_not_used_on_a_simulated_host(
+    tree: Tree, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_reset, "is_simulated", is_simulated)
+    calls = program("amd-smi", "exit 0"), program("rocm-smi", "exit 0")
+    told = reset_gpu(a_gpu(1), tree.root)
+    assert (told.done, "no reset of it" in told.detail) == (False, True)
+    assert not any(file.exists() for file in calls)

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from harness.base.paths import CHECKOUT
 from harness.matrix.cells import VISIBILITY_VARIABLES, Cell, Matrix, Preset, Stack
-from harness.matrix.lint import CATALOGUE, Finding, lint, lint_cell, load_catalogue
+from harness.matrix.lint import CATALOGUE, LintFinding, lint, lint_cell, load_catalogue
 from harness.matrix.load import load_matrix
 
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
@@ -28,7 +28,7 @@ ROCM = {
 }
 
 
-def real(preset: str, variable: str, kind: str, key: str | None = None) -> list[Finding]:
+def real(preset: str, variable: str, kind: str, key: str | None = None) -> list[LintFinding]:
     """Findings on matrix.yaml as it is, without what is said of the CPU."""
     return [
         f
@@ -46,13 +46,21 @@ def said(variable: str, value: str, torch: str = "2.9.1", rocm: str | None = Non
     return [(f.key, f.kind) for f in lint_cell(synthetic({variable: value}, torch, rocm))]
 
 
-def matrix_of(stacks: dict[str, Any], presets: dict[str, Any], exclude: tuple[Any, ...] = ()) -> Matrix:
+WORK = {"description": "d", "synthetic": {"sessions": 30}, "epochs": 1, "time_limit": 60}
+
+
+def matrix_of(
+    stacks: dict[str, Any],
+    presets: dict[str, Any],
+    exclude: tuple[Any, ...] = (),
+    workloads: dict[str, Any] | None = None,
+) -> Matrix:
     return Matrix.model_validate(
         {
             "schema": 2,
             "stacks": {name: {**stack, "name": name} for name, stack in stacks.items()},
             "presets": {name: {"description": "d", **preset, "name": name} for name, preset in presets.items()},
-            "workloads": {},
+            "workloads": {name: {**WORK, **one, "name": name} for name, one in (workloads or {}).items()},
             "selections": {},
             "exclude": exclude,
         }
@@ -203,6 +211,34 @@ def test_preferring_hipblaslt_means_something_only_with_wheels_of_6_3() -> None:
 def test_what_matters_between_gpus_does_nothing_with_one(preset: str, variable: str) -> None:
     (finding,) = real(preset, variable, "no-effect")
     assert finding.text.startswith("with one GPU")
+    alone = [name for name, workload in MATRIX.workloads.items() if workload.strategy == "single"]
+    assert finding.workloads == tuple(alone)
+    assert len(alone) < len(MATRIX.workloads)
+    assert finding.told.endswith(f"; in workloads {', '.join(alone)}")
+    assert lint_cell(MATRIX.cell("rocm6.3-torch2.9.1", "no-p2p"), "ddp") == []
+
+
+ONE, TWO = ({"strategy": "single"}, {"strategy": "ddp"})
+
+
+@pytest.mark.parametrize(
+    ("devices", "workloads", "told"),
+    [
+        (None, {"one": ONE, "two": TWO}, [("one",)]),
+        ((0, 1), {"one": ONE, "two": TWO}, [("one",)]),
+        ((0,), {"one": ONE, "two": TWO}, [()]),
+        (None, {"one": ONE}, [()]),
+        ((0, 1), {"two": TWO}, []),
+        (None, {}, [()]),
+    ],
+    ids=["any devices", "for two GPUs", "for one GPU", "workloads of one", "workloads of two", "no workload"],
+)
+def test_what_a_preset_does_depends_on_how_workloads_use_gpus(
+    devices: tuple[int, ...] | None, workloads: dict[str, Any], told: list[tuple[str, ...]]
+) -> None:
+    stacks = {"a": {"accelerator": "rocm", "rocm": "6.4", "torch": "2.9.1"}}
+    matrix = matrix_of(stacks, {"x": {"variables": {"NCCL_P2P_DISABLE": "1"}, "devices": devices}}, workloads=workloads)
+    assert [finding.workloads for finding in lint(matrix)] == told
 
 
 @pytest.mark.parametrize("preset", ["notes-miopen", "notes-miopen-more"])

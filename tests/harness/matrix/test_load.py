@@ -180,6 +180,14 @@ class TestTheProjectsOwnFile:
         assert from_notes == {cell.preset.name for cell in matrix.select("notes")} - {"plain"}
         assert len(from_notes) == 11
 
+    def test_the_default_selection_is_the_evening_of_five_stacks(self, matrix: Matrix) -> None:
+        """The one test that says what it is: the others ask the matrix file."""
+        default = matrix.selections["default"]
+        rocm = ("6.2-torch2.5.1", "6.3-torch2.7.1", "6.3-torch2.8.0", "6.3-torch2.9.1", "7.0-torch2.10.0")
+        assert default.stacks == (*(f"rocm{version}" for version in rocm), "cpu")
+        assert default.presets == ("plain", "no-hipblaslt", "no-sdma", "notes-stable", "notes-aggressive")
+        assert default.workload == "quick"
+
     def test_there_are_four_presets_to_run_on_a_host_without_a_gpu(self, matrix: Matrix) -> None:
         cpu = [cell for cell in matrix.select("default") if cell.stack.name == "cpu" and not cell.excluded]
         assert len(cpu) >= 4

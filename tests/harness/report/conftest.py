@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from harness.evidence.index import Row
-from harness.evidence.records import INTENT, RECORD, Results
+from harness.evidence.records import Results
 from harness.evidence.run_files import Record
+from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Matrix
 from harness.report.build import build_report
 from harness.report.model import Report
@@ -49,7 +50,7 @@ def report_of(tmp_path: Path, matrix: Matrix) -> Callable[..., Report]:
         for record in records:
             folder = results.run_folder(record.intent.run_id)
             folder.mkdir(parents=True)
-            for name, value in ((INTENT, record.intent), (RECORD, record)):
+            for name, value in ((RunFolder.INTENT, record.intent), (RunFolder.RECORD, record)):
                 (folder / name).write_text(value.model_dump_json(by_alias=True), encoding="utf-8")
         elsewhere = set(imported)
         rows = [Row.of(record, imported=record.intent.run_id in elsewhere) for record in records]

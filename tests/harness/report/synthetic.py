@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.evidence.records import IMPORTED, INTENT, RECORD, Results
+from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
+from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import train_options, workload_hash
@@ -89,11 +90,11 @@ def write_runs(
     for number, record in enumerate(synthetic_records(matrix, count, kinds)):
         run = results.run_folder(record.intent.run_id)
         run.mkdir(parents=True)
-        for name, value in ((INTENT, record.intent), (RECORD, record)):
+        for name, value in ((RunFolder.INTENT, record.intent), (RunFolder.RECORD, record)):
             (run / name).write_text(value.model_dump_json(by_alias=True), encoding="utf-8")
         (run / "progress-0.jsonl").write_text("".join(_progress(record, progress_lines)), encoding="utf-8")
         if number % 7 == 3:
-            (run / IMPORTED).write_text("{}", encoding="utf-8")
+            (run / RunFolder.IMPORTED).write_text("{}", encoding="utf-8")
     return results
 
 

@@ -10,8 +10,9 @@ from jsonschema import Draft202012Validator
 from harness.cli.schemas import SCHEMAS
 from harness.evidence.app_files import MemoryPeaks, Training
 from harness.evidence.index import Row
-from harness.evidence.records import RECORD, Results
+from harness.evidence.records import Results
 from harness.evidence.run_files import Record
+from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import KnownGood
@@ -19,7 +20,7 @@ from harness.report import build
 from harness.report.build import NEWEST, NEWEST_FAILED, build_report
 from harness.report.grid import key_of
 from harness.report.markdown import to_markdown
-from harness.report.model import Place, Report
+from harness.report.model import GridPlace, Report
 from harness.report.page import to_html
 from tests.harness.report.synthetic import KINDS, synthetic_records
 
@@ -40,7 +41,7 @@ def records(make_record: Make) -> list[Record]:
     ]
 
 
-def place(report: Report, cell: str) -> Place:
+def place(report: Report, cell: str) -> GridPlace:
     (found,) = [one for group in report.groups for one in group.places if one.cell == cell]
     return found
 
@@ -179,7 +180,7 @@ def test_every_cell_has_its_newest_run_in_full_and_the_newest_that_failed(synthe
 def test_a_damaged_record_is_passed_over(make_record: Make, matrix: Matrix, tmp_path: Path) -> None:
     folder = Results(tmp_path).run_folder("r1")
     folder.mkdir(parents=True)
-    (folder / RECORD).write_text("{", encoding="utf-8")
+    (folder / RunFolder.RECORD).write_text("{", encoding="utf-8")
     report = build_report(Results(tmp_path), [Row.of(make_record("r1"))], matrix, {}, frozenset(), made=1e9)
     assert (len(report.runs), report.details) == (1, {})
 

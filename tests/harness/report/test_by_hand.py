@@ -11,8 +11,9 @@ import pytest
 
 from harness.environments.executors.container import Container, Device
 from harness.evidence.run_files import Intent
+from harness.evidence.run_folder import RunFolder
 from harness.report import by_hand as module
-from harness.report.by_hand import again, by_hand
+from harness.report.by_hand import again, commands_by_hand
 
 MakeIntent = Callable[..., Intent]
 
@@ -20,7 +21,7 @@ MakeIntent = Callable[..., Intent]
 def test_a_process_is_started_with_its_variables_in_a_folder_of_its_own(
     make_intent: MakeIntent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FOLDER", str(tmp_path / "by hand"))
+    monkeypatch.setattr(module, "FOLDER", RunFolder(tmp_path / "by hand"))
     monkeypatch.setenv("LEAKED", "1")
     program = (
         "import os, sys, json; json.dump([sys.argv[1:], dict(os.environ)], open(os.environ['HOME'] + '/said', 'w'))"
@@ -30,7 +31,7 @@ def test_a_process_is_started_with_its_variables_in_a_folder_of_its_own(
         commands={"train": (sys.executable, "-c", program, "--run-dir", run, "--output", f"{run}/output", "$(false)")},
         variables={"train": {"HOME": run, "WITH_SPACE": "a b; c", "TMPDIR": str(tmp_path / "matrix-1")}},
     )
-    for line in by_hand(intent):
+    for line in commands_by_hand(intent):
         subprocess.run(line, shell=True, check=True)
     said, variables = json.loads((tmp_path / "by hand" / "said").read_text())
     assert said == ["--run-dir", str(tmp_path / "by hand"), "--output", str(tmp_path / "by hand/output"), "$(false)"]
@@ -49,13 +50,18 @@ def test_a_container_is_the_recorded_one_with_another_folder(make_intent: MakeIn
         commands={"train": ("/opt/venv/bin/python", "-m", "vpoc", "train", "--run-dir", "/work")},
         variables={"train": {"HOME": "/work/scratch"}},
     )
-    expected = replace(recorded, work=module.FOLDER)
-    assert by_hand(intent)[1:] == (expected.command_line({"HOME": "/work/scratch"}, ("train", "--run-dir", "/work")),)
+    expected = replace(recorded, work=str(module.FOLDER.path))
+    assert commands_by_hand(intent)[1:] == (
+        expected.command_line({"HOME": "/work/scratch"}, ("train", "--run-dir", "/work")),
+    )
 
 
 def test_every_phase_has_its_command(make_intent: MakeIntent) -> None:
     commands = {"features": ("python", "-m", "vpoc", "features"), "train": ("python", "-m", "vpoc", "train")}
-    assert [shlex.split(line)[-1] for line in by_hand(make_intent(commands=commands))[1:]] == ["features", "train"]
+    assert [shlex.split(line)[-1] for line in commands_by_hand(make_intent(commands=commands))[1:]] == [
+        "features",
+        "train",
+    ]
 
 
 def test_the_same_run_through_the_tool_names_data_of_the_users_own(make_intent: MakeIntent) -> None:

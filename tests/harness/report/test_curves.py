@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.evidence.app_files import Result, Training
+from harness.evidence.work_folder import WorkFolder
 from harness.report.curves import POINTS, loss_curves, read_progress
 
 MEMORY = {"rss_bytes": 10**9, "device_allocated_bytes": None, "device_reserved_bytes": 2 * 10**9}
@@ -25,7 +26,7 @@ def write(folder: Path, lines: list[tuple[str, int, float | None]], rank: int = 
 
 def test_phases_follow_each_other_to_the_end_of_the_run(tmp_path: Path) -> None:
     write(tmp_path, [("import", 0, None), ("init", 0, None), ("step", 1, 0.5), ("step", 2, 0.4)])
-    phases = read_progress(tmp_path, 99.0, 110.0).phases
+    phases = read_progress(WorkFolder(tmp_path), 99.0, 110.0).phases
     assert [(p.phase, p.start, p.seconds) for p in phases] == [("import", 1, 1), ("init", 2, 1), ("step", 3, 8)]
 
 
@@ -38,13 +39,15 @@ def test_each_model_has_a_curve_and_a_failed_one_too(tmp_path: Path) -> None:
         ("step", 7, 0.3),
     ]
     write(tmp_path, lines)
-    curves = loss_curves(read_progress(tmp_path, 100.0, 110.0), ())
+    curves = loss_curves(read_progress(WorkFolder(tmp_path), 100.0, 110.0), ())
     assert [(c.model, c.steps, c.loss) for c in curves] == [("model 1", (5,), (0.5,)), ("model 2", (7,), (0.3,))]
 
 
 def test_the_first_steps_and_epochs_come_from_the_result(tmp_path: Path, result_values: dict[str, Any]) -> None:
     write(tmp_path, [("first-step", 0, None), ("step", 30, 0.25)])
-    (curve,) = loss_curves(read_progress(tmp_path, 100.0, 110.0), Result.model_validate(result_values).trainings)
+    (curve,) = loss_curves(
+        read_progress(WorkFolder(tmp_path), 100.0, 110.0), Result.model_validate(result_values).trainings
+    )
     assert curve.steps == (*range(1, 17), 30)
     assert (curve.loss[0], curve.loss[-1]) == (0.69, 0.25)
     assert (curve.epoch_ends, curve.train, curve.validation) == ((16, 32), (0.6, 0.6), (0.65, 0.65))
@@ -56,7 +59,7 @@ def test_numbers_that_are_not_finite_are_null(tmp_path: Path, result_values: dic
         {name: result_values[name] for name in Training.model_fields if name in result_values}
         | {"first_steps": [{"step": 1, "loss": float("inf"), "gradient_norm": None}]}
     )
-    (curve,) = loss_curves(read_progress(tmp_path, 100.0, 110.0), [training])
+    (curve,) = loss_curves(read_progress(WorkFolder(tmp_path), 100.0, 110.0), [training])
     assert curve.loss == (None, None)
 
 
@@ -71,24 +74,24 @@ def test_long_files_are_thinned_and_no_phase_is_lost(
     folder = tmp_path_factory.mktemp("run")
     phases = [phase for phase, lines in spans for _ in range(lines)]
     write(folder, [(phase, 0, None) for phase in phases])
-    told = read_progress(folder, 100.0, 100.0)
+    told = read_progress(WorkFolder(folder), 100.0, 100.0)
     changes = [phases[0], *(b for a, b in pairwise(phases) if a != b)]
     assert [span.phase for span in told.phases] == changes
     assert len(told.memory[0].seconds) <= POINTS + len(changes) + 1
 
 
 def test_damaged_lines_and_missing_files_are_passed_over(tmp_path: Path) -> None:
-    assert read_progress(tmp_path, 0.0, 1.0).phases == ()
+    assert read_progress(WorkFolder(tmp_path), 0.0, 1.0).phases == ()
     write(tmp_path, [("step", 1, 0.5)])
     with (tmp_path / "progress-0.jsonl").open("a") as stream:
         stream.write('{"phase": "validate", \n\n')
-    assert [span.phase for span in read_progress(tmp_path, 100.0, 101.0).phases] == ["step"]
+    assert [span.phase for span in read_progress(WorkFolder(tmp_path), 100.0, 101.0).phases] == ["step"]
 
 
 def test_every_rank_has_its_memory(tmp_path: Path) -> None:
     for rank in range(2):
         write(tmp_path, [("step", 1, 0.5)], rank)
-    told = read_progress(tmp_path, 100.0, 101.0)
+    told = read_progress(WorkFolder(tmp_path), 100.0, 101.0)
     assert [(curve.rank, curve.rss_mb, curve.reserved_mb) for curve in told.memory] == [
         (rank, (1000.0,), (2000.0,)) for rank in range(2)
     ]

@@ -1,8 +1,9 @@
 from pathlib import Path
 
-from harness.evidence.records import RECORD, Results
+from harness.evidence.records import Results
+from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Matrix
-from harness.registry.tags.promotions import FILE
+from harness.registry.tags.promotions import PROMOTIONS
 from harness.report.write import write_reports
 from tests.harness.report.synthetic import write_runs
 
@@ -13,14 +14,14 @@ def test_every_file_is_written_and_damage_is_told(matrix: Matrix, tmp_path: Path
     results = write_runs(tmp_path, matrix, 9)
     damaged = results.run_folder("damaged")
     damaged.mkdir()
-    (damaged / RECORD).write_text("{", encoding="utf-8")
-    (tmp_path / FILE).write_text("{}\n", encoding="utf-8")
+    (damaged / RunFolder.RECORD).write_text("{", encoding="utf-8")
+    (tmp_path / PROMOTIONS).write_text("{}\n", encoding="utf-8")
     files, told = write_reports(results, matrix)
     assert [file.name for file in files] == NAMES
     assert all(file.stat().st_size for file in files)
     assert len(told) == 2
-    assert str(damaged / RECORD) in told[0]
-    assert f"{tmp_path / FILE}:1: is damaged" in told[1]
+    assert str(damaged / RunFolder.RECORD) in told[0]
+    assert f"{tmp_path / PROMOTIONS}:1: is damaged" in told[1]
 
 
 def test_a_folder_without_runs_gets_a_report_too(matrix: Matrix, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
 from harness.evidence.health_log import read_steps, unhealthy_gpus
 from harness.evidence.records import Results
+from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.host.gpu_reset import Reset
 from harness.matrix.cells import Matrix
@@ -24,7 +25,7 @@ from harness.run.gpu_health import (
 )
 from harness.run.gpu_probe import Probed
 from harness.run.gpu_recovery import Actions
-from harness.run.spec import Run
+from harness.run.spec import Run, resolve
 from tests.harness.gpu_tree import ADDRESSES, Tree
 
 WELL, UNHEALTHY = Probed(True, "5 checks passed"), Probed(False, "device hung: no end within 90 s")
@@ -32,16 +33,21 @@ CALM = "usb 1-2: new high-speed USB device number 3 using xhci_hcd"
 
 
 @pytest.fixture
-def checkup(tmp_path: Path, tree: Tree, matrix: Matrix, dual_host: HostFacts) -> Checkup:
-    """A run on both GPUs of a host whose kernel log can be read."""
-    tree.kernel_says(CALM)
+def run(matrix: Matrix, dual_host: HostFacts) -> Run:
+    """A run on both GPUs."""
     environment = Environment(Path("/no/python"), {"lock": "l"}, {}, "cuda")
     cell, data = matrix.cells["rocm6.3-torch2.9.1-plain"], InputFile(path="/bars.csv", sha256="a" * 64)
-    run = Run("r1", cell, matrix.workloads["quick"], data, environment, dual_host, gpus=(0, 1))
+    return Run("r1", cell, matrix.workloads["quick"], data, environment, dual_host, gpus=(0, 1))
+
+
+@pytest.fixture
+def checkup(tmp_path: Path, tree: Tree, run: Run) -> Checkup:
+    """The same on a host whose kernel log can be read."""
+    tree.kernel_says(CALM)
     results = Results(tmp_path / "results")
     folder = results.run_folder("r1")
     folder.mkdir(parents=True)
-    return Checkup(run, folder, results, ProcessExecutor(results.runs), tree.root)
+    return Checkup(resolve(run, RunFolder(folder)), results, ProcessExecutor(), tree.root)
 
 
 def prove(checkup: Checkup, monkeypatch: pytest.MonkeyPatch, *probed: Probed) -> None:
@@ -70,23 +76,18 @@ def test_an_environment_is_probed_once_on_each_gpu_before_it_is_used(
     assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, ())
     # What fails there may be the environment's fault.
     assert shown(checkup) == [("before-run", "probe", 0, True), ("before-run", "probe", 1, None)]
-    assert unhealthy_gpus(checkup.results, checkup.run.host) == {}
+    assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {}
     assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, ())
     assert len(shown(checkup)) == 2
 
 
-def test_a_run_on_the_cpu_is_left_alone(checkup: Checkup) -> None:
+def test_a_run_on_the_cpu_is_left_alone(checkup: Checkup, run: Run) -> None:
     environment = Environment(Path("/no/python"), {}, {}, "cpu")
-    on_cpu = Checkup(
-        Run("r1", checkup.run.cell, checkup.run.workload, checkup.run.data, environment, checkup.run.host, gpus=(0,)),
-        checkup.folder,
-        checkup.results,
-        checkup.executor,
-        checkup.root,
-    )
+    run = Run("r1", run.cell, run.workload, run.data, environment, run.host, gpus=(0,))
+    on_cpu = Checkup(resolve(run, checkup.spec.folder), checkup.results, checkup.executor, checkup.root)
     assert before_run(on_cpu) == ({}, ())
     assert after_failure(on_cpu, {}, time.time()).problems == ()
-    assert not (checkup.folder / "failure").exists()
+    assert not (checkup.spec.folder.path / "failure").exists()
     assert shown(on_cpu) == []
 
 
@@ -107,8 +108,8 @@ def test_a_gpu_that_fails_is_a_problem_and_unhealthy(checkup: Checkup, monkeypat
     prove(checkup, monkeypatch, WELL, WELL)
     report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, UNHEALTHY))
     assert report.problems == ("GPU 1 failed its probe: device hung: no end within 90 s",)
-    assert report.unhealthy == unhealthy_gpus(checkup.results, checkup.run.host) == {1: UNHEALTHY.detail}
-    told = json.loads((checkup.folder / "failure/health.json").read_text())
+    assert report.unhealthy == unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {1: UNHEALTHY.detail}
+    told = json.loads((checkup.spec.folder.path / "failure/health.json").read_text())
     assert told["schema"] == 2
     assert told["problems"] == list(report.problems)
     assert told["unhealthy"] == {"1": UNHEALTHY.detail}
@@ -135,7 +136,7 @@ def test_an_environment_that_never_worked_convicts_no_gpu(checkup: Checkup, monk
     assert (report.problems, report.unhealthy) == ((), {})
 
 
-@pytest.mark.parametrize(("address", "concerns"), [(ADDRESSES[1], True), ("0000:43:00.0", False)])
+@pytest.mark.parametrize(("address", "concerns"), [(ADDRESSES[1], True), ("0000:63:00.0", False)])
 def test_a_reset_in_the_kernel_log_is_a_problem_where_it_is_of_these_gpus(
     address: str, concerns: bool, checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +173,7 @@ def test_a_probe_that_cannot_be_killed_is_a_problem(checkup: Checkup, monkeypatc
         "GPU 1 failed its probe: the probe did not end in 540 s; it cannot be killed",
     )
     # It may hold the locks of all of them.
-    assert unhealthy_gpus(checkup.results, checkup.run.host).keys() == {0, 1}
+    assert unhealthy_gpus(checkup.results, checkup.spec.intent.host).keys() == {0, 1}
 
 
 def test_a_probe_before_a_run_that_cannot_be_killed_forbids_the_run(
@@ -181,7 +182,7 @@ def test_a_probe_before_a_run_that_cannot_be_killed_forbids_the_run(
     answers = iter([WELL, Probed(False, "the probe did not end in 540 s", killable=False)])
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
     assert before_run(checkup)[1] == ("a probe of GPU 1 cannot be killed",)
-    assert unhealthy_gpus(checkup.results, checkup.run.host).keys() == {1}
+    assert unhealthy_gpus(checkup.results, checkup.spec.intent.host).keys() == {1}
 
 
 def test_the_gpus_of_a_run_that_cannot_be_killed_are_unhealthy_and_not_touched(
@@ -223,13 +224,15 @@ def test_a_run_that_completed_is_a_probe_that_passed(checkup: Checkup, monkeypat
     # From now on a probe that fails convicts a GPU, until a run completes on it.
     assert after_failure(checkup, {}, time.time(), acting(WELL, UNHEALTHY)).unhealthy == {1: UNHEALTHY.detail}
     after_completion(checkup)
-    assert unhealthy_gpus(checkup.results, checkup.run.host) == {}
+    assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {}
 
 
-def test_an_unhealthy_gpu_that_passes_again_is_used_again(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unhealthy_gpu_that_passes_again_is_used_again(
+    checkup: Checkup, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prove(checkup, monkeypatch, WELL, WELL)
     after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, UNHEALTHY))
-    place = (checkup.run, checkup.results, checkup.executor, checkup.root)
+    place = (run, checkup.results, checkup.executor, checkup.root)
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: UNHEALTHY)
     assert recheck(*place) == {1: UNHEALTHY.detail}
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: WELL)
@@ -239,9 +242,9 @@ def test_an_unhealthy_gpu_that_passes_again_is_used_again(checkup: Checkup, monk
 
 
 def test_a_recheck_that_cannot_be_killed_is_not_followed_by_another(
-    checkup: Checkup, monkeypatch: pytest.MonkeyPatch
+    checkup: Checkup, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     after_unkillable(checkup)
     answers = iter([Probed(None, "the probe was lost", killable=False)])
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
-    assert recheck(checkup.run, checkup.results, checkup.executor, checkup.root).keys() == {0, 1}
+    assert recheck(run, checkup.results, checkup.executor, checkup.root).keys() == {0, 1}

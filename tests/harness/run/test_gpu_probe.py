@@ -13,13 +13,13 @@ from harness.environments.executors.container import Device
 from harness.environments.executors.job import Exit, Job, JobLost
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
+from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
-from harness.host.processes import processes_of_run
+from harness.host.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_probe
-from harness.run.gpu_probe import RUNGS, Probed, probe_gpu, read_climb
-from harness.run.process_environment import make_scratch, remove_scratch
-from harness.run.spec import Run
+from harness.run.gpu_probe import CHECKS, Probed, probe_gpu, read_answer
+from harness.run.spec import Run, RunSpec, resolve
 from tests.harness.gpu_tree import a_gpu
 
 GPU = a_gpu(1)
@@ -27,7 +27,7 @@ GPU = a_gpu(1)
 
 def climb(**broken: str) -> str:
     """What `vpoc probe --json` prints; keywords (with underscores) name rungs with an outcome that is not `passed`."""
-    outcomes = {rung: broken.get(rung.replace("-", "_"), "passed") for rung in RUNGS}
+    outcomes = {rung: broken.get(rung.replace("-", "_"), "passed") for rung in CHECKS}
     trials = [{"rung": r, "outcome": o, "detail": f"{r} told", "killable": True} for r, o in outcomes.items()]
     breaks = next((rung for rung, outcome in outcomes.items() if outcome not in ("passed", "skipped")), None)
     return json.dumps({"schema": 2, "device": "cuda", "breaks_at": breaks, "rungs": trials}, indent=2)
@@ -36,7 +36,7 @@ def climb(**broken: str) -> str:
 def read(tmp_path: Path, text: str) -> Probed:
     log = tmp_path / "probe.txt"
     log.write_text(text)
-    return read_climb(log)
+    return read_answer(log)
 
 
 def test_a_gpu_is_well_when_every_check_passed(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_an_answer_that_is_none_says_nothing(text: str, tmp_path: Path) -> None:
     assert read(tmp_path, text).good is None
 
 
-MakeRun = Callable[[str], tuple[Run, Path, ProcessExecutor]]
+MakeRun = Callable[[str], tuple[RunSpec, Path, ProcessExecutor]]
 
 
 def a_run(python: Path, matrix: Matrix, host: HostFacts, **changes: Any) -> Run:
@@ -84,23 +84,23 @@ def make_run(tmp_path: Path, matrix: Matrix, dual_host: HostFacts) -> Iterator[M
     """Makes a run on both GPUs whose interpreter is a script, and its folder."""
     folder = tmp_path / "runs" / "r1"
 
-    def make(script: str) -> tuple[Run, Path, ProcessExecutor]:
+    def make(script: str) -> tuple[RunSpec, Path, ProcessExecutor]:
         python = tmp_path / "python"
         python.write_text(f"#!{sys.executable}\nimport os, signal, sys, time\n{script}\n")
         python.chmod(0o755)
         folder.mkdir(parents=True)
-        make_scratch(folder)
-        return a_run(python, matrix, dual_host), folder, ProcessExecutor(folder.parent)
+        RunFolder(folder).make_places()
+        return resolve(a_run(python, matrix, dual_host), RunFolder(folder)), folder, ProcessExecutor()
 
     yield make
-    remove_scratch(folder, all_of_it=False)
+    RunFolder(folder).remove_places(all_of_it=False)
 
 
 def test_only_that_gpu_is_seen_and_the_preset_is_not(make_run: MakeRun) -> None:
-    run, folder, executor = make_run("print(sys.argv[1:], dict(os.environ), file=open('seen.txt', 'w'))")
-    probe_gpu(run, folder, GPU, executor)
+    spec, folder, executor = make_run("print(sys.argv[1:], dict(os.environ), file=open('seen.txt', 'w'))")
+    probe_gpu(spec, GPU, executor)
     seen = (folder / "seen.txt").read_text()
-    assert "'-m', 'vpoc', 'probe', '--device', 'cuda', '--json', '--limit-scale', '0.5', '--rung', 'import'" in seen
+    assert "'-m', 'vpoc', 'probe', '--device', 'cuda', '--json', '--limit-scale', '0.5', '--check', 'import'" in seen
     assert "'ROCR_VISIBLE_DEVICES': '1'" in seen
     assert "HSA_ENABLE_SDMA" not in seen
 
@@ -119,8 +119,8 @@ def test_a_container_gets_the_nodes_of_that_gpu_alone(tmp_path: Path, matrix: Ma
     run = a_run(Path("/opt/venv/bin/python"), matrix, dual_host, image="sha256:1")
     nodes = ("/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD129")
     run = replace(run, devices=tuple(Device(node, node, 44) for node in nodes))
-    executor = Refusing(tmp_path)
-    told = probe_gpu(run, tmp_path, GPU, executor)
+    executor = Refusing()
+    told = probe_gpu(resolve(run, RunFolder(tmp_path)), GPU, executor)
     assert (told.good, told.detail) == (None, "the probe could not be started: the Docker engine does not answer")
     job = executor.job
     assert job is not None
@@ -132,16 +132,16 @@ def test_a_container_gets_the_nodes_of_that_gpu_alone(tmp_path: Path, matrix: Ma
 
 
 def test_what_it_printed_is_judged_and_kept(make_run: MakeRun) -> None:
-    run, folder, executor = make_run(f"print({climb()!r})")
-    assert probe_gpu(run, folder, GPU, executor).good
-    assert probe_gpu(run, folder, GPU, executor).good
+    spec, folder, executor = make_run(f"print({climb()!r})")
+    assert probe_gpu(spec, GPU, executor).good
+    assert probe_gpu(spec, GPU, executor).good
     assert sorted(file.name for file in folder.glob("probe-*")) == ["probe-gpu1-2.txt", "probe-gpu1.txt"]
 
 
 def test_a_probe_that_hangs_is_ended_with_all_it_started(make_run: MakeRun) -> None:
-    run, folder, executor = make_run("os.fork(); time.sleep(60)")
+    spec, folder, executor = make_run("os.fork(); time.sleep(60)")
     began = time.monotonic()
-    told = probe_gpu(run, folder, GPU, executor, limit=0.5)
+    told = probe_gpu(spec, GPU, executor, limit=0.5)
     assert told == Probed(False, "the probe did not end in 0 s")
     assert time.monotonic() - began < 20
     assert processes_of_run(folder) == []
@@ -149,14 +149,14 @@ def test_a_probe_that_hangs_is_ended_with_all_it_started(make_run: MakeRun) -> N
 
 def test_a_check_that_the_probe_could_not_kill_is_told(make_run: MakeRun) -> None:
     text = climb(device="hung").replace('"killable": true', '"killable": false', 2)
-    run, folder, executor = make_run(f"print({text!r})")
-    assert not probe_gpu(run, folder, GPU, executor).killable
+    spec, _, executor = make_run(f"print({text!r})")
+    assert not probe_gpu(spec, GPU, executor).killable
 
 
 def test_a_probe_that_cannot_be_started_says_nothing(make_run: MakeRun) -> None:
-    run, folder, executor = make_run("")
-    run.environment.python.unlink()
-    told = probe_gpu(run, folder, GPU, executor)
+    spec, _, executor = make_run("")
+    Path(spec.app[-3]).unlink()
+    told = probe_gpu(spec, GPU, executor)
     assert told.good is None
     assert "could not be started" in told.detail
 
@@ -182,8 +182,7 @@ class Lost:
 
 
 class Losing(ProcessExecutor):
-    def __init__(self, runs: Path, lost: Lost) -> None:
-        super().__init__(runs)
+    def __init__(self, lost: Lost) -> None:
         self._lost = lost
 
     def start(self, job: Job) -> Any:
@@ -193,10 +192,10 @@ class Losing(ProcessExecutor):
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_probe_that_lost_its_engine_is_ended_by_its_mark(asked: bool, make_run: MakeRun) -> None:
-    run, folder, _ = make_run("time.sleep(60)")
+    spec, folder, _ = make_run("time.sleep(60)")
     lost = Lost(asked=asked)
-    executor = Losing(folder.parent, lost)
-    told = probe_gpu(run, folder, GPU, executor, limit=0.5)
+    executor = Losing(lost)
+    told = probe_gpu(spec, GPU, executor, limit=0.5)
     assert (told.good, told.killable) == (None if asked else False, True)
     assert lost.stopped
     assert processes_of_run(folder) == []
@@ -206,10 +205,10 @@ def test_a_probe_that_lost_its_engine_is_ended_by_its_mark(asked: bool, make_run
 def test_a_probe_that_lost_its_engine_and_cannot_be_killed_is_told(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, folder, _ = make_run("")
+    spec, _, _ = make_run("")
     monkeypatch.setattr(gpu_probe, "end_processes_of_run", lambda *_: False)
-    executor = Losing(folder.parent, Lost(asked=True))
-    told = probe_gpu(run, folder, GPU, executor)
+    executor = Losing(Lost(asked=True))
+    told = probe_gpu(spec, GPU, executor)
     assert (told.good, told.killable) == (None, False)
     executor.real.stop(1)
 
@@ -217,7 +216,7 @@ def test_a_probe_that_lost_its_engine_and_cannot_be_killed_is_told(
 # It may come between the opening of a file and the `with` that closes it.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_an_interruption_ends_the_probe(make_run: MakeRun) -> None:
-    run, folder, executor = make_run("os.kill(os.getppid(), signal.SIGINT); time.sleep(60)")
+    spec, folder, executor = make_run("os.kill(os.getppid(), signal.SIGINT); time.sleep(60)")
     with pytest.raises(KeyboardInterrupt):
-        probe_gpu(run, folder, GPU, executor)
+        probe_gpu(spec, GPU, executor)
     assert processes_of_run(folder) == []

@@ -23,14 +23,14 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host import amdgpu
 from harness.host.facts import HostFacts
-from harness.host.processes import processes_of_run
+from harness.host.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
-from harness.run import gpu_health, post_run
-from harness.run.gpu_probe import RUNGS, Probed
+from harness.run import gpu_health
+from harness.run.gpu_probe import CHECKS, Probed
 from harness.run.run_cell import run_cell
 from harness.run.spec import Run
 from harness.run.watch.watch import Observer
-from tests.harness.gpu_tree import Tree, silent
+from tests.harness.gpu_tree import ADDRESSES, Tree, silent
 
 # Trains by waiting where the file `wait` lies in the folder of results, and fails; from then on its probe finds what is
 # in the file `breaks`.
@@ -43,8 +43,8 @@ if command == "probe":
         (results / "probing").touch()
         time.sleep(60)
     at = breaks.read_text() if trained and breaks.exists() else None
-    rungs = [dict(rung=r, outcome="hung" if r == at else "passed", detail="told", killable=True) for r in {RUNGS!r}]
-    print(json.dumps(dict(breaks_at=at, rungs=rungs)))
+    checks = [dict(check=r, outcome="hung" if r == at else "passed", detail="told", killable=True) for r in {CHECKS!r}]
+    print(json.dumps(dict(breaks_at=at, checks=checks)))
 else:
     memory = {{"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}}
     line = {{"schema": 2, "wall": 0, "monotonic": time.monotonic(), "rank": 0, "pid": os.getpid(), "phase": "import",
@@ -70,7 +70,7 @@ class Bench:
         (self.results.folder / name).write_text(text, encoding="utf-8")
 
     def make(self, observe: Observer = lambda _: None) -> Record:
-        return run_cell(self.run, self.results, ProcessExecutor(self.results.runs), observe, self.tree.root)
+        return run_cell(self.run, self.results, ProcessExecutor(), observe, self.tree.root)
 
     @property
     def record(self) -> Record:
@@ -113,7 +113,7 @@ def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -
     health = json.loads((bench.results.run_folder("r1") / "failure/health.json").read_text())
     assert [step["check"] for step in health["steps"]] == ["kernel-log", "memory", "probe"]
     # What a probe writes down is no part of the run's own log.
-    assert "rungs" not in (bench.results.run_folder("r1") / "log.txt").read_text()
+    assert "checks" not in (bench.results.run_folder("r1") / "log.txt").read_text()
 
 
 def test_a_run_after_which_the_gpu_fails_its_probe_is_the_hosts_fault(bench: Bench) -> None:
@@ -137,7 +137,7 @@ def test_a_run_that_completed_is_its_own_probe(bench: Bench, monkeypatch: pytest
 
 
 def test_a_reset_in_the_kernel_log_is_the_hosts_fault(bench: Bench) -> None:
-    bench.tree.kernel_says("amdgpu 0000:0a:00.0: amdgpu: GPU reset begin!")
+    bench.tree.kernel_says(f"amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!")
     record = bench.make()
     assert (record.outcome, record.diagnosis) == ("host-fault", "unhealthy-gpu")
     assert "GPU reset begin!" in record.host_problems[0]
@@ -147,9 +147,9 @@ def test_a_reset_in_the_kernel_log_is_the_hosts_fault(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("name", "note"),
     [
-        ("before_run", "looking at the GPUs before the run failed: RuntimeError: a mistake of ours"),
-        ("known_stalls", "reading how long earlier runs was stalled failed: RuntimeError: a mistake of ours"),
-        ("after_failure", "looking after the GPUs failed: RuntimeError: a mistake of ours"),
+        ("before_run", "checking the GPUs before the run failed: RuntimeError: a mistake of ours"),
+        ("known_stalls", "reading the stalls of earlier runs failed: RuntimeError: a mistake of ours"),
+        ("after_failure", "checking the GPUs after the run failed: RuntimeError: a mistake of ours"),
         ("explain_run", "explaining it failed: RuntimeError: a mistake of ours"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_mistake_of_ours_costs_no_record(name: str, note: str, bench: Bench, m
     def mistaken(*_: Any, **__: Any) -> None:
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr(post_run, name, mistaken)
+    monkeypatch.setattr(f"harness.run.run_cell.{name}", mistaken)
     record = bench.make()
     assert (record.outcome, record.diagnosis) == ("failed", "app-error")
     assert record.detail.endswith(f"; {note}")
@@ -190,7 +190,7 @@ def test_ctrl_c_while_the_gpu_is_looked_after_leaves_the_run_what_it_was(bench: 
         bench.make()
     record = bench.record
     assert (record.outcome, record.diagnosis) == ("failed", "app-error")
-    assert record.detail.endswith("; looking after it was stopped by SIGINT")
+    assert record.detail.endswith("; the post-run checks were stopped by SIGINT")
     assert bench.steps[-1] == ("after-failure", "memory", True)
     assert processes_of_run(bench.results.run_folder("r1")) == []
 

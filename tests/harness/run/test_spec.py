@@ -1,4 +1,4 @@
-"""A injected_fault is in the command and the intent, and in nothing that evidence is told apart by."""
+"""An injected fault is in the command and the intent, and in nothing that evidence is told apart by."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,8 +9,9 @@ import pytest
 from harness.environments.environment import Environment
 from harness.evidence.app_files import InputFile
 from harness.evidence.run_files import Intent
+from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Matrix, SyntheticData, Workload
-from harness.run.spec import Run
+from harness.run.spec import Run, resolve
 
 
 @pytest.fixture
@@ -22,29 +23,30 @@ def run(matrix: Matrix, make_intent: Callable[..., Intent]) -> Run:
 
 
 def test_the_app_is_told_of_a_fault_that_it_injects_and_of_no_other(run: Run, tmp_path: Path) -> None:
-    usual = run.intent(tmp_path).commands["train"]
+    usual = resolve(run, RunFolder(tmp_path)).intent.commands["train"]
     for fault in ("segv@3", "hang-forward@35/1"):
-        assert replace(run, injected_fault=fault).intent(tmp_path).commands["train"] == (
+        assert resolve(replace(run, injected_fault=fault), RunFolder(tmp_path)).intent.commands["train"] == (
             *usual,
             "--inject-fault",
             fault,
         )
-    assert replace(run, injected_fault="import-failure").intent(tmp_path).commands["train"] == usual
+    assert resolve(replace(run, injected_fault="import-failure"), RunFolder(tmp_path)).intent.commands["train"] == usual
 
 
 @pytest.mark.parametrize("fault", ["segv@3", "import-failure"])
 def test_every_fault_is_in_the_intent_and_no_part_of_any_identity(run: Run, fault: str, tmp_path: Path) -> None:
-    injected, usual = replace(run, injected_fault=fault).intent(tmp_path), run.intent(tmp_path)
+    one, other = (resolve(each, RunFolder(tmp_path)) for each in (replace(run, injected_fault=fault), run))
+    injected, usual = one.intent, other.intent
     assert (injected.injected_fault, usual.injected_fault) == (fault, None)
     for key in ("workload_hash", "environment_hash", "options", "variables"):
         assert getattr(injected, key) == getattr(usual, key)
-    assert replace(run, injected_fault=fault).request == replace(run.request, injected_fault=fault)
-    assert replace(run, injected_fault=fault).check_command(Path("m.pt")) == run.check_command(Path("m.pt"))
+    assert one.request == replace(other.request, injected_fault=fault)
+    assert (one.app, one.reference) == (other.app, other.reference)
 
 
 def test_the_features_are_never_injected(run: Run, matrix: Matrix, tmp_path: Path) -> None:
     two = replace(run, cell=replace(run.cell, preset=matrix.presets["notes-aggressive"]), injected_fault="segv@3")
-    commands = two.intent(tmp_path).commands
+    commands = resolve(two, RunFolder(tmp_path)).intent.commands
     assert list(commands) == ["features", "train"]
-    assert "--injected_fault" not in commands["features"]
-    assert "--injected_fault" in commands["train"]
+    assert "--inject-fault" not in commands["features"]
+    assert "--inject-fault" in commands["train"]

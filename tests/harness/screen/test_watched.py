@@ -20,7 +20,7 @@ from harness.host.processes import ProcessId, boot_id
 from harness.matrix.cells import Matrix
 from harness.screen import watched
 from harness.screen.live import Scene
-from harness.screen.watched import Look, Watched, describe, held_campaigns, locked_inodes
+from harness.screen.watched import Snapshot, Watched, describe, held_campaigns, locked_inodes
 from harness.training.state import open_state_file
 from tests.harness.screen.test_live import a_line
 
@@ -106,13 +106,13 @@ def test_what_finishes_between_two_looks_is_told_once(
     results: Results, matrix: Matrix, make_intent: MakeIntent, make_record: MakeRecord, mine: dict[str, object]
 ) -> None:
     seen = Watched(results, matrix)
-    assert seen.look() == Look()
+    assert seen.look() == Snapshot()
     results.begin(make_intent("quick", **mine))
     results.finish(make_record("quick", **mine))
     results.begin(make_intent("elsewhere"))
     results.finish(make_record("elsewhere"))
     assert [record.intent.run_id for record in seen.look().finished] == ["quick"]
-    assert seen.look() == Look()
+    assert seen.look() == Snapshot()
 
 
 def test_a_run_that_is_being_checked_does_not_stand_still(
@@ -163,7 +163,7 @@ def test_a_training_under_supervision_goes_on_between_its_attempts(
 ) -> None:
     seen = Watched(results, matrix)
     with open_state_file(results, host, tmp_path, "model"):
-        assert seen.look() == Look(trains=True)
+        assert seen.look() == Snapshot(trains=True)
         assert seen.look().goes_on
     assert not seen.look().goes_on
 
@@ -209,7 +209,7 @@ def test_nothing_to_watch_is_said_plainly(results: Results) -> None:
 def test_looks_that_take_longer_than_the_quiet_do_not_end_it(
     results: Results, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = iter([Look(trains=True), Look(trains=True), Look(finished=(make_record("done"),)), Look()])
+    looks = iter([Snapshot(trains=True), Snapshot(trains=True), Snapshot(finished=(make_record("done"),)), Snapshot()])
     monkeypatch.setattr(Watched, "look", lambda _self: next(looks))
     monkeypatch.setattr(watch, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.0)
@@ -224,9 +224,9 @@ def test_looks_that_take_longer_than_the_quiet_do_not_end_it(
 def test_a_quiet_moment_between_looks_that_take_long_does_not_end_it(
     results: Results, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = iter([Look(trains=True), Look(), Look(finished=(make_record("done"),)), *[Look()] * 5])
+    looks = iter([Snapshot(trains=True), Snapshot(), Snapshot(finished=(make_record("done"),)), *[Snapshot()] * 5])
 
-    def look(_self: Watched) -> Look:
+    def look(_self: Watched) -> Snapshot:
         time.sleep(0.6)
         return next(looks)
 
@@ -245,4 +245,4 @@ def test_one_moment_as_json(results: Results, matrix: Matrix, make_intent: MakeI
     [run] = describe(look, seen.scene(look, now), now)["runs"]
     assert (run["run"], run["phase"], run["done"], run["total"], run["loss"]) == ("now", "step", 30, 120, 0.69314)
     assert 19 < run["seconds_without_progress"] < 300
-    assert describe(Look(), Scene(now), now)["runs"] == []
+    assert describe(Snapshot(), Scene(now), now)["runs"] == []

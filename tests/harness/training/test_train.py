@@ -18,14 +18,13 @@ from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile, Progress, Result
 from harness.evidence.health_log import append_steps
-from harness.evidence.leftovers import OUTPUT
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, HealthStep, Record
+from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import hand_over, steps_done
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
-from harness.run.checkpoints import hand_over, steps_done
-from harness.run.run_cell import LOG
-from harness.run.spec import Run
+from harness.run.spec import Run, resolve
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.options import own_workload
 from harness.training.state import StateFile, TrainingState, new_state, open_state_file
@@ -72,11 +71,13 @@ class Pretending(Bench):
     def run_cell(self, run: Run, observe: Callable[[Progress], None] = lambda _: None, *_: object) -> Record:
         self.made.append(run)
         script = self.scripts.pop(0)
-        folder = self.results.begin(run.intent(self.results.run_folder(run.run_id)))
-        (folder / LOG).write_text(f"something\n{WORDS}\n", encoding="utf-8")
-        hand_over(run.resume_from or (), folder / OUTPUT)
+        folder = self.results.folder_of(run.run_id)
+        intent = resolve(run, folder).intent
+        self.results.begin(intent)
+        folder.log.write_text(f"something\n{WORDS}\n", encoding="utf-8")
+        hand_over(run.resume_from or (), folder.work.output)
         if script.step:
-            write_checkpoint(folder / OUTPUT / f"{run.name}_checkpoints", script.step)
+            write_checkpoint(folder.work.output / f"{run.name}_checkpoints", script.step)
         interrupt: KeyboardInterrupt | None = KeyboardInterrupt("SIGINT") if script.interrupt else None
         try:
             for line in script.lines:
@@ -86,9 +87,9 @@ class Pretending(Bench):
         outcome, class_ = ("interrupted", None) if interrupt else (script.outcome, script.class_)
         if script.with_result:
             for ending in (".pt", "_metadata.json", "_curves.csv"):
-                (folder / OUTPUT / f"{run.name}{ending}").write_text(f"of {run.run_id}", encoding="utf-8")
+                (folder.work.output / f"{run.name}{ending}").write_text(f"of {run.run_id}", encoding="utf-8")
         record = Record(
-            intent=run.intent(folder),
+            intent=intent,
             outcome=outcome,
             diagnosis=class_,
             detail="as it was to be",
@@ -174,7 +175,7 @@ def make_place(tmp_path: Path, matrix: Matrix, result_values: dict[str, Any]) ->
     def make(host: HostFacts, cell: str = "cpu-plain", **options: Any) -> Place:
         results = Results(tmp_path / "results")
         gpus = tuple(gpu.index for gpu in host.gpus)
-        bench = Pretending(results, ProcessExecutor(results.runs), host, gpus)
+        bench = Pretending(results, ProcessExecutor(), host, gpus)
         bench.made, bench.result = [], Result.model_validate(result_values)
         output = tmp_path / "TRAINING"
         job = TrainingJob(matrix.cells[cell], plain_cpu_cell(matrix), own_workload(options), output, "bars")
@@ -207,7 +208,7 @@ def test_a_training_that_ends_well_leaves_its_model_and_nothing_to_resume(place:
     assert not place.file.file.exists()
     assert not list(place.bench.results.runs.glob("*/output/*_checkpoints"))
     assert (run.name, run.resume_from, run.cell) == ("bars", (), place.job.cell)
-    command = run.intent(output).commands["train"]
+    command = resolve(run, RunFolder(output)).intent.commands["train"]
     assert "--resume" not in command
 
 
@@ -215,7 +216,7 @@ def test_it_resumes_from_the_last_checkpoint_until_it_is_trained(place: Place) -
     ended = place.train(Script(step=20), Script("hung", "hang-forward"), Script(step=40), DONE)
     assert ended.model
     assert [resumed_at(run) for run in place.bench.made] == [0, 20, 20, 40]
-    assert "--resume" in place.bench.made[1].intent(place.job.output).commands["train"]
+    assert "--resume" in resolve(place.bench.made[1], RunFolder(place.job.output)).intent.commands["train"]
     told = [(line["begin"], line["outcome"], line["step"]) for line in place.lines]
     assert told == [
         ("first", "failed", 20),
@@ -230,7 +231,7 @@ def test_it_resumes_from_the_last_checkpoint_until_it_is_trained(place: Place) -
 
 def test_what_is_resumed_or_changed_is_another_identity_than_what_was_asked_for(place: Place) -> None:
     place.train(Script(class_="oom-gpu"), Script(class_="oom-gpu"), Script(step=20), DONE)
-    intents = [run.intent(place.job.output) for run in place.bench.made]
+    intents = [resolve(run, RunFolder(place.job.output)).intent for run in place.bench.made]
     assert [intent.cell for intent in intents] == ["cpu-plain", *["cpu-plain~fresh-allocator"] * 3]
     assert intents[1].variables["train"]["MALLOC_ARENA_MAX"] == "2"
     assert intents[0].environment_hash != intents[1].environment_hash == intents[3].environment_hash
@@ -303,7 +304,7 @@ def test_wrong_numbers_are_never_resumed_from(place: Place) -> None:
 def test_a_damaged_checkpoint_is_passed_over(place: Place) -> None:
     with pytest.raises(IndexError):
         place.train(Script(step=20), Script(step=30))
-    checkpoints = place.bench.results.run_folder(place.bench.made[1].run_id) / OUTPUT / "bars_checkpoints"
+    checkpoints = place.bench.results.folder_of(place.bench.made[1].run_id).work.output / "bars_checkpoints"
     (last,) = checkpoints.glob("step-000000030.*")
     last.write_bytes(last.read_bytes()[:-1])
     place.train(DONE)
@@ -315,7 +316,7 @@ def test_an_injected_fault_is_for_the_first_attempt_and_marks_all_that_follows_f
     unnoticed = replace(DONE, outcome="failed", class_="injected-fault")
     assert place.train(Script(step=20), unnoticed).model
     assert [run.injected_fault for run in place.bench.made] == ["segv@35", "segv"]
-    commands = [run.intent(place.job.output).commands["train"] for run in place.bench.made]
+    commands = [resolve(run, RunFolder(place.job.output)).intent.commands["train"] for run in place.bench.made]
     assert ["--inject-fault" in command for command in commands] == [True, False]
 
 
@@ -361,7 +362,7 @@ def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFa
         ("cpu-plain", (), "single"),
     ]
     assert [resumed_at(run) for run in place.bench.made] == [0, *[10] * 5]
-    no_p2p = place.bench.made[1].intent(place.job.output).variables["train"]
+    no_p2p = resolve(place.bench.made[1], RunFolder(place.job.output)).intent.variables["train"]
     assert no_p2p["NCCL_P2P_DISABLE"] == "1"
     # On one device the same gradients are added up.
     assert [run.workload.micro_batch_size for run in place.bench.made] == [None, None, *[32] * 4]

@@ -10,7 +10,8 @@ from docker.errors import APIError, NotFound
 from requests.exceptions import ConnectionError as Unreachable
 
 from harness.environments.executors.docker import LABEL, ContainerHandle, DockerExecutor
-from harness.environments.executors.job import Exit
+from harness.environments.executors.job import Exit, Job
+from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Engine
 from harness.run.watch.limits import LIMITS, Limits
 from harness.run.watch.watch import Watch
@@ -67,9 +68,9 @@ def test_a_run_that_hung_stays_so_though_its_engine_goes_away_while_it_is_stoppe
     monkeypatch.setattr("harness.environments.executors.docker.ASK_SECONDS", 0.0)
     handle = ContainerHandle(engine_of(Api(RUNNING, Unreachable())), "c", tmp_path / "log")
     executor = cast("Any", SimpleNamespace(start=lambda _: handle))
-    watch = Watch(tmp_path, executor, lambda _: None, None)
+    watch = Watch(RunFolder(tmp_path), executor, lambda _: None, None)
     limits = Limits.fixed(dict.fromkeys(LIMITS, 0.1))
-    assert watch.execute(("vpoc",), {}, "log.txt", 60, limits) is None
+    assert watch.execute(Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt"), 60, limits) is None
     assert watch.stopped_by == "watchdog"
     assert "progress" in watch.stop_detail
 

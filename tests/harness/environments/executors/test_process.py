@@ -13,7 +13,8 @@ import pytest
 from harness.base.errors import UserError
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.environments.executors.process import ProcessExecutor
-from harness.host.processes import ProcessId, end_processes_of_run, processes_of_run
+from harness.host.processes import ProcessId
+from harness.host.run_processes import end_processes_of_run, processes_of_run
 
 # A child that ignores TERM, in a session of its own, as a stray helper process may be.
 STRAY = """
@@ -32,13 +33,16 @@ def run_id() -> str:
 
 @pytest.fixture
 def executor(tmp_path: Path) -> ProcessExecutor:
-    return ProcessExecutor(tmp_path)
+    return ProcessExecutor()
 
 
 def job(tmp_path: Path, run_id: str, code: str, *arguments: str) -> Job:
     folder = tmp_path / run_id
     folder.mkdir(exist_ok=True)
-    return Job((sys.executable, "-c", code, *arguments), {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt")
+    note = folder / "process.json"
+    return Job(
+        (sys.executable, "-c", code, *arguments), {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt", note=note
+    )
 
 
 def ended(handle: Handle, seconds: float = 30) -> Exit:
@@ -120,22 +124,21 @@ def test_what_a_process_left_behind_is_ended(tmp_path: Path, run_id: str, execut
 
 def test_a_run_is_found_again_by_another_harness(tmp_path: Path, run_id: str, executor: ProcessExecutor) -> None:
     started = executor.start(job(tmp_path, run_id, "import time; time.sleep(60)"))
-    found = ProcessExecutor(tmp_path).find(run_id)
+    lost = job(tmp_path, run_id, "")
+    found = ProcessExecutor().find(lost)
     assert found is not None
     assert found.poll() is None
     assert found.stop(grace=1)
     ended(started)
     assert found.poll() is not None
-    assert ProcessExecutor(tmp_path).find(run_id) is None
-    assert executor.find("no such run") is None
+    assert ProcessExecutor().find(lost) is None
+    assert executor.find(job(tmp_path, "no such run", "")) is None
 
 
 def test_the_same_run_id_in_another_folder_is_another_run(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    here, there = (
-        ProcessExecutor(tmp_path / name).start(job(tmp_path / name, "mine", STRAY, "60")) for name in ("one", "two")
-    )
+    here, there = (ProcessExecutor().start(job(tmp_path / name, "mine", STRAY, "60")) for name in ("one", "two"))
     assert end_processes_of_run(tmp_path / "one" / "mine", grace=1)
     assert not ended(here).ok
     assert there.poll() is None

@@ -18,8 +18,9 @@ from harness.base.storage import tree_hash
 from harness.campaign.recovery import recover
 from harness.evidence.health_log import append_steps, read_steps, unhealthy_gpus
 from harness.evidence.index import Index
-from harness.evidence.records import IMPORTED, Results
+from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Record
+from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.registry.share.archive import MARK, MARK_CONTENT, write_archive
 from harness.registry.share.exports import export_records
@@ -44,9 +45,9 @@ def contents(results: Results) -> dict[str, str]:
     """Every run that was imported, by id, with the hash of what it holds; and what is known of GPUs."""
     found = {}
     for folder in results.runs.iterdir():
-        if (folder / IMPORTED).exists():
+        if (folder / RunFolder.IMPORTED).exists():
             files = {f.relative_to(folder).as_posix(): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
-            del files[IMPORTED]
+            del files[RunFolder.IMPORTED]
             found[folder.name] = content_hash(files)
     return found | {file.name: file.read_text(encoding="utf-8") for file in results.folder.glob("health/*.jsonl")}
 
@@ -67,7 +68,7 @@ def test_records_of_another_host_come_as_they_are(
         assert row.imported
         assert (row.host_kind, row.host_fingerprint) == (host.kind, host.fingerprint)
         assert row.machine not in (host.machine, other_host.machine)
-        mark = json.loads((there.run_folder(row.run_id) / IMPORTED).read_text(encoding="utf-8"))
+        mark = json.loads((there.run_folder(row.run_id) / RunFolder.IMPORTED).read_text(encoding="utf-8"))
         assert mark["archive_sha256"] == exported.sha256
     assert not any(row.imported for row in Index(here).rows())
 
@@ -79,8 +80,8 @@ def test_the_mark_names_the_content(
     export_records(here, tmp_path / "a.tar.gz", host)
     (run_id,) = import_records(there, tmp_path / "a.tar.gz", other_host).runs
     folder = there.run_folder(run_id)
-    mark = json.loads((folder / IMPORTED).read_text(encoding="utf-8"))
-    (folder / IMPORTED).unlink()
+    mark = json.loads((folder / RunFolder.IMPORTED).read_text(encoding="utf-8"))
+    (folder / RunFolder.IMPORTED).unlink()
     assert tree_hash(folder, ["**/*"]) == mark["content_sha256"]
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from harness.evidence.records import Results, check_run_id
 from harness.evidence.run_files import HealthStep, Intent, Record
+from harness.evidence.run_folder import RunFolder
 from harness.registry.share.anonymise import hashed, is_shared_id, shared_id, shared_step
 from harness.registry.share.scrub import Scrubber
 from harness.registry.share.shared_files import LARGEST_BYTES, content_hash, imported_files, shared_files
@@ -13,7 +14,7 @@ SCRUBBER = Scrubber(places={"/home/alice": "<home>"}, words={"alice": "<user>"})
 
 
 def shared(results: Results, record: Record) -> dict[str, bytes]:
-    return shared_files(record, results.run_folder(record.intent.run_id), SCRUBBER)
+    return shared_files(record, results.folder_of(record.intent.run_id), SCRUBBER)
 
 
 def test_evidence_goes_along_and_models_and_processes_stay(tmp_path: Path, keep_run: KeepRun) -> None:
@@ -79,7 +80,7 @@ def test_what_was_shared_before_goes_on_as_it_is(tmp_path: Path, keep_run: KeepR
     for name, content in {**files, "imported.json": b"{}"}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-    assert imported_files(folder) == files
+    assert imported_files(RunFolder(folder)) == files
 
 
 def test_a_link_is_not_followed(tmp_path: Path, keep_run: KeepRun) -> None:

@@ -8,7 +8,13 @@ from harness.base.storage import file_hash
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.registry.tags import known_good
-from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError, resolve, why_not
+from harness.registry.tags.known_good import (
+    KnownGood,
+    NotForThisHostError,
+    NothingPromotedError,
+    resolve,
+    why_not_usable,
+)
 from harness.registry.tags.promotions import TagMove, append_move
 from tests.harness.gpu_tree import a_gpu
 
@@ -66,39 +72,39 @@ def test_refused_is_the_tag_of_a_gpu_where_there_is_one(
 
 
 def test_evidence_of_the_same_host_holds(make_evidence: Evidence, host: HostFacts) -> None:
-    assert why_not(make_evidence(), host, NOW) is None
+    assert why_not_usable(make_evidence(), host, NOW) is None
 
 
 def test_evidence_expires(make_evidence: Evidence, host: HostFacts) -> None:
     evidence = make_evidence()
-    assert why_not(evidence, host, evidence.expires_at - 1) is None
-    assert "expired on 20" in str(why_not(evidence, host, evidence.expires_at))
+    assert why_not_usable(evidence, host, evidence.expires_at - 1) is None
+    assert "expired on 20" in str(why_not_usable(evidence, host, evidence.expires_at))
 
 
 def test_another_kernel_driver_or_lock_ends_it(of_gpu: Evidence, gpu_host: HostFacts) -> None:
     evidence = of_gpu(environment={"lock": "1" * 64})
-    assert why_not(evidence, gpu_host, NOW) is None
-    assert why_not(evidence, gpu_host, NOW, lock="1" * 64) is None
-    assert "kernel" in str(why_not(evidence, gpu_host.model_copy(update={"kernel": "6.2"}), NOW))
-    assert "driver 6.8.5" in str(why_not(evidence, gpu_host.model_copy(update={"driver": "6.9"}), NOW))
-    assert "the lock of cpu has changed" in str(why_not(evidence, gpu_host, NOW, lock="2" * 64))
+    assert why_not_usable(evidence, gpu_host, NOW) is None
+    assert why_not_usable(evidence, gpu_host, NOW, lock="1" * 64) is None
+    assert "kernel" in str(why_not_usable(evidence, gpu_host.model_copy(update={"kernel": "6.2"}), NOW))
+    assert "driver 6.8.5" in str(why_not_usable(evidence, gpu_host.model_copy(update={"driver": "6.9"}), NOW))
+    assert "the lock of cpu has changed" in str(why_not_usable(evidence, gpu_host, NOW, lock="2" * 64))
 
 
 def test_a_driver_that_a_cpu_never_used_is_no_matter(make_evidence: Evidence, host: HostFacts) -> None:
-    assert why_not(make_evidence(driver="6.8.5"), host, NOW) is None
+    assert why_not_usable(make_evidence(driver="6.8.5"), host, NOW) is None
 
 
 def test_the_host_needs_gpus_of_that_kind_and_enough_of_them(
     of_gpu: Evidence, gpu_host: HostFacts, host: HostFacts
 ) -> None:
     two = of_gpu(scope="gfx1100-ddp-2", gpu_count=2)
-    assert why_not(two, gpu_host, NOW) is None
+    assert why_not_usable(two, gpu_host, NOW) is None
     one = gpu_host.model_copy(update={"gpus": gpu_host.gpus[:1]})
-    assert "for 2 x gfx1100, and this host has 1 x gfx1100" in str(why_not(two, one, NOW))
-    assert why_not(of_gpu(), one, NOW) is None
-    assert "no GPU that torch has kernels for" in str(why_not(of_gpu(), host, NOW))
+    assert "for 2 x gfx1100, and this host has 1 x gfx1100" in str(why_not_usable(two, one, NOW))
+    assert why_not_usable(of_gpu(), one, NOW) is None
+    assert "no GPU that torch has kernels for" in str(why_not_usable(of_gpu(), host, NOW))
     other = gpu_host.model_copy(update={"gpus": (a_gpu(0).model_copy(update={"gfx": "gfx1030"}),)})
-    assert "this host has 1 x gfx1030" in str(why_not(of_gpu(), other, NOW))
+    assert "this host has 1 x gfx1030" in str(why_not_usable(of_gpu(), other, NOW))
 
 
 def test_the_newest_that_fits_is_taken(results: Results, of_gpu: Evidence, gpu_host: HostFacts) -> None:

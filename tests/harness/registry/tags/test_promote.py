@@ -14,8 +14,8 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Verdicts
 from harness.registry.tags.promote import (
     VALID_SECONDS,
-    Claim,
-    choose,
+    TagClaim,
+    choose_claims,
     claim_of,
     evidence_of,
     fallen,
@@ -34,7 +34,7 @@ def row(make_record: Callable[..., Record]) -> Row:
     return replace(Row.of(make_record(executor="docker")), image=IMAGE, qualifies_for_promotion=True)
 
 
-def claims_of(rows: list[Row], current: dict[tuple[str, str], str] | None = None) -> list[Claim]:
+def claims_of(rows: list[Row], current: dict[tuple[str, str], str] | None = None) -> list[TagClaim]:
     by_id = {row.run_id: row for row in rows}
     return [claim_of(verdict, by_id) for verdict in judge(rows, current or {}, THRESHOLDS)]
 
@@ -47,7 +47,7 @@ def test_enough_passes_of_one_image_earn_a_tag(row: Row) -> None:
     (claim,) = claims_of(repeated(row, ENOUGH))
     assert refusal(claim, THRESHOLDS) is None
     assert (claim.image, claim.passes, claim.runs) == (IMAGE, ENOUGH, ENOUGH)
-    assert choose([claim], None, THRESHOLDS) == [claim]
+    assert choose_claims([claim], None, THRESHOLDS) == [claim]
 
 
 def test_one_pass_less_does_not_and_the_line_says_so(row: Row) -> None:
@@ -55,7 +55,7 @@ def test_one_pass_less_does_not_and_the_line_says_so(row: Row) -> None:
     told = str(refusal(claim, THRESHOLDS))
     assert told.endswith("it is good: 32 of 32 runs of its image passed, 32 of 32 in all; 1 more must pass")
     with pytest.raises(UserError, match="1 more must pass"):
-        choose([claim], None, THRESHOLDS)
+        choose_claims([claim], None, THRESHOLDS)
 
 
 def test_runs_of_another_image_do_not_count_for_this_one(row: Row) -> None:
@@ -102,31 +102,31 @@ def test_the_cell_asked_for_is_judged_and_no_other(row: Row) -> None:
     other = repeated(row, 3, "b", cell="cpu-no-sdma")
     claims = claims_of(good + other)
     with pytest.raises(UserError, match=r"cell cpu-no-sdma .* 3 of 3"):
-        choose(claims, "cpu-no-sdma", THRESHOLDS)
+        choose_claims(claims, "cpu-no-sdma", THRESHOLDS)
     with pytest.raises(UserError, match="no runs of cell x; `matrix run`"):
-        choose(claims, "x", THRESHOLDS)
-    assert [claim.verdict.cell for claim in choose(claims, None, THRESHOLDS)] == ["cpu-plain"]
+        choose_claims(claims, "x", THRESHOLDS)
+    assert [claim.verdict.cell for claim in choose_claims(claims, None, THRESHOLDS)] == ["cpu-plain"]
 
 
 def test_a_variant_of_a_cell_earns_none(row: Row) -> None:
     variants = claims_of(repeated(replace(row, cell="cpu-plain~fresh-allocator"), ENOUGH))
     with pytest.raises(UserError, match="there are no runs"):
-        choose(variants, None, THRESHOLDS)
+        choose_claims(variants, None, THRESHOLDS)
     with pytest.raises(UserError, match="there are no runs"):
-        choose(variants, "cpu-plain~fresh-allocator", THRESHOLDS)
+        choose_claims(variants, "cpu-plain~fresh-allocator", THRESHOLDS)
 
 
 def test_without_any_the_nearest_is_told_of(row: Row) -> None:
     claims = claims_of(repeated(row, 3) + repeated(row, 20, "b", cell="cpu-no-sdma"))
     with pytest.raises(UserError, match=r"cell cpu-no-sdma .* 13 more must pass"):
-        choose(claims, None, THRESHOLDS)
+        choose_claims(claims, None, THRESHOLDS)
 
 
 def test_each_scope_gets_the_cell_with_most_certainty(row: Row) -> None:
     rows = (
         repeated(row, ENOUGH) + repeated(row, 40, "b", cell="cpu-no-sdma") + repeated(row, 35, "c", scope="cpu-ddp-2")
     )
-    chosen = choose(claims_of(rows), None, THRESHOLDS)
+    chosen = choose_claims(claims_of(rows), None, THRESHOLDS)
     assert [(c.verdict.scope, c.verdict.cell) for c in chosen] == [("cpu", "cpu-no-sdma"), ("cpu-ddp-2", "cpu-plain")]
 
 

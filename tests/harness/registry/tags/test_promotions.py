@@ -6,14 +6,14 @@ import pytest
 from harness.base.errors import UserError
 from harness.evidence.records import Results
 from harness.registry.tags.promotions import (
-    FILE,
+    PROMOTIONS,
     KnownGood,
     TagMove,
     append_move,
     from_lines,
     place_of,
     read_moves,
-    standing,
+    standing_tags,
     to_line,
 )
 
@@ -27,10 +27,10 @@ def moved(evidence: KnownGood, move: str = "promoted", reason: str | None = None
 def test_a_tag_stands_until_it_is_demoted(make_evidence: Evidence) -> None:
     first, second = make_evidence(), make_evidence(image="sha256:" + "2" * 64)
     other = make_evidence(tag="known-good-gfx1100")
-    assert standing([]) == {}
-    assert standing([moved(first), moved(other), moved(second)]) == {first.tag: second, other.tag: other}
-    assert standing([moved(first), moved(other), moved(first, "demoted", "it hangs")]) == {other.tag: other}
-    assert standing([moved(first), moved(first, "demoted", "it hangs"), moved(second)]) == {first.tag: second}
+    assert standing_tags([]) == {}
+    assert standing_tags([moved(first), moved(other), moved(second)]) == {first.tag: second, other.tag: other}
+    assert standing_tags([moved(first), moved(other), moved(first, "demoted", "it hangs")]) == {other.tag: other}
+    assert standing_tags([moved(first), moved(first, "demoted", "it hangs"), moved(second)]) == {first.tag: second}
 
 
 def test_what_was_written_is_read_in_that_order(tmp_path: Path, make_evidence: Evidence) -> None:
@@ -47,7 +47,7 @@ def test_a_line_that_a_crash_cut_short_was_never_written(tmp_path: Path, make_ev
     whole = to_line(move)
     # Also where the cut leaves a line that only lacks its newline.
     for cut in (1, len(whole) // 2, len(whole) - 1):
-        (tmp_path / FILE).write_bytes(whole + whole[:cut])
+        (tmp_path / PROMOTIONS).write_bytes(whole + whole[:cut])
         assert read_moves(results) == [move]
         append_move(results, move)
         assert read_moves(results) == [move, move]
@@ -55,7 +55,7 @@ def test_a_line_that_a_crash_cut_short_was_never_written(tmp_path: Path, make_ev
 
 def test_a_damaged_line_is_never_passed_over(tmp_path: Path, make_evidence: Evidence) -> None:
     line = to_line(moved(make_evidence()))
-    (tmp_path / FILE).write_bytes(line + b"{}\n" + line)
+    (tmp_path / PROMOTIONS).write_bytes(line + b"{}\n" + line)
     with pytest.raises(UserError, match=r"promotions\.jsonl:2: is damaged"):
         read_moves(Results(tmp_path))
 

@@ -17,7 +17,7 @@ from harness.host.engine import Engine
 from harness.matrix.cells import Matrix, Verdicts
 from harness.registry.oci import Repository
 from harness.registry.tags import tag_commands
-from harness.registry.tags.promote import Claim, claim_of
+from harness.registry.tags.promote import TagClaim, claim_of
 from harness.registry.tags.promotions import KnownGood, read_moves
 from harness.registry.tags.tag_commands import _promote
 from tests.harness.fake_registry import FakeRegistry
@@ -51,7 +51,7 @@ def results(tmp_path: Path) -> Results:
 
 
 @pytest.fixture
-def claim(results: Results, make_intent: Callable[..., Intent], make_record: Callable[..., Record]) -> Claim:
+def claim(results: Results, make_intent: Callable[..., Intent], make_record: Callable[..., Record]) -> TagClaim:
     row = replace(Row.of(make_record(executor="docker")), image=IMAGE, qualifies_for_promotion=True)
     rows = {f"r{n:02}": replace(row, run_id=f"r{n:02}", started=row.started + n) for n in range(33)}
     results.begin(make_intent("r32"))
@@ -60,7 +60,7 @@ def claim(results: Results, make_intent: Callable[..., Intent], make_record: Cal
 
 
 @pytest.fixture
-def promote(claim: Claim, results: Results, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Promote:
+def promote(claim: TagClaim, results: Results, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> Promote:
     """Promotes the image, in a registry where one is given."""
     engine = Engine("unix:///synthetic", SimpleNamespace(api=OneImage()))
 

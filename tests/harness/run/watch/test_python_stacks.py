@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.host.processes import RUN_MARK, run_mark
-from harness.host.run_processes import is_of_run, look_at_processes, table
+from harness.evidence.python_stacks import Frame
+from harness.evidence.work_folder import WorkFolder
+from harness.host.run_processes import RUN_MARK, is_of_run, look_at_processes, run_mark, table
 from harness.run.watch.python_stacks import (
-    Frame,
     ProcessStacks,
     innermost_own_frame,
     may_wait_for_others,
@@ -81,7 +81,7 @@ def test_each_process_that_listens_tells_the_stacks_of_its_threads_and_no_other_
     tmp_path: Path, start: Start
 ) -> None:
     zero, one, deaf = start(LISTENS, "0", RANK="0"), start(LISTENS, "1", RANK="1"), start(DEAF, "deaf")
-    sample = take_stacks(tmp_path, look_at_processes(tmp_path))
+    sample = take_stacks(WorkFolder(tmp_path), look_at_processes(tmp_path))
     assert {(told.pid, told.rank) for told in sample.stacks} == {(zero.pid, 0), (one.pid, 1)}
     for told in sample.stacks:
         beside, main = told.threads
@@ -97,13 +97,13 @@ def test_each_process_that_listens_tells_the_stacks_of_its_threads_and_no_other_
 
 def test_one_that_holds_the_lock_of_the_interpreter_is_asked_without_it(tmp_path: Path, start: Start) -> None:
     start(HOLDS_LOCK, "0")
-    (told,) = take_stacks(tmp_path, look_at_processes(tmp_path)).stacks
+    (told,) = take_stacks(WorkFolder(tmp_path), look_at_processes(tmp_path)).stacks
     assert [frame.function for frame in told.main] == ["inner", "<module>"]
 
 
 def test_an_interpreter_that_ends_is_asked_only_by_what_it_catches_still(tmp_path: Path, start: Start) -> None:
     ends = start(LISTENS.replace("SIGUSR1", "SIGUSR2"), "0")
-    (told,) = take_stacks(tmp_path, look_at_processes(tmp_path)).stacks
+    (told,) = take_stacks(WorkFolder(tmp_path), look_at_processes(tmp_path)).stacks
     assert told.main[0].function == "inner"
     time.sleep(0.1)
     assert ends.poll() is None
@@ -112,7 +112,7 @@ def test_an_interpreter_that_ends_is_asked_only_by_what_it_catches_still(tmp_pat
 def test_a_late_answer_of_another_rank_is_not_taken_for_this_ones(tmp_path: Path, start: Start) -> None:
     start(LISTENS, "1", RANK="1")
     start(LATE, "0", RANK="0")
-    told = take_stacks(tmp_path, look_at_processes(tmp_path)).stacks
+    told = take_stacks(WorkFolder(tmp_path), look_at_processes(tmp_path)).stacks
     assert {(one.rank, one.main[0].function) for one in told} == {(1, "inner")}
 
 
@@ -120,11 +120,11 @@ def test_the_same_place_has_the_same_fingerprint_and_one_that_told_nothing_has_n
     tmp_path: Path, start: Start
 ) -> None:
     start(LISTENS, "0")
-    first, second = (take_stacks(tmp_path, look_at_processes(tmp_path)) for _ in range(2))
+    first, second = (take_stacks(WorkFolder(tmp_path), look_at_processes(tmp_path)) for _ in range(2))
     assert first.fingerprint(0) == second.fingerprint(0) is not None
     assert first.fingerprint(1) is None
     (tmp_path / "position-0.bin").write_bytes(bytes(16))
-    third = take_stacks(tmp_path, look_at_processes(tmp_path))
+    third = take_stacks(WorkFolder(tmp_path), look_at_processes(tmp_path))
     assert third.fingerprint(0) != second.fingerprint(0)
 
 
@@ -135,7 +135,7 @@ def test_a_stopped_process_is_not_waited_for(tmp_path: Path, start: Start, monke
         time.sleep(0.01)
     monkeypatch.setattr("harness.run.watch.python_stacks.ANSWER_SECONDS", 60.0)
     began = time.monotonic()
-    sample = take_stacks(tmp_path, look_at_processes(tmp_path))
+    sample = take_stacks(WorkFolder(tmp_path), look_at_processes(tmp_path))
     assert time.monotonic() - began < 30
     assert sample.stacks == ()
     assert "it is stopped (state T)" in sample.text

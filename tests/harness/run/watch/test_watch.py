@@ -16,11 +16,13 @@ import psutil
 import pytest
 
 from harness.base.interrupts import interruptible
+from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import Progress
+from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import Position
 from harness.host.gpu_memory import GpuWatch
-from harness.host.processes import processes_of_run
+from harness.host.run_processes import processes_of_run
 from harness.run.watch.confirm import Confirmation, Hang
 from harness.run.watch.limits import LIMITS, Limits, Standing, limits_of
 from harness.run.watch.watch import Watch
@@ -33,9 +35,9 @@ FOR_EVER = 100_000
 def watch(folder: Path, *words: object, limits: Limits = TIGHT, seconds: float = 60) -> tuple[Watch, list[Progress]]:
     folder.mkdir(exist_ok=True)
     seen: list[Progress] = []
-    made = Watch(folder, ProcessExecutor(folder.parent), seen.append, None)
+    made = Watch(RunFolder(folder), ProcessExecutor(), seen.append, None)
     command = (sys.executable, str(RANKS), *map(str, words))
-    made.execute(command, {"PATH": "/usr/bin:/bin"}, "log.txt", seconds, limits)
+    made.execute(Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"), seconds, limits)
     assert processes_of_run(folder) == []
     return made, seen
 
@@ -158,8 +160,8 @@ def test_at_the_time_limit_there_are_two_samples(tmp_path: Path) -> None:
 
 
 def test_a_process_that_tells_no_progress_is_not_expected_to(tmp_path: Path) -> None:
-    made = Watch(tmp_path, ProcessExecutor(tmp_path.parent), lambda _: None, None)
-    exit_ = made.execute((sys.executable, "-c", "raise SystemExit(3)"), {}, "log.txt", 30)
+    made = Watch(RunFolder(tmp_path), ProcessExecutor(), lambda _: None, None)
+    exit_ = made.execute(Job((sys.executable, "-c", "raise SystemExit(3)"), {}, tmp_path, tmp_path / "log.txt"), 30)
     assert exit_ is not None
     assert exit_.code == 3
     assert not made.collected
@@ -170,9 +172,9 @@ def test_a_driver_that_does_not_answer_does_not_keep_the_run_from_being_watched(
         def sample(self, of_run: Callable[[int], bool]) -> None:
             time.sleep(300)
 
-    made = Watch(tmp_path, ProcessExecutor(tmp_path.parent), lambda _: None, Unhealthy(None))
+    made = Watch(RunFolder(tmp_path), ProcessExecutor(), lambda _: None, Unhealthy(None))
     command = (sys.executable, str(RANKS), "1", str(FOR_EVER), "hang@4/0")
-    made.execute(command, {"PATH": "/usr/bin:/bin"}, "log.txt", 60, TIGHT)
+    made.execute(Job(command, {"PATH": "/usr/bin:/bin"}, tmp_path, tmp_path / "log.txt"), 60, TIGHT)
     assert made.stopped_by == "watchdog"
     assert made.gpus_seen == 0
 
@@ -180,10 +182,11 @@ def test_a_driver_that_does_not_answer_does_not_keep_the_run_from_being_watched(
 def test_a_run_is_seen_to_use_a_gpu_while_it_does(tmp_path: Path) -> None:
     folder, root = tmp_path / "run", tmp_path / "root"
     folder.mkdir()
-    made = Watch(folder, ProcessExecutor(tmp_path), lambda _: None, GpuWatch(None, root))
+    made = Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, GpuWatch(None, root))
     holding = threading.Thread(target=hold_gpu_memory, args=(folder, root))
     holding.start()
-    made.execute((sys.executable, str(RANKS), "1", "60"), {"PATH": "/usr/bin:/bin"}, "log.txt", 60, TIGHT)
+    command = (sys.executable, str(RANKS), "1", "60")
+    made.execute(Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"), 60, TIGHT)
     holding.join()
     assert made.gpus_seen == 1
 
@@ -341,10 +344,14 @@ class Planned(KeyboardInterrupt):
 def ended_by(folder: Path, observe: Callable[[Progress], None], ranks: int, fault: str) -> KeyboardInterrupt:
     """What comes of a run that its observer ends."""
     folder.mkdir()
-    made = Watch(folder, ProcessExecutor(folder.parent), observe, None)
+    made = Watch(RunFolder(folder), ProcessExecutor(), observe, None)
     command = (sys.executable, str(RANKS), str(ranks), str(FOR_EVER), fault)
     with pytest.raises(KeyboardInterrupt) as caught:
-        made.execute(command, {"PATH": "/usr/bin:/bin"}, "log.txt", 60, limits_of([], "cpu"))
+        made.execute(
+            Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"),
+            60,
+            limits_of([], "cpu"),
+        )
     assert processes_of_run(folder) == []
     return caught.value
 
@@ -395,11 +402,10 @@ def test_what_comes_after_an_interruption_does_not_take_its_place(tmp_path: Path
 def test_who_looks_is_told_how_long_nothing_has_advanced(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     told: list[Standing] = []
-    made = Watch(tmp_path / "run", ProcessExecutor(tmp_path), lambda _: None, None, told.append)
+    made = Watch(RunFolder(tmp_path / "run"), ProcessExecutor(), lambda _: None, None, told.append)
     command = (sys.executable, str(RANKS), "2", str(FOR_EVER), "hang@4/1")
-    made.execute(
-        command, {"PATH": "/usr/bin:/bin"}, "log.txt", 60, Limits.fixed({**LIMITS, "step": 4, "first-step": 4})
-    )
+    folder, limits = tmp_path / "run", Limits.fixed({**LIMITS, "step": 4, "first-step": 4})
+    made.execute(Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"), 60, limits)
     stepping = [one for one in told if one.phase == "step"]
     assert 3 <= len(stepping) <= 40
     assert [one.idle for one in stepping] == sorted(one.idle for one in stepping)

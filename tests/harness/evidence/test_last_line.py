@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.evidence.leftovers import LAST_BYTES, last_line
+from harness.evidence.last_line import LAST_BYTES, last_line
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from harness.evidence.app_files import Phase
-from harness.evidence.records import IMPORTED, Results
+from harness.evidence.records import Results
 from harness.evidence.run_files import Record
-from harness.evidence.stall_history import RUNS, known_stalls
+from harness.evidence.run_folder import RunFolder
+from harness.run.watch.limits import RUNS, known_stalls
 
 MakeRecord = Callable[..., Record]
 
@@ -60,5 +61,5 @@ def test_only_the_newest_are_read(results: Results, make_record: MakeRecord) -> 
 
 def test_a_run_that_came_from_another_host_tells_nothing(results: Results, make_record: MakeRecord) -> None:
     record = keep(results, make_record("a"), {"import": 4.0})
-    (results.run_folder(record.intent.run_id) / IMPORTED).write_text("{}", encoding="utf-8")
+    (results.run_folder(record.intent.run_id) / RunFolder.IMPORTED).write_text("{}", encoding="utf-8")
     assert known_stalls(results, make_record("b").intent) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.run.checkpoints import hand_over, newest_checkpoints, steps_done
+from harness.evidence.work_folder import hand_over, newest_checkpoints, steps_done
 
 
 def write(output: Path, step: int, *, folder: str = "bars_checkpoints", content: bytes = b"weights") -> Path:

@@ -1,0 +1,33 @@
+"""`matrix simulate`: writes a host to rehearse on."""
+
+from pathlib import Path
+
+import click
+
+from harness.base.errors import UserError
+from harness.cli.shared import as_json, print_json
+from harness.host.simulated import dual_7900xt
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@as_json
+def simulate(folder: Path, as_json: bool) -> None:
+    """Write a simulated host (two RX 7900 XT) into FOLDER, for `matrix --root FOLDER ...`.
+
+    The files are those that Linux and the amdgpu driver would have in /sys, /proc and /dev, and they can be edited to
+    try what could be: other numbers, a file less, a line in dev/kmsg. Records of runs on it say so and never count.
+
+    \b
+    matrix simulate HOST
+    matrix --root HOST doctor
+    matrix --root HOST plan
+    """  # noqa: D301 - click needs the character itself
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UserError(f"{folder}: is there already; name a new folder")
+    host = dual_7900xt(folder)
+    gpus = [f"dev/dri/{minor}" for minor in host.render_nodes]
+    if as_json:
+        print_json({"schema": 2, "root": str(folder), "render_nodes": gpus})
+    else:
+        click.echo(f"Wrote a host with {len(gpus)} RX 7900 XT into {folder}; try `matrix --root {folder} doctor`")

@@ -1,0 +1,56 @@
+"""Reads Python stacks as faulthandler writes them, and as py-spy prints them."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_FAULTHANDLER = re.compile(r'^\s+File "(?P<file>[^"]*)", line (?P<line>\d+),? in (?P<function>.+)$')
+_PY_SPY = re.compile(r"^\s+(?P<function>.+?) \((?P<file>[^()]+?):(?P<line>\d+)\)$")
+_THREAD = re.compile(r"^(?:Current thread|Thread) ")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call: the file as the process names it, the line, and the function."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line} {self.function}"
+
+
+Stack = tuple[Frame, ...]
+"""Of one thread, the innermost frame first."""
+
+
+@dataclass(frozen=True)
+class ThreadStack:
+    """The stack of one thread, and of each of its frames the index of the line of text that told of it."""
+
+    stack: Stack
+    places: tuple[int, ...]
+
+
+def parse_stacks(lines: Iterable[str]) -> list[ThreadStack]:
+    """Return the stacks of all threads, in the order of the text; faulthandler writes the main thread last.
+
+    A thread begins with its headline and ends at an empty line; one that shows no Python frame has an empty stack.
+    Whatever else is in the text is skipped.
+    """
+    threads: list[list[tuple[int, Frame]]] = []
+    inside = False
+    for place, line in enumerate(lines):
+        if _THREAD.match(line):
+            threads.append([])
+            inside = True
+        elif found := _FAULTHANDLER.match(line) or _PY_SPY.match(line):
+            if not inside:
+                threads.append([])
+            inside = True
+            threads[-1].append((place, Frame(found["file"], int(found["line"]), found["function"])))
+        elif not line.strip():
+            inside = False
+    return [ThreadStack(tuple(f for _, f in told), tuple(place for place, _ in told)) for told in threads]

@@ -1,0 +1,176 @@
+"""`--root`: a simulated host, for every command, marked in all that is written."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from benchmarks.kill_tester import Place
+from harness.base.errors import UserError
+from harness.base.paths import CHECKOUT
+from harness.cli.main import COMMANDS, cli
+from harness.evidence.records import Results
+from harness.host.simulated import dual_7900xt
+
+MATRIX = CHECKOUT / "matrix.yaml"
+# What tells of the hardware and the driver of this machine. Processes, control groups and locks are always its own.
+HARDWARE = re.compile(
+    r"/sys/(?!fs/cgroup)|/dev/(kfd|dri|kmsg|dxg)|/proc/(cpuinfo|meminfo|cmdline|mounts)|/(etc|proc/sys/kernel)/(os|yama)"
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "host"
+    dual_7900xt(folder)
+    return folder
+
+
+def matrix(root: Path, *words: str, file: Path = MATRIX, results: Path | None = None) -> Result:
+    options = ["--matrix", str(file), "--results", str(results or root.parent / "results"), "--root", str(root)]
+    return CliRunner().invoke(cli, [*options, *words])
+
+
+@dataclass
+class Opened:
+    """The files of this machine's hardware that were opened or listed while it listens."""
+
+    files: list[str] = field(default_factory=list)
+    listens: bool = False
+
+    def note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.listens and event in ("open", "os.listdir", "os.scandir") and HARDWARE.match(str(arguments[0])):
+            self.files.append(str(arguments[0]))
+
+
+OPENED = Opened()
+sys.addaudithook(OPENED.note)
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    OPENED.files.clear()
+    OPENED.listens = True
+    yield OPENED
+    OPENED.listens = False
+
+
+# Refused only after the host was looked at.
+EXCLUDED = "rocm7-jax-plain"
+# A command line of each: whatever it ends with, it looks at the host first or not at all.
+LINES: dict[str, tuple[str, ...]] = {
+    "build": ("--dry-run", "rocm6.3-torch2.9.1-plain"),
+    "compare": ("cpu-plain", "cpu-no-sdma"),
+    "demote": ("known-good-cpu", "--reason", "test"),
+    "doctor": (),
+    "exec": (EXCLUDED, "vpoc"),
+    "explain": ("no-such-run",),
+    "export": ("records.tar.gz",),
+    "import": ("no-such-file",),
+    "index": (),
+    "inject": ("--list",),
+    "lint": (),
+    "lock": ("no-such-stack",),
+    "minimise": ("rocm7-jax-no-sdma", "--executor", "process"),
+    "plan": ("--executor", "process"),
+    "promote": ("--dry-run",),
+    "pull": ("--registry", "localhost:1", "no-such-cell"),
+    "push": ("--registry", "localhost:1", "no-such-cell"),
+    "render": ("cpu-plain",),
+    "report": (),
+    "run": (EXCLUDED, "--executor", "process"),
+    "run-cell": (EXCLUDED, "--executor", "process"),
+    "show": (),
+    "simulate": ("new",),
+    "status": (),
+    "tags": (),
+    "train": ("--data", "no-such-file", "--output", "out"),
+    "watch": (),
+}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_no_command_reads_the_hardware_of_this_machine(
+    command: str, root: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.doctor.ask.measure_write_speed", lambda _: None)
+    monkeypatch.setattr("harness.doctor.ask.ask_bases", lambda *_: ())
+    monkeypatch.chdir(root.parent)
+    done = matrix(root, command, *LINES[command])
+    assert opened.files == []
+    assert "simulated host" in done.stderr
+    assert done.exception is None or isinstance(done.exception, SystemExit | UserError | LookupError), done.exception
+
+
+def test_the_same_look_sees_this_machine_without_a_root(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.cli.doctor.ask", lambda machine, _: machine)
+    done = CliRunner().invoke(cli, ["--matrix", str(MATRIX), "doctor"])
+    assert "simulated" not in done.output
+    assert "/proc/cpuinfo" in opened.files
+
+
+def test_the_plan_is_that_of_two_gpus(root: Path) -> None:
+    done = matrix(root, "plan", "--executor", "process", "rocm6.3-torch2.9.1-plain", "--json")
+    plan = json.loads(done.stdout)
+    assert plan["simulated"] is True
+    assert plan["host"].startswith("On a simulated host, found 2 AMD GPUs")
+
+
+def test_doctor_says_what_is_wrong_with_it(root: Path) -> None:
+    (root / "dev/kfd").unlink()
+    done = matrix(root, "doctor", "--json")
+    told = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert told["simulated"] is True
+    assert {"kfd"} <= {one["check"] for one in told["findings"] if one["level"] == "problem"}
+
+
+def test_nothing_is_promoted_and_nothing_rebooted(root: Path) -> None:
+    with pytest.raises(UserError, match="nothing is promoted"):
+        raise matrix(root, "promote").exception or AssertionError
+    with pytest.raises(UserError, match="leave it out"):
+        raise matrix(root, "run", "--reboot-when-unhealthy").exception or AssertionError
+
+
+def test_what_ran_on_it_says_so_wherever_it_is_told(tmp_path: Path, root: Path) -> None:
+    """A whole run of a stand-in for the app on both of the simulated GPUs: record, status, report."""
+    place = Place(tmp_path / "place")
+    place.folder.mkdir()
+    place.make()
+    known = {"file": place.folder / "matrix.yaml", "results": place.results.folder}
+    where = ("--executor", "process", "--python", str(place.folder / "python"))
+    done = matrix(root, "run", "host-plain", *where, "--data", str(place.folder / "bars.csv"), **known)
+    assert done.exit_code == 0, done.output
+    assert "On a simulated host, found 2 AMD GPUs" in done.stderr
+    (record,) = Results(place.results.folder).records()
+    assert record.intent.host.simulated
+    assert [gpu.gfx for gpu in record.intent.host.gpus] == ["gfx1100", "gfx1100"]
+    (verdict,) = json.loads(matrix(root, "status", "--json", **known).stdout)
+    assert verdict["simulated"] is True
+    assert verdict["scope"].startswith("simulated-")
+    assert verdict["qualifies_for_promotion"] is False
+    assert f"{verdict['scope']}, process" in matrix(root, "status", **known).stdout
+    (run,) = json.loads(matrix(root, "status", "host-plain", "--json", **known).stdout)
+    assert run["simulated"] is True
+    assert f"{record.intent.run_id} (simulated)" in matrix(root, "status", "host-plain", **known).stdout
+    for name in ("report.md", "report.html"):
+        assert "made on a simulated host" in (place.results.folder / name).read_text(encoding="utf-8")
+    report = json.loads((place.results.folder / "report.json").read_bytes())
+    assert [group["scope"].split("-")[0] for group in report["groups"]] == ["simulated"]
+    assert [host["simulated"] for host in report["hosts"]] == [True]
+    assert report["groups"][0]["host"].startswith("simulated gfx1100, gfx1100")
+
+
+def test_a_simulated_host_is_written_for_people(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    told = CliRunner().invoke(cli, ["simulate", str(folder)])
+    assert f"matrix --root {folder} doctor" in told.stdout
+    again = CliRunner().invoke(cli, ["simulate", str(folder)])
+    assert isinstance(again.exception, UserError)
+    assert (folder / "dev/kfd").is_char_device()
