@@ -54,15 +54,8 @@ def tried(line: str, place: Path, *, quick: bool) -> None:
 @pytest.fixture
 def place(tmp_path: Path, data: InputFile) -> Path:
     """A folder like a checkout, with the bars and the VIX that the examples read."""
-    for name in (
-        ".venv",
-        ".cache",
-        "matrix.yaml",
-        "Makefile",
-        "requirements.txt",
-        "requirements-dev.txt",
-        "pyproject.toml",
-    ):
+    locks = [file.name for file in CHECKOUT.glob("requirements*.txt")]
+    for name in (".venv", ".cache", "matrix.yaml", "Makefile", "pyproject.toml", *locks):
         (tmp_path / name).symlink_to(CHECKOUT / name)
     header, *rows = Path(data.path).read_text(encoding="utf-8").splitlines()
     assert header == "ts,open,high,low,close,volume,vix"
