@@ -55,7 +55,7 @@ def tried(line: str, place: Path, *, quick: bool) -> None:
 def place(tmp_path: Path, data: InputFile) -> Path:
     """A folder like a checkout, with the bars and the VIX that the examples read."""
     locks = [file.name for file in CHECKOUT.glob("requirements*.txt")]
-    for name in (".venv", ".cache", "matrix.yaml", "Makefile", "pyproject.toml", *locks):
+    for name in (".venv", ".cache", "app", "images", "tests", "matrix.yaml", "Makefile", "pyproject.toml", *locks):
         (tmp_path / name).symlink_to(CHECKOUT / name)
     header, *rows = Path(data.path).read_text(encoding="utf-8").splitlines()
     assert header == "ts,open,high,low,close,volume,vix"
