@@ -16,28 +16,9 @@ LONE_FILES = {"__init__", "__main__"}
 # Names that still mean two things. It only shrinks: one that is told apart is to be taken out here.
 KNOWN = frozenset(
     {
-        "Conclusion",
         "Device",
-        "Ended",
-        "FOLDER",
-        "Fault",
-        "Found",
-        "Frame",
-        "Job",
         "Name",
-        "Prepared",
-        "Scene",
-        "Settings",
-        "Stack",
-        "Standing",
-        "Training",
-        "Variables",
-        "carry_out",
-        "decide",
         "judge",
-        "known",
-        "lock_file",
-        "prepare",
     }
 )
 

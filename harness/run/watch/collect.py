@@ -22,12 +22,12 @@ SECONDS = 15.0
 
 
 class Missing(LookupError):  # noqa: N818
-    """A part that is not there, and why."""
+    """A part of the evidence that is not there, and why."""
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What is known where a run failed.
+class FailureScene:
+    """Everything known at the moment of a failure.
 
     `began`: when it started, on the monotonic clock. `container`: what the engine says of it; None where there is none.
     `memory_group`: gives what its control group counted, or raises LookupError.
@@ -41,7 +41,7 @@ class Scene:
     root: Path = Path("/")
 
 
-def collect(folder: RunFolder, scene: Scene) -> tuple[str, ...]:
+def collect(folder: RunFolder, scene: FailureScene) -> tuple[str, ...]:
     """Write the evidence of a failure into a run folder, with an index; return what the run's detail should mention.
 
     Never raises for a part that cannot be had: the index says why it is missing.
@@ -72,7 +72,7 @@ def collect(folder: RunFolder, scene: Scene) -> tuple[str, ...]:
             # Evidence never fails a run.
             missing[name] = _reason(error)
     notes = _notes(looks[RunFolder.GPUS])
-    # A full disk is told where the record is written.
+    # A full disk is reported where the record is written.
     with contextlib.suppress(UserError):
         index = {"schema": 2, "collected": collected, "missing": missing, "notes": notes}
         folder.write(RunFolder.FAILURE_INDEX, index)
@@ -94,7 +94,7 @@ def _notes(gpus: Look[Any]) -> tuple[str, ...]:
     return tuple(note for sample in samples if (note := GpuSample(**sample).idle_at_full_load))
 
 
-def _sample(scene: Scene, number: int) -> str:
+def _sample(scene: FailureScene, number: int) -> str:
     told = [sample for sample in scene.samples if sample.stacks]
     if number < len(told):
         return told[number].text
@@ -104,13 +104,13 @@ def _sample(scene: Scene, number: int) -> str:
     raise Missing(silence or "no process of the run was left to ask")
 
 
-def _processes(scene: Scene) -> str:
+def _processes(scene: FailureScene) -> str:
     if not scene.processes:
         raise Missing("no process of the run was left")
     return table(scene.processes)
 
 
-def _kernel_log(scene: Scene) -> str:
+def _kernel_log(scene: FailureScene) -> str:
     # Not the wall clock's time of the start: the clock may have been set since.
     log = read_kernel_log(time.time() - (time.monotonic() - scene.began), scene.root)
     if log.missing:
@@ -118,27 +118,27 @@ def _kernel_log(scene: Scene) -> str:
     return "".join(f"{line}\n" for line in log.lines)
 
 
-def _gpus(scene: Scene) -> list[dict[str, Any]]:
+def _gpus(scene: FailureScene) -> list[dict[str, Any]]:
     samples = [asdict(sample) for sample in sample_gpus(scene.root)]
     if not samples:
         raise Missing("there is no AMD GPU")
     return samples
 
 
-def _owners(scene: Scene) -> list[dict[str, Any]]:
+def _owners(scene: FailureScene) -> list[dict[str, Any]]:
     owners = memory_owners([process.pid for process in scene.processes], scene.root)
     if not owners:
         raise Missing("no process is seen to hold GPU memory")
     return [asdict(owner) for owner in owners]
 
 
-def _memory_group(scene: Scene) -> Mapping[str, object]:
+def _memory_group(scene: FailureScene) -> Mapping[str, object]:
     if scene.memory_group is None:
         raise Missing("nothing was seen of the run's control group")
     return scene.memory_group()
 
 
-def _container(scene: Scene) -> Mapping[str, Any]:
+def _container(scene: FailureScene) -> Mapping[str, Any]:
     if scene.container is None:
         raise Missing("the run was not in a container, or the engine did not say")
     return scene.container

@@ -7,7 +7,7 @@ import pytest
 
 from harness.evidence.run_folder import RunFolder
 from harness.host.run_processes import RunProcess
-from harness.run.watch.collect import Scene, collect
+from harness.run.watch.collect import FailureScene, collect
 from harness.run.watch.python_stacks import ProcessStacks, StackSample
 
 PARTS = {"stacks-1", "stacks-2", "processes", "py-spy", "kernel-log", "gpus", "memory-owners", "cgroup", "container"}
@@ -22,7 +22,7 @@ def sample(*stacks: ProcessStacks, processes: tuple[RunProcess, ...] = ()) -> St
 
 
 def test_of_every_part_the_index_says_where_it_is_or_why_it_is_not(tmp_path: Path) -> None:
-    notes = collect(RunFolder(tmp_path), Scene(began=time.monotonic(), root=tmp_path / "nothing"))
+    notes = collect(RunFolder(tmp_path), FailureScene(began=time.monotonic(), root=tmp_path / "nothing"))
     told = index(tmp_path)
     assert told["schema"] == 2
     assert set(told["collected"]) | set(told["missing"]) == PARTS
@@ -43,7 +43,7 @@ def test_what_is_there_is_kept_and_little_power_at_full_load_is_noted(tmp_path: 
     (root / "dev").mkdir()
     (root / "dev/kmsg").write_text(f"3,1,{int(time.monotonic() * 1e6)},-;amdgpu: GPU reset begin!\n")
     process = RunProcess(5, 2, 0, 0, "R", "-", 1, 1 << 20, 3, "python", "sleep 5", catches=True)
-    scene = Scene(
+    scene = FailureScene(
         began=time.monotonic() - 5,
         samples=[sample(ProcessStacks(5, 0, "Thread 0x00 (most recent call first):\n"))],
         processes=[process],
@@ -76,7 +76,7 @@ def test_a_part_that_does_not_come_back_or_fails_costs_only_itself(
     monkeypatch.setattr("harness.run.watch.collect.SECONDS", 0.5)
     monkeypatch.setattr("harness.run.watch.collect.sample_gpus", unhealthy)
     began = time.monotonic()
-    collect(RunFolder(tmp_path), Scene(began=began, container={"Id": "abc"}, memory_group=broken))
+    collect(RunFolder(tmp_path), FailureScene(began=began, container={"Id": "abc"}, memory_group=broken))
     assert time.monotonic() - began < 10
     told = index(tmp_path)
     assert told["missing"]["gpus"] == "not read within 0.5 s"
@@ -86,11 +86,13 @@ def test_a_part_that_does_not_come_back_or_fails_costs_only_itself(
 
 def test_a_process_that_told_nothing_is_said_to_have_told_nothing(tmp_path: Path) -> None:
     deaf = RunProcess(5, 2, 0, 0, "S", "-", 1, 1 << 20, 3, "python", "sh", catches=False)
-    collect(RunFolder(tmp_path), Scene(began=0, samples=[sample(processes=(deaf,))], processes=[deaf], root=tmp_path))
+    collect(
+        RunFolder(tmp_path), FailureScene(began=0, samples=[sample(processes=(deaf,))], processes=[deaf], root=tmp_path)
+    )
     assert "process 5 (python) told nothing: it does not catch SIGUSR1" in index(tmp_path)["missing"]["stacks-1"]
 
 
 def test_a_folder_that_cannot_be_written_to_does_not_fail_the_run(tmp_path: Path) -> None:
     (tmp_path / "failure").write_text("in the way")
-    assert collect(RunFolder(tmp_path), Scene(began=0, container={"Id": "abc"}, root=tmp_path)) == ()
+    assert collect(RunFolder(tmp_path), FailureScene(began=0, container={"Id": "abc"}, root=tmp_path)) == ()
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"failure": "in the way"}
