@@ -40,7 +40,8 @@ def explain_run(
 ) -> Explanation:
     """Return why a run did not complete, from its folder. Class `unknown` is an answer, too.
 
-    Files that cannot be read are left out. `presets`: those that may be named as remedies (none: all that signatures name), but for what the run had in effect.
+    Files that cannot be read are left out. `presets`: those that may be named as remedies, but for what the run had in
+    effect; none: all that signatures name.
     """
     refused = (
         scan(as_lines([outcome.detail], RunFolder.RECORD)) if outcome.name == "interrupted" and not exits else Found()

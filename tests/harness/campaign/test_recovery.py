@@ -21,7 +21,7 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
-from harness.host import processes
+from harness.host import run_processes
 from harness.host.facts import HostFacts
 from harness.host.processes import ProcessId, boot_id
 from harness.host.run_processes import RUN_MARK, processes_of_run, run_mark
@@ -261,7 +261,7 @@ def test_what_takes_its_time_to_die_is_not_unkillable(
 ) -> None:
     monkeypatch.setattr(recovery, "ORPHAN_GRACE_SECONDS", 0.1)
     dying = Dying(1.5)
-    monkeypatch.setattr(processes, "processes_of_run", lambda _: [dying] if dying.is_running() else [])
+    monkeypatch.setattr(run_processes, "processes_of_run", lambda _: [dying] if dying.is_running() else [])
     results.begin(make_intent("r1", host=here))
     (record,) = closed(results, here)
     assert (record.outcome, record.diagnosis) == ("interrupted", None)
