@@ -7,8 +7,11 @@ TORCH ?= 2.2.2
 MATRIX = .venv/bin/matrix
 FAULTS = $(addprefix tests/system/, test_faults.py test_goal.py test_kills.py test_minimise.py test_train.py)
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
-# What pytest is told besides, such as PYTEST='-n 2'; WORKERS=2 alone does the same where tests wait.
-PYTEST ?= $(if $(WORKERS),-n $(WORKERS))
+# What pytest is told besides, such as PYTEST='-n 2 -x'. More workers than cores: many tests wait.
+WORKERS ?= 2
+PYTEST ?= -n $(WORKERS)
+# LONG=1: with the tests marked `long`, which are left to `make test-all`.
+MARKED = $(if $(LONG),,-m "not long")
 TEST_PYTHON = .cache/envs/cpu-test/bin/python
 # Stamps: the interpreter is a link to one that may be older than anything here.
 DEV_READY = .venv/.ready-dev
@@ -54,10 +57,14 @@ train: setup ## train to the end: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-
 	@test -n "$(DATA)" || { echo "make train: say what to train on: make train DATA=merged.csv OUTPUT=TRAINING" >&2; exit 2; }
 	$(MATRIX) train --data "$(DATA)" --output "$(OUTPUT)" $(if $(CELL),--cell "$(CELL)") $(if $(LOOKBACK),--lookback $(LOOKBACK)) $(ARGS)
 
-test: check ## run every check and test that needs no Docker engine; the suites side by side
-	@$(MAKE) --no-print-directory --output-sync=target -j3 test-harness test-system test-app
+test: setup-dev $(TEST_READY) ## run every check and test that needs no Docker engine and takes seconds, side by side
+	@$(MAKE) --no-print-directory --output-sync=target -j4 check test-harness test-system test-app
 
-test-all: test test-faults test-docker test-torch ## run everything that takes long, too: every fault, containers, the oldest torch (an hour)
+test-all: ## run all: what takes long, every fault, containers, the oldest torch (an hour)
+	@$(MAKE) --no-print-directory LONG=1 test
+	@$(MAKE) --no-print-directory LONG=1 test-faults
+	@$(MAKE) --no-print-directory LONG=1 test-docker
+	@$(MAKE) --no-print-directory LONG=1 test-torch
 
 check: setup-dev $(TEST_READY)
 	.venv/bin/ruff check .
@@ -66,22 +73,23 @@ check: setup-dev $(TEST_READY)
 	cd app && ../$(TEST_PYTHON) -m mypy
 
 test-harness: setup-dev
-	.venv/bin/python -m pytest $(PYTEST) tests/harness
+	.venv/bin/python -m pytest $(PYTEST) $(MARKED) tests/harness
 
 test-system: setup-dev
-	.venv/bin/python -m pytest $(PYTEST) tests/system $(addprefix --ignore ,$(FAULTS))
+	.venv/bin/python -m pytest $(PYTEST) $(MARKED) tests/system $(addprefix --ignore ,$(FAULTS))
 
-test-faults: setup-dev ## make every kind of fault once, kill the harness at every point, searches and trainings on their way (minutes)
-	.venv/bin/python -m pytest $(PYTEST) $(FAULTS)
+test-faults: setup-dev ## inject a fault of each outcome, kill the harness at every point, and searches and trainings on their way (LONG=1: every kind)
+	.venv/bin/python -m pytest $(PYTEST) $(MARKED) $(FAULTS)
 
-test-docker: setup-dev ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING)
-	.venv/bin/python -m pytest $(PYTEST) tests/images
+# One after the other: they share an engine and its images.
+test-docker: setup-dev ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING; LONG=1: all)
+	.venv/bin/python -m pytest $(MARKED) tests/images
 
 test-app: $(TEST_READY)
-	$(TEST_PYTHON) -m pytest $(PYTEST) tests/app
+	$(TEST_PYTHON) -m pytest $(PYTEST) $(MARKED) tests/app
 
 test-torch: .cache/envs/torch-$(TORCH)/.ready ## run the app's tests with another torch, on a CPU: TORCH=2.2.2
-	.cache/envs/torch-$(TORCH)/bin/python -m pytest $(PYTEST) tests/app
+	.cache/envs/torch-$(TORCH)/bin/python -m pytest $(PYTEST) $(MARKED) tests/app
 
 bench: setup ## measure what the project claims about its own speed (minutes)
 	.venv/bin/python benchmarks/cells.py

@@ -52,6 +52,13 @@ selections: {default: {description: d, stacks: all, presets: all, workload: triv
 GPU = "simd_count 96\ngfx_target_version 110000\ndrm_render_minor 128\n"
 
 
+def write_stand_in(python: Path) -> None:
+    """Write what starts the stand-in for an interpreter with the app."""
+    words = shlex.join([sys.executable, "-I", "-S", str(HERE / "stand_in_app.py")])
+    python.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+
+
 @dataclass(frozen=True)
 class Kill:
     """When the harness is killed: at a named point, or after some seconds."""
@@ -106,10 +113,7 @@ class Place:
         """Write everything but the results."""
         (self.folder / "matrix.yaml").write_text(MATRIX, encoding="utf-8")
         (self.folder / "bars.csv").write_text("a stand-in's data\n", encoding="utf-8")
-        python = self.folder / "python"
-        words = shlex.join([sys.executable, "-I", "-S", str(HERE / "stand_in_app.py")])
-        python.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
-        python.chmod(0o755)
+        write_stand_in(self.folder / "python")
         node = self.root / "sys/class/kfd/kfd/topology/nodes/0"
         for place in (node, self.root / "run/lock"):
             place.mkdir(parents=True)

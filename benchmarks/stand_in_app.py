@@ -5,9 +5,11 @@ Standard library only. What it writes is a test's fiction; nothing of it is evid
 """
 
 import hashlib
+import itertools
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -19,6 +21,8 @@ SLOW_EVERY, SLOW_SECONDS = 4, 0.8
 # A file of that name beside the data makes every run slow: it holds the seconds of a step.
 SLOW = "slow"
 STEPS = 4
+# From so many epochs on a training does not end by itself.
+ENDLESS = 1000
 SAMPLES = {"train": 256, "validation": 64}
 WEIGHTS, MODEL = "c" * 64, b"a stand-in, not a model"
 LISTS = ("hidden_layers", "model")
@@ -84,8 +88,16 @@ def tell(folder: Path, phase: str, done: int) -> None:
         stream.write(json.dumps({**line, "memory": memory}) + "\n")
 
 
+def warned() -> bool:
+    """Whether torch would warn of a variable, and Python make an error of that."""
+    unknown = os.environ.get("ATEN_CPU_CAPABILITY") == "nonsense"
+    return unknown and os.environ.get("PYTHONWARNINGS", "").startswith("error")
+
+
 def train(options: dict[str, Any]) -> None:
-    """Progress, a model file and a result."""
+    """Progress, a model file and a result; or an error where the variables of a preset cause one."""
+    if warned():
+        sys.exit("UserWarning: ignoring invalid value")
     folder, output = Path(options.pop("run_dir")), Path(options.pop("output"))
     for phase in ("import", "first-step"):
         tell(folder, phase, 0)
@@ -96,7 +108,7 @@ def train(options: dict[str, Any]) -> None:
         # To be there still when the next harness looks for what the last one left.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         seconds = float(all_slow.read_text()) if all_slow.exists() else SLOW_SECONDS
-    for step in range(1, STEPS + 1):
+    for step in range(1, STEPS + 1) if options["epochs"] < ENDLESS else itertools.count(1):
         time.sleep(seconds)
         tell(folder, "step", step)
     output.mkdir(parents=True)
@@ -171,6 +183,9 @@ def main() -> None:
         print(json.dumps({**told, "packages": ["stand-in==1"]}))
         return
     _, _, command, *words = sys.argv[1:]
+    if command == "train":
+        # Like a log, it holds names and places of this machine.
+        print(*sys.argv, socket.gethostname())
     options = options_of(words)
     if command == "train":
         train(options)

@@ -1,7 +1,7 @@
 """Whether `matrix train` always ends with a model: trainings with a fault in their first attempt, on a CPU.
 
 A fault of a random kind in a random step. Every training must end with a model that loads, and with the weights of one
-that nothing happened to unless a rung changed the arithmetic. Also: eight simulated hours of a campaign with three GPUs
+that nothing happened to unless a fallback changed the arithmetic; and eight hours of a campaign with three GPUs
 that stop answering (wedges.py). Writes docs/evidence/supervisor-figures.md and .json.
 """
 
@@ -67,7 +67,7 @@ class Trained:
 
     @property
     def same_arithmetic(self) -> bool:
-        """Whether no rung changed what is computed."""
+        """Return whether no fallback changed what is computed."""
         return not ARITHMETIC & set(self.begins)
 
 
@@ -84,7 +84,7 @@ class Trainer:
         made = self._workload.model_copy(update={"synthetic": SyntheticData(sessions=SESSIONS)})
         self._data = synthetic_file(made, self._environment, ProcessExecutor())
 
-    def train(self, drill: str | None, number: int) -> Trained:
+    def train(self, fault: str | None, number: int) -> Trained:
         """One training, with this fault in its first attempt."""
         results, output = Results(self._place / "results"), self._place / f"training-{number}"
         output.mkdir()
@@ -95,14 +95,14 @@ class Trainer:
             self._workload,
             CellRequest(BEST, None, force=False),
             self._executor,  # type: ignore[arg-type]
-            injected_fault=drill,
+            injected_fault=fault,
         )
         began = time.monotonic()
         with open_state_file(results, self._host, output, "bars") as file:
             ended = prepare_training(request, self._matrix, results, self._host, file).run(Silent())
         seconds = time.monotonic() - began
         begins = tuple(line["begin"] for line in ended.attempts)
-        return Trained(drill, begins, ended.attempts[0]["outcome"], self._weights(output / "bars.pt"), seconds)
+        return Trained(fault, begins, ended.attempts[0]["outcome"], self._weights(output / "bars.pt"), seconds)
 
     def _weights(self, model: Path) -> str | None:
         variables = {**base_variables(WorkFolder(self._place), self._place, 1), **self._environment.variables}
@@ -111,7 +111,7 @@ class Trainer:
         return str(json.loads(checked.stdout)["weights_sha256"]) if checked.returncode == 0 else None
 
 
-def drills(count: int, chance: random.Random) -> list[tuple[str, str]]:
+def faults(count: int, chance: random.Random) -> list[tuple[str, str]]:
     """So many faults, by family, in turn; the kind and the step are random."""
     families = list(KINDS)
     chosen = [families[number % len(families)] for number in range(count)]
@@ -136,8 +136,8 @@ def report(made: list[tuple[str, Trained]], whole: str, shares: dict[str, list[f
     lines += [_row("**all**", [one for _, one in made], whole), ""]
     changed = sum(not one.same_arithmetic for _, one in made)
     taken = Counter(begin for _, one in made for begin in one.begins[1:])
-    rungs = ", ".join(f"{rung} {count}" for rung, count in taken.most_common())
-    lines += [f"In {changed} of them a fallback changed the arithmetic. Fallbacks taken: {rungs or 'none'}.", ""]
+    fallbacks = ", ".join(f"{name} {count}" for name, count in taken.most_common())
+    lines += [f"In {changed} of them a fallback changed the arithmetic. Fallbacks taken: {fallbacks or 'none'}.", ""]
     lines += [
         f"## {HOURS} hours of a campaign in which {WEDGES} times a GPU stops answering",
         "",
@@ -191,11 +191,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="supervisor-") as place:
         trainer = Trainer(Path(place), matrix, contained=options.containers)
         whole = trainer.train(None, 0).weights
-        for number, (family, drill) in enumerate(drills(options.trainings, random.Random(options.seed)), start=1):
-            one = trainer.train(drill, number)
+        for number, (family, fault) in enumerate(faults(options.trainings, random.Random(options.seed)), start=1):
+            one = trainer.train(fault, number)
             made.append((family, one))
             same = "the same weights" if one.weights == whole else "OTHER WEIGHTS" if one.weights else "NO MODEL"
-            print(f"{number}/{options.trainings} {drill}: {', '.join(one.begins)}: {same}", flush=True)
+            print(f"{number}/{options.trainings} {fault}: {', '.join(one.begins)}: {same}", flush=True)
     host = two_gpus(read_host(REAL_ROOT))
     shares = {
         remedy: [share_settled(matrix, host, remedy, seed) for seed in range(NIGHTS)] for remedy in get_args(Remedy)

@@ -1,6 +1,6 @@
 """Eight hours of a campaign on two GPUs, three times of which one stops answering, with a synthetic clock.
 
-Real are the campaign, the watchdog's limits, the ladder that looks after a GPU and the health log. Made up are how long
+Real are the campaign, the watchdog's limits, the recovery of a GPU and the health log. Simulated are how long
 runs take, when a GPU stops answering, and how long it keeps whoever asks it.
 """
 
@@ -40,8 +40,8 @@ HOURS, WEDGES = 8, 3
 # A standard workload: some minutes, now and then much longer.
 MEDIAN_SECONDS, SPREAD = 270.0, 0.4
 BOOT_SECONDS = 300.0
-# The second rung of a probe is the first that asks the GPU, and ends it when it is kept.
-DEVICE_RUNG_SECONDS = 180 * LIMIT_SCALE
+# The second check of a probe is the first that asks the GPU, and ends it when it is kept.
+DEVICE_CHECK_SECONDS = 180 * LIMIT_SCALE
 WELL_SECONDS = 20.0
 COLLECT_SECONDS = 15.0
 GPUS = 2
@@ -120,7 +120,7 @@ class Night(Bench):
 
     def _probe(self, gpu: GpuFacts) -> Probed:
         well = gpu.index not in self.wedged
-        self._pass(WELL_SECONDS if well else DEVICE_RUNG_SECONDS)
+        self._pass(WELL_SECONDS if well else DEVICE_CHECK_SECONDS)
         return Probed(well, "as it was to be")
 
     def _reset(self, gpu: GpuFacts) -> Reset:

@@ -16,7 +16,7 @@ from yaml.resolver import BaseResolver
 
 from harness.base.errors import UserError
 
-Steps = Sequence[str | int]
+YamlPath = Sequence[str | int]
 DEEPEST = 100
 """Nodes within each other."""
 
@@ -67,7 +67,7 @@ class Document:
     data: Any
     _root: Node | None
 
-    def line(self, where: Steps) -> int:
+    def line(self, where: YamlPath) -> int:
         """Return the line, counted from 1, of the last step of `where` that is really in the file.
 
         `where`: keys and list positions from the top. Of a mapping's entry it is the line of its key.

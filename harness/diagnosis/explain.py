@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from harness.base.errors import UserError
-from harness.diagnosis.judge import Facts, cut, judge
+from harness.diagnosis.judge import Facts, cut, diagnose
 from harness.diagnosis.lines import Line, WithEnd, as_lines, read_lines
 from harness.diagnosis.scan import Found, OfRun, anybodys, scan
 from harness.diagnosis.sieve import worth_reading
@@ -48,7 +48,7 @@ def explain_run(
     )
     if refused.fatal:
         # Nothing was started: what the engine said is all there is.
-        return judge(refused, Found(), Facts(), _usable(presets, folder))
+        return diagnose(refused, Found(), Facts(), _usable(presets, folder))
     # A run that the harness stopped was killed by it.
     alone = outcome.name == "failed" and outcome.diagnosis != "time-limit"
     killed = alone and any(_was_killed(exit_) for exit_ in exits.values())
@@ -57,7 +57,7 @@ def explain_run(
     kernel = _scan_file(folder, RunFolder.KERNEL_LOG, rocm, torch, of_run)
     stack = stuck_at(folder, _last_phase(folder)) if outcome.name == "hung" else None
     facts = Facts(outcome, exits, stack, tuple(_memory_limit(folder)))
-    explanation = judge(log, kernel, facts, _usable(presets, folder))
+    explanation = diagnose(log, kernel, facts, _usable(presets, folder))
     without = sorted({gpu.gfx for gpu in host.gpus} - WHEEL_TARGETS)
     if explanation.class_ == "missing-arch" and without:
         seen = f"{explanation.cause}; this host shows {', '.join(without)}, for which no wheel has code"
@@ -75,7 +75,7 @@ def explain_log(
 ) -> Explanation:
     """Return why a log that is in memory ends as it does. `kernel`: lines of the kernel log of that time."""
     found = scan(as_lines(lines, name), rocm=rocm, torch=torch)
-    return judge(found, scan(as_lines(kernel, "kernel log"), ("kernel",)), Facts(), presets)
+    return diagnose(found, scan(as_lines(kernel, "kernel log"), ("kernel",)), Facts(), presets)
 
 
 def explain_files(
@@ -89,7 +89,7 @@ def explain_files(
     read = WithEnd(log[0]) if log else None
     found = scan(read_lines(read, log[1], worth_reading()), rocm=rocm, torch=torch) if log and read else Found()
     seen = scan(read_lines(*kernel, worth_reading(("kernel",))), ("kernel",)) if kernel else Found()
-    explanation = judge(found, seen, Facts(), presets)
+    explanation = diagnose(found, seen, Facts(), presets)
     if explanation.rule or log is None or read is None:
         return explanation
     if read.is_empty:

@@ -53,7 +53,7 @@ def told(exit_: Exit) -> str:
     return f"{exit_} ({names[number]})" if number in names else str(exit_)
 
 
-def judge(log: Found, kernel: Found, facts: Facts, presets: Collection[str] | None = None) -> Explanation:
+def diagnose(log: Found, kernel: Found, facts: Facts, presets: Collection[str] | None = None) -> Explanation:
     """Why it failed: what engine and harness know, then the first fatal line, then how it ended; or unknown.
 
     `presets`: those of the remedy that may be named; None for all.

@@ -23,7 +23,7 @@ Severity = Literal["fatal", "ending", "lost-peer", "symptom", "benign"]
 Fault = Literal["environment", "host", "program", "run"]
 
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+RuleName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 Sentence = Annotated[str, Field(min_length=10)]
 
 
@@ -54,7 +54,7 @@ class Signature(_Strict):
     `rocm`, `torch`: versions it holds for; such a condition never holds where the version is not known.
     """
 
-    id: Name
+    id: RuleName
     where: Where = "log"
     text: tuple[str, ...] = ()
     regex: tuple[re.Pattern[str], ...] = ()
@@ -64,11 +64,11 @@ class Signature(_Strict):
     catch_all: bool = False
     rocm: Specifier | None = None
     torch: Specifier | None = None
-    class_: Name = Field(alias="class")
+    class_: RuleName = Field(alias="class")
     cause: Sentence
     remedy: str
     link: str | None = Field(None, pattern=r"^https://\S+$")
-    presets: tuple[Name, ...] = ()
+    presets: tuple[RuleName, ...] = ()
 
     @model_validator(mode="after")
     def _can_be_found(self) -> Self:
@@ -114,7 +114,7 @@ class Signatures(_Strict):
     """Everything signatures.yaml says, in its order: of two that match a line, the first counts."""
 
     version: Literal[1] = Field(alias="schema")
-    classes: dict[Name, FailureClass]
+    classes: dict[RuleName, FailureClass]
     signatures: tuple[Signature, ...]
 
     @model_validator(mode="after")

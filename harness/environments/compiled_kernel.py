@@ -147,7 +147,7 @@ def _compile(program: Path, library: Path) -> None:
         made.replace(library)
 
 
-def main() -> None:
+def place_in_checkout() -> None:
     """Put the library into the checkout."""
     try_again()
     try:
@@ -157,4 +157,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    place_in_checkout()

@@ -22,7 +22,7 @@ class Frame:
         return f"{Path(self.file).name}:{self.line} {self.function}"
 
 
-Frames = tuple[Frame, ...]
+CallStack = tuple[Frame, ...]
 """Of one thread, the innermost frame first."""
 
 
@@ -30,7 +30,7 @@ Frames = tuple[Frame, ...]
 class ThreadStack:
     """The stack of one thread, and of each of its frames the index of the line of text that told of it."""
 
-    stack: Frames
+    stack: CallStack
     places: tuple[int, ...]
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import psutil
 
 from harness.base.errors import UserError
-from harness.environments.executors.container import KFD, Device
+from harness.environments.executors.container import KFD, DeviceNode
 from harness.environments.executors.docker import LABEL
 from harness.evidence.run_folder import RunFolder
 from harness.faults.own_engine import SYS_ADMIN, OwnEngine, has_capabilities, why_no_own_engine
@@ -89,7 +89,7 @@ class MissingDevice(ExternalFault):
     def change(self, run: Run) -> Run:
         """On the device `cuda`, with a node that does not exist."""
         node = f"{KFD}-missing" if Path(KFD).exists() else KFD
-        missing = Device(node, KFD, os.getgid())
+        missing = DeviceNode(node, KFD, os.getgid())
         nodes = (missing,) if run.environment.image else ()
         return replace(run, environment=replace(run.environment, device="cuda"), devices=nodes)
 

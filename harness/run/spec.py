@@ -9,7 +9,7 @@ from typing import Any
 from harness import __version__
 from harness.base.storage import json_hash
 from harness.environments.environment import Environment
-from harness.environments.executors.container import KFD, WORK, Container, Device, container_of, inside
+from harness.environments.executors.container import KFD, WORK, Container, DeviceNode, container_of, inside
 from harness.environments.executors.job import Job
 from harness.evidence.app_files import InputFile, Phase
 from harness.evidence.outcome import COMPARED_STEPS, Request
@@ -52,7 +52,7 @@ class Run:
     campaign: str | None = None
     repeat: int = 1
     limits: Mapping[Phase, float] | None = None
-    devices: tuple[Device, ...] = ()
+    devices: tuple[DeviceNode, ...] = ()
     injected_fault: str | None = None
     name: str = "model"
     resume_from: tuple[Path, ...] | None = None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from harness.evidence.verdicts.verdict import Verdict
-from harness.search.sequential import PassCount
+from harness.search.sequential import BinomialCount
 
 # The probability of showing a difference that is not there, over all comparisons of one answer.
 FAMILY_ERROR = 0.05
@@ -27,8 +27,8 @@ class CellComparison:
     host_kind: str
     executor: str
     scope: str
-    one: PassCount
-    two: PassCount
+    one: BinomialCount
+    two: BinomialCount
     p_value: float
     adjusted: float
     told_apart: float | None
@@ -57,7 +57,7 @@ def _circumstances(one: Verdict) -> tuple[str, ...]:
 
 
 def _compared(verdict: Verdict, other: Verdict) -> CellComparison:
-    one, two = PassCount(verdict.passes, verdict.runs), PassCount(other.passes, other.runs)
+    one, two = BinomialCount(verdict.passes, verdict.runs), BinomialCount(other.passes, other.runs)
     p_value = _fisher(one, two)
     return CellComparison(
         cell=verdict.cell,
@@ -85,7 +85,7 @@ def _corrected(made: list[CellComparison]) -> list[CellComparison]:
     return [corrected[one] for one in made]
 
 
-def told_apart(one: PassCount, two: PassCount) -> float | None:
+def told_apart(one: BinomialCount, two: BinomialCount) -> float | None:
     """Return the highest pass rate that so many runs tell, with probability .8, from that of the better of the two."""
     from scipy.stats import binom  # noqa: PLC0415
 
@@ -94,7 +94,7 @@ def told_apart(one: PassCount, two: PassCount) -> float | None:
     # The most passes of the worse with which the test still shows it to differ from so many of the better.
     most, critical = -1, []
     for passes in range(better.runs + 1):
-        while _is_lower(PassCount(most + 1, worse.runs), PassCount(passes, better.runs)):
+        while _is_lower(BinomialCount(most + 1, worse.runs), BinomialCount(passes, better.runs)):
             most += 1
         critical.append(most)
     chances = binom.pmf(range(better.runs + 1), better.runs, rate)
@@ -104,11 +104,11 @@ def told_apart(one: PassCount, two: PassCount) -> float | None:
     return None
 
 
-def _is_lower(worse: PassCount, better: PassCount) -> bool:
+def _is_lower(worse: BinomialCount, better: BinomialCount) -> bool:
     return worse.passes * better.runs < better.passes * worse.runs and _fisher(worse, better) <= FAMILY_ERROR
 
 
-def _fisher(one: PassCount, two: PassCount) -> float:
+def _fisher(one: BinomialCount, two: BinomialCount) -> float:
     # SciPy takes a second to import: only what computes with it waits for that.
     from scipy.stats import fisher_exact  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Literal
 
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
-from harness.search.sequential import PairedTest, PassCount, log_ratio
+from harness.search.sequential import BinomialCount, PairedTest, log_ratio
 
 VariableSet = frozenset[str]
 SearchOutcome = Literal["found", "no-difference", "not-enough-runs"]
@@ -48,10 +48,10 @@ class Minimum:
     variables: VariableSet
     reached: Stage
     runs: int
-    with_all: PassCount
-    with_none: PassCount
-    confirmed: PassCount
-    without: Mapping[str, PassCount]
+    with_all: BinomialCount
+    with_none: BinomialCount
+    confirmed: BinomialCount
+    without: Mapping[str, BinomialCount]
     screened: Mapping[str, float]
     rest_too: bool | None
 
@@ -108,13 +108,13 @@ class _Search:
         self._all = tuple(variables)
         self._run, self._max_runs, self._random, self._notify = run, max_runs, random, notify
         self._runs = 0
-        self._seen: dict[VariableSet, PassCount] = defaultdict(PassCount)
+        self._seen: dict[VariableSet, BinomialCount] = defaultdict(BinomialCount)
         self._design: list[tuple[VariableSet, bool]] = []
         self._pairs = PairedTest()
         self._screened: dict[str, float] = {}
         self._reached: Stage = "effect"
         self._best: VariableSet = frozenset()
-        self._confirmed: dict[VariableSet, PassCount] = {}
+        self._confirmed: dict[VariableSet, BinomialCount] = {}
         self._rest_too: bool | None = None
 
     def carry_out(self) -> SearchOutcome:
@@ -145,8 +145,8 @@ class _Search:
             runs=self._runs,
             with_all=self._pairs.one,
             with_none=self._pairs.other,
-            confirmed=self._confirmed.get(best, PassCount()),
-            without={v: self._confirmed.get(best - {v}, PassCount()) for v in sorted(best)},
+            confirmed=self._confirmed.get(best, BinomialCount()),
+            without={v: self._confirmed.get(best - {v}, BinomialCount()) for v in sorted(best)},
             screened=self._screened,
             rest_too=self._rest_too,
         )
@@ -208,7 +208,7 @@ class _Search:
         """The p-value of a variable's own effect in the screening runs, one-sided."""
         from scipy.stats import fisher_exact  # noqa: PLC0415
 
-        table = {is_set: PassCount() for is_set in (True, False)}
+        table = {is_set: BinomialCount() for is_set in (True, False)}
         for variables, passed in self._design:
             table[name in variables] = table[name in variables].add(passed=passed)
         rows = [[c.passes, c.runs - c.passes] for c in (table[True], table[False])]
@@ -220,7 +220,7 @@ class _Search:
             self._make(variables)
         return ratio > 0
 
-    def _log_ratio(self, runs: PassCount) -> float:
+    def _log_ratio(self, runs: BinomialCount) -> float:
         return log_ratio(runs, self._seen[frozenset(self._all)].rate, self._seen[frozenset()].rate)
 
     def _reduce(self, ranked: Sequence[str]) -> VariableSet:
@@ -241,7 +241,7 @@ class _Search:
         """Return whether fresh runs show that leaving out any one of these variables makes the same difference."""
         self._reached = "confirm"
         self._notify(f"confirming {', '.join(sorted(variables))}")
-        fresh: dict[VariableSet, PassCount] = defaultdict(PassCount)
+        fresh: dict[VariableSet, BinomialCount] = defaultdict(BinomialCount)
         self._confirmed = fresh
         # Sorted: the order of a set is another in each process, and what is asked for must not be.
         tests = {variables - {name}: PairedTest() for name in sorted(variables)}
@@ -266,7 +266,7 @@ class _Search:
                 return
 
 
-def _largest_difference(one: PassCount, other: PassCount) -> float:
+def _largest_difference(one: BinomialCount, other: BinomialCount) -> float:
     low = [lower_bound(c.passes, c.runs, 1 - MOST_ERROR) for c in (one, other)]
     high = [upper_bound(c.passes, c.runs, 1 - MOST_ERROR) for c in (one, other)]
     return max(high[0] - low[1], high[1] - low[0])

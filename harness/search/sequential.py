@@ -8,18 +8,18 @@ PRIOR_WEIGHT = 0.18
 
 
 @dataclass(frozen=True)
-class PassCount:
+class BinomialCount:
     """Runs, and how many of them passed."""
 
     passes: int = 0
     runs: int = 0
 
-    def add(self, *, passed: bool) -> "PassCount":
+    def add(self, *, passed: bool) -> "BinomialCount":
         """With one run more."""
-        return PassCount(self.passes + passed, self.runs + 1)
+        return BinomialCount(self.passes + passed, self.runs + 1)
 
-    def __add__(self, other: "PassCount") -> "PassCount":
-        return PassCount(self.passes + other.passes, self.runs + other.runs)
+    def __add__(self, other: "BinomialCount") -> "BinomialCount":
+        return BinomialCount(self.passes + other.passes, self.runs + other.runs)
 
     @property
     def rate(self) -> float:
@@ -37,8 +37,8 @@ class PairedTest:
     sequential k-sample tests that allow for optional stopping").
     """
 
-    one: PassCount = PassCount()
-    other: PassCount = PassCount()
+    one: BinomialCount = BinomialCount()
+    other: BinomialCount = BinomialCount()
     log_evidence: float = 0.0
 
     def add(self, one: bool, other: bool) -> "PairedTest":
@@ -55,7 +55,7 @@ class PairedTest:
         return self.log_evidence >= -log(error)
 
 
-def log_ratio(count: PassCount, likely: float, unlikely: float) -> float:
+def log_ratio(count: BinomialCount, likely: float, unlikely: float) -> float:
     """Return the logarithm of how many times likelier the runs are at the pass rate `likely` than at `unlikely`.
 
     A sequential test of the one against the other stops where it leaves +-log((1-e)/e), and is then wrong about as

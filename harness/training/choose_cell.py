@@ -10,7 +10,7 @@ from harness.evidence.verdicts.scope import is_of_strategy
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix, Strategy
 from harness.matrix.load import nearest
-from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError, resolve
+from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError, resolve_tag
 
 BEST = "best"
 
@@ -50,7 +50,7 @@ def choose_training_cell(
     summary = ""
     if request.cell is None:
         try:
-            evidence = resolve(request.registry, host, results, now, None, request.strategy)
+            evidence = resolve_tag(request.registry, host, results, now, None, request.strategy)
             summary = f"{evidence.cell}: {evidence.tag}, {evidence.passes} of {evidence.runs} runs completed"
             if not is_of_strategy(evidence.scope, request.strategy):
                 summary += (

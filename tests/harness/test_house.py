@@ -13,14 +13,6 @@ from harness import ROOMS
 from harness.base.paths import CHECKOUT
 
 LONE_FILES = {"__init__", "__main__"}
-# Names that still mean two things. It only shrinks: one that is told apart is to be taken out here.
-KNOWN = frozenset(
-    {
-        "Device",
-        "Name",
-        "judge",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -143,8 +135,7 @@ def test_no_files_import_each_other_in_a_ring(modules: dict[str, Module]) -> Non
 
 def test_no_public_name_means_two_things(modules: dict[str, Module]) -> None:
     found = doubles(modules)
-    assert {name: places for name, places in found.items() if name not in KNOWN} == {}
-    assert sorted(KNOWN - found.keys()) == [], "told apart by now: take them out of KNOWN"
+    assert found == {}
 
 
 def house(tmp_path: Path, **files: str) -> dict[str, Module]:

@@ -12,6 +12,7 @@ from click.shell_completion import ShellComplete
 from harness import __main__ as entry
 from harness.base.paths import CHECKOUT
 from harness.cli import main
+from tests.harness.typed import typed
 
 # Presses Ctrl-C when a module is about to be imported.
 PRESSED_AT = """\
@@ -25,11 +26,6 @@ class Press:
 sys.meta_path.insert(0, Press())
 main()
 """
-
-
-def matrix(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [str(CHECKOUT / ".venv" / "bin" / "matrix"), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=CHECKOUT, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +70,7 @@ def test_what_was_set_for_ctrl_c_is_set_again_once_it_is_loaded(monkeypatch: pyt
     ],
 )
 def test_a_wrong_command_line_is_told_in_one_line(words: list[str], told: str) -> None:
-    done = matrix(*words)
+    done = typed(*words)
     [line] = done.stderr.splitlines()
     assert line.startswith("matrix: ")
     assert told in line
@@ -83,7 +79,7 @@ def test_a_wrong_command_line_is_told_in_one_line(words: list[str], told: str) -
 
 
 def test_an_option_of_all_commands_is_told_where_it_goes() -> None:
-    done = matrix("status", "--results", "elsewhere")
+    done = typed("status", "--results", "elsewhere")
     assert done.stderr == "matrix: --results goes before the command: `matrix --results ... status`\n"
     assert done.returncode == 2
 
@@ -134,7 +130,7 @@ def test_the_shell_completes_commands_and_their_options() -> None:
 
 
 def test_help_is_printed_and_is_no_mistake() -> None:
-    done = matrix("watch", "--help")
+    done = typed("watch", "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert "No file of the results is" in " ".join(done.stdout.split())
-    assert matrix().stderr.startswith("Usage: matrix")
+    assert typed().stderr.startswith("Usage: matrix")

@@ -40,9 +40,19 @@ def test_clean_keeps_what_took_long_to_fetch_and_no_clean_removes_results() -> N
 def test_everything_that_takes_long_is_in_test_all() -> None:
     every = recipe("test-all")
     for target in ("test", "test-faults", "test-docker", "test-torch"):
-        assert set(recipe(target)) <= set(every), target
+        assert set(recipe(target, "LONG=1")) <= set(every), target
+    assert not any("not long" in line for line in every)
+
+
+def test_what_takes_long_is_left_out_unless_asked_for() -> None:
+    for target in ("test-harness", "test-system", "test-faults", "test-docker", "test-app"):
+        (tests,) = (line for line in recipe(target) if "-m pytest" in line)
+        assert '-m "not long"' in tests, target
+        (everything,) = (line for line in recipe(target, "LONG=1") if "-m pytest" in line)
+        assert everything.split() == tests.replace(' -m "not long"', "").split()
 
 
 def test_what_is_told_to_pytest_reaches_it() -> None:
-    assert recipe("test-harness", "WORKERS=2") == [".venv/bin/python -m pytest -n 2 tests/harness"]
-    assert recipe("test-harness", "PYTEST=-x -n 3") == [".venv/bin/python -m pytest -x -n 3 tests/harness"]
+    python = ".venv/bin/python -m pytest"
+    assert recipe("test-harness", "WORKERS=7") == [f'{python} -n 7 -m "not long" tests/harness']
+    assert recipe("test-harness", "PYTEST=-x -n 3", "LONG=1") == [f"{python} -x -n 3  tests/harness"]

@@ -33,7 +33,7 @@ BASE = "vpoc-base:bookworm"
 TRIXIE = "vpoc-base:trixie-python3-torch"
 PRESETS = ("plain", "no-sdma", "notes-stable")
 STACKS = ("cpu", "cpu-debian13-torch2.6.0")
-MAIN = "from harness.cli import main; main()"
+MAIN = "from harness.cli.main import main; main()"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

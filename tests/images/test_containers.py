@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
-from harness.environments.executors.container import Container, Device, gpu_devices
+from harness.environments.executors.container import Container, DeviceNode, gpu_devices
 from harness.environments.executors.docker import ContainerHandle
 from harness.environments.executors.job import Exit, Handle, JobLost
 from harness.host.engine import Engine
@@ -270,7 +270,7 @@ def test_stopping_asks_first(start: Start, folder: Path) -> None:
 def test_what_cannot_be_started_is_one_line_and_leaves_nothing(
     start: Start, container: Container, engine: Engine, folder: Path
 ) -> None:
-    gone = replace(container, devices=(Device("/dev/none-such", "/dev/kfd", 0),))
+    gone = replace(container, devices=(DeviceNode("/dev/none-such", "/dev/kfd", 0),))
     # No fault of the cell: nothing can be concluded from it.
     with pytest.raises(JobLost, match=r"refuses the container: .*/dev/none-such") as caught:
         start("pass", container=gone)

@@ -22,7 +22,7 @@ from harness.host.engine import Engine
 from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.matrix.load import load_matrix
 from harness.registry.oci import Repository
-from harness.registry.tags.known_good import NotForThisHostError, NothingPromotedError, resolve
+from harness.registry.tags.known_good import NotForThisHostError, NothingPromotedError, resolve_tag
 from harness.registry.tags.known_good_tags import look_at, move_tag
 from harness.registry.tags.local_tags import LocalTags
 from harness.registry.tags.promote import VALID_SECONDS
@@ -132,7 +132,7 @@ def promoted_at(place: str | None, results: Results, file: Path, now: float) -> 
 
 
 def in_registry(results: Results, place: str, scope: str | None = None) -> Any:
-    return resolve(place, read_host(REAL_ROOT), results, time.time(), scope)
+    return resolve_tag(place, read_host(REAL_ROOT), results, time.time(), scope)
 
 
 def test_what_was_promoted_is_found_by_tag_and_by_digest_alone(
@@ -151,7 +151,7 @@ def test_what_was_promoted_is_found_by_tag_and_by_digest_alone(
     assert found == beside
     assert json.loads(found.model_dump_json(by_alias=True)) == evidence
     # Here, too, it is known, with the tag of the engine.
-    assert resolve(None, read_host(REAL_ROOT), results, time.time()) == found
+    assert resolve_tag(None, read_host(REAL_ROOT), results, time.time()) == found
 
 
 def test_a_host_that_never_ran_the_matrix_pulls_the_tag_into_an_empty_store_and_trains(
@@ -218,7 +218,7 @@ def test_a_demoted_tag_cannot_be_pulled_and_can_be_earned_again(
     with pytest.raises(NothingPromotedError):
         in_registry(results, place)
     with pytest.raises(NothingPromotedError):
-        resolve(None, read_host(REAL_ROOT), results, time.time())
+        resolve_tag(None, read_host(REAL_ROOT), results, time.time())
     assert "stands neither in" in told(command("demote", TAG, "--reason", "again", "--registry", place, expected=2))
     command("promote", "--registry", place)
     assert RegistryTags(place).points_to(TAG) == digest
@@ -349,7 +349,7 @@ def test_without_a_registry_the_engine_has_the_tags(command: Command, results: R
     command("promote")
     image = read_moves(results)[0].evidence.image
     assert [LocalTags(engine, results).points_to(tag) for tag in (TAG, "known-good")] == [image, image]
-    found = resolve(None, read_host(REAL_ROOT), results, time.time())
+    found = resolve_tag(None, read_host(REAL_ROOT), results, time.time())
     assert (found.reference, found.digest) == (image, None)
     assert f"{TAG} (known-good)" in command("tags").stdout
     engine.client.api.tag(BASE, "vpoc", TAG)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from harness.base.paths import CHECKOUT, LOCKS
 from harness.environments.images import Image, cell_tag, find
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix
+from tests.images.conftest import MAIN
 
 MATRIX = str(CHECKOUT / ".venv" / "bin" / "matrix")
 Said = Callable[..., subprocess.CompletedProcess[str]]
@@ -87,23 +89,29 @@ def test_what_is_not_built_cannot_be_pushed(registry: str) -> None:
 
 
 def test_a_lock_has_the_digest_of_the_base_and_the_next_build_uses_it(
-    registry: str, engine: Engine, bases: tuple[str, str]
+    registry: str, engine: Engine, bases: tuple[str, str], tmp_path: Path
 ) -> None:
+    # Others use the lock of this checkout meanwhile.
+    for part in ("app", "harness", "images"):
+        shutil.copytree(CHECKOUT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
+    shutil.copy(CHECKOUT / "matrix.yaml", tmp_path)
+    (tmp_path / ".cache").symlink_to(CHECKOUT / ".cache")
     base = f"{registry}/base:bookworm"
+
+    def in_copy(*words: str) -> str:
+        command = [CHECKOUT / ".venv/bin/python", "-c", MAIN, "--base", base, *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=280).stdout
+
     engine.client.api.tag(bases[0], *base.rsplit(":", 1))
     engine.client.images.push(base)
     digest = engine.client.images.get_registry_data(base).id
-    committed = LOCKS / "cpu.txt"
-    before = committed.read_bytes()
-    try:
-        noted = json.loads(matrix_command("--base", base, "lock", "cpu", "--json").stdout)
-        assert noted["base_digest"] == digest
-        assert noted["made"] > 1.7e9
-        assert noted["host"]
-        assert "torch==2.13.0+cpu" in committed.read_text(encoding="utf-8")
-        engine.client.images.remove(base)
-        text = matrix_command("--base", base, "build", "cpu-plain", "--dry-run").stdout
-        assert f"FROM {registry}/base@{digest} AS stack" in text
-    finally:
-        committed.write_bytes(before)
-        (LOCKS / "cpu.json").unlink(missing_ok=True)
+    noted = json.loads(in_copy("lock", "cpu", "--json"))
+    assert noted["base_digest"] == digest
+    assert noted["made"] > 1.7e9
+    assert noted["host"]
+    locks = tmp_path / LOCKS.relative_to(CHECKOUT)
+    assert "torch==2.13.0+cpu" in (locks / "cpu.txt").read_text(encoding="utf-8")
+    assert json.loads((locks / "cpu.json").read_text(encoding="utf-8"))["base_digest"] == digest
+    engine.client.images.remove(base)
+    text = in_copy("build", "cpu-plain", "--dry-run")
+    assert f"FROM {registry}/base@{digest} AS stack" in text

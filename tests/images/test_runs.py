@@ -188,8 +188,8 @@ def test_a_killed_harness_leaves_a_container_that_the_next_run_ends(
 def test_out_of_memory_is_the_diagnosis(words: list[str], results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Not enough for what Python allocates; with some more, code would be read from the disk over and over instead.
     share = 30_000_000 / psutil.virtual_memory().total
-    small = f"import sys, harness.containers; harness.containers.MEMORY_SHARE = {share}"
-    code = f"{small}; from harness.cli import main; main(sys.argv[1:])"
+    small = f"import sys; from harness.environments.executors import container; container.MEMORY_SHARE = {share}"
+    code = f"{small}; from harness.cli.main import main; main(sys.argv[1:])"
     run([str(CHECKOUT / ".venv/bin/python"), "-c", code, *words[1:], "run-cell", "cpu-plain"], expected=1)
     (record,) = records(results)
     assert (record["outcome"], record["diagnosis"]) == ("failed", "out-of-memory")

@@ -2,15 +2,20 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
+from benchmarks.kill_tester import write_stand_in
+from benchmarks.stand_in_app import SLOW
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.job import Executor
@@ -29,6 +34,7 @@ from harness.run.spec import Run
 from harness.run.watch.limits import LIMITS
 from harness.run.workload_data import read_data, synthetic_file
 
+PROGRAM = str(CHECKOUT / ".venv" / "bin" / "matrix")
 MATRIX = """\
 schema: 2
 stacks:
@@ -71,6 +77,22 @@ TINY = Workload(
     loader_workers=0,
     time_limit=120,
 )
+
+
+# Files whose tests share what takes long to make: with pytest-xdist each of these is left to one worker.
+TOGETHER = ("test_faults.py", "test_lies.py", "test_one_run.py", "test_report_page.py", "test_train.py")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return what hands the tests to the workers of pytest-xdist."""
+
+    class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if file.endswith(TOGETHER) else nodeid
+
+    return Scheduler(config, log)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -128,16 +150,29 @@ def run_tiny(
     request: pytest.FixtureRequest,
 ) -> RunCell:
     """Runs a cell for real. Keywords replace fields of the workload, the preset, the executor or the limits."""
+    return _runs_of(request.node.name, small_matrix, environment, data, host, results)
 
+
+@pytest.fixture(scope="session")
+def run_tiny_once(
+    small_matrix: Matrix, environment: Environment, data: InputFile, host: HostFacts, results: Results
+) -> RunCell:
+    """The same for fixtures that several tests share."""
+    return _runs_of("shared", small_matrix, environment, data, host, results)
+
+
+def _runs_of(
+    name: str, matrix: Matrix, given: Environment, data: InputFile, host: HostFacts, results: Results
+) -> RunCell:
     def run(
         preset: Preset | None = None,
         executor: Executor | None = None,
         limits: Mapping[Phase, float] = LIMITS,
-        environment: Environment = environment,
+        environment: Environment = given,
         **changes: object,
     ) -> Record:
-        cell = Cell(small_matrix.stacks["cpu"], preset or small_matrix.presets["plain"])
-        run_id = f"{re.sub('[^a-z0-9]+', '-', request.node.name)[:60]}-{time.time_ns()}"
+        cell = Cell(matrix.stacks["cpu"], preset or matrix.presets["plain"])
+        run_id = f"{re.sub('[^a-z0-9]+', '-', name)[:60]}-{time.time_ns()}"
         workload = TINY.model_copy(update=changes)
         made = Run(run_id, cell, workload, data, environment, host, limits=limits)
         return run_cell(made, results, executor or ProcessExecutor())
@@ -150,10 +185,60 @@ def matrix_command(matrix_file: Path) -> Callable[..., list[str]]:
     """The command line of `matrix` on the small matrix."""
 
     def command(results: Path, *words: str) -> list[str]:
-        program = str(CHECKOUT / ".venv" / "bin" / "matrix")
-        return [program, "--matrix", str(matrix_file), "--results", str(results), *words]
+        return [PROGRAM, "--matrix", str(matrix_file), "--results", str(results), *words]
 
     return command
+
+
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a stand-in for the app: its interpreter, data that it does not read, and a matrix file."""
+    folder = tmp_path_factory.mktemp("stand-in")
+    write_stand_in(folder / "python")
+    (folder / "bars.csv").write_text("a stand-in's data\n", encoding="utf-8")
+    (folder / "matrix.yaml").write_text(_for_stand_in(MATRIX), encoding="utf-8")
+    return folder
+
+
+def _for_stand_in(matrix: str) -> str:
+    """A matrix file whose stack runs in the interpreter that the caller names, for as many epochs as it can."""
+    stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any, executors: [process]"
+    return matrix.replace(*stack).replace("epochs: 2\n", "epochs: 1\n")
+
+
+class Command:
+    """The command line of `matrix` on the small matrix: with the real app, or with the stand-in in a folder."""
+
+    def __init__(self, matrix_file: Path, stand_in: Path | None, data: Path | None = None) -> None:
+        self.matrix_file = matrix_file
+        self._stand_in = stand_in
+        self._data = data or (stand_in / "bars.csv" if stand_in else None)
+
+    def adapted(self, matrix: str) -> str:
+        """The text of a matrix file with one stack, made fit for a stand-in where there is one."""
+        return _for_stand_in(matrix) if self._stand_in else matrix
+
+    def slow(self, folder: Path) -> "Command":
+        """The same where each step of the stand-in takes so long that it can be watched."""
+        if self._stand_in is None:
+            return self
+        (folder / SLOW).write_text("0.4", encoding="utf-8")
+        return Command(self.matrix_file, self._stand_in, Path(shutil.copy(self._stand_in / "bars.csv", folder)))
+
+    def __call__(self, results: Path, *words: str, matrix: Path | None = None) -> list[str]:
+        """The words, and where something is run what a stand-in needs."""
+        place: tuple[str, ...] = ()
+        if self._stand_in and words[0] in ("run", "run-cell", "minimise", "compare"):
+            place = ("--python", str(self._stand_in / "python"), "--data", str(self._data))
+        return [PROGRAM, "--matrix", str(matrix or self.matrix_file), "--results", str(results), *words, *place]
+
+
+@pytest.fixture(params=["stand-in", pytest.param("app", marks=pytest.mark.long)])
+def quick_command(request: pytest.FixtureRequest, matrix_file: Path, stand_in: Path) -> Command:
+    """The command line of `matrix` where it is the harness that is tested: of each run only the files matter."""
+    if request.param == "app":
+        return Command(matrix_file, None)
+    return Command(stand_in / "matrix.yaml", stand_in)
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.base.paths import CHECKOUT
 from harness.base.storage import json_hash
+from tests.system.conftest import PROGRAM, Command
 
-Command = Callable[..., list[str]]
 Wait = Callable[..., None]
 Left = Callable[[Path], list[psutil.Process]]
 
@@ -45,8 +44,8 @@ def status(command: Command, results: Path) -> Any:
     return json.loads(run(command(results, "status", "--json")).stdout)
 
 
-def test_a_campaign_leaves_records_index_and_report(tmp_path: Path, matrix_command: Command) -> None:
-    done = run(matrix_command(tmp_path, "run"))
+def test_a_campaign_leaves_records_index_and_report(tmp_path: Path, quick_command: Command) -> None:
+    done = run(quick_command(tmp_path, "run"))
     assert "no AMD GPU" in done.stderr
     assert "Plan: 3 cells, 3 runs" in done.stderr
     assert [line.split(":")[0] for line in done.stderr.splitlines() if line.startswith("[")] == [
@@ -57,17 +56,17 @@ def test_a_campaign_leaves_records_index_and_report(tmp_path: Path, matrix_comma
     assert list(outcomes(tmp_path).values()) == ["completed"] * 3
     assert (tmp_path / "report.html").is_file()
     assert (tmp_path / "report.md").is_file()
-    before = status(matrix_command, tmp_path)
+    before = status(quick_command, tmp_path)
     assert {s["cell"]: s["runs"] for s in before} == {"cpu-plain": 1, "cpu-one": 1, "cpu-two-phases": 1}
     (tmp_path / "records.db").unlink()
-    assert "3 records" in run(matrix_command(tmp_path, "index")).stdout
-    assert status(matrix_command, tmp_path) == before
+    assert "3 records" in run(quick_command(tmp_path, "index")).stdout
+    assert status(quick_command, tmp_path) == before
 
 
 def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
-    tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left
+    tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
 ) -> None:
-    command = matrix_command(tmp_path, "run")
+    command = quick_command(tmp_path, "run")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait(lambda: len(outcomes_so_far(tmp_path)) == 1 and len(list((tmp_path / "runs").iterdir())) == 2)
     wait(lambda: left_running(tmp_path))
@@ -91,9 +90,9 @@ def outcomes_so_far(results: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_other_requests_to_end_are_the_same(
-    number: signal.Signals, tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left
+    number: signal.Signals, tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
 ) -> None:
-    command = matrix_command(tmp_path, "run-cell", "cpu-plain", "--workload", "endless", "--run-id", "mine")
+    command = quick_command(tmp_path, "run-cell", "cpu-plain", "--workload", "endless", "--run-id", "mine")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait(lambda: training(tmp_path))
     process.send_signal(number)
@@ -105,10 +104,8 @@ def test_other_requests_to_end_are_the_same(
     assert number.name in record["detail"]
 
 
-def test_a_killed_harness_loses_nothing(
-    tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left
-) -> None:
-    command = matrix_command(tmp_path, "run", "--selection", "endless")
+def test_a_killed_harness_loses_nothing(tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left) -> None:
+    command = quick_command(tmp_path, "run", "--selection", "endless")
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait(lambda: training(tmp_path))
     process.kill()
@@ -116,13 +113,13 @@ def test_a_killed_harness_loses_nothing(
     assert left_running(tmp_path)
     assert outcomes(tmp_path) == {}
 
-    run(matrix_command(tmp_path, "run", "cpu-one"))
+    run(quick_command(tmp_path, "run", "cpu-one"))
     assert left_running(tmp_path) == []
     assert sorted(outcomes(tmp_path).values()) == ["completed", "interrupted"]
 
 
-def test_a_run_that_has_its_record_is_not_run_again(tmp_path: Path, matrix_command: Command) -> None:
-    command = matrix_command(tmp_path, "run-cell", "cpu-plain", "--run-id", "mine", "--json")
+def test_a_run_that_has_its_record_is_not_run_again(tmp_path: Path, quick_command: Command) -> None:
+    command = quick_command(tmp_path, "run-cell", "cpu-plain", "--run-id", "mine", "--json")
     first = json.loads(run(command).stdout)
     folder = tmp_path / "runs" / "mine"
     before = {f: f.stat().st_mtime_ns for f in folder.rglob("*")}
@@ -131,11 +128,10 @@ def test_a_run_that_has_its_record_is_not_run_again(tmp_path: Path, matrix_comma
     assert first["outcome"] == "completed"
 
 
-def test_a_run_that_fails_is_told_by_the_exit_status(tmp_path: Path, matrix_file: Path) -> None:
+def test_a_run_that_fails_is_told_by_the_exit_status(tmp_path: Path, quick_command: Command) -> None:
     file = tmp_path / "matrix.yaml"
-    file.write_text(matrix_file.read_text().replace("time_limit: 120", "time_limit: 1"))
-    program = str(CHECKOUT / ".venv" / "bin" / "matrix")
-    run([program, "--matrix", str(file), "--results", str(tmp_path / "r"), "run", "cpu-plain"], expected=1)
+    file.write_text(quick_command.matrix_file.read_text().replace("time_limit: 600", "time_limit: 1"))
+    run(quick_command(tmp_path / "r", "run", "cpu-plain", "--workload", "endless", matrix=file), expected=1)
     assert list(outcomes(tmp_path / "r").values()) == ["failed"]
 
 
@@ -151,7 +147,7 @@ def test_a_run_that_fails_is_told_by_the_exit_status(tmp_path: Path, matrix_file
     ],
 )
 def test_data_that_cannot_be_trained_on_is_not_held_against_a_cell(
-    content: str, told: str, tmp_path: Path, matrix_command: Command
+    content: str, told: str, tmp_path: Path, matrix_command: Callable[..., list[str]]
 ) -> None:
     data = tmp_path / "few.csv"
     data.write_text(content)
@@ -163,35 +159,36 @@ def test_data_that_cannot_be_trained_on_is_not_held_against_a_cell(
 
 
 def test_a_changed_preset_does_not_go_on_with_an_interrupted_campaign(
-    tmp_path: Path, matrix_file: Path, wait: Wait, left_running: Left
+    tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
 ) -> None:
     file, results = tmp_path / "matrix.yaml", tmp_path / "r"
-    file.write_text(matrix_file.read_text())
-    command = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--matrix", str(file), "--results", str(results), "run"]
-    process = subprocess.Popen([*command, "cpu-plain", "cpu-one"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    before = quick_command.matrix_file.read_text()
+    file.write_text(before)
+    command = quick_command(results, "run", "cpu-plain", "cpu-one", matrix=file)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait(lambda: len(outcomes_so_far(results)) == 1 and left_running(results))
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
-    file.write_text(matrix_file.read_text().replace('HSA_ENABLE_SDMA: "0"', 'HSA_ENABLE_SDMA: "1"'))
-    done = run([*command, "cpu-plain", "cpu-one"])
-    assert "going on" not in done.stderr
+    file.write_text(before.replace('HSA_ENABLE_SDMA: "0"', 'HSA_ENABLE_SDMA: "1"'))
+    done = run(command)
+    assert "continuing campaign" not in done.stderr
     assert sorted(outcomes(results).values()) == ["completed"] * 3 + ["interrupted"]
 
 
-def test_two_campaigns_at_once_do_not_make_each_others_runs(tmp_path: Path, matrix_command: Command) -> None:
-    command = matrix_command(tmp_path, "run", "cpu-plain", "cpu-one")
+def test_two_campaigns_at_once_do_not_make_each_others_runs(tmp_path: Path, quick_command: Command) -> None:
+    command = quick_command(tmp_path, "run", "cpu-plain", "cpu-one")
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     told = [process.communicate(timeout=200) for process in both]
     assert [process.returncode for process in both] == [0, 0], "\n".join(err for _, err in told)
     assert list(outcomes(tmp_path).values()) == ["completed"] * 4
     assert len(list((tmp_path / "campaigns").iterdir())) == 2
-    assert not any("going on" in err for _, err in told)
+    assert not any("continuing campaign" in err for _, err in told)
 
 
 def test_a_killed_run_cell_can_be_typed_again(
-    tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left
+    tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
 ) -> None:
-    command = matrix_command(tmp_path, "run-cell", "cpu-plain", "--workload", "endless", "--run-id", "mine")
+    command = quick_command(tmp_path, "run-cell", "cpu-plain", "--workload", "endless", "--run-id", "mine")
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait(lambda: training(tmp_path))
     again = run(command, expected=2)
@@ -201,12 +198,12 @@ def test_a_killed_run_cell_can_be_typed_again(
     done = run(command, expected=1)
     assert "mine: interrupted" in done.stdout
     assert left_running(tmp_path) == []
-    wrong = run(matrix_command(tmp_path, "run-cell", "cpu-one", "--run-id", "mine"), expected=2)
+    wrong = run(quick_command(tmp_path, "run-cell", "cpu-one", "--run-id", "mine"), expected=2)
     assert "is a run of cpu-plain" in wrong.stderr
 
 
-def test_nohup_is_honoured(tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left) -> None:
-    command = ["nohup", *matrix_command(tmp_path, "run-cell", "cpu-plain", "--run-id", "mine")]
+def test_nohup_is_honoured(tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left) -> None:
+    command = ["nohup", *quick_command(tmp_path, "run-cell", "cpu-plain", "--run-id", "mine")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
     wait(lambda: left_running(tmp_path))
     process.send_signal(signal.SIGHUP)
@@ -215,22 +212,22 @@ def test_nohup_is_honoured(tmp_path: Path, matrix_command: Command, wait: Wait, 
 
 
 def test_another_plan_does_not_go_on_with_an_interrupted_one(
-    tmp_path: Path, matrix_command: Command, wait: Wait, left_running: Left
+    tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
 ) -> None:
-    process = subprocess.Popen(matrix_command(tmp_path, "run"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(quick_command(tmp_path, "run"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait(lambda: left_running(tmp_path))
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
-    done = run(matrix_command(tmp_path, "run", "cpu-plain"))
-    assert "going on" not in done.stderr
+    done = run(quick_command(tmp_path, "run", "cpu-plain"))
+    assert "continuing campaign" not in done.stderr
     assert len(list((tmp_path / "campaigns").iterdir())) == 2
 
 
+@pytest.mark.long
 def test_the_users_interpreter_runs_as_the_stack_host(tmp_path: Path, environment: Any) -> None:
     results = tmp_path / "results"
     words = ["--results", str(results), "run-cell", "host-plain", "--python", str(environment.python), "--json"]
-    program = str(Path(".venv/bin/matrix").resolve())
-    record = json.loads(run([program, *words]).stdout)
+    record = json.loads(run([PROGRAM, *words]).stdout)
     assert record["outcome"] == "completed", record["detail"]
     assert record["intent"]["environment"]["torch"] == "2.13.0+cpu"
     assert record["intent"]["stack"] == "host"
@@ -242,17 +239,17 @@ def test_the_environment_hash_is_of_what_decides(environment: Any, small_matrix:
     assert hashes["plain"] != json_hash({})
 
 
-def test_no_folder_to_write_to_is_one_line(tmp_path: Path, matrix_command: Command) -> None:
+def test_no_folder_to_write_to_is_one_line(tmp_path: Path, quick_command: Command) -> None:
     (tmp_path / "file").write_text("")
-    done = run(matrix_command(tmp_path / "file" / "results", "run-cell", "cpu-plain"), expected=2)
+    done = run(quick_command(tmp_path / "file" / "results", "run-cell", "cpu-plain"), expected=2)
     assert done.stderr.count("\n") == 1
     assert "choose another --results" in done.stderr
 
 
-def test_a_folder_without_permission_is_one_line(tmp_path: Path, matrix_command: Command) -> None:
+def test_a_folder_without_permission_is_one_line(tmp_path: Path, quick_command: Command) -> None:
     folder = tmp_path / "locked"
     folder.mkdir()
-    command = matrix_command(folder / "results", "run-cell", "cpu-plain")
+    command = quick_command(folder / "results", "run-cell", "cpu-plain")
     if os.geteuid() == 0:
         if not shutil.which("setpriv"):
             pytest.skip("root may write everywhere, and setpriv is not there to give that up")

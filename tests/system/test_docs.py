@@ -17,6 +17,8 @@ WITH_ENGINE = CHECKOUT / "docs" / "images.md"
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 # What they do is tested elsewhere, and takes minutes: here only their options are.
 LONG = ("minimise", "compare", "inject")
+# Start the app, and take seconds each.
+STARTS_THE_APP = ("run", "run-cell", "train", "exec")
 # 1: there is something to fix on this very machine.
 MAY_END_WITH_1 = ("doctor",)
 
@@ -24,10 +26,10 @@ MAY_END_WITH_1 = ("doctor",)
 def examples(document: Path) -> Iterator[str]:
     """The lines of the `sh` blocks of a document, without what they say in comments."""
     for block in re.findall(r"^```sh\n(.*?)^```", document.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-        yield from (line.split("  #")[0].strip() for line in block.splitlines() if line.strip())
+        yield from (re.split(r"\s#\s", line)[0].strip() for line in block.splitlines() if line.strip())
 
 
-def as_tried(line: str) -> list[str]:
+def as_tried(line: str, *, quick: bool) -> list[str]:
     """The words of a line, as far as it is tried here: targets are only expanded, runs on AMD GPUs only planned."""
     words = shlex.split(line)
     if words[0] == "make":
@@ -35,15 +37,15 @@ def as_tried(line: str) -> list[str]:
     command = words[1] if words[0].endswith("/matrix") else ""
     if command == "run" and words[2].startswith("rocm"):
         return [words[0], "plan", *words[2:]]
-    if command in LONG and "--list" not in words:
+    if (command in LONG and "--list" not in words) or (quick and command in STARTS_THE_APP):
         # Unknown options are refused before the help is printed.
         return [*words, "--help"]
     return words
 
 
-def tried(line: str, place: Path) -> None:
+def tried(line: str, place: Path, *, quick: bool) -> None:
     """Try a line in a folder; it has to succeed."""
-    words = as_tried(line)
+    words = as_tried(line, quick=quick)
     done = subprocess.run(words, cwd=place, capture_output=True, text=True, check=False, timeout=280)
     allowed = (0, 1) if words[1] in MAY_END_WITH_1 else (0,)
     assert done.returncode in allowed, f"{line}\n{done.stdout}{done.stderr}"
@@ -52,7 +54,8 @@ def tried(line: str, place: Path) -> None:
 @pytest.fixture
 def place(tmp_path: Path, data: InputFile) -> Path:
     """A folder like a checkout, with the bars and the VIX that the examples read."""
-    for name in (".venv", ".cache", "matrix.yaml", "Makefile", "requirements.txt", "pyproject.toml"):
+    locks = [file.name for file in CHECKOUT.glob("requirements*.txt")]
+    for name in (".venv", ".cache", "app", "images", "tests", "matrix.yaml", "Makefile", "pyproject.toml", *locks):
         (tmp_path / name).symlink_to(CHECKOUT / name)
     header, *rows = Path(data.path).read_text(encoding="utf-8").splitlines()
     assert header == "ts,open,high,low,close,volume,vix"
@@ -70,10 +73,11 @@ def place(tmp_path: Path, data: InputFile) -> Path:
     [one for one in DOCUMENTS if one != WITH_ENGINE and "```sh" in one.read_text(encoding="utf-8")],
     ids=lambda one: one.name,
 )
-def test_every_example_runs(document: Path, place: Path) -> None:
+@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.long)], ids=["options", "as it stands"])
+def test_every_example_runs(document: Path, place: Path, quick: bool) -> None:
     for line in examples(document):
-        tried(line, place)
-    if document.name == "training.md":
+        tried(line, place, quick=quick)
+    if document.name == "training.md" and not quick:
         assert_a_model_that_loads(place / "TRAINING")
 
 

@@ -9,40 +9,49 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.paths import APP
-from harness.environments import environment, interpreters, pins
-from harness.environments.environment import STAMP, ensure_environment, identify
+from harness.base.paths import APP, ENVIRONMENTS
+from harness.environments import environment as environments
+from harness.environments import interpreters, pins
+from harness.environments.environment import STAMP, Environment, ensure_environment, identify
 from harness.environments.pins import lock_file
 from harness.matrix.cells import Matrix
 
 
-def test_an_environment_is_as_locked(tmp_path: Path, small_matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "ENVIRONMENTS", tmp_path)
-    stack = small_matrix.stacks["cpu"]
-    made = ensure_environment(stack)
+def test_the_environment_is_as_locked(small_matrix: Matrix, environment: Environment) -> None:
     show = "import importlib.metadata as m, json, torch; print(json.dumps([d.name for d in m.distributions()]))"
-    run = subprocess.run([made.python, "-c", show], capture_output=True, text=True, check=True)
+    run = subprocess.run([environment.python, "-c", show], capture_output=True, text=True, check=True)
     names = {name.lower() for name in json.loads(run.stdout)}
-    locked = {line.split("==")[0] for line in lock_file(stack).read_text().splitlines() if "==" in line}
+    lock = lock_file(small_matrix.stacks["cpu"])
+    locked = {line.split("==")[0] for line in lock.read_text().splitlines() if "==" in line}
     assert {name.replace("_", "-") for name in names} == locked
     assert not any(name.startswith(("nvidia", "triton")) for name in names)
 
-    # Its identity needs no search for an interpreter, unless another version is asked for.
-    stamp = json.loads((tmp_path / "cpu" / STAMP).read_text())
+
+def test_its_identity_needs_no_search_for_an_interpreter(
+    small_matrix: Matrix, environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = small_matrix.stacks["cpu"]
+    stamp = json.loads((ENVIRONMENTS / "cpu" / STAMP).read_text())
     assert stamp.pop("build") == "own"
-    wanted = {"interpreter": stamp.pop("interpreter"), "lock": stamp.pop("lock"), "app": made.identity["app"]}
+    wanted = {"interpreter": stamp.pop("interpreter"), "lock": stamp.pop("lock"), "app": environment.identity["app"]}
     assert stamp == {"python": "3.11"}
-    assert made.version == platform.python_version()
+    assert environment.version == platform.python_version()
     searched: list[object] = []
-    monkeypatch.setattr(environment, "choose_python", searched.append)
+    monkeypatch.setattr(environments, "choose_python", searched.append)
     assert identify(stack) == wanted
     other = stack.model_copy(update={"name": "another"})
     assert identify(other) is None
     assert searched == [other]
-    monkeypatch.undo()
-    monkeypatch.setattr(environment, "ENVIRONMENTS", tmp_path)
 
-    # What was interrupted while it was made has no stamp, and is made again.
+
+@pytest.mark.long
+def test_what_was_interrupted_while_it_was_made_is_made_again(
+    tmp_path: Path, small_matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path)
+    stack = small_matrix.stacks["cpu"]
+    made = ensure_environment(stack)
+    # It has no stamp then.
     (tmp_path / "cpu" / STAMP).unlink()
     (tmp_path / "cpu" / "bin" / "python").unlink()
     assert ensure_environment(stack) == made
@@ -54,8 +63,8 @@ def test_a_run_keeps_the_app_it_was_started_with(
 ) -> None:
     source = tmp_path / "app"
     shutil.copytree(APP, source, ignore=shutil.ignore_patterns("__pycache__", ".mypy_cache"))
-    monkeypatch.setattr(environment, "APP", source)
-    monkeypatch.setattr(environment, "APPS", tmp_path / "apps")
+    monkeypatch.setattr(environments, "APP", source)
+    monkeypatch.setattr(environments, "APPS", tmp_path / "apps")
     stack = small_matrix.stacks["cpu"]
     before = ensure_environment(stack)
     package = source / "vpoc" / "__init__.py"
@@ -87,7 +96,7 @@ def test_a_missing_python_is_one_line(small_matrix: Matrix, monkeypatch: pytest.
 def test_a_wheel_with_another_hash_is_refused(
     tmp_path: Path, small_matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "ENVIRONMENTS", tmp_path / "envs")
+    monkeypatch.setattr(environments, "ENVIRONMENTS", tmp_path / "envs")
     lock = pins.lock_file(small_matrix.stacks["cpu"])
     tampered = tmp_path / "cpu.txt"
     lines = lock.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Every kind of fault once, in processes: found, explained, survived."""
+"""Every kind of fault once, in processes: found, explained, survived. One of each outcome on each change."""
 
 import json
 import os
@@ -24,6 +24,12 @@ BY_LENGTH = sorted(
     (kind for kind in KINDS if "process" in kind.executors),
     key=lambda kind: (kind.name != "slow-checkpoint", kind.stuck is None),
 )
+# One for each outcome and diagnosis, and of the rest those that another part of the harness finds.
+ON_EACH_CHANGE = ("hang-forward", "hang-loader", "segv", "import-error", "exit-0", "nan", "slow", "clock-back")
+EVERY_KIND = [
+    pytest.param(kind, id=kind.name, marks=() if kind.name in ON_EACH_CHANGE else pytest.mark.long)
+    for kind in BY_LENGTH
+]
 SIDE_BY_SIDE = 4
 KIND_SECONDS = 240
 
@@ -67,15 +73,22 @@ def ordinary(pool: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="module")
-def injections(pool: ThreadPoolExecutor, folder: Path) -> Mapping[str, Future[dict[str, Any]]]:
+def injections(
+    pool: ThreadPoolExecutor, folder: Path, request: pytest.FixtureRequest
+) -> Mapping[str, Future[dict[str, Any]]]:
     """What comes of each kind that is injected here."""
-    made = [kind.name for kind in BY_LENGTH if not why_skipped(kind, "process")]
+    chosen = [
+        item.callspec.params["kind"]
+        for item in request.session.items
+        if hasattr(item, "callspec") and item.module is request.module
+    ]
+    made = [kind.name for kind in BY_LENGTH if kind in chosen and not why_skipped(kind, "process")]
     return {kind: pool.submit(inject_in_a_process, folder, kind) for kind in made}
 
 
 # The ordinary user's faults take longest, and begin before the others.
 @pytest.mark.usefixtures("ordinary")
-@pytest.mark.parametrize("kind", BY_LENGTH, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_fault_is_found_explained_and_leaves_nothing(
     kind: Any, injections: Mapping[str, Future[dict[str, Any]]]
 ) -> None:

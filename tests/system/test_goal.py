@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from benchmarks.kill_tester import Place
-from harness.base.paths import CHECKOUT
 from harness.search.schedule import runs_to_show
+from tests.system.conftest import Command
 
 Wait = Callable[..., None]
 CELLS = ("cpu-one", "cpu-plain")
@@ -22,19 +22,14 @@ ENOUGH = runs_to_show(0, 0.4, 1 - 0.3 / len(CELLS))
 
 
 @pytest.fixture
-def command(tmp_path: Path, matrix_file: Path) -> Callable[..., list[str]]:
+def command(tmp_path: Path, quick_command: Command) -> Callable[..., list[str]]:
     """`matrix` on the small matrix, with low thresholds and a workload that qualifies for promotion."""
     file = tmp_path / "matrix.yaml"
-    text = matrix_file.read_text(encoding="utf-8").replace(
+    text = quick_command.matrix_file.read_text(encoding="utf-8").replace(
         "loader_workers: 0", "loader_workers: 0\n    vpoc_path: naive"
     )
     file.write_text(text + LOW, encoding="utf-8")
-    program = str(CHECKOUT / ".venv" / "bin" / "matrix")
-
-    def words(*given: str) -> list[str]:
-        return [program, "--matrix", str(file), "--results", str(tmp_path / "results"), *given]
-
-    return words
+    return lambda *words: quick_command(tmp_path / "results", *words, matrix=file)
 
 
 def run(command: list[str], expected: int = 0) -> subprocess.CompletedProcess[str]:

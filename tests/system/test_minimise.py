@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.base.paths import CHECKOUT
+from tests.system.conftest import Command
 
 Left = Callable[[Path], list[psutil.Process]]
 
@@ -44,17 +44,10 @@ selections:
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Callable[..., list[str]]:
+def command(tmp_path: Path, quick_command: Command) -> Callable[..., list[str]]:
     file = tmp_path / "matrix.yaml"
-    file.write_text(MATRIX, encoding="utf-8")
-    program = [
-        str(CHECKOUT / ".venv" / "bin" / "matrix"),
-        "--matrix",
-        str(file),
-        "--results",
-        str(tmp_path / "results"),
-    ]
-    return lambda *words: [*program, *words]
+    file.write_text(quick_command.adapted(MATRIX), encoding="utf-8")
+    return lambda *words: quick_command(tmp_path / "results", *words, matrix=file)
 
 
 def told(command: list[str]) -> Any:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from jsonschema import Draft202012Validator
 
 from harness.cli.schemas import SCHEMAS
@@ -17,8 +18,14 @@ def schema(name: str) -> Draft202012Validator:
     return Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")))
 
 
-def test_a_run_completes_and_every_file_follows_its_schema(run_tiny: Callable[..., Record], results: Results) -> None:
-    record = run_tiny()
+@pytest.fixture(scope="module")
+def plain(run_tiny_once: Callable[..., Record]) -> Record:
+    """A run of the plain cell."""
+    return run_tiny_once()
+
+
+def test_a_run_completes_and_every_file_follows_its_schema(plain: Record, results: Results) -> None:
+    record = plain
     assert (record.outcome, record.diagnosis) == ("completed", None), record.detail
     folder = results.run_folder(record.intent.run_id)
     for name in ("intent", "record", "result", "reference"):
@@ -37,9 +44,8 @@ def test_a_run_completes_and_every_file_follows_its_schema(run_tiny: Callable[..
     assert record.ran_on.startswith("cpu (")
 
 
-def test_the_run_leaves_model_and_log_and_nothing_temporary(run_tiny: Callable[..., Record], results: Results) -> None:
-    record = run_tiny()
-    folder = results.run_folder(record.intent.run_id)
+def test_the_run_leaves_model_and_log_and_nothing_temporary(plain: Record, results: Results) -> None:
+    folder = results.run_folder(plain.intent.run_id)
     # The checkpoints are gone: they are three times the model and more, and nobody goes on from a run that completed.
     left = ["model.pt", "model_curves.csv", "model_curves.png", "model_metadata.json"]
     assert sorted(f.name for f in (folder / "output").iterdir()) == left
@@ -49,14 +55,13 @@ def test_the_run_leaves_model_and_log_and_nothing_temporary(run_tiny: Callable[.
 
 
 def test_a_preset_of_two_phases_is_two_processes(
-    run_tiny: Callable[..., Record], results: Results, small_matrix: Matrix
+    plain: Record, run_tiny: Callable[..., Record], small_matrix: Matrix
 ) -> None:
     record = run_tiny(preset=small_matrix.presets["two-phases"])
     assert record.outcome == "completed", record.detail
     assert list(record.exit) == ["features", "train"]
     caching = {phase: v["PYTORCH_NO_HIP_MEMORY_CACHING"] for phase, v in record.intent.variables.items()}
     assert caching == {"features": "1", "train": "0"}
-    plain = run_tiny()
     assert record.result is not None
     assert plain.result is not None
     assert record.result.first_steps == plain.result.first_steps

@@ -4,7 +4,6 @@ import json
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.records import Results
-
-Command = Callable[..., list[str]]
+from tests.system.conftest import Command
 
 
 def matrix(command: list[str]) -> Any:
@@ -22,49 +20,47 @@ def matrix(command: list[str]) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="module")
-def two_folders(tmp_path_factory: pytest.TempPathFactory, matrix_file: Path) -> tuple[Results, Results]:
+@pytest.fixture
+def two_folders(tmp_path: Path, quick_command: Command) -> tuple[Results, Results]:
     """Each with a run of its own."""
-    place = tmp_path_factory.mktemp("shared")
     found = []
     for name, cell in (("one", "cpu-plain"), ("other", "cpu-one")):
-        results = Results(place / name)
-        program = [str(CHECKOUT / ".venv" / "bin" / "matrix"), "--matrix", str(matrix_file)]
-        record = matrix([*program, "--results", str(results.folder), "run-cell", cell, "--workload", "tiny"])
+        results = Results(tmp_path / "shared" / name)
+        record = matrix(quick_command(results.folder, "run-cell", cell, "--workload", "tiny"))
         assert record["outcome"] == "completed"
         found.append(results)
     return found[0], found[1]
 
 
 def test_two_folders_put_together_both_ways_tell_the_same(
-    two_folders: tuple[Results, Results], matrix_command: Command, tmp_path: Path
+    two_folders: tuple[Results, Results], quick_command: Command, tmp_path: Path
 ) -> None:
     archives = [tmp_path / "one.tar.gz", tmp_path / "other.tar.gz"]
     folders = [shutil.copytree(results.folder, tmp_path / results.folder.name) for results in two_folders]
     for folder, archive in zip(folders, archives, strict=True):
-        assert matrix(matrix_command(folder, "export", str(archive)))["runs"] == 1
+        assert matrix(quick_command(folder, "export", str(archive)))["runs"] == 1
     third = tmp_path / "third"
-    told = matrix(matrix_command(third, "import", *map(str, archives)))
+    told = matrix(quick_command(third, "import", *map(str, archives)))
     assert [len(imported["runs"]) for imported in told] == [1, 1]
     # There and back: what an export of the third brings home is known there.
-    matrix(matrix_command(third, "export", str(tmp_path / "both.tar.gz")))
+    matrix(quick_command(third, "export", str(tmp_path / "both.tar.gz")))
     for folder in folders:
-        (back,) = matrix(matrix_command(folder, "import", str(tmp_path / "both.tar.gz")))
+        (back,) = matrix(quick_command(folder, "import", str(tmp_path / "both.tar.gz")))
         assert (len(back["runs"]), back["duplicates"], back["differing"]) == (1, 1, [])
     summed_up = [
-        {(verdict["cell"], verdict["passes"], verdict["runs"]) for verdict in matrix(matrix_command(folder, "status"))}
+        {(verdict["cell"], verdict["passes"], verdict["runs"]) for verdict in matrix(quick_command(folder, "status"))}
         for folder in (third, *folders)
     ]
     assert summed_up[0] == summed_up[1] == summed_up[2] == {("cpu-plain", 1, 1), ("cpu-one", 1, 1)}
 
 
 def test_what_is_shared_holds_no_name_or_place_of_this_machine(
-    two_folders: tuple[Results, Results], matrix_command: Command, tmp_path: Path
+    two_folders: tuple[Results, Results], quick_command: Command, tmp_path: Path
 ) -> None:
     results = two_folders[0]
-    matrix(matrix_command(results.folder, "export", str(tmp_path / "one.tar.gz")))
+    matrix(quick_command(results.folder, "export", str(tmp_path / "one.tar.gz")))
     third = Results(tmp_path / "third")
-    matrix(matrix_command(third.folder, "import", str(tmp_path / "one.tar.gz")))
+    matrix(quick_command(third.folder, "import", str(tmp_path / "one.tar.gz")))
     (record,) = results.records()
     (original,) = results.finished()
     telling = [
@@ -87,13 +83,13 @@ def test_what_is_shared_holds_no_name_or_place_of_this_machine(
 
 
 def test_an_imported_run_is_not_taken_for_one_of_this_host(
-    two_folders: tuple[Results, Results], matrix_command: Command, tmp_path: Path
+    two_folders: tuple[Results, Results], quick_command: Command, tmp_path: Path
 ) -> None:
-    matrix(matrix_command(two_folders[0].folder, "export", str(tmp_path / "one.tar.gz")))
+    matrix(quick_command(two_folders[0].folder, "export", str(tmp_path / "one.tar.gz")))
     third = tmp_path / "third"
-    (told,) = matrix(matrix_command(third, "import", str(tmp_path / "one.tar.gz")))
+    (told,) = matrix(quick_command(third, "import", str(tmp_path / "one.tar.gz")))
     (run_id,) = told["runs"]
-    again = matrix_command(third, "run-cell", "cpu-plain", "--workload", "tiny", "--run-id", run_id)
+    again = quick_command(third, "run-cell", "cpu-plain", "--workload", "tiny", "--run-id", run_id)
     refused = subprocess.run(again, capture_output=True, text=True, timeout=120, check=False)
     assert refused.returncode == 2
     assert "was imported" in refused.stderr

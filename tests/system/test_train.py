@@ -107,8 +107,8 @@ def weights_of_one_go(make_trainer: MakeTrainer, known: list[str], folder: Path)
     ("injected_fault", "outcome", "then"),
     [
         ("segv@35", "failed", "same-again"),
-        ("oom@35", "failed", "fresh-allocator"),
-        ("hang-forward@35", "hung", "same-again"),
+        pytest.param("oom@35", "failed", "fresh-allocator", marks=pytest.mark.long),
+        pytest.param("hang-forward@35", "hung", "same-again", marks=pytest.mark.long),
     ],
 )
 def test_a_fault_is_survived_to_the_same_bits(
@@ -150,7 +150,7 @@ def has_checkpoint(trainer: Trainer) -> bool:
     return bool(list(trainer.results.runs.glob("*-train-1/output/*_checkpoints/*.pt")))
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_what_is_stopped_goes_on_with_the_same_command(
     number: signal.Signals,
     trainer: Trainer,
@@ -179,6 +179,7 @@ def test_what_is_stopped_goes_on_with_the_same_command(
     assert trainer.weights == weights_of_one_go(make_trainer, uninterrupted, tmp_path)
 
 
+@pytest.mark.long
 def test_more_epochs_go_on_from_the_checkpoints_of_an_earlier_training(trainer: Trainer) -> None:
     trainer.run("--epochs", "1")
     trainer.run("--epochs", "2", "--resume")
@@ -188,6 +189,7 @@ def test_more_epochs_go_on_from_the_checkpoints_of_an_earlier_training(trainer: 
     assert record.result.resumed_at == (29,)
 
 
+@pytest.mark.long
 def test_two_of_the_same_are_not_made_at_once(trainer: Trainer, wait: Callable[..., None]) -> None:
     process = trainer.start()
     wait(lambda: list(trainer.results.folder.glob("trainings/*.json")))

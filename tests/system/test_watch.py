@@ -51,16 +51,18 @@ def train(
 
 
 def test_the_rank_that_hangs_in_backward_is_named_and_the_other_waits(train: Train, tmp_path: Path) -> None:
-    watch = train("--strategy", "ddp", "--devices", "2", "--loader-workers", "0", "--drill", "hang-backward@40/1")
+    watch = train(
+        "--strategy", "ddp", "--devices", "2", "--loader-workers", "0", "--inject-fault", "hang-backward@40/1"
+    )
     assert watch.stopped_by == "watchdog"
     told = r"rank 1 made no progress for \d+ s in phase step at step 40, in backward \(.+\); rank 0 waits, in .+"
     assert re.fullmatch(told, watch.stop_detail), watch.stop_detail
     for sample in ("stacks-1.txt", "stacks-2.txt"):
-        assert "hang" in (tmp_path / "runs/mine/failure" / sample).read_text(encoding="utf-8")
+        assert "in hang" in (tmp_path / "runs/mine/failure" / sample).read_text(encoding="utf-8")
 
 
 def test_a_worker_that_makes_no_batch_leaves_its_rank_waiting_for_it(train: Train) -> None:
-    watch = train("--loader-workers", "1", "--drill", "hang-loader@20")
+    watch = train("--loader-workers", "1", "--inject-fault", "hang-loader@20")
     assert watch.stopped_by == "watchdog"
     assert "phase step at step 20, waiting for its batch" in watch.stop_detail
 
@@ -83,5 +85,5 @@ def test_ctrl_c_on_a_training_that_hangs_keeps_where_it_stands(
     threading.Thread(target=press_when_it_hangs, daemon=True).start()
     told = r"SIGINT; rank 0 made no progress for \d s in phase step at step 40, in backward \(.+\); what was seen is in"
     with pytest.raises(KeyboardInterrupt, match=told), interruptible():
-        train("--loader-workers", "0", "--drill", "hang-backward@40/0")
-    assert "hang" in (folder / "failure" / "stacks-2.txt").read_text(encoding="utf-8")
+        train("--loader-workers", "0", "--inject-fault", "hang-backward@40/0")
+    assert "in hang" in (folder / "failure" / "stacks-2.txt").read_text(encoding="utf-8")

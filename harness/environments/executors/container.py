@@ -26,7 +26,7 @@ WORK, DATA = Path("/work"), Path("/data")
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceNode:
     """A device node: where it is on the host, what it is called inside, and the group that may use it."""
 
     host: str
@@ -47,7 +47,7 @@ class Container:
     group: int
     work: str
     data: tuple[str, ...] = ()
-    devices: tuple[Device, ...] = ()
+    devices: tuple[DeviceNode, ...] = ()
     memory_bytes: int | None = None
     shared_memory_bytes: int = SHARED_MEMORY
 
@@ -123,7 +123,7 @@ def inside(file: Path) -> Path:
     return DATA / file.name
 
 
-def gpu_devices(gpus: tuple[GpuFacts, ...], root: Path = Path("/")) -> tuple[Device, ...]:
+def gpu_devices(gpus: tuple[GpuFacts, ...], root: Path = Path("/")) -> tuple[DeviceNode, ...]:
     """/dev/kfd and the render nodes of these GPUs. `root` can be a fake tree.
 
     Raises:
@@ -135,7 +135,7 @@ def gpu_devices(gpus: tuple[GpuFacts, ...], root: Path = Path("/")) -> tuple[Dev
     return tuple(_device(name, root) for name in names)
 
 
-def _device(name: str, root: Path) -> Device:
+def _device(name: str, root: Path) -> DeviceNode:
     node = root / name.removeprefix("/")
     try:
         group = node.stat().st_gid
@@ -143,7 +143,7 @@ def _device(name: str, root: Path) -> Device:
         raise UserError(
             f"{node}: no such device; load the driver (`sudo modprobe amdgpu`) or choose a cpu cell"
         ) from None
-    return Device(str(node), name, group)
+    return DeviceNode(str(node), name, group)
 
 
 def container_of(image: str, work: Path, data: tuple[Path, ...], memory_bytes: int) -> Container:
@@ -156,5 +156,5 @@ def container_of(image: str, work: Path, data: tuple[Path, ...], memory_bytes: i
 def container_told(told: dict[str, Any]) -> Container:
     """The container that an intent tells of, as `Container.plain` gives it."""
     known = {field.name: told[field.name] for field in fields(Container) if field.name in told}
-    devices = tuple(Device(**device) for device in known.get("devices", ()))
+    devices = tuple(DeviceNode(**device) for device in known.get("devices", ()))
     return Container(**{**known, "devices": devices, "data": tuple(known.get("data", ()))})

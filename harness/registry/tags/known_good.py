@@ -14,7 +14,7 @@ from harness.matrix.cells import Strategy
 from harness.registry.tags.promotions import PROMOTIONS, KnownGood, read_moves, standing_tags
 from harness.registry.tags.registry_tags import RegistryTags
 
-__all__ = ["KnownGood", "NotForThisHostError", "NothingPromotedError", "resolve", "why_not_usable"]
+__all__ = ["KnownGood", "NotForThisHostError", "NothingPromotedError", "resolve_tag", "why_not_usable"]
 
 OVERRIDE = "promote anew on this host, or name a cell yourself with --cell"
 
@@ -53,7 +53,7 @@ def why_not_usable(evidence: KnownGood, host: HostFacts, now: float, lock: str |
     return None
 
 
-def resolve(
+def resolve_tag(
     registry: str | None,
     host: HostFacts,
     results: Results,

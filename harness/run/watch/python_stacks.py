@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.evidence.python_stacks import Frame, Frames, parse_stacks
+from harness.evidence.python_stacks import CallStack, Frame, parse_stacks
 from harness.evidence.step_position import Position, read_positions
 from harness.evidence.work_folder import WorkFolder
 from harness.host.run_processes import RunProcess, catches
@@ -39,12 +39,12 @@ class ProcessStacks:
     text: str
 
     @property
-    def threads(self) -> tuple[Frames, ...]:
+    def threads(self) -> tuple[CallStack, ...]:
         """One stack for each thread."""
         return tuple(thread.stack for thread in parse_stacks(self.text.split("\n")))
 
     @property
-    def main(self) -> Frames:
+    def main(self) -> CallStack:
         """The main thread's."""
         return self.threads[-1] if self.threads else ()
 
@@ -98,19 +98,19 @@ def take_stacks(work: WorkFolder, processes: Sequence[RunProcess]) -> StackSampl
     return StackSample(time.monotonic(), time.time(), tuple(processes), told, read_positions(work))
 
 
-def waits_for_others(stack: Frames) -> bool:
+def waits_for_others(stack: CallStack) -> bool:
     """Tell whether the innermost frame outside of Python's own library is of an exchange between ranks."""
     frame = innermost_own_frame(stack)
     return frame is not None and COLLECTIVE.search(frame.file) is not None
 
 
-def may_wait_for_others(stack: Frames) -> bool:
+def may_wait_for_others(stack: CallStack) -> bool:
     """Tell the same, or of torch's engine of backward passes, in which DDP and FSDP exchange gradients."""
     frame = innermost_own_frame(stack)
     return frame is not None and (waits_for_others(stack) or AUTOGRAD_ENGINE.search(frame.file) is not None)
 
 
-def innermost_own_frame(stack: Frames) -> Frame | None:
+def innermost_own_frame(stack: CallStack) -> Frame | None:
     """Return the innermost frame outside of Python's own library; where there is none, the innermost one."""
     own = (frame for frame in stack if not STANDARD_LIBRARY.search(frame.file) and not ANSWERING.search(frame.file))
     return next(own, stack[0] if stack else None)

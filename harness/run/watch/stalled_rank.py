@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from harness.evidence.python_stacks import Frame, Frames
+from harness.evidence.python_stacks import CallStack, Frame
 from harness.evidence.step_position import Position
 from harness.host.run_processes import STATES, RunProcess
 from harness.run.watch.limits import RankStall
@@ -19,7 +19,7 @@ class Sight:
     rank: int
     stalled: RankStall | None
     position: Position | None
-    stack: Frames
+    stack: CallStack
     processes: tuple[RunProcess, ...]
 
     @property

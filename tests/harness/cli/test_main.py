@@ -13,12 +13,11 @@ from harness.evidence.run_files import Intent, Record
 from harness.host.fingerprint import REAL_ROOT, read_host
 from harness.host.processes import ProcessId
 from harness.matrix.cells import Matrix
+from tests.harness.typed import Done, typed
 
 
-def matrix_command(*words: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [CHECKOUT / ".venv" / "bin" / "matrix", *words], capture_output=True, text=True, check=False, cwd=CHECKOUT
-    )
+def matrix_command(*words: str, expected: int = 0) -> Done:
+    done = typed(*words)
     assert done.returncode == expected, done.stdout + done.stderr
     return done
 

@@ -17,7 +17,7 @@ from harness.evidence.index import Index
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts import of_results
 from harness.search.minimise import Minimum
-from harness.search.sequential import PassCount
+from harness.search.sequential import BinomialCount
 
 CELL = "cpu-notes-stable"
 FOUND = Minimum(
@@ -26,10 +26,10 @@ FOUND = Minimum(
     variables=frozenset({"GPU_MAX_HW_QUEUES"}),
     reached="confirm",
     runs=40,
-    with_all=PassCount(1, 8),
-    with_none=PassCount(8, 8),
-    confirmed=PassCount(0, 5),
-    without={"GPU_MAX_HW_QUEUES": PassCount(5, 5)},
+    with_all=BinomialCount(1, 8),
+    with_none=BinomialCount(8, 8),
+    confirmed=BinomialCount(0, 5),
+    without={"GPU_MAX_HW_QUEUES": BinomialCount(5, 5)},
     screened={},
     rest_too=False,
 )

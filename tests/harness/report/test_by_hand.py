@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.environments.executors.container import Container, Device
+from harness.environments.executors.container import Container, DeviceNode
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.report import by_hand as module
@@ -42,7 +42,7 @@ def test_a_process_is_started_with_its_variables_in_a_folder_of_its_own(
 
 
 def test_a_container_is_the_recorded_one_with_another_folder(make_intent: MakeIntent) -> None:
-    device = Device("/dev/kfd", "/dev/kfd", 105)
+    device = DeviceNode("/dev/kfd", "/dev/kfd", 105)
     recorded = Container("sha256:1", 7, 8, "/results/runs/r1", ("/data/x.csv",), (device,), memory_bytes=10)
     intent = make_intent(
         executor="docker",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.environments.environment import Environment
-from harness.environments.executors.container import Device
+from harness.environments.executors.container import DeviceNode
 from harness.environments.executors.job import Exit, Job, JobLost
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
@@ -118,7 +118,7 @@ class Refusing(ProcessExecutor):
 def test_a_container_gets_the_nodes_of_that_gpu_alone(tmp_path: Path, matrix: Matrix, dual_host: HostFacts) -> None:
     run = a_run(Path("/opt/venv/bin/python"), matrix, dual_host, image="sha256:1")
     nodes = ("/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD129")
-    run = replace(run, devices=tuple(Device(node, node, 44) for node in nodes))
+    run = replace(run, devices=tuple(DeviceNode(node, node, 44) for node in nodes))
     executor = Refusing()
     told = probe_gpu(resolve_run(run, RunFolder(tmp_path)), GPU, executor)
     assert (told.good, told.detail) == (None, "the probe could not be started: the Docker engine does not answer")

@@ -11,7 +11,7 @@ from harness.evidence.run_files import Record
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Verdicts
 from harness.search.compare import CellComparison, compare, told_apart
-from harness.search.sequential import PassCount
+from harness.search.sequential import BinomialCount
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_several_comparisons_are_corrected_for(verdict: Callable[..., Verdict]) 
 @pytest.mark.parametrize(("runs", "others"), [(10, 10), (14, 14), (20, 8)])
 def test_the_power_is_that_of_the_very_test(runs: int, others: int) -> None:
     """Against every possible outcome, weighed by its probability."""
-    rate = told_apart(PassCount(runs, runs), PassCount(0, others))
+    rate = told_apart(BinomialCount(runs, runs), BinomialCount(0, others))
     assert rate is not None
 
     def power(rate: float) -> float:
@@ -79,7 +79,9 @@ def test_the_power_is_that_of_the_very_test(runs: int, others: int) -> None:
 
 
 def test_more_runs_tell_more_apart() -> None:
-    rates = [told_apart(PassCount(n, n), PassCount(n, n)) or 0.0 for n in (4, 8, 16, 32, 64)]
+    rates = [told_apart(BinomialCount(n, n), BinomialCount(n, n)) or 0.0 for n in (4, 8, 16, 32, 64)]
     assert rates == sorted(rates)
     assert rates[-1] > 0.85
-    assert told_apart(PassCount(30, 40), PassCount(28, 40)) == told_apart(PassCount(28, 40), PassCount(30, 40))
+    assert told_apart(BinomialCount(30, 40), BinomialCount(28, 40)) == told_apart(
+        BinomialCount(28, 40), BinomialCount(30, 40)
+    )

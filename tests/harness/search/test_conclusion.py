@@ -23,59 +23,59 @@ def concluded(
 
 
 def test_what_was_found_is_said_with_its_runs_and_what_to_type() -> None:
-    told = concluded(FIND, "reached", Tally(1, 3), Tally(ENOUGH, ENOUGH))
+    conclusion = concluded(FIND, "reached", Tally(1, 3), Tally(ENOUGH, ENOUGH))
     low = floor(lower_bound(ENOUGH, ENOUGH, FIND.of_each) * 1000) / 1000
-    assert told.reached
-    assert told.sentence == (
+    assert conclusion.reached
+    assert conclusion.sentence == (
         f"cpu-b is known-good: {ENOUGH} of {ENOUGH} runs completed, so that its pass rate is above "
         f"{low:.3g} with 0.9833 confidence (0.95 for the best of 3 cells)."
     )
-    assert told.next_command == "matrix promote cpu-b"
-    assert told.standings["cpu-b"] == "known-good"
+    assert conclusion.next_command == "matrix promote cpu-b"
+    assert conclusion.standings["cpu-b"] == "known-good"
 
 
 def test_what_earns_no_tag_is_trained_with_and_not_promoted() -> None:
-    told = concluded(FIND, "reached", Tally(ENOUGH, ENOUGH), tags_at=None)
-    assert told.next_command == "matrix train --cell cpu-a --data merged.csv --output TRAINING"
+    conclusion = concluded(FIND, "reached", Tally(ENOUGH, ENOUGH), tags_at=None)
+    assert conclusion.next_command == "matrix train --cell cpu-a --data merged.csv --output TRAINING"
 
 
 def test_what_is_shown_with_less_confidence_than_a_tag_takes_is_run_on() -> None:
     enough = runs_to_show(0, 0.9, SETTLE.confidence)
-    told = concluded(SETTLE, "reached", Tally(enough, enough), Tally(0, 5), Tally(0, 5))
-    assert told.next_command == "matrix run cpu-a --until known-good"
+    conclusion = concluded(SETTLE, "reached", Tally(enough, enough), Tally(0, 5), Tally(0, 5))
+    assert conclusion.next_command == "matrix run cpu-a --until known-good"
 
 
 @pytest.mark.parametrize("more", range(12))
 def test_a_bound_is_never_said_to_be_higher_than_it_is(more: int) -> None:
-    told = concluded(FIND, "reached", Tally(ENOUGH + more, ENOUGH + more))
-    said = float(told.sentence.split("is above ")[1].split(" ")[0])
+    conclusion = concluded(FIND, "reached", Tally(ENOUGH + more, ENOUGH + more))
+    said = float(conclusion.sentence.split("is above ")[1].split(" ")[0])
     assert 0.9 <= said <= lower_bound(ENOUGH + more, ENOUGH + more, FIND.of_each)
 
 
 def test_when_the_time_is_over_the_nearest_is_named_with_what_is_missing() -> None:
-    told = concluded(FIND, "out-of-time", Tally(0, 4, {"crash": 4}), Tally(20, 20))
-    assert not told.reached
-    assert told.sentence == (
+    conclusion = concluded(FIND, "out-of-time", Tally(0, 4, {"crash": 4}), Tally(20, 20))
+    assert not conclusion.reached
+    assert conclusion.sentence == (
         "The time is over and no cell is shown to be known-good yet: nearest is cpu-b (20 of 20 completed), "
         f"{ENOUGH - 20} more would do, about {ENOUGH - 20} min; dropped: cpu-a (0 of 4 completed); never run: cpu-c."
     )
-    assert told.next_command.startswith("the same command again")
+    assert conclusion.next_command.startswith("the same command again")
 
 
 def test_that_none_was_found_is_said() -> None:
     hopeless = Tally(0, 5)
-    told = concluded(FIND, "exhausted", hopeless, hopeless, hopeless)
-    assert told.sentence == (
+    conclusion = concluded(FIND, "exhausted", hopeless, hopeless, hopeless)
+    assert conclusion.sentence == (
         "No cell was found to be known-good: "
         "dropped: cpu-a (0 of 5 completed), cpu-b (0 of 5 completed), cpu-c (0 of 5 completed)."
     )
-    assert told.next_command == "matrix status cpu-a"
+    assert conclusion.next_command == "matrix status cpu-a"
 
 
 def test_nothing_having_run_at_all_is_the_hosts_matter() -> None:
-    told = concluded(FIND, "exhausted", Tally())
-    assert "never run: cpu-a, cpu-b, cpu-c" in told.sentence
-    assert told.next_command == "matrix doctor"
+    conclusion = concluded(FIND, "exhausted", Tally())
+    assert "never run: cpu-a, cpu-b, cpu-c" in conclusion.sentence
+    assert conclusion.next_command == "matrix doctor"
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,16 @@ def test_nothing_having_run_at_all_is_the_hosts_matter() -> None:
     ],
 )
 def test_all_cells_are_told_apart(why: EndReason, c: Tally, words: str) -> None:
-    told = concluded(SETTLE, why, Tally(40, 40), Tally(1, 9), c)
-    assert told.sentence.startswith(f"{words}, each with 0.9 confidence; above 0.9: cpu-a (40 of 40 completed)")
-    assert "below 0.9: cpu-b (1 of 9 completed)" in told.sentence
-    assert ("still open: cpu-c (2 of 2 completed)" in told.sentence) == (why == "out-of-time")
-    assert ("too near that line to tell: cpu-c" in told.sentence) == (why == "exhausted")
-    assert told.reached == (why == "reached")
+    conclusion = concluded(SETTLE, why, Tally(40, 40), Tally(1, 9), c)
+    assert conclusion.sentence.startswith(f"{words}, each with 0.9 confidence; above 0.9: cpu-a (40 of 40 completed)")
+    assert "below 0.9: cpu-b (1 of 9 completed)" in conclusion.sentence
+    assert ("still open: cpu-c (2 of 2 completed)" in conclusion.sentence) == (why == "out-of-time")
+    assert ("too near that line to tell: cpu-c" in conclusion.sentence) == (why == "exhausted")
+    assert conclusion.reached == (why == "reached")
 
 
 def test_a_cell_of_two_scopes_is_named_with_them() -> None:
     one, other = (Candidate("r-plain", "r", "plain", scope) for scope in ("gfx1030", "gfx1100"))
-    told = conclude(FIND, "reached", {one: Tally(0, 4), other: Tally(ENOUGH, ENOUGH)}, {}, tags_at=0.95)
-    assert told.sentence.startswith("r-plain (gfx1100) is known-good")
-    assert told.standings == {"r-plain (gfx1030)": "hopeless", "r-plain (gfx1100)": "known-good"}
+    conclusion = conclude(FIND, "reached", {one: Tally(0, 4), other: Tally(ENOUGH, ENOUGH)}, {}, tags_at=0.95)
+    assert conclusion.sentence.startswith("r-plain (gfx1100) is known-good")
+    assert conclusion.standings == {"r-plain (gfx1030)": "hopeless", "r-plain (gfx1100)": "known-good"}

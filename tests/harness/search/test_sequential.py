@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.search.sequential import PairedTest, PassCount, log_ratio
+from harness.search.sequential import BinomialCount, PairedTest, log_ratio
 
 RATES = st.floats(0, 1)
 
@@ -56,11 +56,13 @@ def test_four_pairs_that_all_differ_are_enough() -> None:
 
 
 def test_a_ratio_is_that_of_the_likelihoods() -> None:
-    assert log_ratio(PassCount(3, 5), 0.9, 0.2) == pytest.approx(log((0.9**3 * 0.1**2) / (0.2**3 * 0.8**2)))
-    assert log_ratio(PassCount(), 0.9, 0.2) == 0
+    assert log_ratio(BinomialCount(3, 5), 0.9, 0.2) == pytest.approx(log((0.9**3 * 0.1**2) / (0.2**3 * 0.8**2)))
+    assert log_ratio(BinomialCount(), 0.9, 0.2) == 0
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_an_estimated_rate_is_never_certain(passes: int, failures: int) -> None:
-    assert 0 < PassCount(passes, passes + failures).rate < 1
-    assert PassCount(passes, passes + failures) + PassCount(1, 2) == PassCount(passes + 1, passes + failures + 2)
+    assert 0 < BinomialCount(passes, passes + failures).rate < 1
+    assert BinomialCount(passes, passes + failures) + BinomialCount(1, 2) == BinomialCount(
+        passes + 1, passes + failures + 2
+    )

@@ -31,7 +31,7 @@ def chosen(
                 raise tags
             return tags
 
-        monkeypatch.setattr(choose_cell, "resolve", resolve)
+        monkeypatch.setattr(choose_cell, "resolve_tag", resolve)
         return choose_training_cell(request, matrix, Results(None), host, CPU_ONLY, 1e9)  # type: ignore[arg-type]
 
     return choose_with

@@ -213,11 +213,11 @@ fates = st.tuples(classes, st.integers(0, STEPS), st.integers(0, 8))
 
 @given(settings_, st.lists(fates, min_size=1, max_size=200))
 def test_it_never_continues_for_ever_and_no_fallback_is_taken_more_often_than_it_may(
-    asked: AttemptSettings, told: list[tuple[str | None, int, int]]
+    asked: AttemptSettings, endings: list[tuple[str | None, int, int]]
 ) -> None:
     begins: list[Begin] = ["first"]
     attempts: list[Attempt] = []
-    for class_, step, gpus in told * 200:
+    for class_, step, gpus in endings * 200:
         attempts.append(Attempt(begins[-1], "failed", class_, step))
         begin = next_fallback(attempts, settings_after(asked, begins), gpus)
         if isinstance(begin, Exhausted):
@@ -225,7 +225,7 @@ def test_it_never_continues_for_ever_and_no_fallback_is_taken_more_often_than_it
         assert begin is not None
         begins.append(begin)
     else:
-        pytest.fail("it goes on for ever")
+        pytest.fail("it never ends")
     taken = Counter(begins)
     assert all(taken[one] <= most for one, most in AT_MOST.items() if one != "same-again")
     # Two for each time that it got further, and two before.

@@ -12,7 +12,7 @@ from harness.registry.tags.known_good import (
     KnownGood,
     NotForThisHostError,
     NothingPromotedError,
-    resolve,
+    resolve_tag,
     why_not_usable,
 )
 from harness.registry.tags.promotions import TagMove, append_move
@@ -55,9 +55,9 @@ def promoted(results: Results, evidence: KnownGood) -> KnownGood:
 def test_what_used_devices_as_asked_comes_first(results: Results, of_gpu: Evidence, gpu_host: HostFacts) -> None:
     alone = promoted(results, of_gpu(promoted_at=NOW))
     both = promoted(results, of_gpu(scope="gfx1100-ddp-2", gpu_count=2, promoted_at=NOW - 1))
-    assert resolve(None, gpu_host, results, NOW, strategy="ddp") == both
-    assert resolve(None, gpu_host, results, NOW, strategy="single") == alone
-    assert resolve(None, gpu_host, results, NOW, strategy="fsdp") == alone
+    assert resolve_tag(None, gpu_host, results, NOW, strategy="ddp") == both
+    assert resolve_tag(None, gpu_host, results, NOW, strategy="single") == alone
+    assert resolve_tag(None, gpu_host, results, NOW, strategy="fsdp") == alone
 
 
 def test_refused_is_the_tag_of_a_gpu_where_there_is_one(
@@ -67,7 +67,7 @@ def test_refused_is_the_tag_of_a_gpu_where_there_is_one(
     promoted(results, make_evidence(promoted_at=NOW))
     promoted(results, of_gpu(promoted_at=NOW))
     with pytest.raises(NotForThisHostError, match=r"known-good-gfx1100 may not be used here: .*kernel") as refused:
-        resolve(None, gpu_host.model_copy(update={"kernel": "9.9"}), results, NOW)
+        resolve_tag(None, gpu_host.model_copy(update={"kernel": "9.9"}), results, NOW)
     assert refused.value.evidence.cell == "rocm-plain"
 
 
@@ -111,29 +111,29 @@ def test_the_newest_that_fits_is_taken(results: Results, of_gpu: Evidence, gpu_h
     old = promoted(results, of_gpu(promoted_at=NOW - 10))
     new = promoted(results, of_gpu(scope="gfx1100-ddp-2", gpu_count=2, promoted_at=NOW - 5))
     promoted(results, of_gpu(scope="gfx1030", gfx=("gfx1030",), promoted_at=NOW - 1))
-    assert resolve(None, gpu_host, results, NOW) == new
-    assert resolve(None, gpu_host, results, NOW, scope="gfx1100") == old
+    assert resolve_tag(None, gpu_host, results, NOW) == new
+    assert resolve_tag(None, gpu_host, results, NOW, scope="gfx1100") == old
     one = gpu_host.model_copy(update={"gpus": gpu_host.gpus[:1]})
-    assert resolve(None, one, results, NOW) == old
+    assert resolve_tag(None, one, results, NOW) == old
 
 
 def test_where_nothing_stands_it_says_how_to_get_there(
     results: Results, host: HostFacts, make_evidence: Evidence
 ) -> None:
     with pytest.raises(NothingPromotedError, match=r"no known-good tag stands there; `matrix promote`"):
-        resolve(None, host, results, NOW)
+        resolve_tag(None, host, results, NOW)
     evidence = promoted(results, make_evidence())
     with pytest.raises(NothingPromotedError, match="no known-good-gfx1100 stands"):
-        resolve(None, host, results, NOW, scope="gfx1100")
+        resolve_tag(None, host, results, NOW, scope="gfx1100")
     append_move(results, TagMove(move="demoted", at=NOW, reason="it hangs", evidence=evidence))
     with pytest.raises(NothingPromotedError):
-        resolve(None, host, results, NOW)
+        resolve_tag(None, host, results, NOW)
 
 
 def test_a_refusal_says_why_and_how_to_override(results: Results, host: HostFacts, of_gpu: Evidence) -> None:
     evidence = promoted(results, of_gpu())
     with pytest.raises(NotForThisHostError, match=r"known-good-gfx1100 may not be used here: .*--cell") as refused:
-        resolve(None, host, results, NOW)
+        resolve_tag(None, host, results, NOW)
     assert refused.value.evidence == evidence
     assert "\n" not in str(refused.value)
 
@@ -143,8 +143,8 @@ def test_a_host_with_gpus_takes_a_cpu_tag_only_when_asked(
 ) -> None:
     evidence = promoted(results, make_evidence())
     with pytest.raises(NotForThisHostError, match="it is for a CPU, and this host has 2 x gfx1100"):
-        resolve(None, gpu_host, results, NOW)
-    assert resolve(None, gpu_host, results, NOW, scope="cpu") == evidence
+        resolve_tag(None, gpu_host, results, NOW)
+    assert resolve_tag(None, gpu_host, results, NOW, scope="cpu") == evidence
 
 
 def test_the_lock_of_this_checkout_is_looked_at(
@@ -154,7 +154,7 @@ def test_the_lock_of_this_checkout_is_looked_at(
     lock.parent.mkdir()
     lock.write_text("torch==1\n")
     evidence = promoted(results, make_evidence(environment={"lock": file_hash(lock)}))
-    assert resolve(None, host, results, NOW) == evidence
+    assert resolve_tag(None, host, results, NOW) == evidence
     lock.write_text("torch==2\n")
     with pytest.raises(NotForThisHostError, match="the lock of cpu has changed"):
-        resolve(None, host, results, NOW)
+        resolve_tag(None, host, results, NOW)

@@ -240,6 +240,7 @@ def test_a_healthy_run_on_a_machine_under_load_ten_does_not_alarm(tmp_path: Path
     assert made.stopped_by is None, made.stop_detail
 
 
+@pytest.mark.long
 def test_a_hang_is_found_within_30_s_under_load_ten(tmp_path: Path) -> None:
     with load(10):
         made, seen = watch(tmp_path / "run", 2, FOR_EVER, "hang@4/1", limits=limits_of([], "cpu"))
