@@ -23,7 +23,7 @@ Used = TypeVar("Used")
 
 @dataclass(frozen=True)
 class Row:
-    """What the index keeps of a record. `gpus` is a JSON list; times are in seconds since 1970."""
+    """The part of a record that the index keeps. `gpus` is a JSON list; times are in seconds since 1970."""
 
     run_id: str
     campaign: str | None
@@ -101,7 +101,7 @@ class Index:
         reached("index-written")
 
     def rebuild(self) -> list[str]:
-        """Make the index anew from the run folders; returns what could not be read of them.
+        """Rebuild the index from the run folders; return what could not be read of them.
 
         Raises:
             UserError: when the index cannot be written.
@@ -135,7 +135,7 @@ class Index:
         return damaged
 
     def rows(self) -> list[Row]:
-        """Every row, oldest first. What the run folders have and the index lacks is entered first."""
+        """Return every row, oldest first. What the run folders have and the index lacks is entered first."""
         return self._use(self._complete_rows) if self._results.runs.is_dir() else []
 
     @contextmanager
@@ -226,7 +226,7 @@ def _row_of(values: Sequence[Any]) -> Row:
 
 
 def rebuild_index(results: Results) -> tuple[int, list[str]]:
-    """Make the index anew; returns the number of records, and what could not be read.
+    """Rebuild the index; return the number of records, and what could not be read.
 
     Raises:
         UserError: when there are no run folders, or the index cannot be written.

@@ -69,10 +69,10 @@ STOPPED: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a run was asked to do.
+    """The work that a run was asked to do.
 
     `gpus`: how many must be seen in use from outside. `devices`: how many the strategy is to use, of whatever kind.
-    `drill`: the fault that is injected into it.
+    `injected_fault`: the fault that is injected into it.
     """
 
     workload_hash: str
@@ -94,7 +94,7 @@ class Request:
 
     @property
     def ranks(self) -> int:
-        """How many processes were to compute."""
+        """The number of processes that were to compute."""
         return self.devices if self.options["strategy"] in RANK_PER_DEVICE else 1
 
     @property
@@ -112,7 +112,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen of a run. None means it is not there.
+    """Everything seen of a run. None means it is not there.
 
     `host_problems`: what was found to be wrong with the host or a GPU after a run that did not complete.
     """
@@ -141,7 +141,7 @@ class Outcome:
 
 
 def decide(request: Request, evidence: Evidence) -> Outcome:
-    """The outcome of a run: `completed` only when nothing speaks against it, and never with an injected fault."""
+    """Return the outcome: `completed` only when nothing speaks against it, and never with an injected fault."""
     outcome = _decide(request, evidence)
     if evidence.host_problems and outcome.name != "completed":
         found = "; ".join(evidence.host_problems)
@@ -246,7 +246,7 @@ def _completeness_objections(request: Request, result: Result) -> Iterator[tuple
 
 
 def _training_objections(request: Request, told: Training) -> Iterator[tuple[Diagnosis, str]]:
-    """What one model's training lacks."""
+    """Yield what one model's training lacks."""
     epochs = [epoch.epoch for epoch in told.epoch_losses]
     if not (epochs == list(range(1, request.epochs + 1)) and told.epochs_requested == told.epochs_done == len(epochs)):
         yield "incomplete-result", f"{told.epochs_done} of {request.epochs} epochs, with the losses of {epochs}"
@@ -308,7 +308,7 @@ def _number_objections(evidence: Evidence, result: Result) -> Iterator[tuple[Dia
 
 
 def _step_objections(told: Training, expected: EarlierReference, dtype: str) -> Iterator[tuple[Diagnosis, str]]:
-    """What speaks against the first steps of one model."""
+    """Yield what speaks against the first steps of one model."""
     if told.samples != expected.samples:
         yield "incomplete-result", f"trained on {told.samples.train} samples of {expected.samples.train}"
     if len(expected.steps) != len(told.first_steps):

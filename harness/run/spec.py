@@ -1,4 +1,4 @@
-"""What one run is asked to be, and everything that follows from it: derived once, and only read afterwards."""
+"""One run: what is asked for, and everything that follows from it, derived once and only read afterwards."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -65,7 +65,7 @@ class Run:
 
     @property
     def device_count(self) -> int:
-        """How many devices its strategy uses."""
+        """The number of devices that its strategy uses."""
         return device_count(self.workload, self.environment.device, self.gpus)
 
 
@@ -113,7 +113,7 @@ class RunSpec:
         return Job(command, {**self.variables, **visible}, self.folder.path, log, container, note)
 
 
-def resolve(run: Run, folder: RunFolder) -> RunSpec:
+def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
     """Derive everything that follows from a run in its folder, with the intent of this process to run it now."""
     environment, preset, owner = run.environment, run.cell.preset, ProcessId.mine()
     contained = environment.image is not None
