@@ -17,12 +17,12 @@ _SCHEMA_1 = re.compile(rb'"schema":\s*1\b')
 
 
 def upgraded(content: bytes) -> bytes:
-    """Return a JSON file as schema 2. What is of another schema, or no JSON, is returned as it is."""
+    """Return a JSON file as schema 2. What is of another schema, no JSON, or nested too deeply is returned as it is."""
     if not _SCHEMA_1.search(content):
         return content
     try:
         return json.dumps(upgraded_values(json.loads(content))).encode()
-    except ValueError:
+    except (ValueError, RecursionError):
         return content
 
 

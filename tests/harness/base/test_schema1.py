@@ -1,0 +1,14 @@
+import pytest
+from pydantic import ValidationError
+
+from harness.base.json_files import Versioned
+from harness.base.schema1 import upgraded
+
+
+@pytest.mark.parametrize("ends", ["]" * 600 + "}", "]" * 100_000 + "}", ""])
+def test_what_is_nested_too_deeply_is_refused_like_any_other_damage(ends: str) -> None:
+    # An app that is not trusted writes such files, and what reads them is the harness.
+    content = ('{"schema": 1, "standstill": ' + "[" * max(600, len(ends) - 1) + ends).encode()
+    upgraded(content)
+    with pytest.raises(ValidationError):
+        Versioned.parse(content)
