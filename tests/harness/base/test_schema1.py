@@ -2,7 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from harness.base.json_files import Versioned
-from harness.base.schema1 import upgraded
+from harness.base.schema1 import upgraded, upgraded_values
 
 
 @pytest.mark.parametrize("ends", ["]" * 600 + "}", "]" * 100_000 + "}", ""])
@@ -12,3 +12,12 @@ def test_what_is_nested_too_deeply_is_refused_like_any_other_damage(ends: str) -
     upgraded(content)
     with pytest.raises(ValidationError):
         Versioned.parse(content)
+
+
+def test_what_explains_a_failure_has_its_present_name() -> None:
+    record = {"schema": 1, "diagnosis": "sick-gpu", "explanation": {"class": "sick-gpu", "cause": "sick-gpu"}}
+    assert upgraded_values(record) == {
+        "schema": 2,
+        "diagnosis": "unhealthy-gpu",
+        "explanation": {"class": "unhealthy-gpu", "cause": "sick-gpu"},
+    }
