@@ -79,7 +79,12 @@ def environment_hash(identity: dict[str, Any], preset: Preset) -> str:
 
 def app_hash() -> str:
     """Identity of the app: its source, and what its compiled part is made with."""
-    return json_hash([tree_hash(APP, ["pyproject.toml", "vpoc/**/*.py", "vpoc/**/*.c"]), compiler()])
+    return json_hash([app_source_hash(), compiler()])
+
+
+def app_source_hash() -> str:
+    """Identity of the app's source alone: whether its compiled part can be made may show only when it is installed."""
+    return tree_hash(APP, ["pyproject.toml", "vpoc/**/*.py", "vpoc/**/*.c"])
 
 
 def identify(stack: Stack) -> dict[str, Any] | None:
