@@ -33,7 +33,7 @@ TELL_SECONDS = 1.0
 GRACE_SECONDS = 10.0
 # Between the two samples of the stacks of what is not suspected to hang, and yet is to be stopped.
 BETWEEN_SAMPLES_SECONDS = 1.0
-# Who interrupts a run that has was stalled for longer than that may want to know where.
+# Who interrupts a run that was stalled for longer than that may want to know where.
 STUCK_SECONDS = 30.0
 
 Observer = Callable[[Progress], None]

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.environments.environment import Environment
+from harness.environments.environment import FORMER_OPTIONS, Environment, app_hash, image_environment
 from harness.evidence.app_files import InputFile
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
+from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, SyntheticData, Workload
 from harness.run.spec import Run, resolve_run
 
@@ -53,3 +54,17 @@ def test_the_features_are_never_injected(run: Run, matrix: Matrix, tmp_path: Pat
     assert list(commands) == ["features", "train"]
     assert "--inject-fault" not in commands["features"]
     assert "--inject-fault" in commands["train"]
+
+
+def test_an_app_of_another_version_is_given_options_by_the_names_that_every_app_takes(
+    run: Run, matrix: Matrix, dual_host: HostFacts, tmp_path: Path
+) -> None:
+    stack = matrix.cells["rocm6.3-torch2.9.1-plain"].stack
+    older, current = (image_environment("sha256:i", {"app": app}, stack) for app in ("0" * 64, app_hash()))
+    for environment, present, names in ((older, False, ("--warm-up", "--rung", "--drill")), (current, True, ())):
+        asked = replace(run, environment=environment, host=dual_host, gpus=(0,), injected_fault="segv@3")
+        spec = resolve(asked, RunFolder(tmp_path))
+        probe = spec.probe(dual_host.gpus[0], ("--check", "import")).arguments
+        words = [*spec.intent.commands["train"], *spec.reference.arguments, *probe]
+        assert [name in words for name in FORMER_OPTIONS] == [present] * 3
+        assert [name for name in FORMER_OPTIONS.values() if name in words] == list(names)
