@@ -36,8 +36,8 @@
       const uncounted = tier === "untested" && place.reason;
       const shown = runs ? `${passes} of ${runs}` : uncounted ? "(not counted)" : "";
       button.replaceChildren(make("span", { class: "tier" }, tier), " ", make("span", { class: "of" }, shown));
-      const told = runs ? `, ${shown} completed` : uncounted ? `, ${place.reason}` : "";
-      button.setAttribute("aria-label", `${place.cell}: ${tier}${told}`);
+      const suffix = runs ? `, ${shown} completed` : uncounted ? `, ${place.reason}` : "";
+      button.setAttribute("aria-label", `${place.cell}: ${tier}${suffix}`);
     }
   }
 
@@ -168,7 +168,7 @@
       return figure(`Loss of ${curve.model}`, "loss", number, `${seen.length} steps, from ${seen[0]} to ${seen.at(-1)}`);
     });
     const peak = Math.max(0, ...detail.memory_curves.flatMap((one) => one.rss_mb)).toFixed(0);
-    if (detail.memory_curves.length) figures.push(figure("Memory", "memory", 0, `resident at most ${peak} MB where it was told`));
+    if (detail.memory_curves.length) figures.push(figure("Memory", "memory", 0, `resident at most ${peak} MB where it was reported`));
     if (detail.phases.length) figures.push(figure("Phases", "phases", 0, "the same as in the table of phases"));
     return make("div", { class: "charts" }, ...figures);
   }

@@ -23,7 +23,7 @@ signatures:
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Callable[[str], str]:
-    """What is said of a file of signatures."""
+    """Return the error messages on a file of signatures."""
 
     def told(text: str) -> str:
         file = tmp_path / "signatures.yaml"
