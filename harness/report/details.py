@@ -50,7 +50,11 @@ def _used(result: Result) -> str:
 
 def _training(training: Training) -> TrainingLine:
     batch = f" of {training.batch_size}" if training.batch_size else ""
-    micro = f" in parts of {training.micro_batch_size}" if training.micro_batch_size not in (None, training.batch_size) else ""
+    micro = (
+        f" in parts of {training.micro_batch_size}"
+        if training.micro_batch_size not in (None, training.batch_size)
+        else ""
+    )
     skipped = f", {training.steps_skipped} of them skipped by the scaler" if training.steps_skipped else ""
     resumed = f", resumed at step {', '.join(map(str, training.resumed_at))}" if training.resumed_at else ""
     return TrainingLine(

@@ -121,11 +121,11 @@
 
   function openCell(group, cell) {
     const place = placeOf(group, cell);
-    const told = report().groups.find((one) => one.id === group);
+    const grid = report().groups.find((one) => one.id === group);
     byId("cell-title").textContent = cell;
     const dockerfile = report().dockerfiles[cell];
     byId("cell-body").replaceChildren(
-      make("p", { class: "soft" }, `${told.scope}, workload ${told.workload}, host with ${told.host}, executor ${told.executor}`),
+      make("p", { class: "soft" }, `${grid.scope}, workload ${grid.workload}, host with ${grid.host}, executor ${grid.executor}`),
       ...(place.reason ? [make("p", { class: "caution" }, `${place.count.tier}: ${place.reason}`)] : []),
       ...verdictLines(group, cell),
       ...runsOf(group, cell),

@@ -85,7 +85,7 @@ def every_kind(matrix: Matrix) -> tuple[Kind, ...]:
 def write_runs(
     folder: Path, matrix: Matrix, count: int, kinds: Sequence[Kind] = KINDS, progress_lines: int = 40
 ) -> Results:
-    """Return this number of runs of every kind in turn, injected faults and imported runs among them; the texts of their logs are hostile."""
+    """Return runs of every kind in turn, with injected faults and imported runs among them; their logs are hostile."""
     results = Results(folder)
     for number, record in enumerate(synthetic_records(matrix, count, kinds)):
         run = results.run_folder(record.intent.run_id)

@@ -82,9 +82,7 @@ def test_stale_runs_are_shown_and_not_in_the_grid(records: list[Record], report_
 def test_discounted_runs_are_shown_and_never_counted(records: list[Record], report_of: ReportOf) -> None:
     report = report_of(records, discounted={"r2"})
     assert (place(report, "cpu-plain").count.passes, place(report, "cpu-plain").count.runs) == (1, 1)
-    assert (
-        "1 run was discounted because a GPU was unhealthy: shown among the runs, but not counted." in report.cautions
-    )
+    assert "1 run was discounted because a GPU was unhealthy: shown among the runs, but not counted." in report.cautions
     assert [run.uncounted for run in report.runs if run.run_id == "r2"] == ["discounted"]
     assert report.answers.failures == ("Nothing failed in 2 counted runs.",)
 
@@ -230,7 +228,7 @@ def test_what_is_recommended_is_of_this_kind_of_host_and_of_the_matrix(
     assert answers([row], "x") == (
         "Nothing was run yet.",
         "Runs on 1 other kind of hosts (GPUs, driver or kernel differ) are in the tables below; they say nothing about "
-        "this one.",
+        "this host.",
     )
     variant = replace(row, run_id="r2", cell="cpu-plain~fresh-allocator", started=row.started + 1)
     assert "fresh-allocator" not in " ".join(answers([row, variant], row.host_kind))
