@@ -1,4 +1,4 @@
-"""Reads what a run left behind, or any log, and says why it failed."""
+"""Explains why a run failed from its files, or from any log."""
 
 import json
 import re
@@ -38,18 +38,17 @@ def explain_run(
     torch: str | None,
     presets: Collection[Preset] = (),
 ) -> Explanation:
-    """Return why a run did not complete, from its folder. Class `unknown` is an answer, too.
+    """Explain why a run did not complete, from its folder. Unreadable files are left out; the class may be `unknown`.
 
-    Files that cannot be read are left out. `presets`: those that may be named as remedies, but for what the run had in
-    effect; none: all that signatures name.
+    `presets` are those that may be named as remedies (empty: all that signatures name), except those already in effect.
     """
     refused = (
         scan(as_lines([outcome.detail], RunFolder.RECORD)) if outcome.name == "interrupted" and not exits else Found()
     )
     if refused.fatal:
-        # Nothing was started: what the engine said is all there is.
+        # Nothing was started: the engine's message is the only evidence.
         return diagnose(refused, Found(), Facts(), _usable(presets, folder))
-    # A run that the harness stopped was killed by it.
+    # If the harness stopped the run, the kill was its own.
     alone = outcome.name == "failed" and outcome.diagnosis != "time-limit"
     killed = alone and any(_was_killed(exit_) for exit_ in exits.values())
     of_run = _of_run(_pids(folder), _pids_of_others(folder), killed=killed)
@@ -73,7 +72,7 @@ def explain_log(
     torch: str | None = None,
     presets: Collection[str] | None = None,
 ) -> Explanation:
-    """Return why a log that is in memory ends as it does. `kernel`: lines of the kernel log of that time."""
+    """Explain the failure in a log in memory. `kernel` are lines of the kernel log of that time."""
     found = scan(as_lines(lines, name), rocm=rocm, torch=torch)
     return diagnose(found, scan(as_lines(kernel, "kernel log"), ("kernel",)), Facts(), presets)
 
@@ -85,7 +84,7 @@ def explain_files(
     torch: str | None = None,
     presets: Collection[str] | None = None,
 ) -> Explanation:
-    """Return the same of open files with their names, of any size. Of an unknown log the last line is shown."""
+    """Explain the failure in open files of any size, with their names. Of an unknown failure show the last line."""
     read = WithEnd(log[0]) if log else None
     found = scan(read_lines(read, log[1], worth_reading()), rocm=rocm, torch=torch) if log and read else Found()
     seen = scan(read_lines(*kernel, worth_reading(("kernel",))), ("kernel",)) if kernel else Found()
@@ -100,7 +99,7 @@ def explain_files(
 
 
 def _scan_file(folder: RunFolder, name: str, rocm: str | None, torch: str | None, of_run: OfRun | None = None) -> Found:
-    """Return what a file of the run shows; with `of_run` it is a kernel log."""
+    """Scan a file of the run; with `of_run` it is a kernel log."""
     try:
         with folder.named(name).open("rb") as stream:
             if of_run is None:
@@ -112,7 +111,7 @@ def _scan_file(folder: RunFolder, name: str, rocm: str | None, torch: str | None
 
 
 def _of_run(pids: frozenset[int], others: frozenset[int], *, killed: bool) -> OfRun:
-    """Tells processes of the run from `others`, by pid; one that was killed may be missing among those known."""
+    """Return a filter for processes of the run by pid; a process that was `killed` may be missing among the `pids`."""
 
     def belongs(found: re.Match[str]) -> bool:
         groups = found.groupdict()
@@ -131,15 +130,15 @@ def _was_killed(exit_: Exit) -> bool:
 
 
 def _pids(folder: RunFolder) -> frozenset[int]:
-    told = (line.pid for line in last_lines(folder.work).values())
+    reported = (line.pid for line in last_lines(folder.work).values())
     seen = re.findall(r"^\s*(\d+)\b", _text(folder, RunFolder.PROCESSES), re.MULTILINE)
-    return frozenset([*told, *map(int, seen)])
+    return frozenset([*reported, *map(int, seen)])
 
 
 def _pids_of_others(folder: RunFolder) -> frozenset[int]:
     """Return the pids that the kernel killed in another container than the run's, or in none.
 
-    A container counts its own pids, so one of another run may be the same as one of this run.
+    Containers have separate pid namespaces, so another run may have a process with the same pid.
     """
     try:
         container = str(json.loads(_text(folder, RunFolder.INSPECTED))["Id"])
@@ -156,7 +155,7 @@ def _last_phase(folder: RunFolder) -> Phase | None:
 
 
 def _memory_limit(folder: RunFolder) -> Iterator[Line]:
-    """Yield what engine and cgroup say of the container's memory limit; without a container the cgroup is another's."""
+    """Yield the lines by which engine and cgroup report that the container met its memory limit."""
     if not folder.named(RunFolder.INSPECTED).exists():
         return
     for name, key, happened in (
@@ -165,10 +164,10 @@ def _memory_limit(folder: RunFolder) -> Iterator[Line]:
     ):
         text = _text(folder, name)
         try:
-            told = happened(json.loads(text))
+            was_met = happened(json.loads(text))
         except (ValueError, TypeError, AttributeError):
             continue
-        if told:
+        if was_met:
             # The counters of the end come last.
             yield [Line(name, number, line) for number, line in enumerate(text.split("\n"), 1) if key in line][-1]
 
@@ -178,14 +177,14 @@ def _was_oom_killed(inspected: Any) -> bool:
 
 
 def _counts_kills(group: Any) -> bool:
-    """Tell whether the counter is higher than at first."""
+    """Return whether the counter of kills has risen during the run."""
     first = group["first"] if group.get("first") else {}
     kills = {key: value for key, value in group.get("last", {}).items() if key.endswith("oom_kill")}
     return any(value > first.get(key, 0) for key, value in kills.items())
 
 
 def _usable(presets: Collection[Preset], folder: RunFolder) -> Collection[str] | None:
-    """Return the names of presets that set something the run did not have."""
+    """Return the names of presets that set a variable differently from the run."""
     if not presets:
         return None
     try:
@@ -201,7 +200,7 @@ def _usable(presets: Collection[Preset], folder: RunFolder) -> Collection[str] |
 
 
 def _text(folder: RunFolder, name: str) -> str:
-    """Return the end of a file; nothing where it cannot be read."""
+    """Return the end of a file; an empty string if it cannot be read."""
     file = folder.named(name)
     try:
         with file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""What is known of a run or a log -> why it failed. Pure."""
+"""Decides on one explanation from the signatures found in logs and the facts of a run. Pure."""
 
 import re
 import signal
@@ -16,9 +16,9 @@ from harness.evidence.run_files import EvidenceLine, Explanation
 UNKNOWN = "unknown"
 LONGEST_EVIDENCE = 400
 
-# A reset takes everything on the GPU with it: what a process sees of it afterwards is no failure of its own.
+# After a reset everything on the GPU is lost: errors that a process reports afterwards only follow from it.
 _UNHEALTHY_GPU = frozenset({"gpu-reset", "gpu-hang", "hardware"})
-# What a process that the kernel killed leaves of it in a log.
+# The classes of errors that other processes log after the kernel killed one.
 _OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvous"})
 _DECIDED = frozenset(get_args(OfResult))
 _STAMP = re.compile(r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?")
@@ -26,9 +26,9 @@ _STAMP = re.compile(r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<z
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known besides logs.
+    """The facts of a run besides its logs.
 
-    `stack`: where it was stalled. `memory_limit`: the lines that say that the container's memory limit was met.
+    `stack`: where it stalled. `memory_limit`: the lines that say that the container met its memory limit.
     """
 
     outcome: Outcome | None = None
@@ -38,31 +38,31 @@ class Facts:
 
     @property
     def words(self) -> Iterator[str]:
-        """How it ended, as the signatures for `exit` have it."""
+        """Yield how the run ended, in the words that signatures with `where: exit` match."""
         if self.outcome:
             yield f"outcome {self.outcome.name}, diagnosis {self.outcome.diagnosis}"
         if self.memory_limit:
             yield "OOMKilled"
-        yield from (f"{phase}: {told(exit_)}" for phase, exit_ in self.exits.items() if not exit_.ok)
+        yield from (f"{phase}: {exit_in_words(exit_)}" for phase, exit_ in self.exits.items() if not exit_.ok)
 
 
-def told(exit_: Exit) -> str:
-    """How a process ended, in words, with the signal that a shell made a number of."""
+def exit_in_words(exit_: Exit) -> str:
+    """Return how a process ended, with the name of the signal if a shell encoded it as a number above 128."""
     number = exit_.code - SHELL_SIGNALS
     names = {int(known): known.name for known in signal.Signals}
     return f"{exit_} ({names[number]})" if number in names else str(exit_)
 
 
 def diagnose(log: Found, kernel: Found, facts: Facts, presets: Collection[str] | None = None) -> Explanation:
-    """Why it failed: what engine and harness know, then the first fatal line, then how it ended; or unknown.
+    """Explain a failure: by the facts of engine and harness, else the first fatal line, else the exit; or unknown.
 
-    `presets`: those of the remedy that may be named; None for all.
+    `presets` are those that may be named as remedies; None for all.
     """
     name = facts.outcome.name if facts.outcome else None
     of_gpu = next((hit for hit in kernel.every if hit.signature.class_ in _UNHEALTHY_GPU | {"kernel-fault"}), None)
     killed = next((hit for hit in kernel.every if hit.signature.id == "kernel-oom"), None)
     if killed and not facts.outcome and log.fatal and log.fatal.signature.class_ not in _OF_A_KILL:
-        # Without a run nobody knows whose process that was.
+        # Without a run it is unknown whose process that was.
         killed = None
     unhealthy = _unhealthy(killed, log.fatal) or _unhealthy(of_gpu, log.fatal)
     candidates = (
@@ -91,11 +91,11 @@ def diagnose(log: Found, kernel: Found, facts: Facts, presets: Collection[str] |
 
 
 def unknown() -> Explanation:
-    """The answer where nothing known was found."""
+    """Return the explanation of a failure that no signature matches."""
     return Explanation(
         rule=None,
         class_=UNKNOWN,
-        cause="no line that was read is a known failure",
+        cause="no line matches a known failure",
         remedy="read the end of the log and the stacks; CONTRIBUTING.md says how a rule is added",
         link=None,
         presets=(),
@@ -104,7 +104,7 @@ def unknown() -> Explanation:
 
 
 def _by_word(facts: Facts, *, fatal: bool) -> Hit | None:
-    """What engine and harness know: for sure (`fatal`), or by the signal or status that ended it."""
+    """Return the signature of the facts: of those that are certain (`fatal`), or of the exit signal or status."""
     matcher = matcher_of(("exit",))
     found = (matcher.match(word) for word in facts.words)
     hits = [Hit(one, Line("", 0, "")) for one in found if one and (one.severity == "fatal") == fatal]
@@ -112,7 +112,7 @@ def _by_word(facts: Facts, *, fatal: bool) -> Hit | None:
 
 
 def _unhealthy(kernel: Hit | None, log: Hit | None) -> Hit | None:
-    """A failure of the GPU or the memory that the kernel saw first, where the log's own error only follows from it."""
+    """Return a failure of GPU or memory in the kernel log, if the error in the run's log only follows from it."""
     if kernel is None:
         return None
     if kernel.signature.id == "kernel-oom":
@@ -124,7 +124,7 @@ def _unhealthy(kernel: Hit | None, log: Hit | None) -> Hit | None:
 
 
 def _is_later(one: Line, other: Line) -> bool:
-    """Whether both lines are stamped, in the same zone, and the first is later."""
+    """Return whether both lines have timestamps of one time zone, and `one` is later than `other`."""
     first, second = (_STAMP.search(line.text) for line in (one, other))
     if first is None or second is None or first["zone"] != second["zone"]:
         return False
@@ -161,13 +161,13 @@ def _explanation(signature: Signature, lines: list[Line], facts: Facts, presets:
 
 
 def _evidence(line: Line, signature: Signature) -> EvidenceLine:
-    """The line as evidence; of a long one what surrounds the match."""
+    """Return the line as evidence; of a long line the part around the match."""
     found = signature.find(line.text)
     start = max(found.start() - LONGEST_EVIDENCE // 4, 0) if found and len(line.text) > LONGEST_EVIDENCE else 0
     return EvidenceLine(file=line.file, line=line.number, text=cut(line.text, start))
 
 
 def cut(text: str, start: int = 0) -> str:
-    """A line as evidence, from `start`; an ellipsis stands for what was left out."""
+    """Return a line as evidence, from `start`, with ellipses for omitted parts."""
     end = start + LONGEST_EVIDENCE
     return f"{'...' if start else ''}{text[start:end].strip()}{'...' if end < len(text) else ''}"

@@ -1,4 +1,4 @@
-"""Logs as lines: read in bounded memory, whatever is in them."""
+"""Reads logs as lines, in bounded memory whatever they contain."""
 
 import codecs
 import json
@@ -10,9 +10,9 @@ from typing import Protocol
 BLOCK = 1 << 18
 """Bytes read at a time."""
 LONGEST = 1 << 14
-"""Characters; of a longer line the parts are looked at one by one."""
+"""Characters; a longer line is searched part by part."""
 OVERLAP = 1 << 10
-"""Characters that such a part has in common with the next, so that no message is cut in two."""
+"""Characters that such a part shares with the next, so that no message is cut in two."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # A line in the file that Docker keeps of a container.
@@ -33,10 +33,10 @@ class Line:
 
 
 class Readable(Protocol):
-    """What bytes can be read from."""
+    """A stream of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """At most so many bytes; none at the end."""
+        """Return at most `size` bytes; none at the end."""
 
 
 class WithEnd:
@@ -48,14 +48,14 @@ class WithEnd:
         self._newlines = 0
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes of the stream."""
+        """Return the next bytes of the stream."""
         block = self._stream.read(size)
         self._newlines += block.count(b"\n")
         self._end = (self._end + block)[-LONGEST:]
         return block
 
     def last_line(self, name: str) -> Line | None:
-        """The last line with a letter or digit in it; None where there is none near the end."""
+        """Return the last line with a letter or digit in it; None if there is none near the end."""
         # Of the two bytes of UTF-16 one is zero.
         texts = _plain(self._end.replace(b"\0", b"").decode("utf-8", "replace")).split("\n")
         for before, text in enumerate(reversed(texts)):
@@ -65,15 +65,15 @@ class WithEnd:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds nothing but white space, as far as it was read."""
+        """Return whether only white space was read so far; of a long stream only the end is known."""
         return not self._end.strip()
 
 
 def read_lines(stream: Readable, name: str, worth: Callable[[str], bool]) -> Iterator[Line]:
-    """The lines of a log in blocks that are `worth` it, and in the block after each; other blocks are passed over.
+    """Yield the lines of the blocks of a log that are `worth` reading, and of the block after each; skip the others.
 
-    A traceback that begins in one block ends in it or in the next. Bytes that are no text become marks of replacement.
-    A carriage return parts what a progress bar wrote over.
+    A traceback that begins in one block ends in it or in the next. Undecodable bytes become replacement characters.
+    A carriage return, as progress bars write it, separates lines.
     """
     number, rest, decode, goes_on = 1, "", None, False
     while block := stream.read(BLOCK):
@@ -95,7 +95,7 @@ def read_lines(stream: Readable, name: str, worth: Callable[[str], bool]) -> Ite
 
 
 def as_lines(texts: Iterable[str], name: str) -> Iterator[Line]:
-    """The lines of a log that is in memory, cleaned in the same way."""
+    """Yield the lines of a log in memory, cleaned in the same way."""
     number = 1
     for text in texts:
         parts = _plain(text).removesuffix("\n").split("\n")
@@ -112,7 +112,7 @@ def _numbered(lines: Iterable[str], name: str, first: int) -> Iterator[Line]:
 
 
 def _out_of_strings(written: str) -> list[str]:
-    """The lines that a line holds as a string of JSON or Python; mostly it is one itself."""
+    """Return the lines inside a line that is a string of JSON or Python; of any other line the line itself."""
     if found := _OF_CONTAINER.match(written):
         written = _unescaped(found["text"])
     if _TRACEBACK_IN_A_STRING in written:
@@ -121,7 +121,7 @@ def _out_of_strings(written: str) -> list[str]:
 
 
 def _unescaped(text: str) -> str:
-    """What a string of JSON says; one that was cut stays as it is."""
+    """Return the content of a JSON string; the text itself if it is cut off."""
     try:
         return _plain(str(json.loads(f'"{text}"', strict=False)))
     except ValueError:

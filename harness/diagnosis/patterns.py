@@ -1,4 +1,4 @@
-"""What lets many patterns be found in much text quickly."""
+"""Fast search for many patterns in long texts."""
 
 import re
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ _DIGIT = re.compile("[1-9]")
 
 
 def needed_text(pattern: str) -> str:
-    """The longest text that every match of a regular expression holds, as far as is plain to see.
+    """Return a long literal text that every match of a regular expression contains.
 
-    Looks outside of groups only; empty where there are alternatives outside of them.
+    Only texts outside of groups are considered; empty if there are alternatives outside of groups.
     """
     runs, depth = [""], 0
     for step in _STEP.finditer(pattern):
@@ -35,19 +35,19 @@ def needed_text(pattern: str) -> str:
 
 
 def kind_of(line: str) -> str:
-    """Return a line with every digit a zero: lines that a loop prints are mostly of one kind."""
+    """Return a line with every digit replaced by zero: lines printed by a loop are mostly of one kind."""
     return line.translate(_ZEROS)
 
 
 def kinds_in(block: str) -> set[bytes]:
-    """Return the kinds of the lines of a block, in UTF-8; a carriage return parts lines too."""
+    """Return the kinds of the lines of a block, in UTF-8; a carriage return separates lines too."""
     return set(block.encode("utf-8", "replace").translate(_KINDS).split(b"\n"))
 
 
 def of_kinds(pattern: str) -> str:
     r"""Return a regular expression that finds the kind of every line in which `pattern` finds something.
 
-    It may find more. A digit must be written as itself, and in a negative look-ahead as `\d`.
+    It may match more. In `pattern` a digit must be written literally, and in a negative look-ahead as `\d`.
     """
     return "".join(_of_kinds(step) for step in _STEP.finditer(pattern))
 
@@ -62,7 +62,7 @@ def _of_kinds(step: re.Match[str]) -> str:
 
 
 def any_of(texts: Iterable[str]) -> re.Pattern[str]:
-    """A regular expression that finds any of many texts, tried letter by letter as in a tree: ten times faster."""
+    """Return a regular expression for any of many texts, as a tree of letters: ten times faster than alternatives."""
     tree: dict[str, Any] = {}
     for text in texts:
         node = tree

@@ -16,9 +16,9 @@ _EXIT = re.compile(r"(?:exit (?P<code>\d+)|signal (?P<number>\d+)|(?P<name>SIG\w
 
 
 def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset] = ()) -> Explanation:
-    """Why a recorded run did not complete, by the signatures of today; what was found then where these find nothing."""
+    """Explain a recorded run by the present signatures; if none matches, return the explanation in its record."""
     intent = record.intent
-    # Of another version of this tool it may be one that is not known here.
+    # A record of another version may have a diagnosis that is unknown here.
     outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), record.detail)
     exits = {phase: exit_of(words) for phase, words in record.exit.items()}
     found = explain_run(folder, outcome, exits, intent.host, intent.rocm, intent.torch, presets)
@@ -26,10 +26,10 @@ def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset
 
 
 def exit_of(words: str) -> Exit:
-    """The inverse of `str` of an exit.
+    """Return the exit that `str` turned into `words`.
 
     Raises:
-        ValueError: when it is none.
+        ValueError: when `words` describe no exit.
     """
     found = _EXIT.fullmatch(words)
     if found is None:

@@ -18,15 +18,15 @@ line the first counts.
 |---|---|
 | `id` | its name |
 | `where` | `log`; `build` (pip and docker); `kernel`; `exit` (how the process ended, in words); `stack` (path and \
-function of a frame). Kernel rules are looked for in any log too |
-| `text`, `regex` | literal parts of a line, regular expressions; any of them will do. Both need four letters in a \
-row, by which lines are found quickly |
-| `severity` | `fatal` (the default); `ending` (how a process ended); `lost-peer` (what another rank saw of it); \
-`symptom` (counts where nothing else does); `benign` |
-| `catch_all` | `true`: says little; a later fatal line of the environment or host counts instead |
-| `recovered_by` | literal text that, on the line or within five more, says that the failure was recovered from |
+function of a frame). Kernel rules also apply to any log |
+| `text`, `regex` | literal parts of a line, regular expressions; one match is enough. Both need four letters in a \
+row, for a fast search |
+| `severity` | `fatal` (the default); `ending` (how a process ended); `lost-peer` (another rank noticed that end); \
+`symptom` (counts only if nothing else is found); `benign` |
+| `catch_all` | `true`: unspecific; a later fatal line of the environment or host counts instead |
+| `recovered_by` | literal text, on the line or within the next five, that shows that it was recovered from |
 | `traceback` | `importing-a-package`, `raised-by-the-program`: only for an exception raised so |
-| `rocm`, `torch` | versions it holds for, such as `>=7.0`; never where the version is not known |
+| `rocm`, `torch` | versions it applies to, such as `>=7.0`; such a rule never applies if the version is unknown |
 | `class` | one of the classes below |
 | `cause`, `remedy`, `link` | one sentence each, and the source |
 | `presets` | presets of `matrix.yaml` that apply the remedy |
@@ -37,7 +37,7 @@ A group `(?P<pid>...)` in the regular expression of a kernel rule keeps lines ab
 
 
 def page() -> str:
-    """Return the page: what the keys mean, the classes and the signatures."""
+    """Return the page: the meanings of the keys, the classes and the signatures."""
     return f"{HEAD}## Classes\n\n{_lines(_classes())}\n## Rules\n\n{_lines(_signatures())}"
 
 

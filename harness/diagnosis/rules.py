@@ -32,10 +32,10 @@ class _Strict(BaseModel):
 
 
 class FailureClass(_Strict):
-    """What failures of a kind have in common.
+    """A kind of failure.
 
-    `fault`: whose it is: of the environment that is tested, of the host, of the program, or of how the run went.
-    `of_an_unhealthy_gpu`: a GPU that the kernel has just reset can bring it about.
+    `fault`: the origin: the tested environment, the host, the program, or the course of the run.
+    `of_an_unhealthy_gpu`: a GPU that the kernel has just reset can cause it.
     """
 
     fault: Fault
@@ -44,14 +44,14 @@ class FailureClass(_Strict):
 
 
 class Signature(_Strict):
-    """One known failure: by what it is recognised, why it happens, and what helps.
+    """A known failure: its patterns, its cause, and its remedy.
 
-    `text` are literal substrings, `regex` regular expressions, of one line and case-sensitive; any of them will do.
+    `text` are literal substrings, `regex` regular expressions, of one line and case-sensitive; one match is enough.
     `where: stack` is matched with `path function` of a frame, `where: exit` with how the run ended, in words.
-    `recovered_by`: not a failure where this literal text follows within a few lines.
+    `recovered_by`: no failure if this literal text follows within a few lines.
     `traceback`: the line must end a Python traceback that was raised in this way.
-    `catch_all`: a later fatal line of the environment or the host that says more counts instead.
-    `rocm`, `torch`: versions it holds for; such a condition never holds where the version is not known.
+    `catch_all`: unspecific; a later, specific fatal line of the environment or the host counts instead.
+    `rocm`, `torch`: versions it applies to; such a condition is never met if the version is unknown.
     """
 
     id: RuleName
@@ -83,13 +83,13 @@ class Signature(_Strict):
 
     @cached_property
     def needed_of_kinds(self) -> tuple[str, ...]:
-        """Beginnings of texts of which the kind of a line must hold one to match."""
+        """Return the beginnings of the needed texts: a line can only match if its kind contains one of them."""
         needed = (*self.text, *(needed_text(pattern.pattern) for pattern in self.regex))
         return tuple(kind_of(text[:LONGEST_NEEDED]) for text in needed)
 
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
-        """Texts and regular expressions alike."""
+        """Return the texts and regular expressions, all as patterns."""
         return (*(re.compile(re.escape(text)) for text in self.text), *self.regex)
 
     @cached_property
@@ -101,17 +101,17 @@ class Signature(_Strict):
         return any(kind_of(text) in kind for text in self.text) or any(one.search(kind) for one in self._of_kinds)
 
     def find(self, line: str) -> re.Match[str] | None:
-        """The first match in a line."""
+        """Return the first match in a line."""
         found = (match for pattern in self.patterns if (match := pattern.search(line)))
         return min(found, key=lambda match: match.start(), default=None)
 
     def holds_for(self, rocm: str | None, torch: str | None) -> bool:
-        """Whether it is about these versions."""
+        """Return whether it applies to these versions."""
         return all(wanted is None or _within(have, wanted) for wanted, have in ((self.rocm, rocm), (self.torch, torch)))
 
 
 class Signatures(_Strict):
-    """Everything signatures.yaml says, in its order: of two that match a line, the first counts."""
+    """The content of signatures.yaml, in its order: of two signatures that match a line, the first counts."""
 
     version: Literal[1] = Field(alias="schema")
     classes: dict[RuleName, FailureClass]
@@ -124,16 +124,16 @@ class Signatures(_Strict):
             if signature.class_ not in self.classes:
                 raise ValueError(f"{signature.id}: the class {signature.class_} is not listed under `classes:`")
             if signature.id in seen:
-                raise ValueError(f"{signature.id}: is there twice")
+                raise ValueError(f"{signature.id}: appears twice")
             seen.add(signature.id)
         return self
 
     def of(self, *where: Where) -> tuple[Signature, ...]:
-        """Those that are looked for in these places."""
+        """Return the signatures for these places."""
         return tuple(signature for signature in self.signatures if signature.where in where)
 
     def by_id(self, name: str) -> Signature:
-        """The signature of that id."""
+        """Return the signature with an id."""
         return next(signature for signature in self.signatures if signature.id == name)
 
 
@@ -151,7 +151,7 @@ def load_signatures(file: Path = SIGNATURES) -> Signatures:
     try:
         return Signatures.model_validate(document.data)
     except ValidationError as error:
-        raise UserError("\n".join(_told(file, document, error))) from None
+        raise UserError("\n".join(_messages(file, document, error))) from None
 
 
 def _letters(text: str) -> int:
@@ -165,7 +165,7 @@ def _within(have: str | None, wanted: SpecifierSet) -> bool:
         return False
 
 
-def _told(file: Path, document: Document, error: ValidationError) -> Iterator[str]:
+def _messages(file: Path, document: Document, error: ValidationError) -> Iterator[str]:
     for details in error.errors():
         where = [step for step in details["loc"] if not (isinstance(step, str) and "[" in step)]
         what = "unknown key" if details["type"] == "extra_forbidden" else details["msg"].removeprefix("Value error, ")

@@ -1,4 +1,4 @@
-"""Looks through the lines of a log for known failures. Pure, and in bounded memory."""
+"""Scans the lines of a log for known failures. Pure, and in bounded memory."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -11,17 +11,17 @@ from harness.diagnosis.rules import Severity, Signature, Signatures, Where, load
 from harness.diagnosis.tracebacks import Traceback, split_prefix
 
 RECOVERY_LINES = 5
-"""So many lines after a failure may say that it was recovered from."""
+"""A recovery from a failure is logged within this number of lines after it."""
 TAIL_LINES = 1000
-"""So many lines after the first fatal one are still looked at: its traceback may go on in another exception."""
+"""This number of lines after the first fatal one are still scanned: its traceback may continue in another exception."""
 MOST_PROCESSES = 256
 MOST_KINDS, LONGEST_KIND = 4096, 1024
-"""Kinds of lines that are remembered, and the characters of the longest."""
+"""Number of kinds of lines that are cached, and the characters of the longest."""
 DEVICE_ASSERT = "device-assert"
 PAGE_FAULT = "gpu-page-fault"
 ABORTED = "aborted"
 REASON_LINES = 2
-"""So many lines after the word that a library gave up say why."""
+"""The reason why a library aborted is logged within this number of lines after the message."""
 _CRASHES = frozenset({"crash", "shm"})
 
 IN_A_LOG: tuple[Where, ...] = ("log", "build", "kernel")
@@ -32,7 +32,7 @@ _ORDER: Sequence[Severity] = ("ending", "lost-peer", "symptom")
 # Newer kernels name the process of a page fault in one of the next lines.
 _FAULTING = re.compile(r"amdgpu:\s+Process (?P<name>.{1,40}?) pid (?P<pid>\d+) thread ")
 _FAULTING_LINES = 2
-# What pip shows of a package that could not be built: no error in there is the program's.
+# The output of a build that pip shows: no error in it is the program's.
 _BUILD_BEGINS, _BUILD_ENDS = "lines of output]", "[end of output]"
 _BUILD_LINES = re.compile(r"\[(\d{1,6}) lines of output\]")
 _DUMP = re.compile(r"^(?:Current thread|Stack)\b.*\(most recent call first\)")
@@ -47,12 +47,12 @@ _TRACEBACK_TEXTS = (
 STATE_TEXTS = (*_TRACEBACK_TEXTS, _BUILD_BEGINS, _BUILD_ENDS)
 
 OfRun = Callable[[re.Match[str]], bool]
-"""Whether the process that a line names by `pid` and `name` is one of the run."""
+"""Filter by the groups `pid` and `name` of a match: True if the process belongs to the run."""
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A signature in a line. `frame`: where in the program it happened, where a traceback or faulthandler says so."""
+    """A signature in a line. `frame` is the place in the program, if a traceback or faulthandler shows it."""
 
     signature: Signature
     line: Line
@@ -61,7 +61,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Found:
-    """What a log holds: the fatal line that counts, and how processes ended or lost each other, the strongest first.
+    """The findings in a log: the fatal line that counts, and the ends and lost peers of processes, strongest first.
 
     `every`: the first fatal line of each rule.
     """
@@ -72,7 +72,7 @@ class Found:
 
 
 def anybodys(_: re.Match[str]) -> bool:
-    """Takes every process for one of the run."""
+    """Return True: every process counts as one of the run."""
     return True
 
 
@@ -83,7 +83,7 @@ def scan(
     torch: str | None = None,
     of_run: OfRun = anybodys,
 ) -> Found:
-    """What lines hold, by the signatures for these places that hold for these versions."""
+    """Return the findings in lines, by the signatures for these places and versions."""
     matcher = matcher_of(where, rocm, torch)
     state = _Scan(load_signatures(), of_run, is_kernel_log=where == ("kernel",))
     for line in lines:
@@ -94,15 +94,15 @@ def scan(
 
 
 class Matcher:
-    """Some signatures, in their order. Which of them may match lines of a kind is found once for each kind."""
+    """Some signatures, in their order. The candidates for a kind of line are determined once for each kind."""
 
     def __init__(self, signatures: Iterable[Signature]) -> None:
-        # A line that is known to mean nothing never counts, whatever else it holds.
+        # A line known to be benign never counts, whatever else it contains.
         self._ordered = sorted(signatures, key=lambda one: one.severity != "benign")
         self._of_kind: dict[str, tuple[Signature, ...]] = {}
 
     def match(self, body: str, traceback: Traceback | None = None, of_run: OfRun = anybodys) -> Signature | None:
-        """The signature of a line; None where it has none or is known to mean nothing."""
+        """Return the signature of a line; None if there is none, or if the line is known to be benign."""
         for signature in self.candidates(kind_of(body)):
             found = signature.find(body)
             if found is None or (signature.traceback and not (traceback and traceback.was_raised(signature.traceback))):
@@ -130,7 +130,7 @@ class Matcher:
 
     @cached_property
     def _needed(self) -> tuple[re.Pattern[str], dict[str, list[int]]]:
-        """What finds the beginnings of needed texts, overlapping ones too, and the signatures that need each."""
+        """Return a pattern for the beginnings of needed texts, overlapping ones too, and the signatures by text."""
         needed = [one.needed_of_kinds for one in self._ordered]
         any_needed = any_of(text for texts in needed for text in texts)
         holding: dict[str, list[int]] = {}
@@ -144,13 +144,13 @@ class Matcher:
 
 @cache
 def matcher_of(where: tuple[Where, ...], rocm: str | None = None, torch: str | None = None) -> Matcher:
-    """The matcher for these places and versions, made once."""
+    """Return the matcher for these places and versions, made once."""
     return Matcher(one for one in load_signatures().of(*where) if one.holds_for(rocm, torch))
 
 
 @dataclass
 class _Scan:
-    """What was seen so far. `fatal` are in the order of lines; one may yet turn out to be recovered from."""
+    """The state of a scan. `fatal` are in the order of lines; a later line may show that one was recovered from."""
 
     signatures: Signatures
     of_run: OfRun
@@ -168,7 +168,7 @@ class _Scan:
         process, body = split_prefix(line.text)
         self._look_for_dump(body, line)
         if begins := _BUILD_LINES.search(body):
-            # The end is not told of a log that was cut.
+            # A log that was cut off may lack the end of the output.
             self.build_ends = line.number + int(begins[1]) + 1
         elif _BUILD_ENDS in body:
             self.build_ends = 0
@@ -202,11 +202,11 @@ class _Scan:
         self.last[process] = hit
 
     def is_over(self, line: Line) -> bool:
-        """Whether what follows cannot change what is found."""
+        """Return whether further lines cannot change the findings."""
         return bool(self.fatal) and not self.is_kernel_log and line.number > self.fatal[0].line.number + TAIL_LINES
 
     def found(self) -> Found:
-        """The fatal line that counts, and the endings in the order of their strength."""
+        """Return the fatal line that counts, and the endings in the order of their strength."""
         order = [signature.id for signature in self.signatures.signatures]
         endings = sorted(
             (
@@ -222,7 +222,7 @@ class _Scan:
         return Found(self._decisive(), tuple(endings), tuple(first_of_each.values()))
 
     def _decisive(self) -> Hit | None:
-        """The first fatal line, unless a later one says better what it was."""
+        """Return the first fatal line, unless a later one is more specific."""
         if not self.fatal:
             return None
         first = self.fatal[0]
@@ -240,7 +240,7 @@ class _Scan:
         return self.signatures.classes[hit.signature.class_].fault == "program"
 
     def _lost_a_peer(self, aborted: Hit) -> bool:
-        """Whether a library gave up because another rank was gone."""
+        """Return whether a library aborted because another rank had ended."""
         lost = (hit.line.number for hit in self.endings.values() if hit.signature.severity == "lost-peer")
         return any(0 < number - aborted.line.number <= REASON_LINES for number in lost)
 
@@ -260,7 +260,7 @@ class _Scan:
             ]
 
     def _passed_on(self, earlier: Hit, later: Hit) -> bool:
-        """Whether the program's exception was only on the way to one of the environment."""
+        """Return whether the program's exception led to one of the environment, which counts instead."""
         return earlier in self.fatal and self._is_programs(earlier) and not self._is_programs(later)
 
     def _forget_recovered(self, line: Line) -> None:
@@ -271,7 +271,7 @@ class _Scan:
                 hit.signature.recovered_by
                 and hit.signature.recovered_by in line.text
                 and line.number <= hit.line.number + RECOVERY_LINES
-                # One that tells of a failure itself was recovered from that.
+                # A recovery line that is itself a failure does not cancel an earlier one.
                 and not hit.signature.find(line.text)
             )
         ]

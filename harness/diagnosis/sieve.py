@@ -1,4 +1,4 @@
-"""Tells which blocks of a log may hold anything that the diagnosis looks for. What it refuses holds nothing."""
+"""Selects the blocks of a log that may match a signature. A block that it refuses matches none."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from harness.diagnosis.scan import IN_A_LOG, LONGEST_KIND, STATE_TEXTS, Matcher
 from harness.diagnosis.tracebacks import split_prefix
 
 MOST_DULL = 20_000
-"""Kinds of lines that are remembered to hold nothing."""
+"""Maximum number of cached kinds of lines that match nothing."""
 
 
 class Sieve:
@@ -50,7 +50,7 @@ class Sieve:
             yield lines[start:end]
 
     def _may_count(self, kind: str) -> bool:
-        # One that is parted or unescaped before it is looked at does not look as its parts do.
+        # A line that is split or unescaped before matching has other kinds than its parts.
         if len(kind) > LONGEST or _ESCAPED.match(kind) or self._always.search(kind):
             return True
         body = split_prefix(kind)[1]

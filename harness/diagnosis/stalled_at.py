@@ -1,4 +1,4 @@
-"""Finds where a run stalled, from the Python stacks and positions that its ranks left."""
+"""Finds where a run stalled, from the Python stacks and positions that its ranks wrote."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import read_positions
 
 STAGES = ("", "loader", "forward", "backward", "collective", "update")
-"""The name of a stage in the rules, by its number in the file of positions; 0 is outside of a step."""
-# Samples from inside first; py-spy tells of the same processes.
+"""The names of stages in the rules, by their numbers in the file of positions; 0 is outside of a step."""
+# Samples from inside the processes come first; py-spy shows the same processes.
 SAMPLES = (RunFolder.SECOND_STACKS, RunFolder.FIRST_STACKS, RunFolder.PY_SPY)
 MOST_BYTES = 1 << 22
 
@@ -21,15 +21,15 @@ _WORKER = "torch/utils/data/_utils/worker.py"
 
 
 @dataclass(frozen=True)
-class ToldFrame:
-    """A frame of a stack as the rules see it, `path function`, and the line that tells of it."""
+class StackFrame:
+    """A frame of a stack in the form that rules match, `path function`, and its line in the dump."""
 
     text: str
     line: Line
 
 
-ToldStack = tuple[ToldFrame, ...]
-"""Of one thread, the innermost frame first."""
+ThreadStack = tuple[StackFrame, ...]
+"""The frames of one thread, the innermost first."""
 
 
 def stuck_at(folder: RunFolder, phase: str | None) -> Hit | None:
@@ -41,11 +41,11 @@ def stuck_at(folder: RunFolder, phase: str | None) -> Hit | None:
     return classify(_main_stacks(folder, behind), [*words, f"phase {phase}", "outcome hung"])
 
 
-def classify(stacks: Sequence[ToldStack], words: Iterable[str]) -> Hit | None:
+def classify(stacks: Sequence[ThreadStack], words: Iterable[str]) -> Hit | None:
     """Return the class of a stall, by the first of the stacks that does not wait for other ranks.
 
-    Where there is none it goes by the words: stage, phase, outcome. Where every stack waits for other ranks the
-    exchange itself is what hangs.
+    If there is none, the words decide: stage, phase, outcome. If every stack waits for other ranks, the exchange itself
+    hangs.
     """
     matcher = matcher_of(("stack",))
     waiting, silent = None, not stacks
@@ -61,21 +61,21 @@ def classify(stacks: Sequence[ToldStack], words: Iterable[str]) -> Hit | None:
     return next((Hit(signature, shown) for word in words if (signature := matcher.match(word))), waiting)
 
 
-def main_stacks(lines: Iterable[Line]) -> list[ToldStack]:
+def main_stacks(lines: Iterable[Line]) -> list[ThreadStack]:
     """Return the stacks of main threads in a dump of faulthandler or py-spy: those that begin at a module or script.
 
-    Those of loader workers are left out where there are others: they wait all the time.
+    Stacks of loader workers, which always wait, are left out if there are others.
     """
     numbered = list(lines)
     threads = (zip(one.stack, one.places, strict=True) for one in parse_stacks(line.text for line in numbered))
-    told = (tuple(ToldFrame(f"{f.file} {f.function}", numbered[at]) for f, at in thread) for thread in threads)
-    whole = [stack for stack in told if stack]
+    stacks = (tuple(StackFrame(f"{f.file} {f.function}", numbered[at]) for f, at in thread) for thread in threads)
+    whole = [stack for stack in stacks if stack]
     main = [stack for stack in whole if stack[-1].text.endswith(_OUTERMOST)]
     own = [stack for stack in main if not any(_WORKER in frame.text for frame in stack)]
     return own or main or whole
 
 
-def _main_stacks(folder: RunFolder, behind: int | None) -> list[ToldStack]:
+def _main_stacks(folder: RunFolder, behind: int | None) -> list[ThreadStack]:
     """Return the last main stack of the rank that is behind, else those of the samples, else of every rank."""
     ranks = folder.work.stacks()
     for files, last in (
@@ -83,7 +83,7 @@ def _main_stacks(folder: RunFolder, behind: int | None) -> list[ToldStack]:
         (map(folder.named, SAMPLES), False),
         (ranks.values(), True),
     ):
-        found: list[ToldStack] = []
+        found: list[ThreadStack] = []
         for file in files:
             stacks = main_stacks(_tail(folder, file))
             found += stacks[-1:] if last else stacks

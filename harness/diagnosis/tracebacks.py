@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness.diagnosis.lines import Line
 
-# What launchers, loggers and containers write before a line, with the progress bar that a message was written behind.
+# Prefixes that launchers, loggers and containers put before a line, and a progress bar on the same line.
 _PREFIX = re.compile(
     r"(?:\[rank\d+\]:\s?"
     r"|rank \d+: "
@@ -32,7 +32,7 @@ _NOT_RAISED = ("Exception ignored in", "--- Logging error ---")
 
 
 def split_prefix(text: str) -> tuple[str, str]:
-    """What was written before a line, without its numbers, and the line itself."""
+    """Return the rank or pid in the prefix of a line (empty without one), and the line without its prefix."""
     found = _PREFIX.match(text)
     if not found:
         return "", text
@@ -44,8 +44,8 @@ def split_prefix(text: str) -> tuple[str, str]:
 class Traceback:
     """The traceback that one process is writing, or wrote last.
 
-    `ends`: the line seen last is the exception itself. `ignored`: Python went on after it. `frame`: the innermost;
-    `own_frame`: the innermost outside of installed packages and the standard library.
+    `ends`: the line seen last is the exception itself. `ignored`: Python continued after it. `frame` is the innermost
+    frame, `own_frame` the innermost one outside of installed packages and the standard library.
     `indent`: what each line begins with.
     """
 
@@ -63,7 +63,7 @@ class Traceback:
     _chain_next: bool = False
 
     def sees(self, body: str, line: Line) -> bool:
-        """Take the next line; whether it is part of a traceback and says nothing by itself."""
+        """Take the next line; return whether it is part of a traceback without being the exception."""
         self.ends = False
         if "Traceback (most recent call last)" in body:
             indent = body[: len(body) - len(body.lstrip(" |"))]
@@ -94,7 +94,7 @@ class Traceback:
         return False
 
     def was_raised(self, how: str) -> bool:
-        """Whether it ends in this line and was raised so: `importing-a-package` or `raised-by-the-program`."""
+        """Return whether it ends here and was raised `how`: `importing-a-package` or `raised-by-the-program`."""
         if not self.ends or self.frame is None:
             return False
         if how == "importing-a-package":

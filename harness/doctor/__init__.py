@@ -1,4 +1,4 @@
-"""Looks at a machine before anything runs on it: what would make trainings fail, and the command that fixes it."""
+"""Examines a machine before anything runs on it: causes of failing trainings, and the commands that fix them."""
 
 from harness.doctor.checks import CHECKS, about, check_id, examine
 from harness.doctor.checks.system import foreign_system

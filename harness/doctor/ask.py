@@ -1,4 +1,4 @@
-"""What only this very machine can tell: the Docker engine's word, the plan, the speed of the disk."""
+"""Facts that need the live machine: the Docker engine, the plan of the default selection, the speed of the disk."""
 
 import os
 import tempfile
@@ -17,14 +17,14 @@ from harness.host.engine import ENGINE_ERRORS, Engine, explain, reach_engine
 from harness.matrix.cells import Cell, Matrix, Stack
 
 EXECUTOR = "MATRIX_EXECUTOR"
-# Who answers later than that makes every build fail now and then.
+# With slower answers, builds fail now and then.
 REGISTRY_SECONDS = 10.0
 WRITTEN_BYTES = 32 << 20
 MB = 10**6
 
 
 def ask(machine: Machine, matrix: Matrix) -> Machine:
-    """The machine, with what its engine says and what the default selection takes here. Writes 32 MiB for a moment."""
+    """Return the machine with the facts of its engine and the needs of the default selection. Writes 32 MiB briefly."""
     docker, engine = ask_docker()
     cells = matrix.select("default")
     capabilities = capabilities_of(machine.host, engine, cells, None)
@@ -35,7 +35,7 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
 
 
 def ask_docker() -> tuple[Docker, Engine | None]:
-    """Return what the engine says, and the engine itself where cells can be run on it."""
+    """Return the facts of the engine, and the engine itself if cells can run on it."""
     executor = os.environ.get(EXECUTOR)
     if executor == "process":
         return Docker(executor), None
@@ -50,7 +50,7 @@ def ask_docker() -> tuple[Docker, Engine | None]:
 
 
 def ask_bases(engine: Engine, stacks: Iterable[Stack]) -> tuple[BaseImage, ...]:
-    """The base images of stacks, each once; of those that the engine lacks, whether it could pull them."""
+    """Return the base images of stacks, each once; for those that the engine lacks, whether it can pull them."""
     references = sorted({base_reference(stack) for stack in stacks if "docker" in stack.executors})
     return tuple(_base(engine, reference) for reference in references)
 
@@ -70,7 +70,7 @@ def _base(engine: Engine, reference: str) -> BaseImage:
 
 
 def docker_of(engine: Engine) -> Docker:
-    """The facts of an engine that matter here."""
+    """Return the facts of an engine that the checks need."""
     facts = engine.facts
     options = {option.split(",")[0].removeprefix("name=") for option in facts.get("SecurityOptions") or ()}
     try:
@@ -89,7 +89,7 @@ def docker_of(engine: Engine) -> Docker:
 
 
 def measure_room(cells: Sequence[Cell], capabilities: Capabilities) -> Room:
-    """Return which of these cells can run here, the disk they need, and how fast it is where this user may write."""
+    """Return the cells that can run here, the disk space they need, and the disk's speed if this user may write."""
     reasons = {cell.id: why_not(cell, capabilities) for cell in cells}
     able = [cell for cell in cells if reasons[cell.id] is None]
     _, needed_gb = room_needed((cell.stack for cell in able), capabilities)
@@ -105,8 +105,8 @@ def measure_room(cells: Sequence[Cell], capabilities: Capabilities) -> Room:
 
 
 def measure_write_speed(folder: Path) -> float | None:
-    """MB/s of a short write with fsync; None where this user may not write."""
-    # Some disks and filesystems make nothing of zeros.
+    """Return the speed of a short write with fsync in MB/s; None if this user may not write."""
+    # Random bytes: some disks and filesystems compress zeros.
     content = os.urandom(WRITTEN_BYTES)
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".matrix-doctor-") as file:

@@ -1,4 +1,4 @@
-"""Reads whether the path between a GPU and the processor carries PCIe atomic operations."""
+"""Reads whether the path between a GPU and the processor supports PCIe atomic operations."""
 
 import re
 from pathlib import Path
@@ -13,15 +13,15 @@ CAPABILITIES, EXPRESS, CONTROL_2, REQUESTER = 0x34, 0x10, 0x28, 1 << 6
 
 
 def read_atomics(root: Path, kfd_id: int | None, card: Path | None) -> bool | None:
-    """Return what the driver found for a GPU (by KFD's `gpu_id`), or else its PCI configuration says.
+    """Return whether PCIe atomics work for a GPU, by the driver (KFD's `gpu_id`), else by its PCI configuration.
 
-    None where neither can be read, as by a user who is not root where KFD says nothing.
+    None if neither can be read: only root may read the PCI configuration that far.
     """
-    told = _told_by_driver(root, kfd_id)
-    return told if told is not None or card is None else _told_by_configuration(card / "config")
+    known = _known_to_driver(root, kfd_id)
+    return known if known is not None or card is None else _set_in_configuration(card / "config")
 
 
-def _told_by_driver(root: Path, kfd_id: int | None) -> bool | None:
+def _known_to_driver(root: Path, kfd_id: int | None) -> bool | None:
     """Read the flags of the links from the GPU's node to processors, which are the nodes with a `gpu_id` of 0."""
     nodes = {folder.name: folder for folder in entries(root / "sys/class/kfd/kfd/topology/nodes")}
     ids = {name: read_number(folder / "gpu_id") for name, folder in nodes.items()}
@@ -36,8 +36,8 @@ def _told_by_driver(root: Path, kfd_id: int | None) -> bool | None:
     return not any(value & NO_ATOMICS for value in flags) if flags else None
 
 
-def _told_by_configuration(file: Path) -> bool | None:
-    """Return the requester's bit of the configuration; only root may read past its first 64 bytes, to the bit."""
+def _set_in_configuration(file: Path) -> bool | None:
+    """Return the requester's bit of the configuration; other users than root may read the first 64 bytes only."""
     try:
         config = file.read_bytes()
     except OSError:

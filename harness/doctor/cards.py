@@ -10,12 +10,12 @@ from harness.host.amdgpu import total_memory, used_memory
 
 ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 DISPLAY_CLASS = 0x03
-# What the kernel writes where it does not know the width of a link.
+# The kernel writes this if it does not know the width of a link.
 UNKNOWN_LANES = 255
 
 
 def read_cards(root: Path) -> tuple[Card, ...]:
-    """Every display controller, by its address."""
+    """Return every display controller, in the order of addresses."""
     folders = (entry.resolve() for entry in entries(root / "sys/bus/pci/devices"))
     return tuple(_read_card(f) for f in folders if (read_number(f / "class", 16) or 0) >> 16 == DISPLAY_CLASS)
 
@@ -41,7 +41,7 @@ def _read_card(folder: Path) -> Card:
 
 
 def _edge(folder: Path, vendor: int) -> Path:
-    """Return what plugs into the slot: Radeon cards carry a PCIe switch, and the GPU's own link only leads to that."""
+    """Return the device at the slot: Radeon cards have a PCIe switch, and the GPU's own link only leads to that."""
     while vendor == AMD and ADDRESS.fullmatch(folder.parent.name) and read_number(folder.parent / "vendor", 16) == AMD:
         folder = folder.parent
     return folder
@@ -66,7 +66,7 @@ def _speed(file: Path) -> float | None:
 
 
 def _first_window(folder: Path) -> int | None:
-    """Bytes of the first PCI resource, through which the processor sees a Radeon's memory."""
+    """Return the bytes of the first PCI resource, through which the processor sees a Radeon's memory."""
     lines = (read_text(folder / "resource") or "").splitlines()
     start, end = (int(word, 16) for word in lines[0].split()[:2]) if lines else (0, 0)
     return end - start + 1 if end else None

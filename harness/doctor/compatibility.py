@@ -1,4 +1,4 @@
-"""Which driver, kernel and GPU go with which ROCm: a lookup in `compatibility.yaml`."""
+"""Compatibility of drivers, kernels and GPUs with ROCm versions, from `compatibility.yaml`."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Window:
 
 @dataclass(frozen=True)
 class BadKernel:
-    """What was seen on a kernel, and how to leave it."""
+    """The failures seen with a kernel, and the command that replaces it."""
 
     seen: str
     fix: str
@@ -39,17 +39,17 @@ def _table() -> Any:
 
 
 def window_of(module: str) -> Window | None:
-    """The window of a driver by the version of its module; None where it is not known."""
+    """Return the window of a driver by the version of its module; None if it is unknown."""
     return next((Window(row["release"], *row["rocm"]) for row in _table()["drivers"] if row["module"] == module), None)
 
 
 def windows() -> tuple[Window, ...]:
-    """Every window, oldest driver first."""
+    """Return every window, oldest driver first."""
     return tuple(Window(row["release"], *row["rocm"]) for row in _table()["drivers"])
 
 
 def bad_kernel(kernel: str, gfx: str) -> BadKernel | None:
-    """Return what is known against a kernel for a GPU target."""
+    """Return the known failures of a kernel with a GPU target; None if there are none."""
     for row in _table()["kernels"]:
         if gfx in row["targets"] and re.search(row["pattern"], kernel):
             return BadKernel(row["seen"], row["fix"])
@@ -57,5 +57,5 @@ def bad_kernel(kernel: str, gfx: str) -> BadKernel | None:
 
 
 def has_kernels(rocm: str, gfx: str) -> bool:
-    """Whether the PyTorch wheels of a ROCm version have kernels for a target that some wheels have kernels for."""
+    """Return whether the PyTorch wheels of a ROCm version have kernels for a target that some wheels support."""
     return Version(rocm) >= Version(_table()["targets"].get(gfx, "0"))

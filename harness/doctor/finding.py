@@ -1,4 +1,4 @@
-"""What the doctor says about one thing it looked at."""
+"""The findings of the doctor."""
 
 import re
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ Level = Literal["ok", "note", "warning", "problem"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found by a check, why it matters, and the one command that fixes it (None where nothing is to be done).
+    """The finding of a check, why it matters, and the command that fixes it (None if nothing has to be done).
 
-    A problem keeps something from running; a warning is known to spoil runs; a note is good to know.
+    A problem prevents something from running; a warning is a known cause of failures; a note is for information.
     """
 
     level: Level
@@ -22,26 +22,26 @@ class Finding:
 
 
 def ok(what: str) -> Finding:
-    """Nothing to be done."""
+    """Return a finding without need for action."""
     return Finding("ok", what)
 
 
 def note(what: str, why: str, fix: str | None = None) -> Finding:
-    """Good to know."""
+    """Return a finding for information."""
     return Finding("note", what, why, fix)
 
 
 def warning(what: str, why: str, fix: str) -> Finding:
-    """Known to spoil runs."""
+    """Return a finding that is a known cause of failures."""
     return Finding("warning", what, why, fix)
 
 
 def problem(what: str, why: str, fix: str) -> Finding:
-    """Keeps something from running."""
+    """Return a finding that prevents something from running."""
     return Finding("problem", what, why, fix)
 
 
 def command_in(text: str) -> str | None:
-    """The first command that a message to the user has in backticks."""
+    """Return the first command in backticks in a message; None if there is none."""
     found = re.search(r"`([^`]+)`", text)
     return found[1] if found else None

@@ -1,4 +1,4 @@
-"""Everything the checks look at, as plain values."""
+"""The facts of a machine that the checks examine, as plain values."""
 
 import stat
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ AMD, NVIDIA = 0x1002, 0x10DE
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks. `groups` are the numeric ones of this very process, not those of /etc/group."""
+    """The calling user. `groups` are the numeric groups of this process, not those of /etc/group."""
 
     uid: int
     groups: frozenset[int]
@@ -22,7 +22,7 @@ class Caller:
 
 @dataclass(frozen=True)
 class Node:
-    """A device node; `usable` is whether the caller may read and write it."""
+    """A device node; `usable`: the caller may read and write it."""
 
     path: str
     mode: int
@@ -33,18 +33,18 @@ class Node:
 
     @property
     def sentence(self) -> str:
-        """Mode, owner and group, as `ls -ln` has them."""
+        """Return path, mode, owner and group, in the form of `ls -ln`."""
         return f"{self.path} ({stat.filemode(self.mode)}, uid {self.owner}, {self.named_group})"
 
     @property
     def named_group(self) -> str:
-        """The number of the group, which is what counts in a container, and its name here."""
+        """Return the number of the group, which counts in a container, and its name here."""
         return f"gid {self.group}" + (f" {self.group_name}" if self.group_name else " without a name")
 
 
 @dataclass(frozen=True)
 class Link:
-    """The PCIe link between a card and its slot: lanes and GT/s, now and at most. `slot_speed` is the slot's most."""
+    """The PCIe link of a card: lanes and GT/s, at present and at most. `slot_speed` is the slot's maximum."""
 
     lanes: int
     most_lanes: int
@@ -57,8 +57,8 @@ class Link:
 class Card:
     """A display controller on the PCI bus.
 
-    `bridges` are those between its slot and the processor; `window` the bytes of its memory the processor can see.
-    `displays` are the connectors that drive one.
+    `bridges` are those between its slot and the processor; `window` is the number of bytes of its memory that the
+    processor can address. `displays` are the connectors with an active display.
     """
 
     address: str
@@ -75,7 +75,7 @@ class Card:
 
 @dataclass(frozen=True)
 class HostGpu:
-    """A GPU that ROCm sees. `atomics`: whether its PCIe path carries atomics; None where that cannot be read."""
+    """A GPU that ROCm sees. `atomics`: whether its PCIe path supports atomics; None if that cannot be read."""
 
     facts: GpuFacts
     card: Card | None
@@ -83,7 +83,7 @@ class HostGpu:
 
     @property
     def label(self) -> str:
-        """Return how it is named in findings."""
+        """Return its name in findings."""
         return f"GPU {self.facts.index} ({self.facts.gfx}{f', {self.card.address}' if self.card else ''})"
 
     @property
@@ -94,7 +94,7 @@ class HostGpu:
 
 @dataclass(frozen=True)
 class GpuProcess:
-    """A process that holds memory of a GPU, by the GPU's label; `computes` where it does so through ROCm."""
+    """A process with memory on a GPU, which is given by its label; `computes`: it uses the GPU through ROCm."""
 
     pid: int
     name: str
@@ -105,7 +105,7 @@ class GpuProcess:
 
 @dataclass(frozen=True)
 class Wsl:
-    """Windows' Linux subsystem: its version, whether it is lent a GPU, and whether the library for that is there."""
+    """Windows' Linux subsystem: its version, and whether it has a GPU and the library for that."""
 
     version: int
     gpu: bool
@@ -114,7 +114,7 @@ class Wsl:
 
 @dataclass(frozen=True)
 class BaseImage:
-    """A base image: whether the engine holds it, and why it cannot be pulled; None where it is here or can be."""
+    """A base image: whether the engine has it, and why it cannot be pulled (None if it is here or can be)."""
 
     name: str
     here: bool
@@ -123,10 +123,10 @@ class BaseImage:
 
 @dataclass(frozen=True)
 class Docker:
-    """The Docker engine: what it says of itself, or why it cannot be used (both None where there is none).
+    """The Docker engine: its version, or the reason why it cannot be used (both None without an engine).
 
-    `executor` is what MATRIX_EXECUTOR asks for; an engine that is not wanted was not asked. `bases` are those that are
-    needed yet.
+    `executor` is the value of MATRIX_EXECUTOR; with `process` the engine is not asked. `bases` are the base images of
+    the stacks that are not built yet.
     """
 
     executor: str | None = None
@@ -141,13 +141,13 @@ class Docker:
 
     @property
     def answers(self) -> bool:
-        """Return whether there is one that this user may use."""
+        """Return whether there is an engine that this user may use."""
         return self.version is not None
 
 
 @dataclass(frozen=True)
 class Room:
-    """The default selection against this host. `write_speed` in MB/s, with fsync; `place` holds stacks."""
+    """The needs of the default selection on this host. `write_speed` is in MB/s with fsync; stacks are in `place`."""
 
     sentence: str
     cells: int
@@ -160,19 +160,19 @@ class Room:
 
 @dataclass(frozen=True)
 class WantedRocm:
-    """The ROCm versions of the matrix with a stack of each that runs torch, and those of the default selection."""
+    """The ROCm versions of the matrix, each with a stack that has torch, and those of the default selection."""
 
     stacks: tuple[tuple[str, str], ...]
     default: frozenset[str]
 
     def versions(self) -> list[str]:
-        """Each version once, oldest first."""
+        """Return each version once, oldest first."""
         return sorted({rocm for rocm, _ in self.stacks}, key=Version)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The whole of it. What is None could not be read, or was not asked."""
+    """A machine. Values that are None could not be read, or were not asked for."""
 
     host: HostFacts
     gpus: tuple[HostGpu, ...]
@@ -197,16 +197,16 @@ class Machine:
 
     @property
     def training(self) -> tuple[HostGpu, ...]:
-        """The GPUs that PyTorch's wheels have kernels for."""
+        """Return the GPUs that PyTorch's wheels have kernels for."""
         return tuple(gpu for gpu in self.gpus if gpu.trains)
 
     @property
     def amd_cards(self) -> tuple[Card, ...]:
-        """Return what AMD made."""
+        """Return the cards of AMD."""
         return tuple(card for card in self.cards if card.vendor == AMD)
 
 
 def listed(names: Iterable[object]) -> str:
-    """Names in a sentence."""
+    """Return names as a list in a sentence."""
     *most, last = map(str, names)
     return f"{', '.join(most)} and {last}" if most else last

@@ -1,4 +1,4 @@
-"""Reads a machine from /proc, /sys and /dev under a root, and asks nothing else."""
+"""Reads the facts of a machine from /proc, /sys and /dev under a root, and nothing else."""
 
 import math
 import os
@@ -17,7 +17,7 @@ from harness.matrix.cells import Matrix
 
 GLIBC_PLACES = ("lib/x86_64-linux-gnu", "lib64", "usr/lib64", "usr/lib")
 READ_WRITE = 0o6
-# Who is in one of these reads the kernel's messages from the journal.
+# Members of one of these may read the kernel's messages in the journal.
 JOURNAL_GROUPS = frozenset({"adm", "systemd-journal", "wheel"})
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -61,7 +61,7 @@ def _wanted(matrix: Matrix) -> WantedRocm:
 
 
 def _boot_tool(root: Path) -> str:
-    """The command that adds a word to the kernel's command line, with {} for the word."""
+    """Return the command that adds a parameter to the kernel's command line, with {} for the parameter."""
     if (root / "usr/sbin/grubby").exists():
         return "sudo grubby --update-kernel=ALL --args={}"
     edit = """sudo sed -i 's/^GRUB_CMDLINE_LINUX_DEFAULT="/&{} /' /etc/default/grub"""
@@ -80,7 +80,7 @@ def _glibc(root: Path) -> str | None:
 
 
 def _shared_memory(root: Path, memory: int) -> int | None:
-    """Bytes that /dev/shm can hold: half the memory where its mount does not say."""
+    """Return the size of /dev/shm in bytes: half the memory if its mount options give none; None without tmpfs."""
     for line in (read_text(root / "proc/mounts") or "").splitlines():
         _, place, kind, options, *_ = [*line.split(), "", "", "", ""]
         if place == "/dev/shm" and kind == "tmpfs":  # noqa: S108
@@ -90,7 +90,7 @@ def _shared_memory(root: Path, memory: int) -> int | None:
 
 
 def _locked_memory(root: Path) -> float | None:
-    """The limit of locked memory in bytes."""
+    """Return the limit of locked memory in bytes, infinite if unlimited; None if it cannot be read."""
     found = re.search(r"^Max locked memory\s+(\S+)", read_text(root / "proc/self/limits") or "", re.MULTILINE)
     if found is None:
         return None
@@ -101,13 +101,13 @@ def _wsl(root: Path, kernel: str) -> Wsl | None:
     gpu = (root / "dev/dxg").exists()
     if "microsoft" not in kernel.lower() and not gpu:
         return None
-    # The first version is no Linux kernel, and names itself 4.4.0-19041-Microsoft.
+    # The first version is not a Linux kernel, and reports itself as 4.4.0-19041-Microsoft.
     version = 1 if kernel.endswith("-Microsoft") else 2
     return Wsl(version, gpu, (root / "usr/lib/wsl/lib/libdxcore.so").exists())
 
 
 def _caller(root: Path) -> Caller:
-    """Return who runs the process that asks: its effective user and all its groups."""
+    """Return the effective user and all groups of this process."""
     text = read_text(root / "proc/self/status") or ""
     users, groups, more = (
         [int(word) for word in re.findall(r"\d+", "".join(re.findall(rf"^{key}:(.*)$", text, re.MULTILINE)))]
@@ -124,13 +124,13 @@ def _group_names(root: Path) -> dict[int, str]:
 
 
 def _node(root: Path, path: str, caller: Caller, names: dict[int, str]) -> Node | None:
-    """Return a device node; None where there is none."""
+    """Return a device node; None if there is none."""
     file = root / path.lstrip("/")
     try:
         found = file.stat()
     except OSError:
         return None
-    # An access control list, as logind gives to who sits at the screen, is only known to the kernel.
+    # Only the kernel knows access control lists, such as logind's for the user at the screen.
     usable = _permitted(found, caller) or (root == REAL_ROOT and os.access(file, os.R_OK | os.W_OK))
     mode = stat.S_IFCHR | stat.S_IMODE(found.st_mode)
     return Node(path, mode, found.st_uid, found.st_gid, names.get(found.st_gid), usable)
@@ -151,7 +151,7 @@ def _gpu_processes(root: Path, gpus: Sequence[HostGpu]) -> tuple[GpuProcess, ...
     found: dict[tuple[int, str], GpuProcess] = {}
     for owner in memory_owners((), root):
         label, computes = labels.get(owner.gpu), owner.source == "kfd"
-        # A process that computes has render nodes open as well, and the two are not to be added up.
+        # A process that computes has render nodes open as well: its memory must not be counted twice.
         if label and (computes or (owner.pid, label) not in found):
             found[owner.pid, label] = GpuProcess(owner.pid, owner.name or "ended", label, owner.bytes, computes)
     return tuple(found[key] for key in sorted(found))

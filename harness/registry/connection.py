@@ -1,4 +1,4 @@
-"""A connection to a registry over HTTP, with the credentials that the docker command keeps, and no others."""
+"""A connection to a registry over HTTP, with the credentials of the docker command, and no others."""
 
 import ipaddress
 import warnings
@@ -18,29 +18,29 @@ from harness.host.engine import engine_errors, reach_engine
 
 OK, CREATED, ACCEPTED, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 201, 202, 401, 403, 404
 SECONDS = 30
-# What the docker command calls it, and where it really is.
+# Docker Hub: its name in the docker command, and the host of its registry.
 HUB, HUB_HOST = "docker.io", "registry-1.docker.io"
-# Where the engine, too, looks for the certificate of a registry's own authority.
+# The folder in which the engine, too, searches for the certificate of a registry's own authority.
 CERTIFICATES = Path("/etc/docker/certs.d")
 
 
 class _Session(Session):
-    """Has proxies and authorities of the environment, as the library does, but not the credentials in ~/.netrc."""
+    """A session with the proxies and authorities of the environment, but without the credentials in ~/.netrc."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Without one of its own the library takes those.
+        # Without an `auth` the library uses ~/.netrc.
         self.auth = lambda request: request
 
     def rebuild_auth(self, prepared_request: PreparedRequest, response: Response) -> None:
-        """After a redirect, too, where the library looks for them once more. Another host gets no credentials."""
+        """Drop credentials at a redirect to another host, without the library's second look at ~/.netrc."""
         before, after = response.request.url or "", prepared_request.url or ""
         if self.should_strip_auth(before, after):
             prepared_request.headers.pop("Authorization", None)
 
 
 class Connection:
-    """To one registry, such as `ghcr.io`."""
+    """A connection to one registry, such as `ghcr.io`."""
 
     def __init__(self, host: str) -> None:
         self._login = host
@@ -60,36 +60,36 @@ class Connection:
         data: bytes = b"",
         also: tuple[int, ...] = (),
     ) -> Response:
-        """Ask the registry; `also` are statuses besides 200 that are an answer.
+        """Send a request; `also` are statuses besides 200 that are no errors.
 
         Raises:
-            UserError: when it does not answer, refuses, or answers with another status.
+            UserError: when the registry does not answer, refuses, or answers with another status.
         """
         url = urljoin(f"{self._scheme}://{self._host}/v2/", path)
         try:
-            told = self._send(method, url, headers or {}, data)
-            if told.status_code == UNAUTHORIZED:
-                # Each answer holds for what was asked for: a token for reading does not do for writing.
-                self._authorization = self._authorize(told.headers.get("WWW-Authenticate", ""), path)
-                told = self._send(method, url, headers or {}, data)
+            response = self._send(method, url, headers or {}, data)
+            if response.status_code == UNAUTHORIZED:
+                # A token is valid for one kind of request: one for reading is not enough for writing.
+                self._authorization = self._authorize(response.headers.get("WWW-Authenticate", ""), path)
+                response = self._send(method, url, headers or {}, data)
         except RequestException as error:
             raise UserError(f"registry {self._host} does not answer: {_reason(error)}") from None
-        if told.status_code in (UNAUTHORIZED, FORBIDDEN):
+        if response.status_code in (UNAUTHORIZED, FORBIDDEN):
             raise self._refused(path)
-        if told.status_code not in (OK, *also):
-            said = " ".join(told.text.split())[:200]
-            raise UserError(f"registry {self._host} says {told.status_code} to {method} {path}: {said}")
-        return told
+        if response.status_code not in (OK, *also):
+            said = " ".join(response.text.split())[:200]
+            raise UserError(f"registry {self._host} says {response.status_code} to {method} {path}: {said}")
+        return response
 
     def _send(self, method: str, url: str, headers: dict[str, str], data: bytes) -> Response:
-        # A Location of an upload may be on another host, which is to have no credentials.
+        # The Location of an upload may be on another host, which must not get the credentials.
         mine = self._authorization if url.startswith(f"{self._scheme}://{self._host}/") else {}
         return self._session.request(method, url, headers={**headers, **mine}, data=data, timeout=SECONDS)
 
     def _authorize(self, challenge: str, path: str) -> dict[str, str]:
-        """The header that answers the registry's question who asks, of the distribution specification."""
-        kind, _, told = challenge.partition(" ")
-        asked = parse_dict_header(told)
+        """Return the Authorization header for a registry's challenge, by the distribution specification."""
+        kind, _, parameters = challenge.partition(" ")
+        asked = parse_dict_header(parameters)
         user, secret = _credentials(self._login)
         basic = {"Authorization": f"Basic {b64encode(f'{user}:{secret}'.encode()).decode()}"} if user else {}
         if kind.lower() == "basic" and basic:
@@ -98,7 +98,9 @@ class Connection:
             raise self._refused(path)
         realm = str(asked.pop("realm", ""))
         if not realm.startswith((f"{self._scheme}://", "https://")):
-            raise UserError(f"registry {self._host} wants credentials sent to {realm}, unprotected; nothing was sent")
+            raise UserError(
+                f"registry {self._host} asks for credentials to be sent to {realm} without encryption; nothing was sent"
+            )
         answer = self._session.get(realm, params=asked, headers=basic, timeout=SECONDS)
         given = answer.json() if answer.status_code == OK else {}
         token = given.get("token") or given.get("access_token")
@@ -107,27 +109,27 @@ class Connection:
         return {"Authorization": f"Bearer {token}"}
 
     def _refused(self, path: str) -> UserError:
-        return UserError(f"registry {self._host} refuses {path}; `docker login {self._login}` lets it know you")
+        return UserError(f"registry {self._host} refuses {path}; log in with `docker login {self._login}`")
 
 
 def _credentials(host: str) -> tuple[str, str]:
-    """User and secret that the docker command has for a registry, in its file or its helper; empty without.
+    """Return the user and secret that the docker command has for a registry, in its file or helper; empty without.
 
     Raises:
-        UserError: when the helper fails, or what is kept is of a kind that only the docker command can use.
+        UserError: when the helper fails, or the credentials are of a kind that only the docker command can use.
     """
-    # A helper that is missing is told of by a warning and by an error.
+    # The library reports a missing helper by a warning and by an error.
     with engine_errors(f"reading docker's credentials for {host}"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        kept = docker.auth.load_config().resolve_authconfig(host) or {}
-    kept = {name.lower(): value for name, value in kept.items()}
-    if kept.get("identitytoken"):
+        stored = docker.auth.load_config().resolve_authconfig(host) or {}
+    stored = {name.lower(): value for name, value in stored.items()}
+    if stored.get("identitytoken"):
         raise UserError(f"docker has an identity token for {host}; `docker login {host}` with an access token instead")
-    return str(kept.get("username") or ""), str(kept.get("password") or "")
+    return str(stored.get("username") or ""), str(stored.get("password") or "")
 
 
 def _speaks_plain_http(host: str) -> bool:
-    """Return whether the registry is on loopback, or the engine was told that it is insecure."""
+    """Return whether the registry is on loopback, or configured in the engine as insecure."""
     name = host.rpartition(":")[0] or host
     try:
         address = ipaddress.ip_address(name.strip("[]"))
@@ -135,18 +137,18 @@ def _speaks_plain_http(host: str) -> bool:
         address = None
     if name == "localhost" or (address and address.is_loopback):
         return True
-    told: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     with suppress(UserError):
         engine = reach_engine()
-        told = (engine.facts.get("RegistryConfig") or {}) if engine else {}
-    listed = (told.get("IndexConfigs") or {}).get(host)
+        settings = (engine.facts.get("RegistryConfig") or {}) if engine else {}
+    listed = (settings.get("IndexConfigs") or {}).get(host)
     if listed:
         return not listed.get("Secure", True)
-    networks = (ipaddress.ip_network(network) for network in told.get("InsecureRegistryCIDRs") or ())
+    networks = (ipaddress.ip_network(network) for network in settings.get("InsecureRegistryCIDRs") or ())
     return address is not None and any(address in network for network in networks)
 
 
 def _reason(error: RequestException) -> str:
-    """The system's word for it, such as `Connection refused`."""
+    """Return the system's message for an error, such as `Connection refused`."""
     text = str(error).split("Caused by ")[-1].rstrip("')\"")
     return text.rsplit(": ", 1)[-1]

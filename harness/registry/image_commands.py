@@ -1,4 +1,4 @@
-"""What the commands on images do, between parsing and printing."""
+"""The commands on images, between parsing and printing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,13 +17,13 @@ from harness.matrix.cells import Cell, Matrix, Stack
 from harness.matrix.load import nearest
 from harness.registry.push_pull import pull
 
-# What images/base.sh names the bases it makes.
+# The name of the base images that images/base.sh builds.
 OWN_BASES = "vpoc-base"
 
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """Images to be built, those that are there already, cells left out with reasons, and what it takes."""
+    """The images to build, those already there, cells left out with reasons, and the download and disk space needed."""
 
     build: tuple[Cell, ...]
     there: tuple[Cell, ...]
@@ -35,12 +35,12 @@ class BuildPlan:
 
     @property
     def unlocked(self) -> list[str]:
-        """Stacks whose lock is to be resolved first."""
+        """Return the stacks whose lock has to be resolved first."""
         return list(dict.fromkeys(c.stack.name for c in self.build if not pins.lock_file(c.stack).is_file()))
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the plan as plain values."""
         return {
             "build": [cell.id for cell in self.build],
             "there": [cell.id for cell in self.there],
@@ -54,7 +54,7 @@ class BuildPlan:
 
 
 def the_engine() -> Engine:
-    """The engine that images are in.
+    """Return the Docker engine.
 
     Raises:
         UserError: when none answers.
@@ -66,7 +66,7 @@ def the_engine() -> Engine:
 
 
 def cells_of_rocm(matrix: Matrix, rocm: str, selection: str) -> list[Cell]:
-    """The cells of every stack of one ROCm version (or `cpu`), with the presets of a selection.
+    """Return the cells of every stack of one ROCm version (or `cpu`), with the presets of a selection.
 
     Raises:
         UserError: when there is no such version.
@@ -81,7 +81,7 @@ def cells_of_rocm(matrix: Matrix, rocm: str, selection: str) -> list[Cell]:
 
 
 def plan_build(engine: Engine | None, cells: Iterable[Cell], root: Path = REAL_ROOT) -> BuildPlan:
-    """Return what has to be built of these cells on the host at `root`; without an engine, all of it."""
+    """Return the plan to build the images of these cells on the host at `root`; without an engine none is there."""
     cells = list(cells)
     skipped = tuple(Skipped(cell, reason) for cell in cells if (reason := _why_not(engine, cell)))
     left_out = {s.cell.id for s in skipped}
@@ -97,10 +97,10 @@ def plan_build(engine: Engine | None, cells: Iterable[Cell], root: Path = REAL_R
 
 
 def build(engine: Engine, plan: BuildPlan, notify: Notify) -> tuple[dict[str, Image], list[str]]:
-    """Build the images of a plan, as far as they can be; returns them by cell, and what kept others from it.
+    """Build the images of a plan; return those that could be built, by cell, and the errors of the others.
 
     Raises:
-        UserError: when there is no room.
+        UserError: when there is too little disk space.
     """
     if plan.free_gb is not None and plan.disk_gb > plan.free_gb:
         raise UserError(f"{plan.place}: {plan.disk_gb:.0f} GB are needed, {plan.free_gb:.0f} GB are free; free some")
@@ -118,9 +118,9 @@ def build(engine: Engine, plan: BuildPlan, notify: Notify) -> tuple[dict[str, Im
 def lock(
     engine: Engine | None, stack: Stack, notify: Notify, python: str | None = None, build: pins.Build = "own"
 ) -> dict[str, Any]:
-    """Resolve the wheels of a stack and the digest of its base image into `images/locks`; returns what was noted.
+    """Resolve the wheels of a stack and the digest of its base image into `images/locks`; return the lock's provenance.
 
-    For `python` where it is given, for the image's own otherwise; with `build` "pypi" PyPI's build of torch.
+    `python` is the version to resolve for, None for the image's own. With `build` "pypi" it is PyPI's build of torch.
 
     Raises:
         UserError: when the stack has no wheels, or they cannot be resolved.
@@ -139,7 +139,7 @@ def lock(
 
 
 def pull_cell(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: Notify) -> dict[str, Any]:
-    """Pull a cell's image; returns what it is, and whether this checkout would run it."""
+    """Pull a cell's image; return its names and digests, and whether this checkout would run it."""
     image = pull(engine, cell, registry, digest, notify)
     current = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
     return {
@@ -162,19 +162,19 @@ def _why_not(engine: Engine | None, cell: Cell) -> str | None:
 
 
 def _how_made(base: str) -> str:
-    """The command that makes a base image, by its name."""
+    """Return how to get a base image, by its name."""
     suite, _, packages = base.removeprefix(f"{OWN_BASES}:").partition("-")
     known = base.startswith(f"{OWN_BASES}:")
-    return f"`make base SUITE={suite} PACKAGES={packages}` makes it" if known else "bring it here first"
+    return f"`make base SUITE={suite} PACKAGES={packages}` builds it" if known else "pull or load it first"
 
 
 def _resolve_base(engine: Engine | None, stack: Stack, notify: Notify) -> str | None:
     if engine is None:
-        notify("no Docker engine answers: the digest of the base image stays open")
+        notify("no Docker engine answers: the digest of the base image is not recorded")
         return None
     try:
         with engine_errors(f"asking for the digest of {stack.base}"):
             return str(engine.client.images.get_registry_data(stack.base).id)
     except UserError as error:
-        notify(f"{error}; the digest of the base image stays open")
+        notify(f"{error}; the digest of the base image is not recorded")
         return None

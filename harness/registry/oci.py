@@ -1,7 +1,7 @@
-"""A repository of an OCI registry: manifests, small blobs, tags, and what refers to an image.
+"""A repository of an OCI registry: manifests, small blobs, tags, and the referrers of an image.
 
-Of the OCI distribution specification 1.1. Registries that do not know referrers get the index under the tag
-`sha256-<digest>` that the specification has for them.
+By the OCI distribution specification 1.1. In registries without the referrers API, the index is stored under the tag
+`sha256-<digest>`, the specification's fallback.
 """
 
 import hashlib
@@ -33,27 +33,27 @@ Descriptor = dict[str, Any]
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a tag or digest stands for, byte by byte."""
+    """A manifest, byte by byte as the registry stores it."""
 
     content: bytes
     media_type: str
 
     @property
     def digest(self) -> str:
-        """The digest of it."""
+        """Return its digest."""
         return digest_of(self.content)
 
     @property
     def descriptor(self) -> Descriptor:
-        """Return how others refer to it."""
+        """Return the descriptor by which other manifests refer to it."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.content)}
 
     @property
     def parsed(self) -> Mapping[str, Any]:
-        """Its content; empty where that is no JSON object."""
+        """Return its content; empty if that is no JSON object."""
         with suppress(ValueError):
-            told = json.loads(self.content)
-            return told if isinstance(told, dict) else {}
+            value = json.loads(self.content)
+            return value if isinstance(value, dict) else {}
         return {}
 
 
@@ -67,25 +67,27 @@ class Repository:
         self._ask = Connection(host).ask
 
     def manifest(self, reference: str) -> Manifest | None:
-        """Return what a tag or digest stands for; None where there is no such thing."""
-        told = self._ask("GET", f"{self._path}/manifests/{reference}", headers={"Accept": MANIFESTS}, also=(NOT_FOUND,))
-        if told.status_code == NOT_FOUND:
+        """Return the manifest of a tag or digest; None if there is none."""
+        response = self._ask(
+            "GET", f"{self._path}/manifests/{reference}", headers={"Accept": MANIFESTS}, also=(NOT_FOUND,)
+        )
+        if response.status_code == NOT_FOUND:
             return None
-        found = Manifest(told.content, told.headers.get("Content-Type", IMAGE_MANIFEST).partition(";")[0])
+        found = Manifest(response.content, response.headers.get("Content-Type", IMAGE_MANIFEST).partition(";")[0])
         if reference.startswith("sha256:") and found.digest != reference:
             raise UserError(f"{self.name}@{reference}: the registry gave {found.digest} instead; do not trust it")
         return found
 
     def put_manifest(self, reference: str, manifest: Manifest) -> Response:
-        """Store it under a tag, which then points to it, or under its digest."""
+        """Store a manifest under a tag, which then points to it, or under its digest."""
         headers = {"Content-Type": manifest.media_type}
         return self._ask("PUT", f"{self._path}/manifests/{reference}", headers, manifest.content, (CREATED,))
 
     def artifact(self, kind: str, content: bytes, annotations: Mapping[str, str], subject: Manifest | None) -> Manifest:
-        """Store some content, and return the manifest that holds it, which has no name yet."""
+        """Store some content as a blob; return the manifest of it, which is not stored yet."""
         self._put_blob(EMPTY)
         self._put_blob(content)
-        told = {
+        document = {
             "schemaVersion": 2,
             "mediaType": IMAGE_MANIFEST,
             "artifactType": kind,
@@ -94,23 +96,23 @@ class Repository:
             **({"subject": subject.descriptor} if subject else {}),
             "annotations": dict(annotations),
         }
-        return Manifest(json.dumps(told, sort_keys=True).encode(), IMAGE_MANIFEST)
+        return Manifest(json.dumps(document, sort_keys=True).encode(), IMAGE_MANIFEST)
 
     def content(self, artifact: Manifest) -> bytes:
-        """Return what an artifact made by `artifact` holds."""
+        """Return the content of an artifact made by `artifact`."""
         try:
             digest = str(artifact.parsed["layers"][0]["digest"])
         except (LookupError, TypeError):
-            raise UserError(f"{self.name}@{artifact.digest}: holds nothing; somebody else made it") from None
+            raise UserError(f"{self.name}@{artifact.digest}: has no content; it was made by another tool") from None
         content = self._ask("GET", f"{self._path}/blobs/{digest}").content
         if digest_of(content) != digest:
-            raise UserError(f"{self.name}: blob {digest} is damaged or was exchanged; do not trust this registry")
+            raise UserError(f"{self.name}: blob {digest} is damaged or was replaced; do not trust this registry")
         return content
 
     def attach(self, artifact: Manifest, subject: Manifest) -> None:
-        """Store an artifact so that it is found by the digest of what it is about."""
-        told = self.put_manifest(artifact.digest, artifact)
-        if told.headers.get("OCI-Subject"):
+        """Store an artifact as a referrer of its subject."""
+        response = self.put_manifest(artifact.digest, artifact)
+        if response.headers.get("OCI-Subject"):
             return
         kind = {key: artifact.parsed[key] for key in ("artifactType", "annotations")}
         entry = {**artifact.descriptor, **kind}
@@ -121,14 +123,14 @@ class Repository:
                 return
             index = {"schemaVersion": 2, "mediaType": IMAGE_INDEX, "manifests": [*listed, entry]}
             self.put_manifest(tag, Manifest(json.dumps(index).encode(), IMAGE_INDEX))
-        raise UserError(f"{self.name}:{tag}: somebody else keeps writing it; give the same command again")
+        raise UserError(f"{self.name}:{tag}: somebody else is writing it at the same time; run the command again")
 
     def referrers(self, digest: str, kind: str) -> list[Manifest]:
-        """The artifacts of that kind about an image, in the order the registry lists them."""
+        """Return the artifacts of a kind that refer to an image, in the order of the registry."""
         accepted = {"Accept": IMAGE_INDEX}
-        told = self._ask("GET", f"{self._path}/referrers/{digest}", headers=accepted, also=(NOT_FOUND,))
-        known = told.status_code == OK and told.headers.get("Content-Type", "").startswith(IMAGE_INDEX)
-        index = Manifest(told.content, IMAGE_INDEX) if known else self.manifest(digest.replace(":", "-"))
+        response = self._ask("GET", f"{self._path}/referrers/{digest}", headers=accepted, also=(NOT_FOUND,))
+        known = response.status_code == OK and response.headers.get("Content-Type", "").startswith(IMAGE_INDEX)
+        index = Manifest(response.content, IMAGE_INDEX) if known else self.manifest(digest.replace(":", "-"))
         found = (self.manifest(str(e["digest"])) for e in self._listed(index) if e.get("artifactType") == kind)
         return [manifest for manifest in found if manifest]
 
@@ -149,5 +151,5 @@ class Repository:
 
 
 def digest_of(content: bytes) -> str:
-    """The digest by which a registry knows some content."""
+    """Return the digest of some content in the form of registries."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"

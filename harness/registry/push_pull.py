@@ -8,26 +8,26 @@ from harness.registry.tags.promotions import KnownGood
 
 
 def remote_name(registry: str, cell: Cell) -> str:
-    """Where a cell's image is in a registry such as `ghcr.io/me`."""
+    """Return the name of a cell's image in a registry such as `ghcr.io/me`."""
     return f"{registry.rstrip('/')}/{CELLS}:{cell.id}"
 
 
 def push(engine: Engine, cell: Cell, registry: str, notify: Notify) -> str:
-    """Push the image of a cell as this checkout would build it; returns its reference by digest.
+    """Push the image of a cell as this checkout would build it; return its reference by digest.
 
     Raises:
         UserError: when it is not built, or the registry refuses it.
     """
     image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
     if image is None:
-        raise UserError(f"there is no image of {cell.id} as it is now; `matrix build {cell.id}` makes it")
+        raise UserError(f"there is no image of {cell.id} for its current inputs; `matrix build {cell.id}` builds it")
     name = remote_name(registry, cell)
     digest = push_image(engine, image.id, name, notify)
     return f"{name.rsplit(':', 1)[0]}@{digest}"
 
 
 def push_image(engine: Engine, image: str, name: str, notify: Notify) -> str:
-    """Push an image under a name such as `ghcr.io/me/vpoc:cpu-plain`; returns the digest of its manifest.
+    """Push an image under a name such as `ghcr.io/me/vpoc:cpu-plain`; return the digest of its manifest.
 
     Raises:
         UserError: when the registry refuses it.
@@ -39,7 +39,7 @@ def push_image(engine: Engine, image: str, name: str, notify: Notify) -> str:
         events = engine.patient.api.push(repository, tag, stream=True, decode=True)
         digest = follow_transfer(events, f"pushing {name}", notify)
     if digest is None:
-        raise UserError(f"pushing {name}: the engine gave no digest; `docker pull {name}` tells it")
+        raise UserError(f"pushing {name}: the engine gave no digest; `docker pull {name}` shows it")
     return digest
 
 
@@ -70,22 +70,22 @@ def pull(engine: Engine, cell: Cell, registry: str, digest: str | None, notify: 
 
 
 def pull_known_good(engine: Engine, evidence: KnownGood, notify: Notify) -> Image:
-    """The image of a known-good tag: the one the engine holds, or pulled by digest.
+    """Return the image of a known-good tag: the one in the engine, or else pulled by digest.
 
     Raises:
         UserError: when it is in no registry and not here, cannot be pulled, or is of another cell than the evidence.
     """
-    # An engine that keeps images as containerd does knows them by other ids.
+    # Engines with containerd's image store have other ids for images.
     image = find(engine, evidence.image) or find(engine, evidence.reference)
     if image:
         return image
     if evidence.digest is None or evidence.repository is None:
-        raise UserError(f"{evidence.tag}: its image is not here any more, and it is in no registry; promote it anew")
+        raise UserError(f"{evidence.tag}: its image was removed, and is in no registry; promote it again")
     doing = f"pulling {evidence.reference}"
     with engine_errors(doing):
         events = engine.patient.api.pull(evidence.repository, evidence.digest, stream=True, decode=True)
         follow_transfer(events, doing, notify)
     image = find(engine, evidence.reference)
     if image is None or image.labels.get(f"{PREFIX}.cell") != evidence.cell:
-        raise UserError(f"{doing}: what came is no image of {evidence.cell}; do not trust this registry")
+        raise UserError(f"{doing}: the pulled image is not of {evidence.cell}; do not trust this registry")
     return image

@@ -1,4 +1,4 @@
-"""A results folder -> the report. Everything is told of the index; few run folders are read."""
+"""Build the report of a results folder: verdicts from the index, details from the folders of a few runs."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,9 +25,9 @@ from harness.report.next_steps import what_next
 from harness.report.notes import what_the_notes_changed
 from harness.report.words import many
 
-# Of each cell of each grid the newest, and the newest that did not complete, are shown in full.
+# How many runs of each cell of each grid are shown in full: the newest, and the newest that did not complete.
 NEWEST, NEWEST_FAILED = 3, 2
-# More in all would make a page that opens slowly.
+# More runs than this in full make a page that opens slowly.
 IN_FULL = 500
 
 
@@ -41,10 +41,10 @@ def build_report(
     promoted: Iterable[KnownGood] = (),
     host_kind: str | None = None,
 ) -> Report:
-    """The report on all runs of a folder; `current` and `discounted` as in `judge`, `made` in seconds since 1970.
+    """Return the report on all runs of a folder; `current`, `discounted` as in `judge`, `made` in seconds since 1970.
 
-    `rows` are those of its index, `promoted` the evidence of the known-good tags that stand. What to use and to type is
-    said for hosts of `host_kind`, or for all where it is None. Records that cannot be read are passed over.
+    `rows` are those of its index, `promoted` the evidence of the known-good tags in force. The recommended cell and
+    commands are for hosts of `host_kind`, or for all hosts if it is None. Unreadable records are left out.
     """
     rows = sorted(rows, key=lambda row: (row.started, row.run_id))
     verdicts = judge(rows, current, matrix.verdicts, discounted)
@@ -65,7 +65,7 @@ def build_report(
     explanations = {one.newest: _explanation(read(one.newest)) for one in found}
     ids = group_ids(rows)
     grids = groups(rows, GridVerdicts(verdicts, own), matrix, {host.kind: host for host in hosts})
-    # What is no cell of the matrix, or must not be run, cannot be recommended.
+    # Only cells that are in the matrix and not excluded can be recommended.
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
     usable = [one for one in verdicts if one.cell in cells]
     here = [one for one in usable if host_kind in (None, one.host_kind)]
@@ -109,10 +109,10 @@ def build_report(
 
 
 def _elsewhere(usable: Sequence[Verdict], here: Sequence[Verdict]) -> tuple[str, ...]:
-    """That there is more than is told of this host."""
+    """Return a sentence on the verdicts of other kinds of hosts, if there are any."""
     kinds = {one.host_kind for one in usable} - {one.host_kind for one in here}
-    told = f"{many(len(kinds), 'other kind')} of hosts (GPUs, driver or kernel differ)"
-    return (f"Runs on {told} are in the tables below; they say nothing of this one.",) if kinds else ()
+    others = f"{many(len(kinds), 'other kind')} of hosts (GPUs, driver or kernel differ)"
+    return (f"Runs on {others} are in the tables below; they say nothing about this host.",) if kinds else ()
 
 
 def _explanation(record: Record | None) -> Explanation | None:
@@ -123,12 +123,12 @@ def _headline(rows: Sequence[Row]) -> str:
     if not rows:
         return "Nothing was run yet."
     outcomes = Counter(row.outcome for row in rows)
-    told = ", ".join(f"{count:,} {name}" for name, count in outcomes.most_common())
-    return f"{many(len(rows), 'run')} of {many(len({row.cell for row in rows}), 'cell')}: {told}."
+    counts = ", ".join(f"{count:,} {name}" for name, count in outcomes.most_common())
+    return f"{many(len(rows), 'run')} of {many(len({row.cell for row in rows}), 'cell')}: {counts}."
 
 
 def _shown_in_full(rows: Sequence[Row], named: Sequence[str]) -> list[str]:
-    """Those named, then the newest of every cell of every grid, until there are enough."""
+    """Return the ids of the `named` runs, then of the newest runs of every cell of every grid, at most IN_FULL."""
     places: dict[tuple[str, ...], list[Row]] = {}
     for row in reversed(rows):
         places.setdefault((*key_of(row), row.cell), []).append(row)
@@ -138,7 +138,7 @@ def _shown_in_full(rows: Sequence[Row], named: Sequence[str]) -> list[str]:
         for runs in places.values()
         for run in enumerate([row for row in runs if row.outcome != "completed"][:NEWEST_FAILED])
     ]
-    # So that every cell has its newest before any has a second.
+    # Every cell gets its newest run before any cell gets a second one.
     in_order = [row.run_id for _, row in sorted(chosen, key=lambda run: run[0])]
     return list(dict.fromkeys([*named, *in_order]))[:IN_FULL]
 

@@ -1,4 +1,4 @@
-"""A run's intent -> the commands that do the same by hand. Pure."""
+"""Turn a run's intent into the commands that repeat it by hand. Pure."""
 
 import os
 import shlex
@@ -11,22 +11,22 @@ from harness.evidence.run_folder import RunFolder
 from harness.matrix.variants import VARIANT
 from harness.matrix.workload_options import OWN_DATA
 
-# Not the run folder: what a run left there is evidence.
+# Not the run folder, whose content is evidence.
 FOLDER = RunFolder(Path("/tmp/by-hand"))  # noqa: S108
 RUN_FOLDER = "--run-dir"
 PROGRAM = "vpoc"
-# What `matrix export` has in place of a data file's path.
+# `matrix export` writes this in place of a data file's path.
 ELSEWHERE = "<data>"
 
 
 def commands_by_hand(intent: Intent) -> tuple[str, ...]:
-    """Return commands that train as the run did, in a folder of their own, a line each."""
+    """Return commands that train as the run did, in a separate folder, a line each."""
     container = container_told(intent.container) if intent.container else None
     return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))
 
 
 def again(intent: Intent) -> str:
-    """Return the command of this tool that runs the same once more, watched and recorded; empty where there is none.
+    """Return the `matrix` command that repeats the run, watched and recorded; empty if there is none.
 
     There is none for attempts of a training, for variants of cells, and for data that stayed on another host.
     """

@@ -1,4 +1,4 @@
-"""What must not be concluded from the records. Pure."""
+"""Warnings against conclusions that the records do not support. Pure."""
 
 from collections.abc import Collection, Sequence
 
@@ -12,13 +12,13 @@ from harness.report.words import many
 def cautions(
     rows: Sequence[Row], verdicts: Sequence[Verdict], discounted: Collection[str], matrix: Matrix
 ) -> tuple[str, ...]:
-    """Sentences, the gravest first; `rows` are all runs, drills among them."""
+    """Return warnings, the most serious first; `rows` are all runs, including those with an injected fault."""
     said = []
     counted = [row for row in rows if row.injected_fault is None]
     on_gpus = [row for row in counted if row.device != "cpu" and not is_simulated_scope(row.scope)]
     if not any(row.outcome == "completed" for row in on_gpus):
         used = "completed on" if on_gpus else "used"
-        said.append(f"No run {used} a GPU. What completed here says nothing about any GPU or any ROCm version.")
+        said.append(f"No run {used} a GPU. The runs that completed say nothing about any GPU or ROCm version.")
     if simulated := sum(is_simulated_scope(row.scope) for row in counted):
         were = "was" if simulated == 1 else "were"
         said.append(f"{many(simulated, 'run')} {were} made on a simulated host, and say nothing about a real one.")
@@ -31,14 +31,14 @@ def cautions(
             "Between these stacks ROCm and torch change together: a difference cannot be attributed to one of them. "
             "The selection `neighbours` changes one at a time."
         )
-    drills, unhealthy = len(rows) - len(counted), sum(row.run_id in discounted for row in counted)
-    if drills:
-        told = "1 run was a drill" if drills == 1 else f"{drills} runs were drills"
-        said.append(f"{told}, with a fault injected on purpose; shown among the runs, and not counted.")
+    injected, unhealthy = len(rows) - len(counted), sum(row.run_id in discounted for row in counted)
+    if injected:
+        had = "1 run had a fault" if injected == 1 else f"{injected} runs had faults"
+        said.append(f"{had} injected on purpose: shown among the runs, but not counted.")
     if unhealthy:
-        told = "1 run is" if unhealthy == 1 else f"{unhealthy} runs are"
-        said.append(f"{told} discounted: a GPU was unhealthy meanwhile; shown among the runs, and not counted.")
+        were = "1 run was" if unhealthy == 1 else f"{unhealthy} runs were"
+        said.append(f"{were} discounted because a GPU was unhealthy: shown among the runs, but not counted.")
     if imported := sum(row.imported for row in counted):
         was = "was" if imported == 1 else "were"
-        said.append(f"{many(imported, 'run')} {was} made elsewhere and imported; they can be left out below.")
+        said.append(f"{many(imported, 'run')} {was} imported from other hosts; the filter below leaves them out.")
     return tuple(said)

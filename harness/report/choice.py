@@ -1,4 +1,4 @@
-"""Verdicts -> which cell to use. Pure."""
+"""Choose the cell to recommend from the verdicts. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
@@ -10,14 +10,14 @@ from harness.report.words import at_least, many, names, share
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
 NOT_TO_BE_USED: tuple[Tier, ...] = ("failing", "flaky")
-# The known-good tag that stands for a cell with an environment hash and a scope.
+# Known-good tags by cell, environment hash and scope.
 Tags = Mapping[tuple[str, str, str], str]
-# Of so many more runs nothing is foretold.
+# The number of further runs is not predicted beyond this.
 FORESEEN = 200
 
 
 def best_by_scope(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """The most promising verdict of each scope, GPUs first; stale ones and those without a run left out."""
+    """Return the most promising verdict of each scope, GPUs first; leaves out stale verdicts and those without runs."""
     scopes: dict[tuple[bool, str], list[Verdict]] = {}
     for verdict in verdicts:
         if verdict.runs and not verdict.stale:
@@ -26,15 +26,15 @@ def best_by_scope(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def which_cell(verdicts: Sequence[Verdict], thresholds: Verdicts, tags: Tags) -> tuple[str, ...]:
-    """What to use, a paragraph for each scope."""
+    """Return the recommended cell in words, a paragraph for each scope."""
     best = best_by_scope(verdicts)
     if not best:
-        return ("Nothing was run yet.",) if not verdicts else ("Nothing that was run can be counted.",)
+        return ("Nothing was run yet.",) if not verdicts else ("None of the runs counts.",)
     return tuple(_in_words(one, verdicts, thresholds, tags) for one in best)
 
 
 def runs_to_go(passes: int, runs: int, thresholds: Verdicts) -> int | None:
-    """How many more runs, all completed, make a cell known good; None where that is too many to be foretold."""
+    """Return how many more completed runs make a cell known good; None if that takes more than FORESEEN."""
     for more in range(FORESEEN + 1):
         if lower_bound(passes + more, runs + more, thresholds.confidence) > thresholds.known_good:
             return more
@@ -43,7 +43,7 @@ def runs_to_go(passes: int, runs: int, thresholds: Verdicts) -> int | None:
 
 def _best(found: Sequence[Verdict]) -> Verdict:
     good = {verdict.cell: verdict.low for verdict in found if verdict.tier == "known-good"}
-    # A single failure with other work does not outweigh what was shown; one that cannot be chance does.
+    # A single failure with another workload does not outweigh a known-good verdict; a clearly lower pass rate does.
     bad = {v.cell for v in found if v.tier in NOT_TO_BE_USED and v.high < good.get(v.cell, 2)}
 
     def rank(verdict: Verdict) -> tuple[bool, bool, int, float, bool]:
@@ -79,7 +79,7 @@ def _in_words(best: Verdict, verdicts: Sequence[Verdict], thresholds: Verdicts, 
 
 
 def _besides(best: Verdict, verdicts: Sequence[Verdict]) -> list[str]:
-    """What must be known beside the figures."""
+    """Return sentences that qualify the recommendation."""
     said = []
     near = [v for v in verdicts if v.scope == best.scope and not v.stale and v is not best]
     equal = sorted({v.cell for v in near if v.tier == best.tier == "known-good"} - {best.cell})
@@ -91,9 +91,9 @@ def _besides(best: Verdict, verdicts: Sequence[Verdict]) -> list[str]:
         if other.cell == best.cell and other.tier in NOT_TO_BE_USED
     ]
     if best.imported:
-        said.append(f"Made elsewhere and imported: {best.imported} of these runs.")
+        said.append(f"Of these runs, {best.imported} came from other hosts by import.")
     if not best.qualifies_for_promotion:
         said.append(f"Workload `{best.workload}` does not qualify for promotion.")
     if best.executor == "process" and best.tier not in NOT_TO_BE_USED:
-        said.append("These runs were processes: an image earns its tag by runs in containers.")
+        said.append("These runs were processes; only runs in containers qualify an image for promotion.")
     return said

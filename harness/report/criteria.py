@@ -1,4 +1,4 @@
-"""Which of the user's own criteria are met, and by which run. Pure."""
+"""The user's own criteria: which are met, and by which run. Pure."""
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ ReadRecord = Callable[[str], Record | None]
 def which_criteria_are_met(
     matrix: Matrix, rows: Sequence[Row], uncounted: Collection[str], read: ReadRecord
 ) -> tuple[str, ...]:
-    """A sentence for each criterion; `read` gives the record of a run. Only a run on GPUs meets one."""
+    """Return a sentence for each criterion; `read` returns the record of a run. Only runs on GPUs can meet one."""
     workloads = [matrix.workloads[name] for name in CRITERIA if name in matrix.workloads]
     return tuple(
         _in_words(
@@ -33,7 +33,7 @@ def _in_words(workload: Workload, rows: Sequence[Row], read: ReadRecord) -> str:
     same = {hash_ for hash_, run_id in one_of_each.items() if _as_defined(workload, read(run_id))}
     tried = [row for row in rows if row.workload_hash in same]
     completed = [row for row in tried if row.outcome == "completed"]
-    # Where several meet it, the newest of this host's own.
+    # If several runs meet the criterion, name the newest of this host.
     completed.sort(key=lambda row: (row.device != "cpu", not row.imported, row.started))
     record = read(completed[-1].run_id) if completed else None
     if record is not None:
@@ -45,11 +45,11 @@ def _in_words(workload: Workload, rows: Sequence[Row], read: ReadRecord) -> str:
     if tried:
         return f"{named}: not met; {many(len(tried), 'run')}, none completed."
     older = " as it is defined now" if rows else ""
-    return f"{named}: not tried{older}; `matrix run --workload {workload.name}` does that."
+    return f"{named}: not tried{older}; `matrix run --workload {workload.name}` runs it."
 
 
 def _as_defined(workload: Workload, record: Record | None) -> bool:
-    """Whether a run was of the workload as the matrix file has it, but for the sessions the user's data starts with."""
+    """Return whether a run had the workload as the matrix file defines it, with any number of lookback sessions."""
     if record is None:
         return False
     lookback = record.intent.options.get("lookback", workload.lookback)

@@ -1,4 +1,4 @@
-"""Progress files and result of a run -> phases and thinned curves."""
+"""Turn the progress files and the result of a run into phases and thinned curves."""
 
 import math
 import re
@@ -12,17 +12,17 @@ from harness.evidence.work_folder import WorkFolder
 from harness.report.model import LossCurve, MemoryCurve, PhaseSpan
 
 POINTS = 150
-# A graph of more ranks cannot be read.
+# A chart of more ranks is unreadable.
 RANKS = 8
 PHASE = re.compile(rb'"phase": ?"([a-z-]+)"')
 MB = 1e6
 
 
 @dataclass(frozen=True)
-class Told:
-    """Phases, memory and steps of the first ranks of a run.
+class ProgressCurves:
+    """Phases, memory and steps of the first ranks of a run, from its progress files.
 
-    `steps`: step and loss, by rank 0, of each model in turn.
+    `steps`: (step, loss) pairs of rank 0, for each model in turn.
     """
 
     phases: tuple[PhaseSpan, ...]
@@ -30,8 +30,8 @@ class Told:
     steps: tuple[tuple[tuple[int, float], ...], ...]
 
 
-def read_progress(work: WorkFolder, started: float, ended: float) -> Told:
-    """Return what the first ranks told of a run that lasted from `started` to `ended`, seconds since 1970."""
+def read_progress(work: WorkFolder, started: float, ended: float) -> ProgressCurves:
+    """Return the progress of the first ranks of a run that lasted from `started` to `ended`, seconds since 1970."""
     ranks = {}
     for rank, file in list(work.progress().items())[:RANKS]:
         try:
@@ -40,22 +40,22 @@ def read_progress(work: WorkFolder, started: float, ended: float) -> Told:
             break
         if kept := list(parse_lines(_thinned(lines))):
             ranks[rank] = kept
-    return Told(
+    return ProgressCurves(
         phases=tuple(span for rank, lines in ranks.items() for span in _spans(rank, lines, started, ended)),
         memory=tuple(_memory(rank, lines, started) for rank, lines in ranks.items()),
         steps=_steps(ranks.get(0, [])),
     )
 
 
-def loss_curves(told: Told, trainings: Sequence[Training]) -> tuple[LossCurve, ...]:
-    """A curve for each model of a run; one that did not complete has no `trainings`, but may have told of steps."""
-    pairs = zip_longest(told.steps, trainings)
+def loss_curves(progress: ProgressCurves, trainings: Sequence[Training]) -> tuple[LossCurve, ...]:
+    """Return a curve for each model of a run; a run that did not complete has steps, but may have no `trainings`."""
+    pairs = zip_longest(progress.steps, trainings)
     curves = [_losses(number, steps or (), training) for number, (steps, training) in enumerate(pairs, 1)]
     return tuple(curve for curve in curves if curve.steps or curve.train)
 
 
 def _thinned(lines: Sequence[bytes]) -> Iterator[bytes]:
-    """Choose lines evenly, and all at which a phase begins: an hour has thousands."""
+    """Yield evenly spaced lines, and every line that begins a phase: a run of an hour has thousands of lines."""
     every = max(1, -(-len(lines) // POINTS))
     phase = b""
     for number, line in enumerate(lines):
@@ -85,7 +85,7 @@ def _memory(rank: int, lines: Sequence[Progress], started: float) -> MemoryCurve
 
 
 def _steps(lines: Sequence[Progress]) -> tuple[tuple[tuple[int, float], ...], ...]:
-    """A model's training begins with its first step."""
+    """Return the (step, loss) pairs of each model; the training of a model begins with its first step."""
     models: list[list[tuple[int, float]]] = []
     for before, line in pairwise([None, *lines]):
         if line is None:

@@ -1,4 +1,4 @@
-"""Record and folder of a run -> what the page shows when it is opened."""
+"""Read the details of a run, shown when it is opened in the page, from its record and folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,14 +11,14 @@ from harness.report.curves import loss_curves, read_progress
 from harness.report.model import RunDetail, TrainingLine
 from harness.report.words import many
 
-# Less of the time is not worth a word.
+# Smaller shares of the time are left out.
 SMALLEST_SHARE = 0.01
 
 
 def detail_of(record: Record, folder: RunFolder) -> RunDetail:
     """Return a run in full, from its record and the progress files in its folder."""
     intent, result = record.intent, record.result
-    told = read_progress(folder.work, intent.started, intent.started + record.seconds)
+    progress = read_progress(folder.work, intent.started, intent.started + record.seconds)
     trainings = result.trainings if result else ()
     return RunDetail(
         explanation=record.explanation,
@@ -30,9 +30,9 @@ def detail_of(record: Record, folder: RunFolder) -> RunDetail:
         memory=_memory(result.memory) if result and result.memory else "",
         data=f"{Path(intent.data.path).name} ({intent.data.sha256[:12]})",
         trainings=tuple(map(_training, trainings)),
-        phases=told.phases,
-        memory_curves=told.memory,
-        loss_curves=loss_curves(told, trainings),
+        phases=progress.phases,
+        memory_curves=progress.memory,
+        loss_curves=loss_curves(progress, trainings),
         variables=intent.variables,
         by_hand=commands_by_hand(intent),
         again=again(intent),
@@ -48,16 +48,20 @@ def _used(result: Result) -> str:
     )
 
 
-def _training(told: Training) -> TrainingLine:
-    batch = f" of {told.batch_size}" if told.batch_size else ""
-    micro = f" in parts of {told.micro_batch_size}" if told.micro_batch_size not in (None, told.batch_size) else ""
-    skipped = f", {told.steps_skipped} of them skipped by the scaler" if told.steps_skipped else ""
-    resumed = f", resumed at step {', '.join(map(str, told.resumed_at))}" if told.resumed_at else ""
+def _training(training: Training) -> TrainingLine:
+    batch = f" of {training.batch_size}" if training.batch_size else ""
+    micro = (
+        f" in parts of {training.micro_batch_size}"
+        if training.micro_batch_size not in (None, training.batch_size)
+        else ""
+    )
+    skipped = f", {training.steps_skipped} of them skipped by the scaler" if training.steps_skipped else ""
+    resumed = f", resumed at step {', '.join(map(str, training.resumed_at))}" if training.resumed_at else ""
     return TrainingLine(
-        kind=told.model_kind,
-        text=f"{many(told.epochs_done, 'epoch')}, {told.steps_done} steps{batch}{micro}{skipped}{resumed}, "
-        f"{told.throughput.samples_per_second:.0f} samples/s",
-        time=_time(told.time or {}),
+        kind=training.model_kind,
+        text=f"{many(training.epochs_done, 'epoch')}, {training.steps_done} steps{batch}{micro}{skipped}{resumed}, "
+        f"{training.throughput.samples_per_second:.0f} samples/s",
+        time=_time(training.time or {}),
     )
 
 
@@ -66,7 +70,7 @@ def _memory(peaks: MemoryPeaks) -> str:
         "resident": peaks.peak_rss_bytes,
         "allocated on the device": peaks.peak_allocated_bytes,
         "reserved": peaks.peak_reserved_bytes,
-        "in use by the driver's word": peaks.peak_driver_bytes,
+        "in use according to the driver": peaks.peak_driver_bytes,
     }
     said = [f"{size / 1e9:.2f} GB {name}" for name, size in sizes.items() if size is not None]
     owners = [f"{owner.name or 'pid'} {owner.pid}: {owner.bytes / 1e9:.2f} GB" for owner in peaks.owners or ()]
@@ -76,7 +80,7 @@ def _memory(peaks: MemoryPeaks) -> str:
 
 
 def _time(seconds: Mapping[TimeKind, float]) -> str:
-    """Return where the time went, in shares, the largest first."""
+    """Return the share of the time that each kind of work took, the largest first."""
     total = sum(seconds.values())
     shares = sorted(((spent / total, kind) for kind, spent in seconds.items()), reverse=True) if total else []
     return ", ".join(f"{share:.0%} {kind}" for share, kind in shares if share >= SMALLEST_SHARE)

@@ -1,4 +1,4 @@
-"""What fails, why, and how often. Pure."""
+"""Failures among the runs that count, with their causes and frequencies. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Failure:
-    """A diagnosis: how many of the runs that count have it, in which cells, and the newest of them with its stack."""
+    """A diagnosis with the number of counted runs that have it, their cells, and the newest of them with its stack."""
 
     diagnosis: str
     count: int
@@ -23,23 +23,23 @@ class Failure:
 
 
 def failures(verdicts: Iterable[Verdict], rows: Iterable[Row]) -> list[Failure]:
-    """The diagnoses of the runs that count, the most frequent first; `rows` are in the order of time."""
+    """Return the diagnoses of the runs that count, the most frequent first; `rows` are in the order of time."""
     counted = {run_id for verdict in verdicts if not verdict.stale for run_id in verdict.run_ids}
     found: dict[str, list[Row]] = {}
     for row in rows:
         if row.run_id in counted and row.outcome != "completed":
             found.setdefault(row.diagnosis or row.outcome, []).append(row)
-    told = [
+    listed = [
         Failure(diagnosis, len(runs), tuple(dict.fromkeys(row.cell for row in runs)), runs[-1].run_id, runs[-1].stack)
         for diagnosis, runs in found.items()
     ]
-    return sorted(told, key=lambda one: -one.count)
+    return sorted(listed, key=lambda one: -one.count)
 
 
 def what_fails(
     verdicts: Sequence[Verdict], found: Sequence[Failure], explanations: Mapping[str, Explanation | None]
 ) -> tuple[str, ...]:
-    """The answer in sentences; `explanations` by the id of a run."""
+    """Return sentences on the failures `found`; `explanations` are by run id."""
     runs = sum(verdict.runs for verdict in verdicts if not verdict.stale)
     if not found:
         return (f"Nothing failed in {many(runs, 'counted run')}.",) if runs else ("No run counts yet.",)
@@ -55,6 +55,6 @@ def what_fails(
 def _in_words(one: Failure, runs: int, explanation: Explanation | None) -> str:
     said = f"`{one.diagnosis}`: {one.count} of {many(runs, 'counted run')}, in {names(one.cells)}."
     if explanation is None:
-        return f"{said} `matrix explain {one.newest}` looks for the cause."
+        return f"{said} `matrix explain {one.newest}` searches for the cause."
     cause, remedy = (text[:1].upper() + text[1:].rstrip(".") for text in (explanation.cause, explanation.remedy))
     return f"{said} {cause}. What helps: {remedy}."

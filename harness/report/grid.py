@@ -1,4 +1,4 @@
-"""Rows and verdicts -> grids of stacks x presets, and the runs in them. Pure."""
+"""Arrange rows and verdicts in grids of stacks x presets. Pure."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,21 +13,21 @@ from harness.report.model import GridPlace, Group, PassCount, RunLine, VerdictLi
 Key = tuple[str, str, str, str]
 NOTHING = PassCount(tier="untested", passes=0, runs=0)
 NOT_COUNTED = "none of its runs counts"
-# What a program said on one line can be a page.
+# One line of a program's output can be a page long.
 LONGEST = 400
 NOT_AS_THEY_ARE = ("group", "low", "high", "diagnoses", "not_counted")
 
 
 @dataclass(frozen=True)
 class GridVerdicts:
-    """Of all runs, and of those made with this results folder."""
+    """The verdicts on `every` run, and on this folder's `own` runs, without imported ones."""
 
     every: Sequence[Verdict]
     own: Sequence[Verdict]
 
 
 def group_ids(rows: Iterable[Row]) -> dict[Key, str]:
-    """What is compared with each other, the newest first: one grid for each. `rows` are in the order of time."""
+    """Return an id for each group of comparable runs, the newest group first; `rows` are in the order of time."""
     keys = dict.fromkeys(key_of(row) for row in reversed(list(rows)))
     return {key: f"g{number}" for number, key in enumerate(keys, 1)}
 
@@ -35,7 +35,7 @@ def group_ids(rows: Iterable[Row]) -> dict[Key, str]:
 def groups(
     rows: Sequence[Row], verdicts: GridVerdicts, matrix: Matrix, hosts: Mapping[str, HostFacts]
 ) -> tuple[Group, ...]:
-    """The grids; `hosts` by their kind."""
+    """Return the grids; `hosts` are by kind of host."""
     ids = group_ids(rows)
     together: dict[Key, list[Row]] = {key: [] for key in ids}
     for row in rows:
@@ -48,7 +48,7 @@ def groups(
 
 
 def verdict_lines(verdicts: Iterable[Verdict], ids: Mapping[Key, str]) -> tuple[VerdictLine, ...]:
-    """Verdicts as the report has them."""
+    """Return the verdicts in the form of the report; `ids` are those of the groups."""
     return tuple(
         VerdictLine(
             group=ids[key_of(verdict)],
@@ -65,7 +65,7 @@ def verdict_lines(verdicts: Iterable[Verdict], ids: Mapping[Key, str]) -> tuple[
 def run_lines(
     rows: Iterable[Row], verdicts: Iterable[Verdict], ids: Mapping[Key, str], discounted: Collection[str]
 ) -> tuple[RunLine, ...]:
-    """The runs, newest first."""
+    """Return the runs, newest first."""
     stale = {(*key_of(v), v.cell, v.environment_hash) for v in verdicts if v.stale}
     return tuple(
         RunLine(
@@ -88,7 +88,7 @@ def run_lines(
 
 
 def key_of(one: Row | Verdict) -> Key:
-    """What must be the same for runs to be compared with each other."""
+    """Return the values that must be equal for runs to be comparable."""
     return one.workload_hash, one.host_kind, one.executor, one.scope
 
 
@@ -103,7 +103,7 @@ def _uncounted(row: Row, discounted: Collection[str], stale: bool) -> str | None
 
 
 def _current(verdicts: Iterable[Verdict]) -> dict[Key, dict[str, Verdict]]:
-    """By group and cell, those that are not stale."""
+    """Return the verdicts that are not stale, by group and cell."""
     found: dict[Key, dict[str, Verdict]] = {}
     for verdict in verdicts:
         if not verdict.stale:
@@ -167,6 +167,6 @@ def _reason(cell: str, verdicts: Mapping[str, Verdict], ran: Collection[str], ma
 
 
 def _in_order(used: Iterable[str], order: Iterable[str]) -> tuple[str, ...]:
-    """Names as in the matrix file; those it no longer has come last."""
+    """Return names in the order of the matrix file; names that it no longer has come last."""
     given = dict.fromkeys(used)
     return tuple(dict.fromkeys([*(name for name in order if name in given), *given]))

@@ -1,4 +1,4 @@
-"""A report -> JUnit XML, as systems for continuous integration read it: a suite for each grid, a case for each cell."""
+"""Write a report as JUnit XML for continuous integration: a suite for each grid, a case for each cell."""
 
 import re
 from xml.etree import ElementTree as Xml
@@ -8,12 +8,12 @@ from harness.report.model import GridPlace, Group, Report, RunLine, VerdictLine
 
 FAILED: tuple[Tier, ...] = ("failing", "flaky")
 SKIPPED: tuple[Tier, ...] = ("untested", "excluded")
-# What XML 1.0 cannot hold, not even escaped.
+# Characters that XML 1.0 does not allow, not even escaped.
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def to_junit(report: Report) -> str:
-    """A cell that fails or is flaky is a failure; one that was not run, or must not be, is skipped."""
+    """Return the XML: a failing or flaky cell is a failure; an untested or excluded one is skipped."""
     verdicts = {(one.group, one.cell): one for one in report.verdicts if not one.stale}
     # Runs are newest first: the oldest one is overwritten last.
     failed = [run for run in reversed(report.runs) if run.outcome != "completed" and not run.uncounted]

@@ -1,4 +1,4 @@
-"""A report -> Markdown: the answers, and a table of what works with what."""
+"""Write a report as Markdown: the answers, and tables of verdicts by stack and preset."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,7 +7,7 @@ from harness.report.model import Group, PassCount, Report
 
 
 def to_markdown(report: Report) -> str:
-    """The answers and the verdicts; the runs themselves are in report.json and report.html."""
+    """Return the answers and the verdicts; the runs themselves are in report.json and report.html."""
     return "\n".join(_lines(report)) + "\n"
 
 
@@ -83,5 +83,5 @@ def _counts(found: dict[str, int]) -> str:
 
 
 def _plain(text: str) -> str:
-    """On one line, and without markup of its own."""
+    """Return the text on one line, without HTML markup."""
     return " ".join(text.split()).replace("<", "&lt;")

@@ -1,4 +1,4 @@
-"""What the report says, as types. `report.json` is this; the page, the Markdown and the JUnit file are made from it."""
+"""The types of `report.json`, from which the page, the Markdown and the JUnit file are made."""
 
 from pydantic import Field
 
@@ -10,14 +10,14 @@ from harness.matrix.lint import FindingKind
 
 
 class Command(File):
-    """Something to type, and why."""
+    """A command to type, and the reason."""
 
     command: str
     why: str
 
 
 class Answers(File):
-    """What the records answer, in sentences. Words in backquotes are names or commands."""
+    """Answers from the records, in sentences. Words in backquotes are names or commands."""
 
     use: tuple[str, ...] = Field(description="which cell to use, on how many runs")
     notes: tuple[str, ...] = Field(description="what the presets of the notes changed against `plain`")
@@ -27,7 +27,7 @@ class Answers(File):
 
 
 class PassCount(File):
-    """What the runs of a place show."""
+    """Verdict and counts of the runs at a place of a grid."""
 
     tier: Tier
     passes: int
@@ -42,7 +42,7 @@ class GridPlace(File):
     preset: str
     count: PassCount
     own: PassCount = Field(description="the same without imported runs")
-    reason: str | None = Field(None, description="why it is excluded, or why what was run does not count")
+    reason: str | None = Field(None, description="why it is excluded, or why its runs do not count")
 
 
 class Group(File):
@@ -61,7 +61,7 @@ class Group(File):
 
 
 class VerdictLine(File):
-    """What runs show that may be counted together: those of one cell and environment in a group."""
+    """The verdict on the runs of one cell and environment in a group."""
 
     group: str
     cell: str
@@ -76,7 +76,7 @@ class VerdictLine(File):
     high: float
     diagnoses: dict[str, int]
     not_counted: dict[str, int]
-    imported: int = Field(description="of the runs that count, those that came with `matrix import`")
+    imported: int = Field(description="of the runs that count, those added by `matrix import`")
     last: str = Field(description="id of the newest run")
     last_at: float = Field(description="seconds since 1970")
 
@@ -96,7 +96,7 @@ class RunLine(File):
     seconds: float
     samples_per_second: float | None
     uncounted: str | None = Field(
-        description="why it counts for nothing: drill, discounted, stale, interrupted, host-fault"
+        description="why it is not counted: injected fault, discounted, stale, interrupted, host-fault"
     )
     imported: bool
 
@@ -119,7 +119,7 @@ class PhaseSpan(File):
 
 
 class MemoryCurve(File):
-    """What one rank held while it ran, thinned."""
+    """Memory use of one rank over time, thinned."""
 
     rank: int
     seconds: tuple[float, ...] = Field(description="since the start of the run")
@@ -131,7 +131,7 @@ class LossCurve(File):
     """The losses of one model, thinned. Numbers that are not finite are null."""
 
     model: str
-    steps: tuple[int, ...] = Field(description="the first ones, and those that were told of about once a second")
+    steps: tuple[int, ...] = Field(description="the first ones, and those reported about once a second")
     loss: tuple[float | None, ...] = Field(description="of each of these steps")
     epoch_ends: tuple[int, ...] = Field(description="the last step of each epoch")
     train: tuple[float | None, ...] = Field(description="mean of each epoch")
@@ -139,7 +139,7 @@ class LossCurve(File):
 
 
 class RunDetail(File):
-    """What the page shows of a run that is opened."""
+    """The details of a run, shown when it is opened in the page."""
 
     explanation: Explanation | None
     host_problems: tuple[str, ...]
@@ -154,8 +154,8 @@ class RunDetail(File):
     memory_curves: tuple[MemoryCurve, ...]
     loss_curves: tuple[LossCurve, ...]
     variables: dict[str, dict[str, str]]
-    by_hand: tuple[str, ...] = Field(description="commands that do the same, a line each")
-    again: str = Field(description="the command of this tool that runs the same, watched; empty where there is none")
+    by_hand: tuple[str, ...] = Field(description="commands that repeat the run, a line each")
+    again: str = Field(description="the `matrix` command that repeats the run, watched; empty if there is none")
 
 
 class ExcludedCells(File):
@@ -166,7 +166,7 @@ class ExcludedCells(File):
 
 
 class FindingLine(File):
-    """What is to be said of a variable of a preset."""
+    """A finding of the linter on a variable of a preset."""
 
     preset: str
     variable: str
@@ -177,7 +177,7 @@ class FindingLine(File):
 
 
 class Report(Versioned):
-    """`report.json`: what the records show. `runs` are newest first; `details` are of some of them."""
+    """`report.json`: all verdicts and runs. `runs` are newest first; `details` are of some of them."""
 
     made: float = Field(description="seconds since 1970")
     harness_version: str

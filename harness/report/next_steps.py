@@ -1,4 +1,4 @@
-"""What to type next. Pure."""
+"""The commands to type next. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -18,7 +18,7 @@ def what_next(
     tags: Tags,
     cells: Collection[str],
 ) -> tuple[Command, ...]:
-    """Commands, the most useful first; `best` is the best verdict of each scope, GPUs first.
+    """Return commands, the most useful first; `best` is the best verdict of each scope, GPUs first.
 
     `cells` are those that may be run.
     """
@@ -31,14 +31,14 @@ def what_next(
         explanation = explanations.get(one.newest)
         remedies = [f"{one.stack}-{preset}" for preset in explanation.presets] if explanation else []
         for remedy in [cell for cell in remedies if cell in cells and cell not in one.cells][:1]:
-            steps.append(Command(command=f".venv/bin/matrix run {remedy}", why="tries what may help against it"))
+            steps.append(Command(command=f".venv/bin/matrix run {remedy}", why="tries a preset that may help"))
     return tuple(steps)
 
 
 def _towards_training(best: Verdict, tags: Tags) -> list[Command]:
     if best.tier != "known-good":
         until = ".venv/bin/matrix run --until known-good"
-        return [Command(command=until, why="looks for one known-good cell with as few runs as it can")]
+        return [Command(command=until, why="searches for one known-good cell with as few runs as possible")]
     train, why = "make train DATA=merged.csv OUTPUT=TRAINING", "trains on your bars, to the end"
     if (best.cell, best.environment_hash, best.scope) in tags:
         return [Command(command=train, why=why)]

@@ -1,4 +1,4 @@
-"""What the presets of the notes changed against `plain`. Pure."""
+"""The effect of the presets of the notes compared with `plain`. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,16 @@ from harness.evidence.verdicts.verdict import Verdict
 from harness.report.words import many, names
 
 NOTES, CONTROL = "notes-", "plain"
-# Share of differences shown that may be none.
+# False discovery rate of the differences shown.
 FALSE_DISCOVERIES = 0.05
 SHOWN = 5
 
 
 @dataclass(frozen=True)
 class PresetComparison:
-    """A preset of the notes beside `plain`, all else equal.
+    """A preset of the notes compared with `plain`, all else equal.
 
-    `p`: of a difference as large by chance, adjusted for how many comparisons there are. `possible`: the least it could
-    have been with so many runs.
+    `p`: the p-value, adjusted for the number of comparisons. `possible`: the minimum p-value for this number of runs.
     """
 
     notes: Verdict
@@ -27,12 +26,12 @@ class PresetComparison:
 
     @property
     def shown(self) -> bool:
-        """Whether a difference is shown."""
+        """Return whether the difference is significant."""
         return self.p <= FALSE_DISCOVERIES
 
 
 def compare_notes(verdicts: Iterable[Verdict]) -> list[PresetComparison]:
-    """Every preset of the notes against `plain` on the same stack, workload, host, executor and scope.
+    """Compare every preset of the notes with `plain` on the same stack, workload, host, executor and scope.
 
     Fisher's exact test of the completed and the other runs, two-sided; adjusted after Benjamini and Hochberg (1995).
     """
@@ -41,22 +40,22 @@ def compare_notes(verdicts: Iterable[Verdict]) -> list[PresetComparison]:
     pairs = [(v, plain[_like(v)]) for v in counted if v.preset.startswith(NOTES) and _like(v) in plain]
     if not pairs:
         return []
-    # SciPy takes a second to import: a report with no preset of the notes does without.
+    # SciPy takes a second to import, and is not needed without presets of the notes.
     from scipy.stats import false_discovery_control  # noqa: PLC0415
 
     adjusted = false_discovery_control([_p(a.passes, a.runs, b.passes, b.runs) for a, b in pairs])
-    # As if every preset had made all the difference there can be.
+    # The largest difference there can be: all runs with the preset completed, none of the others did.
     possible = false_discovery_control([_p(a.runs, a.runs, 0, b.runs) for a, b in pairs])
     return [PresetComparison(a, b, float(p), float(q)) for (a, b), p, q in zip(pairs, adjusted, possible, strict=True)]
 
 
 def what_the_notes_changed(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """The answer in sentences."""
+    """Return the comparisons in sentences."""
     comparisons = compare_notes(verdicts)
     if not comparisons:
         return (
-            "Not tested: no preset of the notes was run beside `plain` on the same stack, workload and host. "
-            "`matrix run --selection notes` does that.",
+            "Not tested: no preset of the notes was run along with `plain` on the same stack, workload and host. "
+            "`matrix run --selection notes` runs them.",
         )
     differ = sorted((one for one in comparisons if one.shown), key=lambda one: one.p)
     said = [_in_words(one) for one in differ[:SHOWN]]
@@ -69,7 +68,7 @@ def what_the_notes_changed(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
         tested = "Fisher's exact test" if len(comparisons) == 1 else "Fisher's exact test, adjusted for their number"
         said.append(
             f"No difference shown for {names(presets)} against `plain` in {many(len(rest), 'comparison')} "
-            f"(least p = {min(one.p for one in rest):.2g}; {tested})."
+            f"(minimum p-value {min(one.p for one in rest):.2g}; {tested})."
         )
     blind = sum(one.possible > FALSE_DISCOVERIES for one in rest)
     if blind:

@@ -36,8 +36,8 @@
       const uncounted = tier === "untested" && place.reason;
       const shown = runs ? `${passes} of ${runs}` : uncounted ? "(not counted)" : "";
       button.replaceChildren(make("span", { class: "tier" }, tier), " ", make("span", { class: "of" }, shown));
-      const told = runs ? `, ${shown} completed` : uncounted ? `, ${place.reason}` : "";
-      button.setAttribute("aria-label", `${place.cell}: ${tier}${told}`);
+      const suffix = runs ? `, ${shown} completed` : uncounted ? `, ${place.reason}` : "";
+      button.setAttribute("aria-label", `${place.cell}: ${tier}${suffix}`);
     }
   }
 
@@ -121,11 +121,11 @@
 
   function openCell(group, cell) {
     const place = placeOf(group, cell);
-    const told = report().groups.find((one) => one.id === group);
+    const grid = report().groups.find((one) => one.id === group);
     byId("cell-title").textContent = cell;
     const dockerfile = report().dockerfiles[cell];
     byId("cell-body").replaceChildren(
-      make("p", { class: "soft" }, `${told.scope}, workload ${told.workload}, host with ${told.host}, executor ${told.executor}`),
+      make("p", { class: "soft" }, `${grid.scope}, workload ${grid.workload}, host with ${grid.host}, executor ${grid.executor}`),
       ...(place.reason ? [make("p", { class: "caution" }, `${place.count.tier}: ${place.reason}`)] : []),
       ...verdictLines(group, cell),
       ...runsOf(group, cell),
@@ -168,7 +168,7 @@
       return figure(`Loss of ${curve.model}`, "loss", number, `${seen.length} steps, from ${seen[0]} to ${seen.at(-1)}`);
     });
     const peak = Math.max(0, ...detail.memory_curves.flatMap((one) => one.rss_mb)).toFixed(0);
-    if (detail.memory_curves.length) figures.push(figure("Memory", "memory", 0, `resident at most ${peak} MB where it was told`));
+    if (detail.memory_curves.length) figures.push(figure("Memory", "memory", 0, `resident at most ${peak} MB where it was reported`));
     if (detail.phases.length) figures.push(figure("Phases", "phases", 0, "the same as in the table of phases"));
     return make("div", { class: "charts" }, ...figures);
   }

@@ -1,4 +1,4 @@
-"""A report -> one HTML file that opens offline and asks nothing of any other place."""
+"""Write a report as one HTML file that opens offline and loads nothing from elsewhere."""
 
 import base64
 import gzip
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def to_html(report: Report) -> str:
-    """The page. It runs its own two scripts and no other, whatever a log says: a browser refuses the rest."""
+    """Return the page. Its Content-Security-Policy allows only its own two scripts, whatever a log contains."""
     script = (HERE / "page.js").read_text(encoding="utf-8")
     plotly, packed = _plotly()
     return (
@@ -39,19 +39,19 @@ def to_html(report: Report) -> str:
 
 
 def as_data(report: Report) -> str:
-    """The report as JSON that can stand in a script element: nothing in it can end that."""
+    """Return the report as JSON for a script element, escaped so that no text can end the element."""
     return report.model_dump_json(by_alias=True).replace("<", "\\u003c")
 
 
 @cache
 def _plotly() -> tuple[str, str]:
-    """Digest and text of the plotting library; packed, for it is five times everything else."""
+    """Return digest and text of the plotting library, compressed: it is five times as large as everything else."""
     library = get_plotlyjs()
     return _digest(library), base64.b64encode(gzip.compress(library.encode(), mtime=0)).decode()
 
 
 def _digest(script: str) -> str:
-    """As a Content-Security-Policy names a script that may run."""
+    """Return the digest by which a Content-Security-Policy allows a script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
@@ -70,7 +70,7 @@ def _environment() -> Environment:
 
 
 def _sentence(text: str) -> Markup:
-    """A sentence with its backquoted words as code."""
+    """Return a sentence with its backquoted words as code."""
     parts = text.split("`")
     return Markup().join(
         Markup("<code>{}</code>").format(part) if number % 2 else escape(part) for number, part in enumerate(parts)

@@ -1,4 +1,4 @@
-"""How numbers and names are put in sentences. Words in backquotes are names or commands."""
+"""Numbers and names in sentences. Words in backquotes are names or commands."""
 
 import math
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ LISTED = 3
 
 
 def many(count: int, singular: str, plural: str | None = None) -> str:
-    """A number with its noun."""
+    """Return a number with its noun."""
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
 def names(given: Sequence[str]) -> str:
-    """Names in backquotes; of many the first few and how many more there are."""
+    """Return names in backquotes; of many, the first few and the number of the others."""
     shown = [f"`{name}`" for name in given[:LISTED]]
     more = len(given) - len(shown)
     if more:
@@ -22,10 +22,10 @@ def names(given: Sequence[str]) -> str:
 
 
 def at_least(rate: float) -> str:
-    """A lower bound in percent, never rounded up."""
+    """Return a lower bound in percent, never rounded up."""
     return f"{math.floor(rate * 100 + 1e-9)} %"
 
 
 def share(rate: float) -> str:
-    """A confidence or a threshold in percent."""
+    """Return a confidence or a threshold in percent."""
     return f"{rate * 100:g} %"

@@ -1,4 +1,4 @@
-"""A results folder -> the files of its report."""
+"""Write the report files of a results folder."""
 
 import time
 from collections.abc import Set
@@ -20,9 +20,9 @@ from harness.report.page import to_html
 
 
 def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> tuple[list[Path], list[str]]:
-    """Write the report, as HTML, Markdown, JSON and JUnit XML; returns the files, and what could not be read.
+    """Write the report as HTML, Markdown, JSON and JUnit XML; return the files, and the errors of unreadable records.
 
-    What to use and to type is said for the host at `root`.
+    The recommended cell and commands are for the host at `root`.
 
     Raises:
         UserError: when the folder cannot be written.
@@ -33,7 +33,7 @@ def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> t
     try:
         promoted = list(standing_tags(read_moves(results)).values())
     except UserError as error:
-        # The answers lack what they say of tags, which is no reason to give none.
+        # Without the tags the rest of the report is still worth writing.
         promoted = []
         damaged.append(str(error))
     discounted = discounted_runs(results, rows)
@@ -50,7 +50,7 @@ def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> t
 
 
 def _unreadable(results: Results, indexed: Set[str]) -> list[str]:
-    """Why the records that the index lacks cannot be read."""
+    """Return the errors of the records that are missing from the index because they cannot be read."""
     damaged = []
     for run_id in sorted(set(results.finished()) - indexed):
         try:

@@ -31,7 +31,7 @@ STALL_SECONDS = 60.0
 class Steps:
     """A context manager that shows what is being done: a spinner on a terminal, otherwise a line for each new step.
 
-    Of a transfer only the beginning is a new step, not each number of megabytes.
+    A transfer is one step, whatever the number of megabytes so far.
     """
 
     def __init__(self, console: Console) -> None:
@@ -49,7 +49,7 @@ class Steps:
         self._status.stop()
 
     def step(self, text: str) -> None:
-        """Something begins, or moved."""
+        """Show a step that begins or advances."""
         name = MEGABYTES.sub("", text)
         self._status.update(escape(text))
         if name != self._last:
@@ -59,7 +59,7 @@ class Steps:
 
 
 class LiveScene:
-    """A context manager that keeps a scene, which may be replaced, in sight on a terminal; shows nothing elsewhere."""
+    """A context manager that keeps its scene visible on a terminal; it shows nothing elsewhere. `scene` may be set."""
 
     def __init__(self, console: Console, scene: Scene) -> None:
         self.scene = scene
@@ -83,13 +83,13 @@ class LiveScene:
 
 
 class StallLines:
-    """Which stalls are worth a line: one of a minute, and again each time it has doubled."""
+    """Choice of the stalls that are printed: after a minute, and again each time their length has doubled."""
 
     def __init__(self) -> None:
         self._next = STALL_SECONDS
 
     def worth(self, seconds: float) -> bool:
-        """Whether one that has lasted for so long is worth a line now."""
+        """Return whether to print a stall that has lasted for `seconds` so far."""
         if seconds < STALL_SECONDS:
             self._next = STALL_SECONDS
         worth = seconds >= self._next
@@ -99,9 +99,9 @@ class StallLines:
 
 
 class CampaignDisplay:
-    """A context manager that takes the events of a campaign. Everything goes to `console`.
+    """A context manager that shows the events of a campaign on `console`.
 
-    `cells` are those of its grid, and `verdicts` tells what is known of them, which is asked for after every run.
+    `cells` are those of its grid; `verdicts` returns their verdicts, and is called after every run.
     """
 
     def __init__(
@@ -129,21 +129,21 @@ class CampaignDisplay:
         self._view.__exit__(kind, error, trace)
 
     def preparing(self, stack: Stack) -> None:
-        """An environment is being made ready."""
+        """Show that an environment is being prepared."""
         self._show(Current(f"preparing {stack.name}", time.time()))
 
     def step(self, text: str) -> None:
-        """Something takes its time before a run can begin."""
+        """Show a step that precedes a run."""
         self._show(Current(text, time.time()))
         if not self._view.shown:
             self._console.print(escape(text), soft_wrap=True)
 
     def time_left(self, seconds: float | None) -> None:
-        """How long the campaign takes from now, as far as that can be told."""
+        """Show the time that the campaign still takes; None if it cannot be estimated."""
         self._change(ends=None if seconds is None else time.time() + seconds)
 
     def started(self, planned: PlannedRun, position: int, total: int) -> None:
-        """A run begins; `total` is 0 where nobody knows how many there will be."""
+        """Show that a run begins; `total` is the number of runs, 0 if it is unknown."""
         again = f" (repeat {planned.repeat})" if planned.repeat > 1 else ""
         counted = f"{position}/{total}" if total else f"{position}"
         self._label = f"[{counted}] {planned.cell.id}{again}"
@@ -153,18 +153,18 @@ class CampaignDisplay:
         self._show(Current(self._label, time.time(), planned.cell.id))
 
     def progress(self, line: Progress) -> None:
-        """The current run moved."""
+        """Show progress of the current run."""
         self._show(*(current.advanced(line) for current in self._view.scene.currents))
 
     def still(self, standing: RankStall) -> None:
-        """No rank of the current run advances; of the one that advanced last."""
+        """Show a stall of the current run; `standing` is that of the rank that advanced last."""
         still = Stall(standing.idle, standing.phase, standing.limit, time.time())
         self._show(*(replace(current, still=still) for current in self._view.scene.currents))
         if self._stalls.worth(standing.idle) and not self._view.shown:
             self._console.print(escape(f"{self._label}: {still.words}"), soft_wrap=True)
 
     def finished(self, record: Record) -> None:
-        """A run has its record."""
+        """Show the outcome of a run."""
         self._seconds.append(record.finished - record.intent.started)
         self._show()
         done = self._view.scene.done + 1
@@ -174,12 +174,12 @@ class CampaignDisplay:
         self._judge()
 
     def problem(self, text: str) -> None:
-        """Something kept cells from being run."""
+        """Show why cells could not be run."""
         self._console.print(f"[red]{escape(text)}[/red]", soft_wrap=True)
 
     def _judge(self) -> None:
         if self._view.shown and self._cells:
-            # It only shows them: who needs an index or an engine says what is wrong with it.
+            # The view is only a convenience: commands that need the index or the engine report their errors.
             with suppress(UserError, *ENGINE_ERRORS):
                 self._change(squares=squares_of(self._cells, self._verdicts()))
 
@@ -191,7 +191,7 @@ class CampaignDisplay:
 
 
 def finished_lines(record: Record, label: str) -> list[str]:
-    """What became of a run, with rich's markup: a line, and a second where there is an explanation."""
+    """Return the outcome of a run with rich's markup: a line, and a second one if there is an explanation."""
     diagnosis = f" ({record.diagnosis})" if record.diagnosis else ""
     colour = OUTCOME_COLOURS[record.outcome]
     lines = [

@@ -1,4 +1,4 @@
-"""What a campaign looks like while it runs: its grid of cells, what runs now, the time left. Pure: `now` is given."""
+"""The live view of a campaign: its grid of cells, the current runs, the time left. Pure: `now` is given."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,9 +20,9 @@ GAP = 2
 BAR_WIDTH = 24
 WIDE_ENOUGH_FOR_BAR = 60
 GB = 10**9
-# Less is a step that takes a little longer than the others.
+# Shorter stalls are steps that take a little longer than others.
 WORTH_A_WORD_SECONDS = 10.0
-# What was told of a stall longer ago than that is over: something else goes on.
+# A stall reported longer ago than this is over.
 STILL_TOLD_SECONDS = 5.0
 MARKS: Mapping[Tier, str] = {"failing": "!", "flaky": "~", "good": "+", "known-good": "*"}
 LEGEND = "! failing  ~ flaky  + good  * known-good  . untested  > running"
@@ -30,7 +30,7 @@ LEGEND = "! failing  ~ flaky  + good  * known-good  . untested  > running"
 
 @dataclass(frozen=True)
 class Square:
-    """A cell of the grid: how many of the runs that count passed."""
+    """A cell of the grid, with its verdict and the counts behind it."""
 
     cell: str
     stack: str
@@ -42,7 +42,7 @@ class Square:
 
 @dataclass(frozen=True)
 class Stall:
-    """For how many seconds no rank advanced, as told at `at`; `limit` is how many it may, None where unknown."""
+    """The `seconds` without progress of any rank, as reported at `at`; `limit` is the maximum, None if unknown."""
 
     seconds: float
     phase: str
@@ -51,17 +51,17 @@ class Stall:
 
     @property
     def words(self) -> str:
-        """In words."""
+        """Return the stall in words."""
         limit = "" if self.limit is None else f" (limit {self.limit:.0f} s)"
         return f"no progress for {self.seconds:.0f} s in phase {self.phase}{limit}"
 
 
 @dataclass(frozen=True)
 class Current:
-    """What goes on now: a run (`cell` is its cell), or what comes before one.
+    """The current activity: a run (`cell` is its cell), or a step before one.
 
-    `began` in seconds since 1970. `lines` are the last of each rank, `first` is the first step that was seen of what is
-    trained now, `loss` the last that was told.
+    `began` is in seconds since 1970. `lines` are the last of each rank, `first` is the first step seen of the current
+    training, `loss` the last one reported.
     """
 
     label: str
@@ -75,11 +75,11 @@ class Current:
 
     @property
     def last(self) -> Progress | None:
-        """The last line of any rank."""
+        """Return the last line of any rank."""
         return max(self.lines.values(), key=lambda line: line.wall, default=None)
 
     def advanced(self, line: Progress) -> "Current":
-        """After a line of progress."""
+        """Return the state after a line of progress."""
         first = self.first
         if line.phase == "step" and (first is None or first.total != line.total or first.done > line.done):
             first = line
@@ -87,7 +87,7 @@ class Current:
         return replace(self, first=first, lines={**self.lines, line.rank: line}, loss=loss, doing="", still=None)
 
     def seconds_left(self, now: float) -> float | None:
-        """How long its steps take yet, at the speed there was so far; None in other phases."""
+        """Return the seconds that the remaining steps take at the speed so far; None in other phases."""
         first, last = self.first, self.last
         if first is None or last is None or last.phase != "step" or last.total is None or last.done <= first.done:
             return None
@@ -97,9 +97,9 @@ class Current:
 
 @dataclass(frozen=True)
 class Scene:
-    """A campaign at one moment. `ends`: when it will be through, seconds since 1970; None where nobody can tell.
+    """A campaign at one moment. `ends` is its expected end in seconds since 1970, None if unknown.
 
-    `total` is None where it is not known how many runs it will take.
+    `total` is the number of its runs, None if unknown.
     """
 
     began: float
@@ -111,7 +111,7 @@ class Scene:
 
 
 def squares_of(cells: Iterable[Cell], verdicts: Iterable[Verdict]) -> tuple[Square, ...]:
-    """The grid: for every cell the newest verdict that is not stale."""
+    """Return the grid: for every cell the newest verdict that is not stale."""
     newest: dict[str, Verdict] = {}
     for verdict in sorted((v for v in verdicts if not v.stale), key=lambda v: v.last_at):
         newest[verdict.cell] = verdict
@@ -124,12 +124,12 @@ def _square(cell: Cell, verdict: Verdict | None) -> Square:
 
 
 def expected_end(seconds: Sequence[float], left: int, now: float) -> float | None:
-    """When so many runs will be through that begin now, if they take what others took; None where none are known."""
+    """Return when `left` runs that begin now will have ended, by the median of `seconds`; None without any."""
     return now + median(seconds) * left if seconds else None
 
 
 class LiveView:
-    """Shows a scene in the width and height there are: what runs now first, the grid as far as there is room."""
+    """A rich renderable of a scene: the current runs first, then as much of the grid as the terminal has room for."""
 
     def __init__(self, scene: Scene, now: float) -> None:
         self._scene = scene
@@ -138,7 +138,7 @@ class LiveView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         width, height = options.max_width, options.height or console.height
         below = Group(*(part for one in self._scene.currents for part in _current(one, self._now, width)), self._foot())
-        # The last line of a terminal stays free: the cursor is there.
+        # The last line of a terminal is left free for the cursor.
         room = height - len(console.render_lines(below, options.update(height=None))) - 1
         running = frozenset(one.cell for one in self._scene.currents if one.cell)
         if len(self._scene.squares) > 1:
@@ -190,7 +190,7 @@ def _numbers(current: Current) -> Iterator[str]:
 
 
 def _grid(squares: Sequence[Square], running: frozenset[str], width: int, height: int) -> RenderableType:
-    """The most telling form that fits; where none does, how many cells there are of each tier."""
+    """Return the most detailed form of the grid that fits; if none does, the number of cells of each tier."""
     for short, numbered in ((False, False), (True, False), (True, True)):
         for turned in (False, True):
             head, rows, legend = _rows(squares, running, short=short, numbered=numbered, turned=turned)
@@ -199,14 +199,14 @@ def _grid(squares: Sequence[Square], running: frozenset[str], width: int, height
             if _width([head, *(list(map(str, row)) for row in rows)]) <= width and lines <= height:
                 return Group(_table(head, rows), under) if legend else _table(head, rows)
     counts = {tier: sum(square.tier == tier for square in squares) for tier in TIER_COLOURS}
-    told = [Text(f"{count} {tier}", style=TIER_COLOURS[tier]) for tier, count in counts.items() if count]
-    return Text(f"{len(squares)} cells: ").append_text(Text(", ").join(told))
+    parts = [Text(f"{count} {tier}", style=TIER_COLOURS[tier]) for tier, count in counts.items() if count]
+    return Text(f"{len(squares)} cells: ").append_text(Text(", ").join(parts))
 
 
 def _rows(
     squares: Sequence[Square], running: frozenset[str], *, short: bool, numbered: bool, turned: bool
 ) -> tuple[list[str], list[list[Text]], list[str]]:
-    """Head, rows and legend of the grid; `turned`: a row for every preset."""
+    """Return head, rows and legend of the grid; with `turned` it has a row for every preset."""
     place = {(s.preset, s.stack) if turned else (s.stack, s.preset): s for s in squares}
     ups, acrosses = dict.fromkeys(up for up, _ in place), dict.fromkeys(across for _, across in place)
     numbers = {name: str(at) for at, name in enumerate(acrosses, start=1)}
@@ -224,9 +224,9 @@ def _text(square: Square | None, running: frozenset[str], *, short: bool) -> Tex
     now = ">" if square.cell in running else ""
     if square.tier == "untested":
         return Text(now or ".", style="bold" if now else "dim")
-    told = f"{square.passes}/{square.runs}"
-    told += MARKS.get(square.tier, "") if short else f" {square.tier}"
-    return Text(f"{now}{told}", style=TIER_COLOURS[square.tier])
+    text = f"{square.passes}/{square.runs}"
+    text += MARKS.get(square.tier, "") if short else f" {square.tier}"
+    return Text(f"{now}{text}", style=TIER_COLOURS[square.tier])
 
 
 def _width(lines: Sequence[Sequence[str]]) -> int:

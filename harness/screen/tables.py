@@ -1,4 +1,4 @@
-"""What the commands print, as tables."""
+"""The tables that commands print."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ LISTED = 3
 
 
 def cells_table(cells: Sequence[Cell]) -> Table:
-    """Cells with what they consist of, or why they are excluded."""
+    """Return a table of cells with their parts, or why they are excluded."""
     table = _table("cell", "ROCm", "torch", "Python", "preset sets", "excluded because")
     for cell in cells:
         preset = cell.preset
@@ -51,16 +51,16 @@ def cells_table(cells: Sequence[Cell]) -> Table:
 
 
 def workloads_table(workloads: Iterable[Workload]) -> Table:
-    """Workloads, and whether a tag can be earned with them."""
+    """Return a table of workloads, and whether their runs qualify for promotion."""
     table = _table("workload", "qualifies for promotion", "models", "strategy", "what")
     for one in workloads:
-        earns = "yes" if one.qualifies_for_promotion else "no"
-        table.add_row(*map(escape, (one.name, earns, ", ".join(one.model), one.strategy, one.description)))
+        qualifies = "yes" if one.qualifies_for_promotion else "no"
+        table.add_row(*map(escape, (one.name, qualifies, ", ".join(one.model), one.strategy, one.description)))
     return table
 
 
 def findings_table(findings: "Iterable[LintFinding]") -> Table:
-    """What the linter found."""
+    """Return a table of the linter's findings."""
     table = _table("preset", "variable", "kind", "what", "stacks")
     for f in findings:
         variable = f"{f.variable or ''}{f' ({f.key})' if f.key else ''}{f' in {f.phase}' if f.phase else ''}"
@@ -69,7 +69,7 @@ def findings_table(findings: "Iterable[LintFinding]") -> Table:
 
 
 def plan_lines(plan: "Plan") -> list[str]:
-    """The plan in a few lines."""
+    """Return the plan of a campaign in a few lines."""
     cells = list(dict.fromkeys(planned.cell.id for planned in plan.runs))
     workload = plan.workload
     free = _free(plan.free_gb, plan.disk_gb)
@@ -89,7 +89,7 @@ def plan_lines(plan: "Plan") -> list[str]:
 
 
 def build_lines(plan: "BuildPlan") -> list[str]:
-    """The plan of a build in a few lines."""
+    """Return the plan of a build in a few lines."""
     free = _free(plan.free_gb, plan.disk_gb)
     lines = [
         f"Build: {len(plan.build)} images, {len(plan.there)} are there already",
@@ -102,9 +102,9 @@ def build_lines(plan: "BuildPlan") -> list[str]:
 
 
 def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) -> Table:
-    """What the runs of each cell show, with the number of runs and the bounds of the pass rate.
+    """Return a table of verdicts with the number of runs and the bounds of the pass rate.
 
-    Those that one of the `tags` is about are marked; which it is their scope says.
+    Verdicts that one of the `tags` rests on are marked; the tag is that of their scope.
     """
     table = _table("cell", "verdict", "passed", "pass rate", "scope", "workload", "ran on", "not counted", "why")
     for one in verdicts:
@@ -116,13 +116,13 @@ def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) 
         why = ", ".join(f"{name} x{count}" for name, count in one.diagnoses.items())
         workload = f"{one.workload} ({one.workload_hash[:8]})"
         scope = f"{one.scope}, {one.executor}"
-        told = map(escape, (f"{one.passes} of {one.runs}", rate, scope, workload, one.ran_on, not_counted, why))
-        table.add_row(escape(cell), f"[{TIER_COLOURS[one.tier]}]{one.tier}[/]", *told)
+        values = map(escape, (f"{one.passes} of {one.runs}", rate, scope, workload, one.ran_on, not_counted, why))
+        table.add_row(escape(cell), f"[{TIER_COLOURS[one.tier]}]{one.tier}[/]", *values)
     return table
 
 
 def runs_table(rows: Iterable[Row]) -> Table:
-    """Single runs, oldest first."""
+    """Return a table of runs, oldest first."""
     table = _table("run", "outcome", "why", "ran on", "seconds", "samples/s", "detail")
     for row in rows:
         speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
@@ -140,7 +140,7 @@ def _left_out(skipped: "Iterable[Skipped]") -> list[str]:
 
 
 class _Table(Table):
-    """A table that takes no row with more or fewer cells than it has columns; rich would pad or add some."""
+    """A table that refuses rows whose length is not its number of columns; rich would pad the row or add columns."""
 
     def add_row(self, *cells: Any, **style: Any) -> None:
         if len(cells) != len(self.columns):
@@ -158,7 +158,7 @@ def _table(*columns: str) -> Table:
 def _time(plan: "Plan") -> str:
     most = f"at most {span(plan.seconds_at_most)} by the workload's limit{', each run' if plan.goal else ''}"
     if plan.seconds_expected is None:
-        return f"{most}; not run on this host before"
+        return f"{most}; no earlier run on this host to estimate from"
     return f"about {span(plan.seconds_expected)} as measured here before, {most}"
 
 
@@ -169,7 +169,7 @@ def _until(goal: "Goal") -> str:
 
 def _free(free_gb: float | None, needed_gb: float) -> str:
     if free_gb is None:
-        return "what is free there is not known"
+        return "free space unknown"
     return f"{free_gb:.0f} GB free{': not enough' if needed_gb > free_gb else ''}"
 
 

@@ -1,4 +1,4 @@
-"""Reads from a results folder what the processes of this host are doing there; writes nothing."""
+"""A read-only view of the work on a results folder, by any process of this host, from its files."""
 
 import json
 import os
@@ -27,7 +27,7 @@ LOCKS = Path("/proc/locks")
 
 @dataclass(frozen=True)
 class HeldCampaign:
-    """A campaign that a process is at. `runs` is None where it makes as many as its goal takes."""
+    """A campaign that a process is running. `runs` is None if their number depends on its goal."""
 
     id: str
     cells: tuple[str, ...]
@@ -37,9 +37,9 @@ class HeldCampaign:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state at one moment: campaigns, running runs, and the records that came since the last look.
+    """The state at one moment: campaigns, current runs, and the records that are new since the snapshot before.
 
-    `trains`: whether a supervisor holds a training, also between two attempts.
+    `trains`: whether a supervisor holds the lock of a training, also between two attempts.
     """
 
     campaigns: tuple[HeldCampaign, ...] = ()
@@ -49,13 +49,13 @@ class Snapshot:
 
     @property
     def goes_on(self) -> bool:
-        """Tell whether there is anything to watch."""
+        """Return whether there is anything to watch."""
         return bool(self.campaigns or self.running or self.trains)
 
 
 @dataclass
 class Watched:
-    """A results folder that is looked at again and again. Of runs whose record is known no file is opened again."""
+    """A results folder that is polled. Files of runs whose record is known are not opened again."""
 
     results: Results
     matrix: Matrix
@@ -65,8 +65,8 @@ class Watched:
     _indexed: int | None = None
 
     def look(self) -> Snapshot:
-        """Return the state now."""
-        # Before the runs: what makes them lets go after its last.
+        """Return the present state of the folder."""
+        # The locks come before the runs: a campaign releases its lock only after its last run.
         locked = locked_inodes()
         campaigns = tuple(held_campaigns(self.results, locked))
         trains = any(_is_in(locked, file) for file in (self.results.folder / TRAININGS_FOLDER).glob("*.lock"))
@@ -86,7 +86,7 @@ class Watched:
         )
 
     def scene(self, look: Snapshot, now: float) -> Scene:
-        """Return the state as it is shown."""
+        """Return the scene that shows a snapshot."""
         self._currents = {
             intent.run_id: current_of(self._currents.get(intent.run_id), intent, self.results, now)
             for intent in look.running
@@ -117,7 +117,7 @@ class Watched:
             self._indexed, self._rows = changed, read_rows(self.results)
 
     def _verdicts(self, look: Snapshot) -> list[Verdict]:
-        """Return the verdicts on the work that is running; on all work where none is."""
+        """Return the verdicts on the workloads that are running; on all workloads if none is."""
         wanted = {(i.workload_hash, i.host.kind, i.executor) for i in look.running}
         rows = [r for r in self._rows if not wanted or (r.workload_hash, r.host_kind, r.executor) in wanted]
         return judge(rows, {}, self.matrix.verdicts, discounted_runs(self.results, self._rows))
@@ -131,14 +131,14 @@ def _run_names(results: Results) -> frozenset[str]:
 
 
 def _readable(read: Callable[[str], T | None], run_id: str) -> T | None:
-    """Return what is read of a run; None where it is damaged, which other commands report."""
+    """Return what `read` returns for a run; None if it is damaged, which other commands report."""
     with suppress(UserError):
         return read(run_id)
     return None
 
 
 def current_of(before: Current | None, intent: Intent, results: Results, now: float) -> Current:
-    """Return the state of a running run, by the last lines of its ranks."""
+    """Return the state of a current run by the last lines that its ranks wrote."""
     again = f" (repeat {intent.repeat})" if intent.repeat > 1 else ""
     on = f" on GPU {', '.join(map(str, intent.gpus))}" if intent.gpus else ""
     current = before or Current(f"{intent.cell}{again}{on}, {intent.workload}", intent.started, intent.cell)
@@ -147,7 +147,7 @@ def current_of(before: Current | None, intent: Intent, results: Results, now: fl
         if current.lines.get(line.rank) != line:
             current = current.advanced(line)
     if work.result.exists():
-        return replace(current, doing="checking what was trained", still=None)
+        return replace(current, doing="checking the trained model", still=None)
     if current.last is None:
         return current
     idle = now - current.last.wall
@@ -155,7 +155,7 @@ def current_of(before: Current | None, intent: Intent, results: Results, now: fl
 
 
 def held_campaigns(results: Results, locked: Set[int]) -> Iterator[HeldCampaign]:
-    """The campaigns whose file a process of this host holds."""
+    """Yield the campaigns whose file a process of this host has locked."""
     for file in sorted((results.folder / "campaigns").glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             if _is_in(locked, file):
@@ -173,7 +173,7 @@ def _is_in(inodes: Set[int], file: Path) -> bool:
 
 
 def locked_inodes() -> frozenset[int]:
-    """The files that are locked, from the kernel's table: to try a lock would keep others from it for that moment.
+    """Return the inodes of locked files from the kernel's table: trying a lock would briefly keep others from it.
 
     A line is `1: FLOCK  ADVISORY  WRITE 18353 fe:00:2859149 0 EOF`: process, device and inode.
     """
@@ -186,7 +186,7 @@ def locked_inodes() -> frozenset[int]:
 
 
 def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
-    """Return the state as plain values."""
+    """Return a snapshot as plain values."""
     runs = []
     for intent, current in zip(look.running, scene.currents, strict=True):
         line = current.last

@@ -1,6 +1,6 @@
-"""The checks: each looks at one thing, and says nothing where that thing is not on the machine.
+"""The checks: each examines one thing, and yields nothing if that thing is not on the machine.
 
-The name of a function is the check's id, the first line of its docstring what it looks at.
+The name of a function is the check's id, the first line of its docstring its subject.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,15 +50,15 @@ CHECKS: tuple[Check, ...] = (
 
 
 def check_id(check: Check) -> str:
-    """How a check is called in findings and docs."""
+    """Return the id of a check in findings and docs."""
     return check.__name__.replace("_", "-")
 
 
 def about(check: Check) -> str:
-    """What a check looks at."""
+    """Return the subject of a check."""
     return (check.__doc__ or "").splitlines()[0].rstrip(".")
 
 
 def examine(machine: Machine) -> tuple[Finding, ...]:
-    """Everything that is found on a machine."""
+    """Return the findings of all checks on a machine."""
     return tuple(replace(finding, check=check_id(check)) for check in CHECKS for finding in check(machine))

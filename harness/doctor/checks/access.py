@@ -1,4 +1,4 @@
-"""Whether this user may open the device nodes."""
+"""Access to the device nodes."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from harness.doctor.machine import Machine, Node
 
 
 def kfd(machine: Machine) -> Iterator[Finding]:
-    """/dev/kfd: whether it is there, its numeric group, and whether this user may open it."""
+    """/dev/kfd: its presence, its numeric group, and this user's access."""
     node = machine.kfd
     if node:
         yield _usable(machine, node)
@@ -20,7 +20,7 @@ def kfd(machine: Machine) -> Iterator[Finding]:
 
 
 def render_nodes(machine: Machine) -> Iterator[Finding]:
-    """The render node of each GPU: whether it is there, its numeric group, and whether this user may open it."""
+    """The render node of each GPU: its presence, its numeric group, and this user's access."""
     nodes = {node.path: node for node in machine.render_nodes}
     for gpu in machine.training:
         path = gpu.facts.render_node
@@ -41,7 +41,7 @@ def _usable(machine: Machine, node: Node) -> Finding:
     name = node.group_name or "render"
     join = f"sudo usermod -aG {name} $USER  # then log in again"
     no_name = f"sudo groupadd -g {node.group} render && " if node.group_name is None else ""
-    # A node of root's own group was made before the rules that give it away were installed.
+    # A node of group root was made before the udev rules that assign its group were installed.
     fix = "sudo udevadm trigger --action=add" if node.group == 0 else no_name + join
     return problem(
         f"this user (uid {machine.caller.uid}, groups {groups or 'none'}) may not open {node.sentence}",

@@ -5,30 +5,30 @@ from collections.abc import Iterator
 from harness.doctor.finding import Finding, command_in, note, ok, problem, warning
 from harness.doctor.machine import Machine
 
-# What `make base` makes.
+# The image that `make base` builds.
 OWN_BASE = "vpoc-base:bookworm"
 AS_PROCESSES = "export MATRIX_EXECUTOR=process"
 
 
 def docker(machine: Machine) -> Iterator[Finding]:
-    """Whether a Docker engine answers this user."""
+    """The Docker engine, and this user's access to it."""
     if machine.docker is None:
         return
     if machine.docker.executor == "process":
         yield note(
-            "cells run as processes, as MATRIX_EXECUTOR asks: whether there is a Docker engine was not looked at",
+            "cells run as processes, as MATRIX_EXECUTOR asks: the Docker engine was not checked",
             "only runs in containers qualify for promotion",
         )
     elif machine.docker.refusal:
         yield problem(
             machine.docker.refusal,
-            "`matrix run` stops there, unless it is told to run cells as processes",
+            "`matrix run` stops, unless it is asked to run cells as processes",
             command_in(machine.docker.refusal) or AS_PROCESSES,
         )
     elif not machine.docker.answers and machine.docker.executor == "docker":
         yield problem(
             "there is no Docker engine, and MATRIX_EXECUTOR asks for one",
-            "`matrix run` stops there",
+            "`matrix run` stops",
             AS_PROCESSES,
         )
     elif not machine.docker.answers:
@@ -42,7 +42,7 @@ def docker(machine: Machine) -> Iterator[Finding]:
 
 
 def docker_users(machine: Machine) -> Iterator[Finding]:
-    """Whether the engine is rootless or maps users (userns-remap)."""
+    """The engine's mapping of users: rootless, userns-remap, or none."""
     if machine.docker is None or not machine.docker.answers:
         return
     if machine.docker.maps_users:
@@ -57,7 +57,7 @@ def docker_users(machine: Machine) -> Iterator[Finding]:
 
 
 def docker_desktop(machine: Machine) -> Iterator[Finding]:
-    """Whether the engine is Docker Desktop, which runs in a virtual machine."""
+    """Docker Desktop, an engine in a virtual machine."""
     if machine.docker is None or not machine.docker.answers:
         return
     if not machine.docker.desktop:
@@ -76,7 +76,7 @@ def docker_desktop(machine: Machine) -> Iterator[Finding]:
 
 
 def docker_storage(machine: Machine) -> Iterator[Finding]:
-    """How the engine keeps images."""
+    """The engine's storage driver."""
     if machine.docker is None or not machine.docker.answers:
         return
     if machine.docker.storage == "vfs":
@@ -90,7 +90,7 @@ def docker_storage(machine: Machine) -> Iterator[Finding]:
 
 
 def docker_builder(machine: Machine) -> Iterator[Finding]:
-    """Whether something here can drive BuildKit."""
+    """A client that can build images with BuildKit."""
     if machine.docker is None or not machine.docker.answers:
         return
     if machine.docker.no_builder:
@@ -100,7 +100,7 @@ def docker_builder(machine: Machine) -> Iterator[Finding]:
 
 
 def base_image(machine: Machine) -> Iterator[Finding]:
-    """Whether the base of the images that are to be built is here, or can be pulled."""
+    """The base of the images that are to be built: present, or available from its registry."""
     for base in machine.docker.bases if machine.docker else ():
         if base.here:
             yield ok(f"base image {base.name} is here")

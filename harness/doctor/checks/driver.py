@@ -8,26 +8,26 @@ from harness.doctor.machine import Machine, listed
 
 
 def amdgpu(machine: Machine) -> Iterator[Finding]:
-    """Whether the amdgpu driver has each AMD card."""
+    """The driver of each AMD card."""
     for card in machine.amd_cards:
         if card.driver == "amdgpu":
             yield ok(f"the amdgpu driver has the AMD card at {card.address}")
         elif card.driver:
             yield warning(
                 f"the AMD card at {card.address} is held by the driver {card.driver}, not by amdgpu",
-                "it is set aside for a virtual machine or an older driver, and ROCm cannot see it",
+                "it is reserved for a virtual machine or an older driver, and ROCm cannot see it",
                 f"cd /sys/bus/pci/drivers && echo {card.address} | sudo tee {card.driver}/unbind amdgpu/bind",
             )
         else:
             yield problem(
                 f"no driver has the AMD card at {card.address}",
-                "ROCm reaches a GPU through the amdgpu driver of the kernel alone",
+                "ROCm reaches a GPU only through the amdgpu driver of the kernel",
                 "sudo modprobe amdgpu  # then `sudo dmesg | grep amdgpu` where that did not help",
             )
 
 
 def driver_window(machine: Machine) -> Iterator[Finding]:
-    """The version of the amdgpu driver against the ROCm versions that AMD supports with it."""
+    """The version of the amdgpu driver, and the ROCm versions that AMD supports with it."""
     module = machine.host.driver
     if module is None or not machine.rocm.stacks:
         return
@@ -37,15 +37,15 @@ def driver_window(machine: Machine) -> Iterator[Finding]:
     if module == "in-tree":
         yield note(
             f"the amdgpu driver is the one of kernel {machine.host.kernel}",
-            "it usually works, but AMD tests ROCm with the driver of its own packages (amdgpu-dkms), so no window can "
-            "be told; records keep the two apart",
+            "it usually works, but AMD tests ROCm with the driver of its own packages (amdgpu-dkms), so the supported "
+            "versions are unknown; records distinguish the two drivers",
         )
         return
     window = window_of(module)
     if window is None:
         yield note(
             f"amdgpu driver {module} is not in harness/doctor/compatibility.yaml",
-            f"{why}; which ones these are is not known here for this driver",
+            f"{why}; for this driver the versions are unknown",
         )
         return
     versions = machine.rocm.versions()
@@ -65,10 +65,10 @@ def driver_window(machine: Machine) -> Iterator[Finding]:
 
 
 def kernel(machine: Machine) -> Iterator[Finding]:
-    """Whether something is known against this kernel for these GPUs."""
+    """Known failures of this kernel with these GPUs."""
     targets = list(dict.fromkeys(gpu.facts.gfx for gpu in machine.training))
     known = [(gfx, bad) for gfx in targets if (bad := bad_kernel(machine.host.kernel, gfx))]
     for gfx, bad in known:
         yield warning(f"kernel {machine.host.kernel} with {gfx} is known to fail", bad.seen, bad.fix)
     if targets and not known:
-        yield ok(f"nothing is known here against kernel {machine.host.kernel} with {listed(targets)}")
+        yield ok(f"no failure of kernel {machine.host.kernel} with {listed(targets)} is known")

@@ -1,4 +1,4 @@
-"""Which GPUs there are, what they are good for, and who uses them."""
+"""The GPUs, their targets, and the processes that use them."""
 
 from collections.abc import Iterator
 
@@ -29,19 +29,19 @@ def gpus(machine: Machine) -> Iterator[Finding]:
             "sudo dmesg | grep -i -e kfd -e atomic",
         )
     if not machine.training and not machine.amd_cards and not machine.wsl:
-        yield note("no AMD GPU was found", "the cells of the cpu stack can run here all the same; ROCm cells cannot")
+        yield note("no AMD GPU was found", "the cells of the cpu stack can run here; ROCm cells cannot")
 
 
 def gpu_targets(machine: Machine) -> Iterator[Finding]:
-    """Whether the wheels of every wanted ROCm version have kernels for each GPU."""
+    """Kernels for each GPU in the wheels of every wanted ROCm version."""
     for gpu in machine.training:
         lacking = sorted(rocm for rocm in machine.rocm.default if not has_kernels(rocm, gpu.facts.gfx))
         first = next((stack for rocm, stack in machine.rocm.stacks if has_kernels(rocm, gpu.facts.gfx)), None)
         if lacking:
             yield warning(
                 f"{gpu.label}: the wheels of ROCm {listed(lacking)} have no kernels for {gpu.facts.gfx}",
-                "cells of the default selection with these will fail with `invalid device function`, and that says "
-                "nothing against them",
+                "cells of the default selection with these will fail with `invalid device function`, which is no fault "
+                "of theirs",
                 f".venv/bin/matrix run {first}-plain"
                 if first
                 else "matrix show  # no stack of the matrix has such kernels",
@@ -51,7 +51,7 @@ def gpu_targets(machine: Machine) -> Iterator[Finding]:
 
 
 def integrated_gpu(machine: Machine) -> Iterator[Finding]:
-    """An integrated or other GPU that the wheels have no kernels for, and how to hide it."""
+    """Integrated and other GPUs that the wheels have no kernels for."""
     others = [gpu for gpu in machine.gpus if not gpu.trains]
     if not others:
         if machine.training:
@@ -69,7 +69,7 @@ def integrated_gpu(machine: Machine) -> Iterator[Finding]:
     yield warning(
         f"ROCm also sees {names}, which PyTorch's wheels have no kernels for",
         "a program that sees all GPUs fails on it (`invalid device function`), or takes the wrong BLAS library for the "
-        "others; runs of this tool are not given it, whatever you start by hand is (or switch it off in the firmware)",
+        "others; runs of this tool do not see it, programs you start by hand do (or switch it off in the firmware)",
         f"export ROCR_VISIBLE_DEVICES={indices}",
     )
 
@@ -80,13 +80,13 @@ def other_vendors(machine: Machine) -> Iterator[Finding]:
     if cards:
         yield note(
             f"NVIDIA GPU at {listed(cards)}",
-            "no stack of the matrix is for it; the stack `host` tries an interpreter of yours whose torch is",
+            "no stack of the matrix supports it; the stack `host` uses an interpreter of yours, whose torch may",
             ".venv/bin/matrix run host-plain --python INTERPRETER",
         )
 
 
 def display(machine: Machine) -> Iterator[Finding]:
-    """Which GPU drives a display, and how much memory that takes."""
+    """GPUs that drive a display, and the memory that takes."""
     for gpu in machine.training:
         if gpu.card is None:
             continue
@@ -104,33 +104,33 @@ def display(machine: Machine) -> Iterator[Finding]:
 
 
 def idle_memory(machine: Machine) -> Iterator[Finding]:
-    """Memory in use on a GPU that drives no display, and that no visible process holds."""
+    """Memory in use on a GPU without a display, beyond that of visible processes."""
     for gpu in machine.training:
         if gpu.card is None or gpu.card.memory_used is None or gpu.card.displays:
             continue
         held = sum(process.memory for process in machine.processes if process.gpu == gpu.label)
         if gpu.card.memory_used - held > IDLE_BYTES:
             yield warning(
-                f"{gpu.label}: {(gpu.card.memory_used - held) / MIB:.0f} MiB are in use that no visible process holds",
-                "a process of another user or container, or one that ended badly, has it; a run may get `out of "
-                "memory` that it did not earn",
+                f"{gpu.label}: {(gpu.card.memory_used - held) / MIB:.0f} MiB are in use by no visible process",
+                "a process of another user or container, or one that crashed, holds it; a run may fail with `out of "
+                "memory` through no fault of its environment",
                 f"sudo fuser -v /dev/kfd {gpu.facts.render_node}",
             )
         else:
-            yield ok(f"{gpu.label}: its memory is free, but for {(gpu.card.memory_used - held) / MIB:.0f} MiB")
+            yield ok(f"{gpu.label}: its memory is free, except for {(gpu.card.memory_used - held) / MIB:.0f} MiB")
 
 
 def gpu_processes(machine: Machine) -> Iterator[Finding]:
-    """Other processes on the GPUs, with what they hold."""
+    """Other processes on the GPUs, and their memory."""
     for process in machine.processes:
         what = f"process {process.pid} ({process.name}) holds {process.memory / MIB:.0f} MiB of {process.gpu}"
         if process.computes:
             yield warning(
                 what,
-                "it takes memory and time from the runs, and they from it",
-                f"kill {process.pid}  # unless it is to go on: then wait for it",
+                "it competes with the runs for memory and time",
+                f"kill {process.pid}  # or wait until it ends",
             )
         else:
-            yield note(what, "it draws; its memory is not there for training")
+            yield note(what, "it draws on the display; its memory is not available for training")
     if machine.training and not machine.processes:
         yield ok("no other process is seen on the GPUs")

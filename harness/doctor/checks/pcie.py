@@ -1,4 +1,4 @@
-"""How the GPUs are connected.
+"""The connection of the GPUs.
 
 AMD asks for slots of the processor, equal lanes and PCIe atomics where several Radeons work together:
 https://rocm.docs.amd.com/projects/radeon/en/docs-6.4.1/docs/install/native_linux/mgpu.html
@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 
 def iommu(machine: Machine) -> Iterator[Finding]:
-    """`iommu=pt` on the kernel's command line, where an IOMMU is active."""
+    """`iommu=pt` on the kernel's command line, if an IOMMU is active."""
     if not machine.training:
         return
     if "iommu=pt" in machine.boot_words:
@@ -27,20 +27,20 @@ def iommu(machine: Machine) -> Iterator[Finding]:
     else:
         several = len(machine.training) > 1
         what = "an IOMMU is active, and `iommu=pt` is not on the kernel's command line"
-        why = "collectives of several GPUs hang for some without it, and RCCL warns of it"
+        why = "without it, collectives of several GPUs hang on some hosts, and RCCL warns about it"
         fix = f"{machine.boot_tool.format('iommu=pt')}  # then reboot"
         yield warning(what, why, fix) if several else note(what, f"{why}; with one GPU it matters less", fix)
 
 
 def pcie_atomics(machine: Machine) -> Iterator[Finding]:
-    """Whether the way from each GPU to the processor carries PCIe atomics."""
+    """PCIe atomics between each GPU and the processor."""
     for gpu in machine.training:
         if gpu.atomics:
             yield ok(f"{gpu.label}: PCIe atomics work")
         elif gpu.atomics is None:
             yield note(
-                f"{gpu.label}: whether PCIe atomics work cannot be read",
-                "neither KFD's links nor the PCI configuration say it to this user; collectives need them",
+                f"{gpu.label}: unknown whether PCIe atomics work",
+                "neither KFD's links nor the PCI configuration show them to this user; collectives need them",
                 "sudo .venv/bin/matrix doctor",
             )
         else:
@@ -54,7 +54,7 @@ def pcie_atomics(machine: Machine) -> Iterator[Finding]:
 
 
 def pcie_lanes(machine: Machine) -> Iterator[Finding]:
-    """The lanes and the speed of each GPU's slot, against what the card can do and against each other."""
+    """The lanes and the speed of each GPU's slot, compared with the card's and with the other slots."""
     links = [(gpu, gpu.card.link) for gpu in machine.training if gpu.card and gpu.card.link]
     widths = sorted({link.lanes for _, link in links}, reverse=True)
     if len(widths) > 1:
@@ -69,7 +69,7 @@ def pcie_lanes(machine: Machine) -> Iterator[Finding]:
         if link.slot_speed and link.most_speed and link.slot_speed < link.most_speed:
             yield note(
                 f"{gpu.label}: its slot does {link.slot_speed:g} GT/s, the card {link.most_speed:g}",
-                "copies between host and GPU take longer; the board is older, or its firmware was told to go slow",
+                "copies between host and GPU take longer; the board is older, or its firmware limits the speed",
                 f"{FIRMWARE}  # PCIe speed of the slot: auto",
             )
 
@@ -84,13 +84,13 @@ def _narrow(gpu: HostGpu, link: Link, *, equal: bool) -> Iterator[Finding]:
     else:
         yield warning(
             what,
-            "copies between host and GPU take longer; the card sits in a slot with fewer lanes, or not well",
-            f"sudo lspci -vv -s {gpu.card.address if gpu.card else ''} | grep LnkSta  # look again while it computes",
+            "copies between host and GPU take longer; the slot has fewer lanes, or the card is not seated well",
+            f"sudo lspci -vv -s {gpu.card.address if gpu.card else ''} | grep LnkSta  # run it while the GPU computes",
         )
 
 
 def pcie_slot(machine: Machine) -> Iterator[Finding]:
-    """Whether each GPU sits in a slot of the processor, not of the chipset."""
+    """The slot of each GPU: of the processor, or of the chipset."""
     for gpu in machine.training:
         if gpu.card and gpu.card.link and gpu.card.bridges == 0:
             yield ok(f"{gpu.label} sits in a slot of the processor")
@@ -102,7 +102,7 @@ def pcie_slot(machine: Machine) -> Iterator[Finding]:
 
 
 def rebar(machine: Machine) -> Iterator[Finding]:
-    """Whether the processor sees the whole memory of each GPU (Resizable BAR)."""
+    """The part of each GPU's memory that the processor can address (Resizable BAR)."""
     for gpu in machine.training:
         if gpu.card is None or gpu.card.window is None or gpu.card.memory is None:
             continue

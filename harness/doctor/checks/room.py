@@ -1,16 +1,16 @@
-"""What of the default selection can run here, and the disk it needs."""
+"""The cells of the default selection that can run here, and the disk space they need."""
 
 from collections.abc import Iterator
 
 from harness.doctor.finding import Finding, command_in, note, ok, problem, warning
 from harness.doctor.machine import Machine
 
-# Slower, and the 20 GB of a ROCm stack take more than six minutes to unpack.
+# MB/s; below that the 20 GB of a ROCm stack take more than six minutes to unpack.
 SLOW_DISK = 50
 
 
 def what_runs(machine: Machine) -> Iterator[Finding]:
-    """What of the default selection can run here."""
+    """The cells of the default selection that can run here."""
     room = machine.room
     if room is None:
         return
@@ -26,7 +26,7 @@ def what_runs(machine: Machine) -> Iterator[Finding]:
 
 
 def disk_space(machine: Machine) -> Iterator[Finding]:
-    """The free space where images or environments are kept, against the plan of the default selection."""
+    """The free space for images or environments, compared with the needs of the default selection."""
     room = machine.room
     if room is None or room.free_gb is None:
         return
@@ -40,7 +40,7 @@ def disk_space(machine: Machine) -> Iterator[Finding]:
 
 
 def disk_speed(machine: Machine) -> Iterator[Finding]:
-    """How fast a short write with fsync is where images or environments are kept."""
+    """The speed of a short write with fsync where images or environments are stored."""
     room = machine.room
     if room is None or room.write_speed is None:
         return

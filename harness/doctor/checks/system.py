@@ -1,4 +1,4 @@
-"""The operating system: what it is, and what it grants."""
+"""The operating system, its limits and permissions."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ GIB = 1 << 30
 MIB = 1 << 20
 # PyTorch's wheels are manylinux_2_28; from 2.41 on glibc refuses libraries that ask for an executable stack.
 OLDEST_GLIBC, STRICT_GLIBC = Version("2.28"), Version("2.41")
-# What containers are given is 8 GiB; the 64 MiB that are Docker's own default are known to kill loader workers.
+# Containers get 8 GiB; the 64 MiB of Docker's default are known to kill loader workers.
 ENOUGH_SHARED_MEMORY = GIB
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
 SEE_WSL = "See docs/doctor.md#wsl2"
@@ -20,7 +20,7 @@ PROBE_BY_HAND = "HSA_ENABLE_DXG_DETECTION=1 PYTHONPATH=app INTERPRETER -m vpoc p
 
 
 def foreign_system(name: str) -> Finding | None:
-    """Why an operating system (as `platform.system` names it) cannot be examined; None where it is Linux."""
+    """Return why an operating system (a name of `platform.system`) cannot be examined; None for Linux."""
     if name == "Linux":
         return None
     why = "the matrix runs on Linux: ROCm's wheels, /dev/kfd, /sys and containers with GPUs are Linux's"
@@ -57,8 +57,8 @@ def wsl(machine: Machine) -> Iterator[Finding]:
         missing = "" if found.library else ", but /usr/lib/wsl/lib/libdxcore.so is missing"
         yield warning(
             f"this is WSL2: the GPU is reached through /dev/dxg{missing}",
-            "there is no /dev/kfd, so no GPU can be told apart or watched from outside, and no run on it counts as "
-            f"completed; only one GPU can be used; what was set up for WSL can be probed by hand. {SEE_WSL}",
+            "there is no /dev/kfd, so GPUs cannot be identified or watched from outside, and no run on them counts as "
+            f"completed; only one GPU can be used; an interpreter set up for WSL can be probed by hand. {SEE_WSL}",
             "wsl.exe --update" if missing else PROBE_BY_HAND,
         )
 
@@ -66,9 +66,7 @@ def wsl(machine: Machine) -> Iterator[Finding]:
 def glibc(machine: Machine) -> Iterator[Finding]:
     """The C library, which cells use that run as processes."""
     if machine.glibc is None:
-        yield note(
-            "no glibc was found", "PyTorch's wheels need glibc 2.28; cells that run as processes cannot start without"
-        )
+        yield note("no glibc was found", "PyTorch's wheels need glibc 2.28; without it, cells cannot run as processes")
         return
     version = Version(machine.glibc)
     if version < OLDEST_GLIBC:
@@ -80,8 +78,8 @@ def glibc(machine: Machine) -> Iterator[Finding]:
     elif version >= STRICT_GLIBC and machine.training:
         yield warning(
             f"glibc {version} refuses libraries that ask for an executable stack",
-            "those of older ROCm wheels do (`cannot enable executable stack as shared object requires`); which ones is "
-            "not established. Containers bring glibc 2.36",
+            "those of older ROCm wheels do (`cannot enable executable stack as shared object requires`); it is "
+            "unknown which ones exactly. Containers bring glibc 2.36",
             "MATRIX_EXECUTOR=docker .venv/bin/matrix plan",
         )
     else:
@@ -89,7 +87,7 @@ def glibc(machine: Machine) -> Iterator[Finding]:
 
 
 def shared_memory(machine: Machine) -> Iterator[Finding]:
-    """How much /dev/shm holds, through which loader workers of processes hand over batches."""
+    """The size of /dev/shm, through which loader workers pass batches."""
     size = machine.shared_memory
     if size is None:
         fix = f"sudo mount -t tmpfs shm {SHARED_MEMORY}"
@@ -120,25 +118,25 @@ def locked_memory(machine: Machine) -> Iterator[Finding]:
 
 
 def ptrace(machine: Machine) -> Iterator[Finding]:
-    """Whether the stacks of a hung run can also be read from outside."""
+    """Permission to read the stacks of a hung run from outside."""
     scope = machine.ptrace_scope
     if not scope or machine.caller.uid == 0:
         yield ok("the stacks of a process can be read from outside")
     else:
         yield note(
             f"kernel.yama.ptrace_scope is {scope}: stacks cannot be read from outside",
-            "at a hang the stacks that the run writes itself are kept all the same; only those of py-spy are missing",
+            "of a hung run only the stacks that it writes itself are recorded; those of py-spy are missing",
             "sudo sysctl kernel.yama.ptrace_scope=0" if scope < 3 else None,  # noqa: PLR2004  3 holds until the next boot
         )
 
 
 def kernel_log(machine: Machine) -> Iterator[Finding]:
-    """Whether this user may read the kernel's messages."""
+    """Permission to read the kernel's messages."""
     if not machine.dmesg_restrict or machine.reads_journal:
         yield ok("the kernel's messages can be read")
     else:
         yield note(
             "the kernel's messages cannot be read (kernel.dmesg_restrict is 1)",
-            "resets and faults of a GPU are often told nowhere else, so such a failure may stay unexplained",
+            "resets and faults of a GPU are often reported nowhere else, so such a failure may stay unexplained",
             "sudo usermod -aG systemd-journal $USER  # then log in again",
         )

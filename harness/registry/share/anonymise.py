@@ -1,4 +1,4 @@
-"""A run's statements without what tells of a person or a machine, in the form in which hosts exchange them. Pure."""
+"""Anonymises the records that hosts exchange: removes what identifies a person or a machine. Pure."""
 
 import hashlib
 import re
@@ -13,17 +13,17 @@ from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.registry.share.scrub import Scrubber
 
 RUN, DATA, TEMPORARY = "<run>", "<data>", "<temporary>"
-# What a run calls its files; where a user trains, they are called after the data.
+# The name of a run's files; in a user's training the files may be named after the data.
 OWN_NAME = "model"
 ID_HASH_LENGTH = 8
-# As `harness.evidence.records` limits them.
+# The limit in `harness.evidence.records`.
 LONGEST_ID = 120
 ABROAD = "shared"
 SHARED_ID = re.compile(rf"(?=.{{1,{LONGEST_ID}}}$)[A-Za-z0-9][A-Za-z0-9._-]*-{ABROAD}-[0-9a-f]{{{ID_HASH_LENGTH}}}")
 
 
 def hashed(identity: str) -> str:
-    """The name under which other hosts know a machine or a boot: one that no machine has for itself."""
+    """Return the name by which other hosts know a machine or a boot; no machine uses it for itself."""
     return hashlib.sha256(f"{ABROAD}:{identity}".encode()).hexdigest()[:16]
 
 
@@ -33,9 +33,9 @@ def is_hashed(name: str) -> bool:
 
 
 def shared_id(machine: str, run_id: str) -> str:
-    """The id under which other hosts know a run. `machine` is the one it was made on, as that machine names itself.
+    """Return the id by which other hosts know a run. `machine` is its machine, by the name on that machine.
 
-    Without this, two hosts could use the same id, and a run that came from elsewhere pass for one made here.
+    Otherwise two hosts could use the same id, and an imported run could pass for a run of this host.
     """
     ending = f"-{ABROAD}-{hashed(f'{machine}/{run_id}')[:ID_HASH_LENGTH]}"
     return run_id[: LONGEST_ID - len(ending)] + ending
@@ -47,9 +47,9 @@ def is_shared_id(name: str) -> bool:
 
 
 def scrubber_of_run(intent: Intent, folder: Path, scrubber: Scrubber) -> Scrubber:
-    """A scrubber that also knows the places that a run was given."""
+    """Return a scrubber that also replaces the paths that a run was given."""
     variables = [of_phase for of_phase in intent.variables.values() if "HOME" in of_phase]
-    # The folder may have been elsewhere when it ran: what is told then is HOME, a folder in it.
+    # The folder may have been moved since the run: its path at that time is the parent of HOME.
     places = {str(Path(of_phase["HOME"]).parent): RUN for of_phase in variables}
     places |= {of_phase["TMPDIR"]: TEMPORARY for of_phase in variables if "TMPDIR" in of_phase}
     places |= {str(folder.absolute()): RUN, intent.data.path: DATA}
@@ -63,7 +63,7 @@ def scrubber_of_run(intent: Intent, folder: Path, scrubber: Scrubber) -> Scrubbe
 
 
 def _names_of_outputs(intent: Intent) -> set[str]:
-    """Return what the files of a training are called, which may be after the data; not where it is a word of ours."""
+    """Return the names of a training's files, which may contain that of the data, except names that are our own."""
     found = set()
     for words in intent.commands.values():
         ours = {OWN_NAME, *(word.lstrip("-") for word in words if word.startswith("--"))}
@@ -72,7 +72,7 @@ def _names_of_outputs(intent: Intent) -> set[str]:
 
 
 def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
-    """An intent as other hosts see it. Fingerprint and kind stay: they are hashes, and what evidence is bound to."""
+    """Return an intent for other hosts. Fingerprint and kind of the host stay: evidence refers to these hashes."""
     machine = intent.host.machine
     host = intent.host.model_copy(update={"machine": hashed(machine), "boot_id": hashed(intent.host.boot_id)})
     values: dict[str, Any] = {
@@ -82,7 +82,7 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
         "container": scrubber.value(intent.container),
         "data": intent.data.model_copy(update={"path": DATA}),
         "commands": {phase: tuple(scrubber.value(words)) for phase, words in intent.commands.items()},
-        "variables": {phase: scrubber.value(told) for phase, told in intent.variables.items()},
+        "variables": {phase: scrubber.value(variables) for phase, variables in intent.variables.items()},
         "owner_pid": 0,
         "owner_started": 0,
     }
@@ -90,13 +90,13 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
 
 
 def shared_record(record: Record, scrubber: Scrubber) -> Record:
-    """A record as other hosts see it."""
-    told = record.explanation
-    explanation = told and told.model_copy(
+    """Return a record for other hosts."""
+    found = record.explanation
+    explanation = found and found.model_copy(
         update={
-            "cause": scrubber.text(told.cause),
-            "remedy": scrubber.text(told.remedy),
-            "lines": tuple(line.model_copy(update={"text": scrubber.text(line.text)}) for line in told.lines),
+            "cause": scrubber.text(found.cause),
+            "remedy": scrubber.text(found.remedy),
+            "lines": tuple(line.model_copy(update={"text": scrubber.text(line.text)}) for line in found.lines),
         }
     )
     values: dict[str, Any] = {
@@ -111,7 +111,7 @@ def shared_record(record: Record, scrubber: Scrubber) -> Record:
 
 
 def shared_result(result: Result, scrubber: Scrubber) -> Result:
-    """A result as other hosts see it."""
+    """Return a result for other hosts."""
     values: dict[str, Any] = {
         **_files(result, scrubber),
         "options": scrubber.value(result.options),
@@ -119,7 +119,7 @@ def shared_result(result: Result, scrubber: Scrubber) -> Result:
         "earlier": tuple(one.model_copy(update=_files(one, scrubber)) for one in result.earlier),
     }
     if result.memory and result.memory.owners:
-        # Programs of other users are nobody else's business.
+        # The names of other users' programs are private.
         owners = tuple(owner.model_copy(update={"name": None}) for owner in result.memory.owners)
         values["memory"] = result.memory.model_copy(update={"owners": owners})
     return result.model_copy(update=values)
@@ -131,7 +131,7 @@ def _files(training: Training, scrubber: Scrubber) -> dict[str, Any]:
 
 
 def shared_step(step: HealthStep, scrubber: Scrubber) -> HealthStep:
-    """A step of looking after a GPU as other hosts see it."""
+    """Return a step of a GPU's health log for other hosts."""
     values = {
         "machine": hashed(step.machine),
         "boot_id": hashed(step.boot_id),

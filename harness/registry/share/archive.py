@@ -1,8 +1,8 @@
-"""The file in which records travel: a `.tar.gz` that is the same for the same records, and is not trusted when read.
+"""The archive of exported records: a `.tar.gz` that is reproducible when written and untrusted when read.
 
 matrix-records.json             {"schema": 2}
 runs/<content hash>/<file>      the files of a run
-health/<machine>.jsonl          what was seen of the GPUs of its machine
+health/<machine>.jsonl          the health log of the GPUs of a machine
 """
 
 import gzip
@@ -27,25 +27,25 @@ MEMBER = re.compile(rf"{RUNS}/[0-9a-f]{{64}}/(?:{SHARED.pattern})|{HEALTH}/[0-9a
 LARGEST_FILE = 64 << 20
 LARGEST_ARCHIVE = 16 << 30
 MOST_MEMBERS = 1 << 20
-# What tarfile takes in one piece is a header; a file is copied in small ones.
+# tarfile reads headers in one piece; files are copied in smaller ones.
 LARGEST_READ = 1 << 20
 TOO_LARGE = "unpacks to more than records are; nothing was taken"
 
 
 def write_archive(file: Path, members: Iterable[tuple[str, bytes]]) -> None:
-    """Write members, by name and content, into a new file; after a crash it is there whole or not at all.
+    """Write members, by name and content, into a new file; after a crash the file is complete or absent.
 
     Raises:
-        UserError: when the file is there already, or cannot be written.
+        UserError: when the file exists, or cannot be written.
     """
     if not file.name.endswith(ENDING):
         raise UserError(f"{file}: give it a name that ends in {ENDING}")
     if file.exists():
-        raise UserError(f"{file}: is there already; choose another name")
+        raise UserError(f"{file}: exists already; choose another name")
     temporary = unfinished(file)
     try:
         with temporary.open("wb") as raw:
-            # Without name and time of its own, so that the same records are the same bytes.
+            # Without a name and a time, so that equal records give equal bytes.
             with (
                 gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
                 tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
@@ -63,7 +63,7 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]]) -> None:
 
 
 def unpack(file: Path, place: Path) -> None:
-    """Unpack an archive into an empty folder, after a look at each of its members.
+    """Unpack an archive into an empty folder; each member is checked first.
 
     Raises:
         UserError: when it is damaged, larger than records are, or holds anything but plain files of records.
@@ -90,7 +90,7 @@ def unpack(file: Path, place: Path) -> None:
 
 
 def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, file: Path) -> None:
-    """Copy the content of a plain file into a new one. Its owner, mode and times are not those of the archive.
+    """Copy the content of a plain file into a new one, without the owner, mode and times in the archive.
 
     Not by `TarFile.extract`: before Python 3.11.4 it knows no `filter`, without which it trusts what it reads.
     """
@@ -106,19 +106,19 @@ def _readable(file: Path) -> Iterator[tarfile.TarFile]:
     try:
         with _Bounded(file) as unpacked, tarfile.open(fileobj=unpacked, mode="r:") as archive:
             yield archive
-            # To the end, where the checksum over all of it is.
+            # Read to the end, where the checksum is verified.
             while unpacked.read(LARGEST_READ):
                 pass
     except FileNotFoundError:
         raise UserError(f"{file}: no such file") from None
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{file}: is damaged or no {ENDING}: {error}; have it sent again") from None
+        raise UserError(f"{file}: is damaged or no {ENDING}: {error}; ask for it to be sent again") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be unpacked: {error.strerror or error}") from None
 
 
 class _Bounded(gzip.GzipFile):
-    """Refuses to be read further, or in larger pieces, than records ever are."""
+    """A gzip file that refuses to be read further, or in larger pieces, than archives of records need."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= LARGEST_READ:

@@ -21,7 +21,7 @@ from harness.registry.share.shared_files import content_hash, imported_files, sh
 
 @dataclass(frozen=True)
 class Exported:
-    """What an archive holds, and in words what is not in it."""
+    """A written archive: its runs, and the reasons for what was left out."""
 
     file: Path
     sha256: str
@@ -36,14 +36,14 @@ def export_records(
     hide: tuple[str, ...] = (),
     show: Callable[[Sequence[Row]], Iterable[Row]] = iter,
 ) -> Exported:
-    """Write the runs that have their record into `file`.
+    """Write the finished runs into `file`.
 
-    Runs that another host made in this folder are left out: what that host is called is known there. `hide` are names
-    to take out besides those of this host; with some, the runs of other hosts are taken, too. `show` is given the rows
-    and passes them on.
+    Runs that other hosts made in this folder are left out, because only those hosts know the names to remove. `hide`
+    are names to remove besides those of this host; if any are given, the runs of other hosts are included. `show` wraps
+    the iteration over rows, to display progress.
 
     Raises:
-        UserError: when there is nothing to write, or the file is there already or cannot be written.
+        UserError: when there is nothing to write, or the file exists or cannot be written.
     """
     rows = Index(results).rows()
     known = [row for row in rows if row.imported or row.machine == host.machine or hide]
@@ -51,7 +51,7 @@ def export_records(
     if others := len(rows) - len(known):
         left_out.append(f"{others} runs of other hosts: export them there, or name those hosts with --hide")
     if not known:
-        raise UserError(f"{results.runs}: no finished run to export{''.join(f'; {told}' for told in left_out)}")
+        raise UserError(f"{results.runs}: no finished run to export{''.join(f'; {reason}' for reason in left_out)}")
     scrubber = read_scrubber(results.folder, hide)
     taken: list[Row] = []
 
@@ -80,22 +80,22 @@ def _files(results: Results, row: Row, scrubber: Scrubber) -> dict[str, bytes]:
         return imported_files(folder)
     record = results.record(row.run_id)
     if record is None:
-        raise UserError(f"{folder.path}: its record is gone")
+        raise UserError(f"{folder.path}: its record was removed")
     return shared_files(record, folder, scrubber)
 
 
 def _health(results: Results, taken: Iterable[Row], scrubber: Scrubber) -> Iterator[tuple[str, bytes]]:
-    """Return what was seen of the GPUs of the machines of these runs: which of them are discounted follows from it."""
+    """Yield the health logs of the machines of these runs, which decide which runs are discounted."""
     imported = {row.machine: row.imported for row in taken}
     lines: dict[str, set[str]] = {}
     for step in read_steps(results):
         if step.machine in imported:
             shared = step if imported[step.machine] else shared_step(step, scrubber)
             lines.setdefault(shared.machine, set()).add(health_line(shared))
-    for machine, told in sorted(lines.items()):
-        yield f"{HEALTH}/{machine}.jsonl", "".join(f"{line}\n" for line in sorted(told)).encode()
+    for machine, of_machine in sorted(lines.items()):
+        yield f"{HEALTH}/{machine}.jsonl", "".join(f"{line}\n" for line in sorted(of_machine)).encode()
 
 
 def health_line(step: HealthStep) -> str:
-    """A step as a line; two lines are the same where the steps are."""
+    """Return a step as a line; equal steps give equal lines."""
     return step.model_dump_json(by_alias=True)

@@ -1,4 +1,4 @@
-"""`matrix import`: takes in what another results folder exported. Nothing that is here is changed."""
+"""`matrix import`: adds the runs that another results folder exported. Existing runs are not changed."""
 
 import os
 import shutil
@@ -34,12 +34,12 @@ from harness.registry.share.archive import HEALTH, RUNS, unpack
 from harness.registry.share.exports import health_line
 
 LOCK = ".import.lock"
-# Seconds since 1970: the year 5138. What is later has no date that can be shown everywhere.
+# Seconds since 1970: the year 5138. Not every platform can show later dates.
 LATEST = 1e11
 
 
 class Origin(Versioned):
-    """`imported.json`: marks a run that was not made here, and says where it came from."""
+    """`imported.json`: marks a run as imported, with its origin."""
 
     archive_sha256: str
     content_sha256: str = Field(description="over the names and contents of its other files")
@@ -48,9 +48,9 @@ class Origin(Versioned):
 
 @dataclass(frozen=True)
 class Imported:
-    """What came of an archive: the ids of runs that are new, how many were here already, and the ids of `differing`.
+    """The result of an import: the ids of new runs, the number of runs already here, and the ids of `differing` runs.
 
-    Those are here with another content, which stays.
+    Differing runs are already here with another content, which is not changed.
     """
 
     file: Path
@@ -71,10 +71,10 @@ class _Run:
 def import_records(
     results: Results, file: Path, host: HostFacts, show: Callable[[Sequence[Path]], Iterable[Path]] = iter
 ) -> Imported:
-    """Take in an archive: each run whole or not at all. Doing it twice, or again after a crash, adds what is missing.
+    """Import an archive: each run completely or not at all. Repeating it, also after a crash, adds what is missing.
 
     Raises:
-        UserError: when the archive is damaged or holds what is no record, before anything is taken of it.
+        UserError: when the archive is damaged or holds anything but records; nothing is imported then.
     """
     if not file.is_file():
         raise UserError(f"{file}: no such file")
@@ -108,7 +108,7 @@ def _take_in(
         origin = Origin(archive_sha256=sha256, content_sha256=run.content, imported=time.time())
         mark = RunFolder(run.folder).imported
         mark.write_text(origin.model_dump_json(indent=2, by_alias=True) + "\n", encoding="utf-8")
-    # All files of all runs are on the disk before any of them has a name there.
+    # All files of all runs are on the disk before any run gets its name in the results folder.
     os.sync()
     for run in new:
         run.folder.rename(results.run_folder(run.id))
@@ -124,10 +124,10 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _checked(folder: Path, file: Path, machines: Collection[str]) -> _Run:
-    """An unpacked run that is what its name says, and claims to be of none of the `machines` of this folder.
+    """Return an unpacked run whose content matches its name, and that claims to be of none of this folder's `machines`.
 
     Raises:
-        UserError: saying what is wrong with the archive.
+        UserError: when the run is invalid.
     """
     try:
         intent = Intent.parse(RunFolder(folder).intent.read_bytes())
@@ -136,22 +136,22 @@ def _checked(folder: Path, file: Path, machines: Collection[str]) -> _Run:
         raise UserError(f"{file}: {folder.name}: is no run: {str(error).splitlines()[0]}; nothing was taken") from None
     wrong = None
     if tree_hash(folder, ["**/*"]) != folder.name:
-        wrong = "has not the content that it is named after"
+        wrong = "its content does not match the hash in its name"
     elif record.intent != intent:
-        wrong = "is the record of another intent"
+        wrong = "its record belongs to another intent"
     elif intent.host.machine in machines:
-        wrong = "claims to be a run of a machine whose runs are made here"
+        wrong = "claims to be a run of a machine that runs cells in this folder"
     elif not _storable(record):
-        wrong = "holds values that no run has"
+        wrong = "holds impossible values"
     elif not all(is_shared_id(name) for name in (intent.run_id, intent.campaign) if name is not None):
-        wrong = f"has an id that no export gives: {intent.run_id[:130]!r}"
+        wrong = f"has an id that no export writes: {intent.run_id[:130]!r}"
     if wrong:
         raise UserError(f"{file}: {folder.name}: {wrong}; nothing was taken")
     return _Run(folder, folder.name, intent.run_id, intent.host.machine)
 
 
 def _storable(record: Record) -> bool:
-    """Return whether the index and the report can take its values: a type alone does not bound them."""
+    """Return whether the index and the report can hold the values of a record, which its types do not bound."""
     row = Row.of(record)
     times = (row.started, row.finished, row.seconds, row.samples_per_second or 0.0)
     try:
@@ -166,7 +166,7 @@ def _storable(record: Record) -> bool:
 
 
 def _content_here(results: Results, run_id: str) -> str | None:
-    """The hash of the content of an imported run; None where its mark is damaged."""
+    """Return the content hash of an imported run; None if its mark is damaged."""
     try:
         return Origin.parse(results.folder_of(run_id).imported.read_bytes()).content_sha256
     except (OSError, ValidationError):
@@ -179,15 +179,15 @@ def _steps(place: Path, file: Path, machines: Collection[str]) -> Iterator[Healt
             try:
                 step = HealthStep.parse(line)
             except ValidationError as error:
-                told = str(error).splitlines()[0]
-                raise UserError(f"{file}: {HEALTH}/{health.name}: is damaged: {told}; nothing was taken") from None
+                problem = str(error).splitlines()[0]
+                raise UserError(f"{file}: {HEALTH}/{health.name}: is damaged: {problem}; nothing was taken") from None
             if step.machine != health.stem or step.machine in machines:
                 raise UserError(f"{file}: {HEALTH}/{health.name}: is of another machine; nothing was taken")
             yield step
 
 
 def _merge_health(results: Results, steps: Iterable[HealthStep]) -> None:
-    """Append the steps that are not there yet to the health logs of machines whose records were all imported."""
+    """Add the missing steps to the health logs of machines that have only imported runs here."""
     lines: dict[str, set[str]] = {}
     for step in steps:
         lines.setdefault(step.machine, set()).add(health_line(step))

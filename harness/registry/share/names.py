@@ -1,4 +1,4 @@
-"""What this host, its users and its addresses are called."""
+"""The names of this host, its users and its addresses."""
 
 import getpass
 import os
@@ -19,7 +19,7 @@ LOOPBACK = ("127.", "::1", "00:00:00:00:00:00")
 
 
 def read_scrubber(results: Path, hide: Iterable[str] = ()) -> Scrubber:
-    """Return a scrubber that takes names out of texts: this host's, those of a results folder's owner, and `hide`."""
+    """Return a scrubber that removes the names of this host, of a results folder's owner, and those in `hide`."""
     users = _users(results)
     homes = {user.pw_dir for user in users} | {os.path.expanduser("~")}  # noqa: PTH111
     places = {home: HOME for home in homes if home.strip("/")}
@@ -29,7 +29,7 @@ def read_scrubber(results: Path, hide: Iterable[str] = ()) -> Scrubber:
 
 
 def _users(results: Path) -> list[pwd.struct_passwd]:
-    """Who runs this, and whose results they are."""
+    """Return the current user, the one behind sudo, and the owner of the results."""
     found = []
     with suppress(KeyError, OSError):
         found.append(pwd.getpwuid(results.stat().st_uid))
@@ -51,6 +51,6 @@ def _host_names() -> set[str]:
 
 
 def _addresses() -> list[str]:
-    """Of networks that others can see."""
-    told = [address.address for addresses in psutil.net_if_addrs().values() for address in addresses]
-    return [address.partition("%")[0] for address in told if address and not address.startswith(LOOPBACK)]
+    """Return the addresses in networks that others can see."""
+    found = [address.address for addresses in psutil.net_if_addrs().values() for address in addresses]
+    return [address.partition("%")[0] for address in found if address and not address.startswith(LOOPBACK)]

@@ -1,4 +1,4 @@
-"""Text without the names and places of the machine it was written on. Pure."""
+"""Removes the names and paths of a machine from texts. Pure."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -8,13 +8,13 @@ from typing import Any
 
 PATH = "<path>"
 HOST = "<host>"
-# Names of every second machine, which tell nothing; `matrix` is what we call user and host ourselves.
+# Common names, which identify nobody; `matrix` is the name of user and host in our containers.
 COMMON_NAMES = frozenset({"", "root", "localhost", "matrix", "none"})
-# Where a system keeps what its packages bring; nothing in there is named by a user.
+# Folders of system packages; nothing in them is named by a user.
 SYSTEM_PLACES = r"/(?:usr|opt/rocm[\w.-]*|opt/venv|lib|lib32|lib64|bin|sbin|proc|sys|dev|etc)(?=/|$)"
-# What remains of another path: the part that the packages of Python, or our own app, name.
+# The part of any other path that remains: that named by Python packages or our own app.
 TAIL = re.compile(r"/(?:(?:site|dist)-packages|lib/python3\.\d+|vpoc|bin)/[^/].*$")
-# An address of the web has its first slash behind a colon and its second behind the first.
+# Not the slashes of a URL: the first follows a colon, the second the first.
 ANY_PATH = r"(?<![\w<>./~-])/(?!/)[^\s\"'`<>|:;,(){}\[\]=*?\\]+"
 # `journalctl --output=short-iso-precise`: time, host, program.
 JOURNAL_LINE = re.compile(r"^(\d{4}-\d\d-\d\dT\S+) \S+ (?=kernel: )", re.MULTILINE)
@@ -22,17 +22,17 @@ JOURNAL_LINE = re.compile(r"^(\d{4}-\d\d-\d\dT\S+) \S+ (?=kernel: )", re.MULTILI
 
 @dataclass(frozen=True)
 class Scrubber:
-    """What to write instead of places (absolute paths) and words (names of hosts, users, files)."""
+    """The replacements of places (absolute paths) and words (names of hosts, users, files)."""
 
     places: Mapping[str, str]
     words: Mapping[str, str]
 
     def text(self, text: str) -> str:
-        """The text without them, and without any other absolute path. Doing it twice changes nothing more."""
+        """Return the text with them replaced, and any other absolute path too. A second pass changes nothing."""
         return JOURNAL_LINE.sub(rf"\1 {HOST} ", self._pattern.sub(self._instead, text))
 
     def value(self, value: Any) -> Any:
-        """The same for every string in a JSON value, keys included."""
+        """Return a JSON value with every string replaced in the same way, keys included."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -67,5 +67,8 @@ class Scrubber:
 
 
 def _any_of(texts: Collection[str]) -> str:
-    """A pattern of the texts, the longest first: what holds another is not to be cut. Of none: what never matches."""
+    """Return a pattern of the texts, the longest first, so that a text containing another matches as a whole.
+
+    Without any text the pattern never matches.
+    """
     return "|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True) if text) or r"(?!)"

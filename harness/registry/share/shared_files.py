@@ -18,7 +18,7 @@ from harness.evidence.work_folder import WorkFolder, regex_of
 from harness.registry.share.anonymise import scrubber_of_run, shared_intent, shared_record, shared_result
 from harness.registry.share.scrub import Scrubber
 
-# Models, checkpoints, pictures and what names processes of the host stay where they are.
+# Models, checkpoints, pictures and lists of the host's processes are not exported.
 NAMES = (
     RunFolder.INTENT,
     RunFolder.RECORD,
@@ -33,17 +33,17 @@ NAMES = (
     WorkFolder.PROGRESS,
 )
 SHARED = re.compile("|".join([*map(regex_of, NAMES), rf"{RunFolder.FAILURE}/[\w-]+\.(?:txt|json)"]))
-# The kernel also tells of networks, disks and other people's programs.
+# Other lines of the kernel log are about networks, disks and other people's programs.
 OF_GPUS_AND_MEMORY = re.compile(
     r"amdgpu|kfd|\bdrm\b|\bring\b|iommu|AMD-Vi|pcie|\bAER\b|\bmce\b|oom|out of memory|blocked for more than|segfault",
     re.IGNORECASE,
 )
-# Of a log without end its two ends tell most.
+# Of a longer log only the beginning and the end are exported.
 LARGEST_BYTES = 16 << 20
 
 
 def shared_files(record: Record, folder: RunFolder, scrubber: Scrubber) -> dict[str, bytes]:
-    """Return what other hosts get of a run made here, by name: its statements and evidence without names and places."""
+    """Return the files of a run of this host for export, by name: its records and evidence without names and paths."""
     scrubber = scrubber_of_run(record.intent, folder.path, scrubber)
     files: dict[str, bytes] = {
         RunFolder.INTENT: _json(shared_intent(record.intent, scrubber)),
@@ -56,17 +56,21 @@ def shared_files(record: Record, folder: RunFolder, scrubber: Scrubber) -> dict[
 
 
 def imported_files(folder: RunFolder) -> dict[str, bytes]:
-    """Return what other hosts get of a run that came from another: the same as came; raises OSError."""
+    """Return the files of an imported run for export, by name and unchanged.
+
+    Raises:
+        OSError: when a file cannot be read.
+    """
     return {name: file.read_bytes() for name, file in _evidence(folder).items()}
 
 
 def content_hash(files: Mapping[str, bytes]) -> str:
-    """SHA-256 over names and contents, in the order of names."""
+    """Return the SHA-256 over names and contents, in the order of names."""
     return json_hash([[name, hashlib.sha256(files[name]).hexdigest()] for name in sorted(files)])
 
 
 def _evidence(folder: RunFolder) -> dict[str, Path]:
-    """Return the files that are taken along, by name. What is a link may lead anywhere, and stays."""
+    """Return the files that are exported, by name. Links are left out: they may lead anywhere."""
     files = (file for place in (folder.path, folder.failure) for file in place.glob("*"))
     found = {file.relative_to(folder.path).as_posix(): file for file in files}
     return {
@@ -77,7 +81,7 @@ def _evidence(folder: RunFolder) -> dict[str, Path]:
 
 
 def _read(file: Path) -> bytes | None:
-    """A file, without the middle of one that is too large; None where it cannot be read."""
+    """Return the content of a file, without the middle if it is too large; None if it cannot be read."""
     with suppress(OSError), file.open("rb") as stream:
         size = file.stat().st_size
         if size <= LARGEST_BYTES:
@@ -98,7 +102,7 @@ def _shared_evidence(name: str, content: bytes, scrubber: Scrubber) -> bytes:
     if name == RunFolder.KERNEL_LOG:
         text = "".join(line for line in text.splitlines(keepends=True) if OF_GPUS_AND_MEMORY.search(line))
     if name.endswith(".json"):
-        # In JSON a path may be written in other ways than in a text.
+        # JSON may escape the characters of a path.
         with suppress(ValueError):
             value = json.loads(text)
             value = _without_others(value) if name == RunFolder.MEMORY_OWNERS else value
@@ -107,7 +111,7 @@ def _shared_evidence(name: str, content: bytes, scrubber: Scrubber) -> bytes:
 
 
 def _without_others(owners: Any) -> Any:
-    """Owners of GPU memory without the names of programs that are no part of the run."""
+    """Return owners of GPU memory without the names of programs that are not part of the run."""
     if not isinstance(owners, list):
         return owners
     return [

@@ -1,1 +1,1 @@
-"""Known-good tags: earned by rule, moved with their evidence, valid where that holds."""
+"""Known-good tags: promotion by rule, with evidence, valid on hosts for which the evidence is valid."""

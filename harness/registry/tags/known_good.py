@@ -1,4 +1,4 @@
-"""Which known-good tag a host may use, and why not another."""
+"""The choice of the known-good tag that a host may use, with the reasons against others."""
 
 import time
 from collections import Counter
@@ -16,15 +16,15 @@ from harness.registry.tags.registry_tags import RegistryTags
 
 __all__ = ["KnownGood", "NotForThisHostError", "NothingPromotedError", "resolve_tag", "why_not_usable"]
 
-OVERRIDE = "promote anew on this host, or name a cell yourself with --cell"
+OVERRIDE = "promote a cell on this host, or name one with --cell"
 
 
 class NothingPromotedError(UserError):
-    """No tag stands."""
+    """No tag is in force."""
 
 
 class NotForThisHostError(UserError):
-    """A tag stands, and may not be used here; `evidence` is what it rests on."""
+    """A tag is in force, but may not be used here; `evidence` is that of the tag."""
 
     def __init__(self, text: str, evidence: KnownGood) -> None:
         super().__init__(text)
@@ -32,9 +32,9 @@ class NotForThisHostError(UserError):
 
 
 def why_not_usable(evidence: KnownGood, host: HostFacts, now: float, lock: str | None = None) -> str | None:
-    """Return why a host may not use a tag, in one line; None where it may.
+    """Return why a host may not use a tag, in one line; None if it may.
 
-    `now` is in seconds since 1970. `lock` is the SHA-256 of the lock that the stack has now, where that is known.
+    `now` is in seconds since 1970. `lock` is the SHA-256 of the stack's present lock, if known.
     """
     if now >= evidence.expires_at:
         return f"its evidence expired on {_day(evidence.expires_at)}"
@@ -61,17 +61,18 @@ def resolve_tag(
     scope: str | None = None,
     strategy: Strategy | None = None,
 ) -> KnownGood:
-    """The newest promotion that this host may use, of one scope where that is given.
+    """Return the newest promotion that this host may use, of `scope` if given.
 
-    Those whose runs used their devices by `strategy`, where that is given, come before the others.
+    If `strategy` is given, promotions whose runs used that strategy come first.
 
-    Without a registry it is looked for in the history of the results folder. A host with GPUs takes no tag of a CPU
-    unless it is asked for by scope.
+    Without a registry the history in the results folder is used. A host with GPUs uses a tag for CPUs only if `scope`
+    asks for it.
 
     Raises:
-        NothingPromotedError: when no tag stands.
-        NotForThisHostError: when those that stand may not be used here, with the reason of the newest.
-        UserError: when the registry does not answer, somebody moved the tag past its history, or that is damaged.
+        NothingPromotedError: when no tag is in force.
+        NotForThisHostError: when no tag in force may be used here, with the reason for the newest.
+        UserError: when the registry does not answer, the tag does not point where its history says, or the history is
+            damaged.
     """
     tags = RegistryTags(registry) if registry else None
     found = standing_tags(tags.moves() if tags else read_moves(results))
@@ -81,7 +82,7 @@ def resolve_tag(
     if not candidates:
         wanted = f"known-good-{scope}" if scope else "known-good tag"
         place = registry or results.folder / PROMOTIONS
-        raise NothingPromotedError(f"{place}: no {wanted} stands there; `matrix promote` makes one")
+        raise NothingPromotedError(f"{place}: no {wanted} is in force; `matrix promote` creates one")
     for evidence in candidates:
         if (
             not _of_another_device(evidence, host, scope)
@@ -90,7 +91,7 @@ def resolve_tag(
             if tags:
                 tags.check(evidence)
             return _reached_by(evidence, tags)
-    # Of a GPU where there is one: that is what could be fixed, or forced.
+    # Prefer the reason for a tag of this kind of device: the user may be able to fix it.
     nearest = min(candidates, key=lambda evidence: _of_another_device(evidence, host, scope) is not None)
     reason = _of_another_device(nearest, host, scope) or why_not_usable(nearest, host, now, lock_of(nearest))
     refused = f"{nearest.tag} may not be used here: {reason}; {OVERRIDE}"
@@ -98,12 +99,12 @@ def resolve_tag(
 
 
 def _reached_by(evidence: KnownGood, tags: RegistryTags | None) -> KnownGood:
-    """The same with its image where the user found the tag: who promoted may have called the registry otherwise."""
+    """Return the evidence with the image in the user's registry, which the promoter may know by another name."""
     return evidence.model_copy(update={"repository": tags.name}) if tags else evidence
 
 
 def lock_of(evidence: KnownGood) -> str | None:
-    """SHA-256 of the lock that this checkout has for the stack of a tag; None where it has none."""
+    """Return the SHA-256 of this checkout's lock for the stack of a tag; None if it has none."""
     file = LOCKS / f"{evidence.stack}.txt"
     return file_hash(file) if file.is_file() else None
 
@@ -116,8 +117,8 @@ def _of_another_device(evidence: KnownGood, host: HostFacts, scope: str | None) 
 
 def _gpus(host: HostFacts) -> str:
     counted = Counter(gpu.gfx for gpu in training_gpus(host))
-    told = [f"{count} x {target}" for target, count in counted.items()]
-    return " and ".join(told) or "no GPU that torch has kernels for"
+    counts = [f"{count} x {target}" for target, count in counted.items()]
+    return " and ".join(counts) or "no GPU that torch has kernels for"
 
 
 def _day(seconds: float) -> str:

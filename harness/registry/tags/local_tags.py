@@ -11,7 +11,7 @@ from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, app
 
 
 class LocalTags:
-    """The tags that this host's engine has; without an engine there is the history alone."""
+    """The tags in this host's engine; without an engine only the history."""
 
     def __init__(self, engine: Engine | None, results: Results) -> None:
         self._engine = engine
@@ -19,28 +19,28 @@ class LocalTags:
 
     @property
     def name(self) -> str:
-        """The file of the history."""
+        """Return the file of the history."""
         return str(self._results.folder / PROMOTIONS)
 
     def moves(self) -> list[TagMove]:
-        """Every promotion and demotion, oldest first."""
+        """Return every promotion and demotion, oldest first."""
         return read_moves(self._results)
 
     def target(self, evidence: KnownGood) -> str:
-        """The id of the image."""
+        """Return the id of the image."""
         return evidence.image
 
     def points_to(self, tag: str) -> str | None:
-        """The id of the image that has the tag."""
+        """Return the id of the image with the tag; None if there is none."""
         image = find(self._engine, f"{CELLS}:{tag}") if self._engine else None
         return image.id if image else None
 
     def write(self, move: TagMove) -> None:
-        """Add to the history."""
+        """Add a move to the history."""
         append_move(self._results, move)
 
     def point(self, tag: str, evidence: KnownGood | None) -> None:
-        """Give an image a tag, or take the tag away; where there is no engine, or no such image, there is none."""
+        """Tag the image of the evidence, or remove the tag; do nothing without an engine or such an image."""
         if self._engine is None:
             return
         with engine_errors(f"tagging {CELLS}:{tag}"), suppress(ImageNotFound):

@@ -1,4 +1,4 @@
-"""The rule by which known-good tags move: which verdicts earn one, and what the others lack. Pure."""
+"""The rule of promotion: the verdicts that qualify for a known-good tag, and what the others lack. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from harness.registry.tags.known_good_tags import tag_of
 from harness.registry.tags.promotions import KnownGood
 
 VALID_SECONDS = 90 * 86400
-"""How long evidence holds where nothing changes."""
-# No cell is run more often than that; with a rate above .9 to be shown, 33 do.
+"""Evidence expires after this time, if nothing changes before."""
+# The most runs of a cell that are considered; for a pass rate above .9, 33 are enough.
 MOST_RUNS = 1000
 
 
 @dataclass(frozen=True)
 class TagClaim:
-    """A verdict, and what the runs of one image alone say: that of its newest run, as a tag points to one image."""
+    """A verdict, and the counts for the image of its newest run alone, as a tag points to one image."""
 
     verdict: Verdict
     image: str | None
@@ -36,7 +36,7 @@ class TagClaim:
 
 
 def claim_of(verdict: Verdict, rows: Mapping[str, Row]) -> TagClaim:
-    """Return what a verdict claims of an image; `rows` by run id."""
+    """Return the claim of a verdict for the image of its newest run; `rows` are by run id."""
     counted = [rows[run_id] for run_id in verdict.run_ids]
     image = counted[-1].image if counted else None
     mine = [row for row in counted if row.image == image]
@@ -45,21 +45,21 @@ def claim_of(verdict: Verdict, rows: Mapping[str, Row]) -> TagClaim:
 
 
 def missing_passes(passes: int, runs: int, thresholds: Verdicts) -> int | None:
-    """Return how many more runs must pass, and none fail, until it is known good; None where that is out of reach."""
+    """Return how many more runs must pass, without a failure, until it is known good; None if that is out of reach."""
     further = range(MOST_RUNS - runs)
     return next((n for n in further if tier_of(passes + n, runs + n, thresholds) == "known-good"), None)
 
 
 def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
-    """Return why a claim does not qualify for promotion, in one line; None where it does."""
+    """Return why a claim does not qualify for promotion, in one line; None if it does."""
     verdict = claim.verdict
     of_what = f"cell {verdict.cell} with workload {verdict.workload}"
     if verdict.executor != "docker" or claim.image is None:
-        return f"{of_what}: its runs are not of an image; run it with --executor docker"
+        return f"{of_what}: its runs used no image; run it with --executor docker"
     if not verdict.qualifies_for_promotion:
         return f"{of_what}: that workload does not qualify for promotion; `matrix show` says which do"
     if verdict.stale:
-        return f"{of_what}: its records are stale, the image would be another now; run it again"
+        return f"{of_what}: its records are stale: its image has changed since; run it again"
     missing = max(
         (missing_passes(passes, runs, thresholds) for passes, runs in _counts(claim)),
         key=lambda n: MOST_RUNS if n is None else n,
@@ -72,20 +72,20 @@ def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
 
 
 def choose_claims(claims: Iterable[TagClaim], cell: str | None, thresholds: Verdicts) -> list[TagClaim]:
-    """The best claim for each scope, of one cell where that is given.
+    """Return the best claim for each scope, of one cell if given.
 
     Raises:
-        UserError: when none qualifies for promotion, saying what the one that lacks least lacks.
+        UserError: when none qualifies for promotion, with the reason for the one that is nearest to it.
     """
-    # A variant has no image that could be made again from the matrix file.
+    # The image of a variant cannot be rebuilt from the matrix file.
     claims = [c for c in claims if cell in (None, c.verdict.cell) and VARIANT not in c.verdict.cell]
     if not claims:
-        raise UserError(f"there are no runs{f' of cell {cell}' if cell else ''}; `matrix run` makes some")
-    earned = [claim for claim in claims if refusal(claim, thresholds) is None]
-    if not earned:
+        raise UserError(f"there are no runs{f' of cell {cell}' if cell else ''}; start some with `matrix run`")
+    qualified = [claim for claim in claims if refusal(claim, thresholds) is None]
+    if not qualified:
         raise UserError(str(refusal(max(claims, key=lambda claim: _nearness(claim, thresholds)), thresholds)))
     best: dict[str, TagClaim] = {}
-    for claim in sorted(earned, key=lambda claim: (_low(claim, thresholds), claim.verdict.last_at)):
+    for claim in sorted(qualified, key=lambda claim: (_low(claim, thresholds), claim.verdict.last_at)):
         best[claim.verdict.scope] = claim
     return [best[scope] for scope in sorted(best)]
 
@@ -100,7 +100,7 @@ def evidence_of(
     digest: str | None,
     previous: str | None,
 ) -> KnownGood:
-    """Return what a tag of that claim rests on; `newest` is the intent of its newest run, `now` seconds since 1970."""
+    """Return the evidence for a tag; `newest` is the intent of the claim's newest run, `now` in seconds since 1970."""
     verdict = claim.verdict
     used = [gpu.gfx for gpu in newest.host.gpus if gpu.index in newest.gpus] if newest.device == "cuda" else []
     return KnownGood(
@@ -129,7 +129,7 @@ def evidence_of(
         executor="docker",
         run_ids=claim.run_ids,
         promoted_at=now,
-        # From the last run on: promoting it again makes nothing younger.
+        # Counted from the last run: promoting again does not renew the evidence.
         expires_at=min(now, verdict.last_at) + VALID_SECONDS,
         harness_version=__version__,
         previous=previous,
@@ -137,14 +137,14 @@ def evidence_of(
 
 
 def is_about(evidence: KnownGood, verdict: Verdict) -> bool:
-    """Return whether a tag with that evidence is one of what the verdict is about."""
+    """Return whether evidence and verdict have the same cell, scope, environment, workload and kind of host."""
     mine = (verdict.cell, verdict.scope, verdict.environment_hash, verdict.workload_hash, verdict.host_kind)
     its = (evidence.cell, evidence.scope, evidence.environment_hash, evidence.workload_hash, evidence.host_kind)
     return mine == its and verdict.executor == "docker"
 
 
 def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
-    """Return what the runs say now of a tag that they would not earn any more: its verdict fell below `good`."""
+    """Return why a tag would no longer qualify: its verdict fell below `good`; None if it did not."""
     for verdict in verdicts:
         if is_about(evidence, verdict) and verdict.tier not in ("good", "known-good"):
             why = f", {verdict.diagnosis}" if verdict.diagnosis else ""
@@ -153,7 +153,7 @@ def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
 
 
 def _counts(claim: TagClaim) -> tuple[tuple[int, int], ...]:
-    """Passes and runs of the image, and of all: neither may speak against it."""
+    """Return (passes, runs) of the image, and of all runs: both must qualify."""
     return (claim.passes, claim.runs), (claim.verdict.passes, claim.verdict.runs)
 
 

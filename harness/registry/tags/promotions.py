@@ -18,10 +18,12 @@ Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class KnownGood(Versioned):
-    """What a known-good tag rests on: which image, on how many runs, where, of what."""
+    """The evidence of a known-good tag: the image, the counts of its runs, their host and workload."""
 
     tag: str
-    scope: str = Field(description="what the claim is about, such as `cpu`, `gfx1100`, `gfx1100-ddp-2`")
+    scope: str = Field(
+        description="strategy and kind of GPU it is valid for, such as `cpu`, `gfx1100`, `gfx1100-ddp-2`"
+    )
     cell: str
     stack: str
     digest: Digest | None = Field(description="of the image's manifest in the registry; null without one")
@@ -48,16 +50,16 @@ class KnownGood(Versioned):
     promoted_at: float = Field(description="seconds since 1970")
     expires_at: float = Field(description="seconds since 1970")
     harness_version: str
-    previous: Digest | None = Field(description="what the tag pointed to before")
+    previous: Digest | None = Field(description="the target of the tag before")
 
     @property
     def target(self) -> str:
-        """Return what the tag points to: the digest in the registry, or the image's id where there is none."""
+        """Return the target of the tag: the digest in the registry, or the image's id without one."""
         return self.digest or self.image
 
     @property
     def reference(self) -> str:
-        """The image by digest, as an engine is asked for it; its id where it is in no registry."""
+        """Return the reference of the image for an engine: by digest, or its id if it is in no registry."""
         return f"{self.repository}@{self.digest}" if self.repository and self.digest else self.image
 
 
@@ -71,42 +73,42 @@ class TagMove(Versioned):
 
 
 def standing_tags(moves: Iterable[TagMove]) -> dict[str, KnownGood]:
-    """The tags that were promoted and not demoted since, by name; moves are oldest first."""
+    """Return the tags in force: promoted and not demoted since, by name; moves are oldest first."""
     last = {move.evidence.tag: move for move in moves}
     return {tag: move.evidence for tag, move in last.items() if move.move == "promoted"}
 
 
 def place_of(image: str, moves: Iterable[TagMove]) -> tuple[str | None, str | None]:
-    """The repository and the digest by which an image, by its id, was last promoted in a registry; None where never.
+    """Return repository and digest of the last promotion of an image, by its id, in a registry; None if there was none.
 
-    What a registry has under a digest stays the same, whatever becomes of its tags. Moves are oldest first.
+    The content under a digest never changes, whatever happens to the tags. Moves are oldest first.
     """
     known = [move.evidence for move in moves if move.evidence.image == image and move.evidence.digest]
     return (known[-1].repository, known[-1].digest) if known else (None, None)
 
 
 def to_line(move: TagMove) -> bytes:
-    """A move as a line of the file."""
+    """Return a move as a line of the file."""
     return move.model_dump_json(by_alias=True).encode() + b"\n"
 
 
 def from_lines(content: bytes, place: str) -> list[TagMove]:
-    """The moves in a file, oldest first. What follows the last newline was cut short by a crash, and was never made.
+    """Return the moves in a file, oldest first. A last line without newline was cut off by a crash, and is ignored.
 
     Raises:
-        UserError: when a line is damaged: what stands cannot be known then.
+        UserError: when a line is damaged, so that the tags in force are unknown.
     """
     moves = []
     for number, line in enumerate(content.split(b"\n")[:-1], 1):
         try:
             moves.append(TagMove.parse(line))
         except ValidationError as error:
-            raise UserError(f"{place}:{number}: is damaged: {str(error).splitlines()[0]}; take that line out") from None
+            raise UserError(f"{place}:{number}: is damaged: {str(error).splitlines()[0]}; remove that line") from None
     return moves
 
 
 def read_moves(results: Results) -> list[TagMove]:
-    """Every promotion and demotion made on this results folder, oldest first.
+    """Return every promotion and demotion made on this results folder, oldest first.
 
     Raises:
         UserError: when the file is damaged or cannot be read.
@@ -117,11 +119,11 @@ def read_moves(results: Results) -> list[TagMove]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}; fix its rights") from None
+        raise UserError(f"{file}: cannot be read: {error.strerror}; fix its permissions") from None
 
 
 def append_move(results: Results, move: TagMove) -> None:
-    """Add a line, durably.
+    """Add a move to the file, durably.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -137,4 +139,4 @@ def append_move(results: Results, move: TagMove) -> None:
             os.fsync(stream.fileno())
         sync_folder(file.parent)
     except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its rights") from None
+        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its permissions") from None

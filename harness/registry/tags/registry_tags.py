@@ -1,4 +1,4 @@
-"""Known-good tags in a registry, with their history and, beside each image, the evidence."""
+"""Known-good tags in a registry, with their history and the evidence attached to each image."""
 
 from pydantic import ValidationError
 
@@ -10,60 +10,60 @@ from harness.registry.tags.promotions import KnownGood, TagMove, from_lines, to_
 # Kinds of artifacts.
 EVIDENCE = "application/vnd.vpoc.known-good.v1+json"
 HISTORY = "application/vnd.vpoc.promotions.v1+jsonl"
-# What a demoted tag points to: few registries let a tag be deleted, and an engine cannot pull this.
+# The target of a demoted tag, which an engine cannot pull: few registries can delete a tag.
 DEMOTED = "application/vnd.vpoc.demoted.v1+json"
 HISTORY_TAG = "known-good.history"
 
 
 class RegistryTags:
-    """The known-good tags of a registry such as `ghcr.io/me`. Every method raises UserError where that fails."""
+    """The known-good tags of a registry such as `ghcr.io/me`. Every method raises UserError when the registry fails."""
 
     def __init__(self, registry: str) -> None:
         self._repository = Repository(f"{registry.rstrip('/')}/{CELLS}")
 
     @property
     def name(self) -> str:
-        """The repository."""
+        """Return the name of the repository."""
         return self._repository.name
 
     def moves(self) -> list[TagMove]:
-        """Every promotion and demotion there, oldest first."""
+        """Return every promotion and demotion there, oldest first."""
         return from_lines(self._history(), f"{self.name}:{HISTORY_TAG}")
 
     def target(self, evidence: KnownGood) -> str:
-        """The digest of the image; one that was promoted without a registry has none."""
+        """Return the digest of the image; an image promoted without a registry has none."""
         return evidence.digest or "no digest"
 
     def points_to(self, tag: str) -> str | None:
-        """The digest of what a tag points to."""
+        """Return the digest of the target of a tag; None if it does not exist, or was demoted."""
         found = self._repository.manifest(tag)
         return found.digest if found and found.parsed.get("artifactType") != DEMOTED else None
 
     def write(self, move: TagMove) -> None:
-        """Add to the history, and leave the evidence of a promotion beside its image."""
+        """Add a move to the history, and attach the evidence of a promotion to its image."""
         if move.move == "promoted":
             self._attach(move.evidence)
         history = self._repository.artifact(HISTORY, self._history() + to_line(move), {}, None)
         self._repository.put_manifest(HISTORY_TAG, history)
 
     def point(self, tag: str, evidence: KnownGood | None) -> None:
-        """Have a tag point to an image, or to what cannot be pulled."""
+        """Make a tag point to an image, or to a manifest that cannot be pulled."""
         if evidence:
             self._repository.put_manifest(tag, self._image(evidence))
         elif self._repository.manifest(tag):
             self._repository.put_manifest(tag, self._repository.artifact(DEMOTED, b"{}", {}, None))
 
     def check(self, evidence: KnownGood) -> None:
-        """Refuse a tag that stands and points elsewhere than its evidence says."""
+        """Refuse a tag in force that points elsewhere than its evidence says."""
         points_to = self.points_to(evidence.tag)
         if points_to != evidence.digest:
             raise UserError(
                 f"{self.name}: somebody moved {evidence.tag} to {points_to or 'nothing'}, without evidence; "
-                "have it promoted anew"
+                "promote it again"
             )
 
     def evidence_of(self, digest: str) -> list[KnownGood]:
-        """Return what lies beside an image, oldest first, found by its digest alone."""
+        """Return the evidence attached to an image, given by digest, oldest first."""
         found = [self._repository.content(a) for a in self._repository.referrers(digest, EVIDENCE)]
         try:
             evidence = [KnownGood.parse(content) for content in found]
@@ -75,8 +75,8 @@ class RegistryTags:
         return sorted(evidence, key=lambda one: one.promoted_at)
 
     def _history(self) -> bytes:
-        kept = self._repository.manifest(HISTORY_TAG)
-        return self._repository.content(kept) if kept else b""
+        history = self._repository.manifest(HISTORY_TAG)
+        return self._repository.content(history) if history else b""
 
     def _attach(self, evidence: KnownGood) -> None:
         image = self._image(evidence)

@@ -1,4 +1,4 @@
-"""What the commands on known-good tags do, between parsing and printing."""
+"""The commands on known-good tags, between parsing and printing."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -35,7 +35,7 @@ from harness.registry.tags.registry_tags import RegistryTags
 
 @dataclass(frozen=True)
 class TagState:
-    """A tag that stands, as it is now."""
+    """A tag in force, in its present state."""
 
     evidence: KnownGood
     is_alias: bool
@@ -45,7 +45,7 @@ class TagState:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the state as plain values."""
         return {
             **self.evidence.model_dump(mode="json", by_alias=True),
             "alias": self.is_alias,
@@ -68,9 +68,9 @@ def promote(
     dry_run: bool = False,
     root: Path = REAL_ROOT,
 ) -> list[KnownGood]:
-    """Give the cells that qualify their known-good tags; returns the evidence of each.
+    """Give the cells that qualify their known-good tags; return the evidence of each.
 
-    `replace` is what a tag is known to point to though its history says otherwise.
+    `replace` is a target of the tag that is accepted though its history says otherwise.
 
     Raises:
         UserError: when no cell qualifies, its image is gone, somebody else moved the tag, or the host at `root` is
@@ -79,7 +79,7 @@ def promote(
     if is_simulated(root):
         raise UserError("--root: runs on a simulated host show nothing about a real one; nothing is promoted on them")
     kind = read_host(root).kind
-    # What runs on another kind of host show, or showed before this one changed, is no evidence for this one.
+    # Runs on another kind of host, or on this one before it changed, are no evidence for it.
     mine = [row for row in Index(results).rows() if not row.imported and row.host_kind == kind]
     rows = {row.run_id: row for row in mine}
     verdicts = of_results.verdicts_on(mine, results, matrix)
@@ -94,13 +94,13 @@ def promote(
 def demote(
     results: Results, tag: str, reason: str, registry: str | None, now: float, *, replace: str | None = None
 ) -> list[str]:
-    """Take a tag away, for a reason; returns where it stood.
+    """Demote a tag, for a reason; return the names of the places where it was in force.
 
     Raises:
-        UserError: when it stands nowhere, or somebody else moved it.
+        UserError: when it is in force nowhere, or somebody else moved it.
     """
     if tag == ALIAS:
-        raise UserError(f"{ALIAS} is an alias; demote the tag it stands for, which `matrix tags` shows")
+        raise UserError(f"{ALIAS} is an alias; demote its tag, which `matrix tags` shows")
     places = _places(results, find_engine(), registry)
     looked = [(place, look_at(place, tag)) for place in places]
     for place, seen in looked:
@@ -111,20 +111,20 @@ def demote(
             move_tag(place, TagMove(move="demoted", at=now, reason=reason, evidence=evidence), seen)
             demoted.append(place.name)
     if not demoted:
-        raise UserError(f"{tag}: stands neither in {' nor in '.join(p.name for p in places)}; `matrix tags` lists them")
+        raise UserError(f"{tag}: not in force in {' or '.join(p.name for p in places)}; `matrix tags` lists the tags")
     return demoted
 
 
 def tag_states(
     results: Results, matrix: Matrix, registry: str | None, now: float, root: Path = REAL_ROOT
 ) -> list[TagState]:
-    """Return the tags that stand in a registry, or on this host, with what speaks against each.
+    """Return the tags in force in a registry, or on this host, with the problems of each.
 
     Raises:
         UserError: when the registry does not answer.
     """
     engine = None
-    # Looking needs none: what keeps one from being used is told by the commands that need it.
+    # Listing tags works without an engine; the commands that need one report its errors.
     with suppress(UserError):
         engine = find_engine()
     (place, *_) = _places(results, engine, registry)
@@ -136,10 +136,10 @@ def tag_states(
     states = []
     for tag, evidence in sorted(tags.items()):
         elsewhere = disturbed(place, moves, tag)
-        back = f"`matrix promote` or `matrix demote` with `--replace {elsewhere}` takes it back"
+        back = f"`matrix promote` or `matrix demote` with `--replace {elsewhere}` overwrites that"
         moved = f"somebody else moved it to {elsewhere}; {back}" if elsewhere else None
         fell = fallen(evidence, verdicts)
-        away = f"`matrix demote {tag}{f' --registry {registry}' if registry else ''} --reason ...` takes it away"
+        away = f"`matrix demote {tag}{f' --registry {registry}' if registry else ''} --reason ...` removes it"
         states.append(
             TagState(
                 evidence=evidence,
@@ -153,7 +153,7 @@ def tag_states(
 
 
 def tag_history(results: Results, tag: str, registry: str | None) -> list[TagMove]:
-    """Every promotion and demotion of a tag, oldest first.
+    """Return every promotion and demotion of a tag, oldest first.
 
     Raises:
         UserError: when there are none, or the registry does not answer.
@@ -161,22 +161,22 @@ def tag_history(results: Results, tag: str, registry: str | None) -> list[TagMov
     (place, *_) = _places(results, None, registry)
     moves = [move for move in place.moves() if move.evidence.tag == tag]
     if not moves:
-        raise UserError(f"{place.name}: knows nothing of {tag}; `matrix tags` lists what stands")
+        raise UserError(f"{place.name}: has no history of {tag}; `matrix tags` lists the tags in force")
     return moves
 
 
 def evidence_beside(digest: str, registry: str | None) -> list[KnownGood]:
-    """Return what lies beside an image in a registry, oldest first.
+    """Return the evidence attached to an image in a registry, oldest first.
 
     Raises:
-        UserError: when nothing does, or the registry does not answer.
+        UserError: when there is none, or the registry does not answer.
     """
     if registry is None:
         raise UserError(f"{digest}: give --registry; on this host tags are known by their names")
     place = RegistryTags(registry)
     found = place.evidence_of(digest)
     if not found:
-        raise UserError(f"{place.name}@{digest}: there is no evidence beside it")
+        raise UserError(f"{place.name}@{digest}: no evidence is attached to it")
     return found
 
 
@@ -196,8 +196,8 @@ def _promote(
     newest = results.intent(claim.run_ids[-1])
     image = find(engine, claim.image or "")
     if newest is None or image is None:
-        raise UserError(f"cell {cell.id}: the image of its runs is not here any more; build it and run it anew")
-    # Promoted on this host alone, it is still in the registry that it was pushed to before.
+        raise UserError(f"cell {cell.id}: the image of its runs was removed; build it and run it again")
+    # Promoted on this host only, the image is still in the registry to which it was pushed before.
     repository, digest = place_of(image.id, read_moves(results))
     if registry:
         repository, digest = remote_name(registry, cell).rsplit(":", 1)[0], None
@@ -206,7 +206,7 @@ def _promote(
     for place, seen in looked:
         check_unmoved(place, draft.tag, seen, replace)
     if draft.expires_at <= now:
-        raise UserError(f"cell {cell.id}: its last run was too long ago for a tag; run it anew, then promote it")
+        raise UserError(f"cell {cell.id}: its last run was too long ago for a tag; run it again, then promote it")
     if dry_run:
         return draft
     if registry:
@@ -219,13 +219,13 @@ def _promote(
 
 
 def _places(results: Results, engine: Engine | None, registry: str | None) -> Sequence[TagPlace]:
-    """Where tags are moved: the registry first, so that nothing is done where it is down."""
+    """Return the places in which tags are moved: the registry first, so that nothing is done if it is down."""
     local = LocalTags(engine, results)
     return [RegistryTags(registry), local] if registry else [local]
 
 
 def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float) -> bool:
-    """Return whether the tag stands there, on the same runs."""
+    """Return whether the tag is in force there, with evidence from the same runs."""
     kept = standing_tags(seen.moves).get(evidence.tag)
     if kept is None or now >= kept.expires_at or seen.tag != place.target(evidence):
         return False
@@ -233,6 +233,6 @@ def _is_there(evidence: KnownGood, place: TagPlace, seen: Seen, now: float) -> b
 
 
 def _to_be_demoted(tag: str, seen: Seen) -> KnownGood | None:
-    """The evidence of a tag that stands, or of one whose demotion was not finished."""
+    """Return the evidence of a tag in force, or of one whose demotion was interrupted; None for others."""
     of_tag = [move.evidence for move in seen.moves if move.evidence.tag == tag]
     return of_tag[-1] if of_tag and (seen.tag or tag in standing_tags(seen.moves)) else None

@@ -129,7 +129,7 @@ class Excerpt:
     torch: str | None
 
     def explain(self, before: list[str], after: list[str]) -> Explanation:
-        """What is said of the excerpt between other lines."""
+        """Return the explanation of the excerpt between other lines."""
         lines = [*before, *self.lines, *after]
         log, kernel = ([], lines) if self.kernel else (lines, [])
         return explain_log(log, "train.log", kernel, self.rocm, self.torch)

@@ -184,7 +184,7 @@ def test_what_was_decided_from_the_result_is_the_class(explain: Callable[..., Ex
 
 
 def test_every_diagnosis_is_decided_or_explained(explain: Callable[..., Explanation]) -> None:
-    """Nobody is told `unknown` of what the harness itself found out. How a process died its exit and log say."""
+    """An explanation by the harness itself is never `unknown`. Exit and log show how a process died."""
     outcome_of = {diagnosis: name for name, diagnosis in STOPPED.values()} | {"unhealthy-gpu": "host-fault"}
     for diagnosis in {*get_args(OfEnding), *get_args(OfResult)} - {"app-error", "crash"}:
         exit_ = Exit(-9, out_of_memory=True) if diagnosis == "out-of-memory" else Exit(1)

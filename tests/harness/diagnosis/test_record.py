@@ -1,4 +1,4 @@
-"""How a process ended, read back from a record."""
+"""The exit of a process, read back from a record."""
 
 import pytest
 

@@ -23,7 +23,7 @@ signatures:
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Callable[[str], str]:
-    """What is said of a file of signatures."""
+    """Return the error messages on a file of signatures."""
 
     def told(text: str) -> str:
         file = tmp_path / "signatures.yaml"
@@ -64,7 +64,7 @@ def test_a_mistake_is_told_with_its_line(refused: Callable[[str], str], old: str
 
 
 def test_two_of_one_name_are_refused(refused: Callable[[str], str]) -> None:
-    assert "one: is there twice" in refused(GOOD + GOOD[GOOD.index("  - id") :])
+    assert "one: appears twice" in refused(GOOD + GOOD[GOOD.index("  - id") :])
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:

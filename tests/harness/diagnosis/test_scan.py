@@ -1,4 +1,4 @@
-"""What counts in a log, and what does not."""
+"""The lines of a log that count, and those that do not."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Where a run was stalled, by stacks and positions as the app writes them."""
+"""The place of a stall, by stacks and positions as the app writes them."""
 
 import struct
 import subprocess
@@ -57,7 +57,7 @@ def test_frames_tell_where_it_stands(expected: str) -> None:
     ("stage", "expected"), list(enumerate(["hang-loader", "hang-forward", "hang-backward", "hang-collective"], 1))
 )
 def test_the_stage_tells_where_frames_say_nothing(tmp_path: Path, stage: int, expected: str) -> None:
-    leave(tmp_path, 0, 51, stage, dump(["vpoc/training/drills.py hang", *OUTER]))
+    leave(tmp_path, 0, 51, stage, dump(["vpoc/training/faults.py hang", *OUTER]))
     hit = stuck_at(RunFolder(tmp_path), "step")
     assert hit is not None
     assert (hit.signature.class_, hit.line.file, hit.line.number) == (expected, "stacks-0.txt", 2)

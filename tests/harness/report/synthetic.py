@@ -32,7 +32,7 @@ EVIDENCE = {
 
 @dataclass(frozen=True)
 class Kind:
-    """How the runs of a cell end: how often they complete, and the diagnosis of the others."""
+    """Outcomes of the runs of a cell: the share that completes, and the diagnosis of the others."""
 
     stack: str
     preset: str
@@ -85,7 +85,7 @@ def every_kind(matrix: Matrix) -> tuple[Kind, ...]:
 def write_runs(
     folder: Path, matrix: Matrix, count: int, kinds: Sequence[Kind] = KINDS, progress_lines: int = 40
 ) -> Results:
-    """So many runs of every kind in turn, a drill and imported runs among them; what logs say is hostile."""
+    """Return runs of every kind in turn, with injected faults and imported runs among them; their logs are hostile."""
     results = Results(folder)
     for number, record in enumerate(synthetic_records(matrix, count, kinds)):
         run = results.run_folder(record.intent.run_id)

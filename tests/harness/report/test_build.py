@@ -82,20 +82,18 @@ def test_stale_runs_are_shown_and_not_in_the_grid(records: list[Record], report_
 def test_discounted_runs_are_shown_and_never_counted(records: list[Record], report_of: ReportOf) -> None:
     report = report_of(records, discounted={"r2"})
     assert (place(report, "cpu-plain").count.passes, place(report, "cpu-plain").count.runs) == (1, 1)
-    assert (
-        "1 run is discounted: a GPU was unhealthy meanwhile; shown among the runs, and not counted." in report.cautions
-    )
+    assert "1 run was discounted because a GPU was unhealthy: shown among the runs, but not counted." in report.cautions
     assert [run.uncounted for run in report.runs if run.run_id == "r2"] == ["discounted"]
     assert report.answers.failures == ("Nothing failed in 2 counted runs.",)
 
 
-def test_a_drill_is_shown_and_never_counted(make_record: Make, report_of: ReportOf) -> None:
-    drilled = make_record("r5", injected_fault="flip-gradient@3/1", outcome="failed", diagnosis="injected-fault")
-    report = report_of([make_record("r1"), drilled])
+def test_a_run_with_an_injected_fault_is_shown_and_never_counted(make_record: Make, report_of: ReportOf) -> None:
+    faulty = make_record("r5", injected_fault="flip-gradient@3/1", outcome="failed", diagnosis="injected-fault")
+    report = report_of([make_record("r1"), faulty])
     assert report.headline == "1 run of 1 cell: 1 completed."
     assert place(report, "cpu-plain").count.runs == 1
     assert [one.runs for one in report.verdicts] == [1]
-    assert any("1 run was a drill" in caution for caution in report.cautions)
+    assert any("1 run had a fault injected on purpose" in caution for caution in report.cautions)
     assert report.details["r5"].injected_fault == "flip-gradient@3/1"
 
 
@@ -103,7 +101,7 @@ def test_imported_runs_can_be_left_out(make_record: Make, report_of: ReportOf) -
     report = report_of([make_record("r1"), make_record("r2", started=2e9)], imported={"r2"})
     found = place(report, "cpu-plain")
     assert (found.count.runs, found.own.runs) == (2, 1)
-    assert any("1 run was made elsewhere and imported" in caution for caution in report.cautions)
+    assert any("1 run was imported from other hosts" in caution for caution in report.cautions)
     assert "Made elsewhere and imported: 1 of these runs." in report.answers.use[0]
 
 
@@ -229,8 +227,8 @@ def test_what_is_recommended_is_of_this_kind_of_host_and_of_the_matrix(
     assert "`cpu-plain`" in answers([row], row.host_kind)[0]
     assert answers([row], "x") == (
         "Nothing was run yet.",
-        "Runs on 1 other kind of hosts (GPUs, driver or kernel differ) are in the tables below; they say nothing of "
-        "this one.",
+        "Runs on 1 other kind of hosts (GPUs, driver or kernel differ) are in the tables below; they say nothing about "
+        "this host.",
     )
     variant = replace(row, run_id="r2", cell="cpu-plain~fresh-allocator", started=row.started + 1)
     assert "fresh-allocator" not in " ".join(answers([row, variant], row.host_kind))

@@ -62,7 +62,7 @@ def test_gpus_come_first_and_are_never_mixed_with_cpus(make_rows: MakeRows, dual
 
 
 def test_runs_as_processes_are_told_to_earn_no_tag(make_rows: MakeRows) -> None:
-    assert "an image earns its tag by runs in containers" in told(make_rows("cpu-plain", 40))
+    assert "only runs in containers qualify an image for promotion" in told(make_rows("cpu-plain", 40))
     assert "an image earns" not in told(make_rows("cpu-plain", 40, executor="docker"))
 
 

@@ -39,11 +39,11 @@ def test_only_the_sessions_the_data_starts_with_may_differ(make_record: Make, ma
     assert "not tried as it is defined now" in told(matrix, make_record("r1", **immediate(matrix, batch_size=9)))
 
 
-def test_failures_drills_and_nothing_at_all_do_not_meet_it(make_record: Make, matrix: Matrix) -> None:
+def test_failures_injected_faults_and_nothing_at_all_do_not_meet_it(make_record: Make, matrix: Matrix) -> None:
     failed = make_record("r1", outcome="failed", **immediate(matrix))
     assert "not met; 1 run, none completed" in told(matrix, failed)
-    drilled = make_record("r2", injected_fault="x@1", **immediate(matrix))
-    assert "not tried" in told(matrix, drilled, uncounted=frozenset({"r2"}))
+    faulty = make_record("r2", injected_fault="x@1", **immediate(matrix))
+    assert "not tried" in told(matrix, faulty, uncounted=frozenset({"r2"}))
     assert "`matrix run --workload immediate` does that" in told(matrix)
 
 

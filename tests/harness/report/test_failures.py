@@ -35,7 +35,7 @@ def test_failures_are_counted_over_cells_the_most_frequent_first(make_rows: Make
         "`crash`: 3 of 9 counted runs, in `cpu-no-sdma` and `cpu-notes-stable`. A kernel touched foreign memory. "
         "What helps: Serialise the kernels."
     )
-    assert said[1].endswith(f"`matrix explain {found[1].newest}` looks for the cause.")
+    assert said[1].endswith(f"`matrix explain {found[1].newest}` searches for the cause.")
 
 
 def test_what_never_failed_is_said(make_rows: MakeRows) -> None:

@@ -1,4 +1,4 @@
-"""What is shown of a campaign while it runs, on recorded terminals of several sizes."""
+"""The live view of a campaign, on recorded terminals of several sizes."""
 
 import io
 import re

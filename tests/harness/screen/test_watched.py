@@ -1,4 +1,4 @@
-"""What is seen of the runs of another process, from the files of a results folder alone."""
+"""The view of the runs of another process, from the files of a results folder alone."""
 
 import fcntl
 import json
@@ -35,7 +35,7 @@ def results(tmp_path: Path) -> Results:
 
 @pytest.fixture
 def mine(host: HostFacts) -> dict[str, object]:
-    """What makes an intent one of this very process."""
+    """Return the fields of an intent that make this process its owner."""
     me = ProcessId.mine()
     here = host.model_copy(update={"boot_id": boot_id()})
     return {"owner_pid": me.pid, "owner_started": me.started, "host": here, "started": time.time() - 30}
@@ -124,7 +124,7 @@ def test_a_run_that_is_being_checked_does_not_stand_still(
     assert seen.scene(seen.look(), time.time()).currents[0].doing == ""
     (results.run_folder("now") / "result.json").write_text("{}")
     [current] = seen.scene(seen.look(), time.time()).currents
-    assert (current.doing, current.still) == ("checking what was trained", None)
+    assert (current.doing, current.still) == ("checking the trained model", None)
 
 
 def campaign(results: Results, **more: object) -> Path:

@@ -158,7 +158,7 @@ def test_much_in_many_files_is_refused(tmp_path: Path, place: Path, monkeypatch:
 
 
 def test_a_header_as_large_as_memory_is_refused(tmp_path: Path, place: Path) -> None:
-    """What tarfile takes in one piece: a name, or facts of the next file, in a member of their own."""
+    """A member that tarfile reads in one piece: a name, or facts of the next file."""
     header = tarfile.TarInfo("././@PaxHeader")
     header.type, header.size = tarfile.XHDTYPE, 1 << 30
     with gzip.open(tmp_path / "a.tar.gz", "wb") as packed:

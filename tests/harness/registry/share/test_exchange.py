@@ -155,7 +155,7 @@ def test_the_id_of_a_run_that_is_here_with_other_content_is_told_and_nothing_is_
     export_records(here, tmp_path / "a.tar.gz", host)
     (run_id,) = import_records(there, tmp_path / "a.tar.gz", other_host).runs
     before = contents(there)
-    (here.run_folder("r1") / "log.txt").write_text("written anew", encoding="utf-8")
+    (here.run_folder("r1") / "log.txt").write_text("rewritten", encoding="utf-8")
     export_records(here, tmp_path / "b.tar.gz", host)
     imported = import_records(there, tmp_path / "b.tar.gz", other_host)
     assert (imported.runs, imported.duplicates, imported.differing) == ((), 0, (run_id,))

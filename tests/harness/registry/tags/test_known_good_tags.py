@@ -13,7 +13,7 @@ TAG = "known-good-cpu"
 
 
 class DiedError(Exception):
-    """What interrupts a move in the middle."""
+    """An error that interrupts a move in the middle."""
 
 
 @dataclass
