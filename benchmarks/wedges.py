@@ -34,7 +34,7 @@ from harness.run.watch.limits import limits_of
 from harness.run.watch.watch import GRACE_SECONDS
 
 Remedy = Literal["reset", "reboot", "none"]
-"""What helps a GPU that stopped answering: the driver resets it, or only a reboot does, or nothing is allowed."""
+"""The remedy for a GPU that stopped answering: the driver resets it, or only a reboot does, or nothing is allowed."""
 
 HOURS, WEDGES = 8, 3
 # A standard workload: some minutes, now and then much longer.

@@ -64,7 +64,7 @@ def _kind(row: Row) -> Kind:
 
 
 def _discounted_on_one(events: Iterable[_Event]) -> Iterable[str]:
-    """What is discounted by one GPU's events of one boot, in the order of time."""
+    """Yield the runs that one GPU's events of one boot, in the order of time, discount."""
     since_good: list[str] = []
     unhealthy = False
     for event in events:

@@ -1,4 +1,4 @@
-"""What was seen of the health of this machine's GPUs: `results/health/MACHINE.jsonl`, a line for each step."""
+"""The health of this machine's GPUs: `results/health/MACHINE.jsonl`, a line for each step."""
 
 import contextlib
 import os

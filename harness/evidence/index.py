@@ -23,7 +23,7 @@ Used = TypeVar("Used")
 
 @dataclass(frozen=True)
 class Row:
-    """What the index keeps of a record. `gpus` is a JSON list; times are in seconds since 1970."""
+    """A record as the index keeps it. `gpus` is a JSON list; times are in seconds since 1970."""
 
     run_id: str
     campaign: str | None
@@ -101,7 +101,7 @@ class Index:
         reached("index-written")
 
     def rebuild(self) -> list[str]:
-        """Make the index anew from the run folders; returns what could not be read of them.
+        """Rebuild the index from the run folders; return what could not be read of them.
 
         Raises:
             UserError: when the index cannot be written.
@@ -144,7 +144,7 @@ class Index:
         try:
             stream = self._file.with_name(f".{FILE}.lock").open("a")
         except OSError:
-            # A folder that cannot be written to is told of by what is to be written.
+            # A folder that cannot be written to is reported by whoever writes next.
             yield
             return
         with stream:
@@ -226,7 +226,7 @@ def _row_of(values: Sequence[Any]) -> Row:
 
 
 def rebuild_index(results: Results) -> tuple[int, list[str]]:
-    """Make the index anew; returns the number of records, and what could not be read.
+    """Rebuild the index; return the number of records, and what could not be read.
 
     Raises:
         UserError: when there are no run folders, or the index cannot be written.

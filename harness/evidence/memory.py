@@ -19,7 +19,7 @@ TRAINING_PHASES: frozenset[Phase] = frozenset({"first-step", "step", "validate",
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """What one process held at a moment of one training. `seconds` are those of its own monotonic clock."""
+    """The memory of one process at a moment of one training. `seconds` are those of its own monotonic clock."""
 
     rank: int
     pid: int
@@ -52,7 +52,7 @@ class MemoryHistory:
 
     @property
     def samples(self) -> tuple[MemorySample, ...]:
-        """What was kept, in order."""
+        """Return the samples that were kept, in order."""
         return tuple(self._samples)
 
     def saw(self, line: Progress) -> None:

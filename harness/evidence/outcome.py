@@ -69,10 +69,10 @@ STOPPED: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a run was asked to do.
+    """The request that a run answers.
 
     `gpus`: how many must be seen in use from outside. `devices`: how many the strategy is to use, of whatever kind.
-    `drill`: the fault that is injected into it.
+    `injected_fault`: the fault that is injected into it.
     """
 
     workload_hash: str
@@ -112,7 +112,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen of a run. None means it is not there.
+    """The evidence of a run. None means it is not there.
 
     `host_problems`: what was found to be wrong with the host or a GPU after a run that did not complete.
     """
@@ -147,12 +147,12 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
         found = "; ".join(evidence.host_problems)
         diagnosis = outcome.diagnosis if outcome.name == "host-fault" else "unhealthy-gpu"
         outcome = Outcome("host-fault", diagnosis, f"{found}; the run itself: {_in_short(outcome)}")
-    drill = request.injected_fault or (evidence.result.injected_fault if evidence.result else None)
-    if drill is None:
+    fault = request.injected_fault or (evidence.result.injected_fault if evidence.result else None)
+    if fault is None:
         return outcome
     if outcome.name == "completed":
-        return Outcome("failed", "injected-fault", f"the injected fault {drill} was not noticed: {outcome.detail}")
-    return replace(outcome, detail=f"{outcome.detail}; fault injected on purpose: {drill}")
+        return Outcome("failed", "injected-fault", f"the injected fault {fault} was not noticed: {outcome.detail}")
+    return replace(outcome, detail=f"{outcome.detail}; fault injected on purpose: {fault}")
 
 
 def _decide(request: Request, evidence: Evidence) -> Outcome:
@@ -246,7 +246,7 @@ def _completeness_objections(request: Request, result: Result) -> Iterator[tuple
 
 
 def _training_objections(request: Request, told: Training) -> Iterator[tuple[Diagnosis, str]]:
-    """What one model's training lacks."""
+    """Yield what one model's training lacks."""
     epochs = [epoch.epoch for epoch in told.epoch_losses]
     if not (epochs == list(range(1, request.epochs + 1)) and told.epochs_requested == told.epochs_done == len(epochs)):
         yield "incomplete-result", f"{told.epochs_done} of {request.epochs} epochs, with the losses of {epochs}"
@@ -308,7 +308,7 @@ def _number_objections(evidence: Evidence, result: Result) -> Iterator[tuple[Dia
 
 
 def _step_objections(told: Training, expected: EarlierReference, dtype: str) -> Iterator[tuple[Diagnosis, str]]:
-    """What speaks against the first steps of one model."""
+    """Yield what speaks against the first steps of one model."""
     if told.samples != expected.samples:
         yield "incomplete-result", f"trained on {told.samples.train} samples of {expected.samples.train}"
     if len(expected.steps) != len(told.first_steps):
@@ -329,7 +329,7 @@ def _memory_objections(request: Request, evidence: Evidence, result: Result) -> 
         yield "incomplete-result", "it does not tell how much memory it used of a GPU, which the workload limits"
         return
     if request.ranks > 1:
-        # The result has the first rank's device; the others told of theirs in their progress.
+        # The result has the first rank's device; the others report theirs in their progress.
         peak = max(peak, evidence.memory.most_reserved_bytes)
     if peak > request.max_device_memory:
         limit = request.max_device_memory / 1e9

@@ -97,7 +97,7 @@ class Record(Versioned):
 
 
 class HealthStep(Versioned):
-    """One step of looking after a GPU: a line of `results/health/MACHINE.jsonl`."""
+    """One step of the checks and the recovery of a GPU: a line of `results/health/MACHINE.jsonl`."""
 
     machine: str
     boot_id: str

@@ -59,12 +59,12 @@ class RunFolder:
 
     @property
     def work(self) -> WorkFolder:
-        """What the app writes."""
+        """The part of the folder that the app writes."""
         return WorkFolder(self.path)
 
     @property
     def intent(self) -> Path:
-        """What was about to be run; durable before the start."""
+        """The intent of the run; durable before the start."""
         return self.path / self.INTENT
 
     @property

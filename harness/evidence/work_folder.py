@@ -18,12 +18,12 @@ from harness.evidence.app_files import Reference, Result, Training
 CHECKPOINT = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
 
 VALUES = {"rank": r"\d{1,6}", "gpu": r"\d+", "number": r"(?:-\d+)?", "log": r"[\w-]+?"}
-"""What a placeholder in a name may stand for."""
+"""The values that a placeholder in a name may stand for."""
 
 
 @dataclass(frozen=True)
 class WorkFolder:
-    """What the app writes of a run. `path` is that folder on this host, or as the app in its container calls it."""
+    """The folder that the app writes to. `path` is its path on this host, or inside the container."""
 
     path: Path
 
@@ -49,7 +49,7 @@ class WorkFolder:
 
     @property
     def result(self) -> Path:
-        """What the app says it did; written last."""
+        """The app's own account of the run; written last."""
         return self.path / self.RESULT
 
     @property
@@ -59,7 +59,7 @@ class WorkFolder:
 
     @property
     def features(self) -> Path:
-        """What a features process hands to the train process."""
+        """The folder that a features process hands to the train process."""
         return self.path / self.FEATURES
 
     @property

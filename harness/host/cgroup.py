@@ -1,4 +1,4 @@
-"""What the kernel counted of the memory of a run's control group: among other things, processes it killed."""
+"""The kernel's counts of the memory of a run's control group: among other things, processes it killed."""
 
 import contextlib
 from dataclasses import dataclass

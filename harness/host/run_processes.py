@@ -65,14 +65,14 @@ def processes_of_run(folder: Path) -> list[psutil.Process]:
 
 
 def run_mark(folder: Path) -> str:
-    """What marks the processes of a run: its folder, since a run id alone may be used in two results folders."""
+    """Return the mark of a run's processes: its folder, since a run id alone may be used in two results folders."""
     return str(folder.absolute())
 
 
 def end_processes_of_run(folder: Path, grace: float) -> bool:
     """End what a run left: TERM, `grace` seconds, KILL. False when something cannot be killed."""
     for signal_ in ("terminate", "kill", "kill"):
-        # Looked for anew each time: what is being ended may start something more.
+        # Looked for again each time: what is being ended may start something more.
         processes = processes_of_run(folder)
         for process in processes:
             with contextlib.suppress(psutil.Error):

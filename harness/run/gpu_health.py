@@ -1,4 +1,4 @@
-"""Looks after the GPUs of a run: before it, and after it when it did not complete."""
+"""Checks of the GPUs of a run: before it, and after it when it did not complete."""
 
 import tempfile
 import time
@@ -29,7 +29,7 @@ MemoryBefore = Mapping[int, int | None]
 
 @dataclass(frozen=True)
 class HealthReport:
-    """What was seen after a run. `problems` make it a host fault, `unhealthy` GPUs (index -> why) take no more runs."""
+    """The findings after a run. `problems` make it a host fault, `unhealthy` GPUs (index -> why) take no more runs."""
 
     problems: tuple[str, ...] = ()
     unhealthy: Mapping[int, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Checkup:
 
     @property
     def actions(self) -> Actions:
-        """What can be done to the GPUs of this host."""
+        """Return the actions on the GPUs of this host."""
         return Actions(
             memory_in_use=partial(memory_in_use, root=self.root),
             probe=lambda gpu: probe_gpu(self.spec, gpu, self.executor),
@@ -109,7 +109,7 @@ def after_failure(
     *,
     unkillable: bool = False,
 ) -> HealthReport:
-    """Look after the GPUs of a run that did not complete, and write down what was seen.
+    """Check and recover the GPUs of a run that did not complete, and record the findings.
 
     `since`: when it began, in seconds since 1970, for the kernel log. `unkillable`: something of it cannot be killed,
     so that nothing is to be had of its GPUs, and only the kernel log is read.
@@ -198,7 +198,7 @@ def _kernel_log(checkup: Checkup, since: float) -> Step:
 
 
 def _problems(steps: Iterable[Step]) -> Iterator[str]:
-    """What makes the run a host fault. Memory that is not back is none: the probe says whether the GPU can be used."""
+    """Yield what makes the run a host fault. Memory that is not back does not: the probe decides about the GPU."""
     failed = set()
     for step in steps:
         yield from _unkillable([step])

@@ -1,4 +1,4 @@
-"""What is done about one GPU after a run that did not complete, until it is known to be healthy or unhealthy."""
+"""The recovery of one GPU after a run that did not complete, until it is known to be healthy or unhealthy."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Actions:
-    """What the ladder can do to a GPU of this host, and its clock, in seconds."""
+    """The actions on a GPU of this host, and its clock, in seconds."""
 
     memory_in_use: Callable[[GpuFacts], int | None]
     probe: Callable[[GpuFacts], Probed]
@@ -29,7 +29,7 @@ class Actions:
 
 @dataclass(frozen=True)
 class Step:
-    """What one step showed, and the seconds it took. `good` is None where nothing can be concluded."""
+    """The result of one step, and the seconds it took. `good` is None where nothing can be concluded."""
 
     check: HealthCheck
     gpu: int | None

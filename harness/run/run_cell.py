@@ -39,7 +39,7 @@ APP_WORDS = {"app-error", *APP_EXITS.values()}
 
 
 class Notes(list[str]):
-    """What could not be done for a run, for its record: a fault of ours, and no reason to lose the record."""
+    """Failures of the harness itself in a run, for its record: no reason to lose the record."""
 
     @contextmanager
     def tolerated(self, what: str) -> Iterator[None]:
@@ -52,7 +52,7 @@ class Notes(list[str]):
 
 @dataclass(frozen=True)
 class RunConclusion:
-    """What became of a run. `interrupt`: what stopped the post-run checks."""
+    """The conclusion of a run. `interrupt`: what stopped the post-run checks."""
 
     outcome: Outcome
     evidence: Evidence

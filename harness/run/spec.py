@@ -1,4 +1,4 @@
-"""What one run is asked to be, and everything that follows from it: derived once, and only read afterwards."""
+"""The specification of one run, and everything that follows from it: derived once, and only read afterwards."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""What a workload is to the app: its arguments, its data and its hash."""
+"""A workload as the app sees it: its arguments, its data and its hash."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""What a container of a run may do and see: as little as training needs. Pure but for reading ids and device nodes."""
+"""The permissions of a run's container: as few as training needs. Pure but for reading ids and device nodes."""
 
 import csv
 import io
@@ -62,7 +62,7 @@ class Container:
         return {**asdict(self), "groups": self.groups}
 
     def create_arguments(self) -> dict[str, Any]:
-        """What Docker's API is told, as arguments of the SDK's `containers.create`."""
+        """The container as arguments of the Docker SDK's `containers.create`."""
         mounts = [Mount(str(WORK), self.work, type="bind")]
         mounts += [Mount(str(inside(Path(file))), file, type="bind", read_only=True) for file in self.data]
         memory = {"mem_limit": self.memory_bytes, "memswap_limit": self.memory_bytes} if self.memory_bytes else {}

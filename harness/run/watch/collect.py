@@ -27,7 +27,7 @@ class Missing(LookupError):  # noqa: N818
 
 @dataclass(frozen=True)
 class FailureScene:
-    """What is known where a run failed.
+    """The facts known where a run failed.
 
     `began`: when it started, on the monotonic clock. `container`: what the engine says of it; None where there is none.
     `memory_group`: gives what its control group counted, or raises LookupError.
@@ -72,7 +72,7 @@ def collect(folder: RunFolder, scene: FailureScene) -> tuple[str, ...]:
             # Evidence never fails a run.
             missing[name] = _reason(error)
     notes = _notes(looks[RunFolder.GPUS])
-    # A full disk is told where the record is written.
+    # A full disk is reported where the record is written.
     with contextlib.suppress(UserError):
         index = {"schema": 2, "collected": collected, "missing": missing, "notes": notes}
         folder.write(RunFolder.FAILURE_INDEX, index)

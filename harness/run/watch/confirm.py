@@ -29,7 +29,7 @@ class Confirmation:
         self._samples: tuple[StackSample, ...] = ()
 
     def judge(self, suspects: Sequence[Standing], now: float) -> Hang | None:
-        """A hang, once every suspect is known to are stalled, or one has told of nothing for too long in any case."""
+        """Return a hang once every suspect is known to be stalled, or one made no progress for too long in any case."""
         if not suspects:
             self._samples = ()
             return None
@@ -43,7 +43,7 @@ class Confirmation:
         return None
 
     def _reason(self, suspect: Standing) -> str | None:
-        """Why a suspect is held to are stalled: empty where two samples show it, None where it may yet go on."""
+        """Return why a suspect counts as stalled: empty where two samples show it, None where it may still continue."""
         silent = all(sample.fingerprint(suspect.rank) is None for sample in self._samples)
         if silent and suspect.idle > 2 * suspect.limit:
             return "it gives no stacks, and twice its limit is over"

@@ -174,7 +174,7 @@ class Watchdog:
         return told
 
     def suspects(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[Standing, ...]:
-        """Ranks that are stalled for longer than they may, and for which none that may go on could be the reason."""
+        """Return the ranks that are stalled past their limit and cannot be waiting for one within its limit."""
         standing = self._all_standing(now, position_of)
         late = [one for one in standing if one.idle > one.limit]
         patient = [one for one in standing if one.idle <= one.limit and one.phase != "teardown"]
@@ -221,7 +221,7 @@ class Watchdog:
 
 
 def _may_wait_for(one: Standing, other: Standing, position_of: PositionOf) -> bool:
-    """Whether the other has stood for as long, or has come no farther.
+    """Return whether the other has stood for as long, or has come no farther.
 
     The latter is how a rank is that has just written a checkpoint for which the others wait.
     """
@@ -242,7 +242,7 @@ def _kind(rank: _Rank) -> Phase:
 
 
 def _has_its_batch(rank: _Rank, position: Position | None) -> bool:
-    """Whether the rank is past waiting for the first batch since it came back to stepping."""
+    """Return whether the rank is past waiting for the first batch since it came back to stepping."""
     if position is None:
         return False
     # Outside a step its number is that of the last one that was made.

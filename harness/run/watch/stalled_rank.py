@@ -14,7 +14,7 @@ STEPPING = ("first-step", "step")
 
 @dataclass(frozen=True)
 class Sight:
-    """All that is to be seen of a rank: `standing` is None where it never told of any progress."""
+    """All that is to be seen of a rank: `standing` is None where it never reported any progress."""
 
     rank: int
     standing: Standing | None
@@ -36,7 +36,7 @@ class Sight:
 def describe_hang(standing: Sequence[Standing], told: Collection[int], sample: StackSample) -> str:
     """Who is stuck, since when and where, in words; the ranks that wait come after it.
 
-    `told` are all ranks that ever told of their progress.
+    `told` are all ranks that ever reported progress.
     """
     sights = _sights(standing, told, sample)
     stuck = stuck_ranks(sights)
@@ -46,7 +46,7 @@ def describe_hang(standing: Sequence[Standing], told: Collection[int], sample: S
     all_of_them = [f"rank {sight.rank} {_idle(sight)}{_where(sight)}" for sight in sights]
     same = "they stand at the same place; " if len({sight.place for sight in stuck}) == 1 else ""
     which = " and ".join(str(sight.rank) for sight in stuck)
-    return f"{'; '.join(all_of_them)}: {same}which of ranks {which} is stuck cannot be told"
+    return f"{'; '.join(all_of_them)}: {same}which of ranks {which} is stuck cannot be determined"
 
 
 def stuck_ranks(sights: Sequence[Sight]) -> tuple[Sight, ...]:
@@ -77,7 +77,7 @@ def _sight(rank: int, standing: Standing | None, sample: StackSample) -> Sight:
 
 def _idle(sight: Sight) -> str:
     if sight.standing is None:
-        return "never told of any progress"
+        return "never reported any progress"
     return f"made no progress for {sight.standing.idle:.0f} s in phase {sight.standing.phase} at {_at(sight)}"
 
 

@@ -77,14 +77,14 @@ def test_where_nothing_tells_them_apart_that_is_said() -> None:
     assert told == (
         "rank 0 made no progress for 17 s in phase step at step 50, in backward (graph.py:7 _engine_run_backward); "
         "rank 1 made no progress for 16 s in phase step at step 50, in backward (graph.py:7 _engine_run_backward): "
-        "they stand at the same place; which of ranks 0 and 1 is stuck cannot be told"
+        "they stand at the same place; which of ranks 0 and 1 is stuck cannot be determined"
     )
     assert "same place" not in describe({0: Position(50, 3), 1: Position(50, 3)}, {0: DRILL, 1: STEP})
 
 
 def test_a_rank_that_never_told_of_progress_is_stuck_and_its_place_is_shown() -> None:
     told = describe({0: Position(0, 0)}, {0: COLLECTIVE, 1: STEP}, told=(0,))
-    assert told.startswith("rank 1 never told of any progress (loop.py:7 _step); rank 0 waits (distributed_c10d.py:7 ")
+    assert told.startswith("rank 1 never reported any progress (loop.py:7 _step); rank 0 waits (distributed_c10d.py:7 ")
 
 
 def test_of_no_ranks_none_is_stuck() -> None:

@@ -118,7 +118,7 @@ def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
 def test_a_rank_that_never_told_of_progress_is_named(tmp_path: Path) -> None:
     made, _ = watch(tmp_path / "run", 2, FOR_EVER, "silent@1/1")
     assert made.stopped_by == "watchdog"
-    assert made.stop_detail.startswith("rank 1 never told of any progress; rank 0 waits, in the exchange")
+    assert made.stop_detail.startswith("rank 1 never reported any progress; rank 0 waits, in the exchange")
 
 
 def test_a_process_that_works_and_tells_nothing_for_a_while_is_not_hung(tmp_path: Path) -> None:
