@@ -92,7 +92,7 @@ class Night(Bench):
         if self.wedges and self.wedges[0] < self.clock + seconds:
             self._pass(max(0.0, self.wedges.pop(0) - self.clock))
             self.wedged.add(index)
-            self._find_and_look_after(self.host.gpus[index], run)
+            self._check_and_recover(self.host.gpus[index], run)
             outcome = "host-fault"
         else:
             self._pass(seconds)
@@ -105,7 +105,7 @@ class Night(Bench):
         self.results.finish(record)
         return record
 
-    def _find_and_look_after(self, gpu: GpuFacts, run: Run) -> None:
+    def _check_and_recover(self, gpu: GpuFacts, run: Run) -> None:
         limits = limits_of(self.history, "cuda")
         self._pass(limits.steady_step + COLLECT_SECONDS + GRACE_SECONDS)
         actions = Actions(

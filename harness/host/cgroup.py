@@ -88,7 +88,7 @@ class MemoryGroupWatch:
             self._gone = True
         self._first = self._first or self._last
 
-    def told(self) -> dict[str, object]:
+    def summary(self) -> dict[str, object]:
         """All of it, as plain values.
 
         Raises:

@@ -153,8 +153,8 @@ def container_of(image: str, work: Path, data: tuple[Path, ...], memory_bytes: i
     return Container(image, os.getuid(), os.getgid(), str(work.absolute()), files, memory_bytes=limit)
 
 
-def container_told(told: dict[str, Any]) -> Container:
-    """The container that an intent tells of, as `Container.plain` gives it."""
-    known = {field.name: told[field.name] for field in fields(Container) if field.name in told}
+def container_from_record(values: dict[str, Any]) -> Container:
+    """Return the container of an intent, from the values that `Container.plain` gave."""
+    known = {field.name: values[field.name] for field in fields(Container) if field.name in values}
     devices = tuple(DeviceNode(**device) for device in known.get("devices", ()))
     return Container(**{**known, "devices": devices, "data": tuple(known.get("data", ()))})

@@ -239,7 +239,7 @@ class Watch:
             samples=samples,
             processes=look_at_processes(self._folder.path),
             container=handle.inspected,
-            memory_group=group.told if group else None,
+            memory_group=group.summary if group else None,
             root=self._root,
         )
         notes = collect(self._folder, scene)
@@ -270,6 +270,6 @@ class Watch:
         self.stop_detail = detail if gone else f"{detail}, and the process cannot be killed"
 
 
-def _words(hang: Hang, standing: Sequence[Standing], told_of: Collection[int]) -> str:
-    told = describe_hang(standing, told_of, hang.samples[-1])
+def _words(hang: Hang, standing: Sequence[Standing], heard: Collection[int]) -> str:
+    told = describe_hang(standing, heard, hang.samples[-1])
     return f"{told} ({hang.why})" if hang.why else told

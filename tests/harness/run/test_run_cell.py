@@ -43,7 +43,8 @@ if command == "probe":
         (results / "probing").touch()
         time.sleep(60)
     at = breaks.read_text() if trained and breaks.exists() else None
-    checks = [dict(check=c, outcome="hung" if c == at else "passed", detail="-", killable=True) for c in {PROBE_CHECKS!r}]
+    outcomes = {{check: "hung" if check == at else "passed" for check in {PROBE_CHECKS!r}}}
+    checks = [dict(check=check, outcome=outcome, detail="told", killable=True) for check, outcome in outcomes.items()]
     print(json.dumps(dict(breaks_at=at, checks=checks)))
 else:
     memory = {{"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}}
