@@ -7,7 +7,7 @@ TORCH ?= 2.2.2
 MATRIX = .venv/bin/matrix
 FAULTS = $(addprefix tests/system/, test_faults.py test_goal.py test_kills.py test_minimise.py test_train.py)
 COMPILE = --quiet --upgrade --python-version 3.11 --generate-hashes --no-annotate --no-header
-# What pytest is told besides, such as PYTEST='-n 2 -x'. More workers than cores: many tests wait.
+# Further options of pytest, such as PYTEST='-n 2 -x'. More workers than cores: many tests wait.
 WORKERS ?= 2
 PYTEST ?= -n $(WORKERS)
 # LONG=1: with the tests marked `long`, which are left to `make test-all`.
@@ -34,7 +34,7 @@ define install
   esac; done; test ! -t 2 || printf '\r\033[K' >&2; }; test ! -e .venv/.failed
 endef
 
-# Without compiled modules each command would compile them anew, for a second or more.
+# Without compiled modules each command would compile them again, for a second or more.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
@@ -150,7 +150,7 @@ $(TEST_READY): requirements-compiler.txt images/locks/cpu.txt tests/app/requirem
 	.venv/bin/python tests/app_environment.py $*
 	@touch $@
 
-lock: setup ## resolve the hash locks of the harness, of the compiler and of the test tools anew
+lock: setup ## resolve the hash locks of the harness, of the compiler and of the test tools again
 	.venv/bin/uv pip compile $(COMPILE) --universal --group dev pyproject.toml -o requirements-dev.txt
 	.venv/bin/uv pip compile $(COMPILE) --universal -c requirements-dev.txt pyproject.toml -o requirements.txt
 	.venv/bin/uv pip compile $(COMPILE) --python-platform x86_64-manylinux_2_28 --only-binary :all: \

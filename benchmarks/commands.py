@@ -1,4 +1,4 @@
-"""What the commands cost that people wait for: the list of commands, `matrix status`, `matrix explain` of a long log.
+"""The cost of the commands that people wait for: the help, `matrix status`, `matrix explain` of a long log.
 
 Each is timed whole, from typing to prompt, several times in turn with the others, so that what else the machine does
 meets all alike. Writes docs/evidence/commands.md.

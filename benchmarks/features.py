@@ -47,9 +47,9 @@ JOBS = {
     "bar rows, CSV": "`vpoc features --rows bar`, whole command, no cache",
     "bar rows, cache": "the same, with the cache that an earlier run left",
 }
-"""What each job is; those that say nothing of cores use all of them."""
+"""The jobs; those that say nothing of cores use all of them."""
 
-# An installed app has its bytecode; without this, some machines would compile it anew in every command.
+# An installed app has its bytecode; without this, some machines would compile it again in every command.
 KEEPING_BYTECODE = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 Job = Callable[[], float]
@@ -67,7 +67,7 @@ class Row:
     why: str = ""
 
     def cells(self) -> list[str]:
-        """What, goal, figure, verdict and the rounds, as text."""
+        """Return the job, goal, figure, verdict and the rounds, as text."""
         goal = f"{self.bound} {self.goal:g} {self.unit}" if self.bound else "-"
         if not self.each:
             return [self.what, goal, f"not measured: {self.why}", "-", "-"]
@@ -143,7 +143,7 @@ def command(*words: str | Path) -> tuple[float, float]:
 
 
 def output_of(*words: str | Path) -> str:
-    """What a command in the app's interpreter prints."""
+    """Return the output of a command in the app's interpreter."""
     return subprocess.run([APP_PYTHON, *words], check=True, capture_output=True, text=True).stdout
 
 

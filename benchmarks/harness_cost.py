@@ -1,4 +1,4 @@
-"""What the harness costs: `matrix run-cell` over the bare command it runs. Goal: at most 1.05 on a 30-second workload.
+"""The cost of the harness: `matrix run-cell` over the bare command it runs. Goal: at most 1.05 on a 30-second workload.
 
 The wall time of `run-cell`, less its own check-model and reference processes, over that of the same `vpoc train`
 command started by hand, in pairs, so that a machine whose speed drifts does both alike.

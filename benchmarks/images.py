@@ -1,4 +1,4 @@
-"""What images and containers cost, on a real Docker engine. The base is made by `make base`, or given by MATRIX_BASE.
+"""The cost of images and containers on a real Docker engine. The base is made by `make base`, or given by MATRIX_BASE.
 
 - A further preset of a built stack: wall time of `matrix build`, bytes of layers it adds. Goals: 1.5 s, 0 bytes.
 - A rebuild after an edit of the app. Goal: 10 s, with the layers of torch and the other wheels untouched.
@@ -114,7 +114,7 @@ def importing(engine: Engine, image: Image) -> None:
 
 
 def import_seconds(engine: Engine, image: str) -> float:
-    """What a fresh container says it took."""
+    """Return the seconds that importing took, as a fresh container reports them."""
     options = {"entrypoint": "/opt/venv/bin/python", "network_mode": "none", "read_only": True, "remove": True}
     said = engine.client.containers.run(image, ["-W", "ignore", "-c", IMPORT], **options)
     return float(said.split()[-1])

@@ -69,7 +69,7 @@ class Kill:
 
 @dataclass
 class Figures:
-    """What was counted. Everything in `wrong` should not have been. `ready`: seconds of the restarts that got there."""
+    """The counts. Everything in `wrong` should not have been. `ready`: seconds of the restarts that got there."""
 
     kills: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -101,12 +101,12 @@ class Place:
 
     @property
     def results(self) -> Results:
-        """What must survive."""
+        """The results, which must survive."""
         return Results(self.folder / "results")
 
     @property
     def said(self) -> str:
-        """What all harnesses of this place printed."""
+        """The output of all harnesses of this place."""
         return (self.folder / "said.txt").read_text(encoding="utf-8", errors="replace")
 
     def make(self) -> None:
@@ -223,7 +223,7 @@ class Tester:
             self.figures.expect(not mine, f"{len(mine)} containers are left")
 
     def _is_ready(self, pid: int, began: float) -> bool:
-        """Whether the harness has begun a run; if so it is timed, and what it recovered is looked at."""
+        """Return whether the harness has begun a run; if so, time it and check what it recovered."""
         if not self._begun_by(pid):
             return False
         seconds = time.monotonic() - began
@@ -235,7 +235,7 @@ class Tester:
         return True
 
     def _begun_by(self, pid: int) -> bool:
-        """Whether a harness has begun a run: then it is ready."""
+        """Return whether a harness has begun a run: then it is ready."""
         runs = self.place.results.runs
         names = {folder.name for folder in runs.glob("[!.]*")} - self.seen
         for name in names:

@@ -1,4 +1,4 @@
-"""What `kill -9` of the harness costs: records lost or corrupt, orphans, stuck locks, cells run twice, slow restarts.
+"""The cost of `kill -9` of the harness: records lost or corrupt, orphans, stuck locks, repeated runs, slow restarts.
 
 `matrix run` on a stand-in for the app and a synthetic GPU, killed at random moments and at every named point, each time
 started again in the same results folder, so that what recovers is killed too. With `--containers N` also N times with
@@ -72,7 +72,7 @@ def row_of(name: str, figures: Figures | None) -> str:
 
 
 def is_good(figures: Figures) -> bool:
-    """Whether nothing went wrong and no restart took too long."""
+    """Return whether nothing went wrong and no restart took too long."""
     return not figures.wrong and all(seconds <= GOAL_SECONDS for seconds in figures.ready)
 
 

@@ -35,7 +35,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Figures:
-    """What came of the searches of a setting: how many ended how, and the median of runs."""
+    """The results of the searches of a setting: how many ended how, and the median of runs."""
 
     setting: Setting
     found: int

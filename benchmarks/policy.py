@@ -36,7 +36,7 @@ WRONG_GOAL = 0.05
 SETTLE_CONFIDENCE = 0.9
 RUN_SECONDS, BUDGET_SECONDS = 120.0, 8 * 3600.0
 RATES_OF = f"true pass rates of the {CELLS} cells"
-# Where thousands of runs are made before all is given up; so many of the usual number of campaigns.
+# Where a campaign stops only after thousands of runs; so many of the usual number of campaigns.
 HARD = ("all .8", "all .85", "all .89", "all .9")
 HARD_SHARE = 0.12
 
@@ -59,12 +59,12 @@ class Simulated:
 
     @property
     def wrong(self) -> bool:
-        """Whether a cell was called known-good whose true rate is not above the line."""
+        """True if a cell was called known-good whose true rate is not above the line."""
         return any(rate <= RATE for rate in self.stood.get("known-good", ()))
 
     @property
     def found(self) -> bool:
-        """Whether any was called known-good."""
+        """True if any cell was called known-good."""
         return bool(self.stood.get("known-good"))
 
 
@@ -183,7 +183,7 @@ def search_lines(bench: Bench) -> Iterator[str]:
 
 
 def undivided_lines(bench: Bench) -> Iterator[str]:
-    """What would be wrong if each of the cells had the whole error to itself."""
+    """Yield the table of campaigns in which each cell has the whole error probability to itself."""
     yield from table(RATES_OF, "campaigns", "found one", "wrong", "runs: median")
     mixture = next(iter(MIXTURES))
     for name, make in {mixture: MIXTURES[mixture], "all .8": ALIKE["all .8"], **BELOW}.items():
@@ -207,7 +207,7 @@ def settle_lines(bench: Bench) -> Iterator[str]:
 
 
 def budget_lines(bench: Bench) -> Iterator[str]:
-    """What eight hours give, at two minutes a run."""
+    """Yield the table of what eight hours give, at two minutes a run."""
     yield from table(
         RATES_OF, "campaigns", "`--until`: found", "wrong", "`--all`: settled, mean", "known-good", "wrong claims"
     )

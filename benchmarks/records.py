@@ -1,4 +1,4 @@
-"""What ten thousand records cost: `matrix status`, the index, the report and its page, export and import.
+"""The cost of ten thousand records: `matrix status`, the index, the report and its page, export and import.
 
 Synthetic runs of the default selection, with what was seen of their GPUs, in a temporary folder. Commands are timed
 whole, from typing to prompt. Writes docs/evidence/records-figures.md.
@@ -135,7 +135,7 @@ def matrix(results: str, *words: str) -> None:
 
 
 def seconds(work: Callable[[], None], repeats: int = REPEATS) -> list[Spent]:
-    """What it took, each time."""
+    """Return what each call took."""
     found = []
     for _ in range(repeats):
         began, before = time.perf_counter(), _processor_seconds()

@@ -89,7 +89,7 @@ def tell(folder: Path, phase: str, done: int) -> None:
 
 
 def warned() -> bool:
-    """Whether torch would warn of a variable, and Python make an error of that."""
+    """Return whether torch would warn of a variable, and Python make an error of that."""
     unknown = os.environ.get("ATEN_CPU_CAPABILITY") == "nonsense"
     return unknown and os.environ.get("PYTHONWARNINGS", "").startswith("error")
 
@@ -165,7 +165,7 @@ def reference(options: dict[str, Any]) -> None:
 
 
 def check_model(file: Path) -> None:
-    """What `vpoc check-model --json` prints."""
+    """Print what `vpoc check-model --json` prints."""
     checked: dict[str, Any] = {
         "schema": 2,
         "file": str(file),

@@ -1,4 +1,4 @@
-"""Whether `matrix train` always ends with a model: trainings with a fault in their first attempt, on a CPU.
+"""How often `matrix train` ends with a model: trainings with a fault in their first attempt, on a CPU.
 
 A fault of a random kind in a random step. Every training must end with a model that loads, and with the weights of one
 that nothing happened to unless a fallback changed the arithmetic; and eight hours of a campaign with three GPUs
@@ -49,7 +49,7 @@ KINDS = {
     "wedged: deaf to all but KILL": ("hold-gil",),
 }
 SESSIONS, EPOCHS, STEPS = 26, 2, 58
-# A model after this many steps of the second epoch has a checkpoint to go on from; before, it begins anew.
+# A model after this many steps of the second epoch has a checkpoint to resume from; before that, it has none.
 EPOCH_STEPS = 29
 ARITHMETIC = {"smaller-micro-batch", "no-hipblaslt", "one-device", "cpu"}
 NIGHTS = 20

@@ -49,7 +49,7 @@ Job = Callable[[], Measured]
 
 @dataclass
 class Series:
-    """What was measured of every job, by round: seconds per sample, and the share of them that watching took."""
+    """The measurements of every job, by round: seconds per sample, and the share of them that watching took."""
 
     taken: dict[str, list[Measured]] = field(default_factory=dict)
     peaks: dict[str, list[float]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """The soak of the watch: every kind of fault many times, healthy runs that must not alarm, and what watching costs.
 
-Parts that are asked for are measured anew; of the others the last figures stay. Writes
+Parts that are asked for are measured again; of the others the last figures stay. Writes
 docs/evidence/watching-figures.md and .json. The whole of it takes hours; `--parts healthy --healthy 20` takes minutes.
 """
 
@@ -69,7 +69,7 @@ def injections(target: InjectionTarget, kinds: Sequence[FaultKind], repeats: int
 
 
 def names_stuck_rank(one: Injection) -> bool:
-    """Whether the record of a hang names the rank that was stalled, before any other."""
+    """Return whether the record of a hang names the rank that was stalled, before any other."""
     return one.record is not None and one.record.detail.startswith(f"rank {one.kind.stuck} ")
 
 
@@ -94,7 +94,7 @@ def healthy(target: InjectionTarget, count: int) -> dict[str, Any]:
 
 
 def alarms(target: InjectionTarget) -> bool:
-    """Whether a healthy run did not complete."""
+    """Return whether a healthy run did not complete."""
     record = target.run(WORKLOAD, "healthy")
     if record.outcome != "completed":
         say(f"  {record.intent.run_id}: {record.outcome}: {record.detail}")
@@ -137,7 +137,7 @@ def spin() -> None:
 
 
 def cost(target: InjectionTarget, runs: int, epochs: int) -> dict[str, Any]:
-    """What the harness takes of a processor while it watches a longer run."""
+    """Measure the processor time that the harness takes while it watches a longer run."""
     workload = WORKLOAD.model_copy(update={"epochs": epochs, "time_limit": 3600})
     # The first makes the reference, so that none of the measured ones does.
     target.run(workload, "first")
@@ -154,7 +154,7 @@ def cost(target: InjectionTarget, runs: int, epochs: int) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """What it is measured on."""
+    """Return the processor it is measured on, and its cores."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     average = " ".join(f"{value:.1f}" for value in os.getloadavg())
@@ -169,7 +169,7 @@ def write(parts: Mapping[str, Part], file: Path) -> None:
 
 
 def options() -> argparse.Namespace:
-    """What was asked for."""
+    """Return the parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=list(TITLES), default=list(TITLES), help="default: all")
     names = [kind.name for kind in KINDS]
@@ -191,7 +191,7 @@ def main() -> None:
     parts = json.loads(FIGURES.read_text(encoding="utf-8"))["parts"] if FIGURES.exists() else {}
     kinds = [kind for kind in KINDS if kind.name in asked.kinds]
     for name in asked.parts:
-        executor: ExecutorName = "docker" if name == "drills-docker" else "process"
+        executor: ExecutorName = "docker" if name == "faults-docker" else "process"
         origin = {
             "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
             "machine": machine(),

@@ -12,8 +12,8 @@ KINDS_GOAL, REPEATS_GOAL, HEALTHY_GOAL = 20, 5, 200
 NOT_MEASURED = "not measured"
 LONGEST_CELL = 300
 TITLES = {
-    "drills-process": "injected faults as processes",
-    "drills-docker": "injected faults in containers",
+    "faults-process": "injected faults as processes",
+    "faults-docker": "injected faults in containers",
     "healthy": "healthy runs",
     "cost": "cost of watching",
 }
@@ -35,22 +35,22 @@ def page(parts: Mapping[str, Part]) -> str:
         "| --- | --- | --- | --- |",
         *(_origin(title, parts.get(name)) for name, title in TITLES.items()),
     ]
-    for name in ("drills-process", "drills-docker"):
+    for name in ("faults-process", "faults-docker"):
         if part := parts.get(name):
             lines += ["", f"## {TITLES[name].capitalize()}", "", *_kinds(part)]
     return "\n".join(lines) + "\n"
 
 
 def figures(parts: Mapping[str, Part]) -> Iterator[tuple[str, str, str, str]]:
-    """What, goal, measured, met; a row for each figure."""
-    for name in ("drills-process", "drills-docker"):
-        yield _drills(TITLES[name], parts.get(name))
+    """Yield a row for each figure: name, goal, measured, met."""
+    for name in ("faults-process", "faults-docker"):
+        yield _injected_faults(TITLES[name], parts.get(name))
         yield from _hangs(TITLES[name], parts.get(name))
     yield _false_alarms(parts.get("healthy"))
     yield _cost(parts.get("cost"))
 
 
-def _drills(title: str, part: Part | None) -> tuple[str, str, str, str]:
+def _injected_faults(title: str, part: Part | None) -> tuple[str, str, str, str]:
     what = f"{title}: right outcome, class and rank, nothing left, next run completes"
     goal = f"{KINDS_GOAL} kinds x {REPEATS_GOAL}"
     kinds = part["kinds"].values() if part else ()

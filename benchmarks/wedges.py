@@ -34,7 +34,7 @@ from harness.run.watch.limits import limits_of
 from harness.run.watch.watch import GRACE_SECONDS
 
 Remedy = Literal["reset", "reboot", "none"]
-"""What helps a GPU that stopped answering: the driver resets it, or only a reboot does, or nothing is allowed."""
+"""The remedy for a GPU that stopped answering: the driver resets it, or only a reboot does, or nothing is allowed."""
 
 HOURS, WEDGES = 8, 3
 # A standard workload: some minutes, now and then much longer.
@@ -92,7 +92,7 @@ class Night(Bench):
         if self.wedges and self.wedges[0] < self.clock + seconds:
             self._pass(max(0.0, self.wedges.pop(0) - self.clock))
             self.wedged.add(index)
-            self._find_and_look_after(self.host.gpus[index], run)
+            self._check_and_recover(self.host.gpus[index], run)
             outcome = "host-fault"
         else:
             self._pass(seconds)
@@ -105,7 +105,7 @@ class Night(Bench):
         self.results.finish(record)
         return record
 
-    def _find_and_look_after(self, gpu: GpuFacts, run: Run) -> None:
+    def _check_and_recover(self, gpu: GpuFacts, run: Run) -> None:
         limits = limits_of(self.history, "cuda")
         self._pass(limits.steady_step + COLLECT_SECONDS + GRACE_SECONDS)
         actions = Actions(

@@ -1,1 +1,1 @@
-"""What knows nothing of the rest: errors, durable storage, interrupts, time."""
+"""Basics that know nothing of the rest: errors, durable storage, interrupts, time."""

@@ -1,4 +1,4 @@
-"""What every JSON file of this project has in common."""
+"""The base of every JSON file of this project."""
 
 from typing import Literal, Self
 
@@ -8,7 +8,7 @@ from harness.base.schema1 import upgraded
 
 
 class File(BaseModel):
-    """What is part of a file, or a file: every key is known."""
+    """A file, or a part of one: every key is known."""
 
     # JSON has no word for NaN: an app that computed one is quoted with a string, which reads back as NaN.
     # Most commands use a few of the files: what checks the others is not made for them.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def read_text(file: Path) -> str | None:
-    """What a file holds, without white space around it; None where it cannot be read."""
+    """Return the content of a file, without white space around it; None where it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -20,7 +20,7 @@ def read_number(file: Path, base: int = 10) -> int | None:
 
 
 def entries(folder: Path) -> list[Path]:
-    """What is in a folder, by name; nothing where it cannot be read."""
+    """Return the entries of a folder, by name; none where it cannot be read."""
     try:
         return sorted(folder.iterdir())
     except OSError:

@@ -25,11 +25,11 @@ class Look(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether the function has returned or raised."""
+        """True once the function has returned or raised."""
         return not self._thread.is_alive()
 
     def result(self, seconds: float) -> T:
-        """What was found.
+        """Return what the function returned.
 
         Raises:
             TimeoutError: when it takes more than `seconds` from now.
@@ -46,5 +46,5 @@ class Look(Generic[T]):
         try:
             self._found.append(self._look())
         except Exception as error:
-            # Whatever it is, it is told where the result is asked for.
+            # Whatever it is, it is raised where the result is asked for.
             self._error = error

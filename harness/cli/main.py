@@ -40,7 +40,7 @@ COMMANDS = {
     "explain": ("cli.explain:explain", "Say why a run failed: class, cause, the lines that show it, and what helps."),
     "export": ("cli.share:export_", "Write the records into FILE (.tar.gz), for `matrix import` on another host."),
     "import": ("cli.share:import_", "Add the records in FILES, which `matrix export` made on other hosts."),
-    "index": ("cli.records:index", "Make records.db anew from the run folders, which are the truth."),
+    "index": ("cli.records:index", "Rebuild records.db from the run folders, which are the truth."),
     "lint": (
         "cli.matrix:lint",
         "Name every preset variable that does nothing, contradicts another or is the default, and where.",
@@ -207,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
-        told = _to_mend(error)
+        told = _fixable_by_user(error)
         if told is None:
             raise
         # Standard error may be what is full or closed.
@@ -216,8 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(2)
 
 
-def _to_mend(error: Exception) -> str | None:
-    """What the user can fix of an error of the engine or the system; None where that is nothing."""
+def _fixable_by_user(error: Exception) -> str | None:
+    """Return what the user can fix of an error of the engine or the system; None where that is nothing."""
     # Where nothing went wrong, nobody waits for this.
     from harness.host.engine import ENGINE_ERRORS, explain  # noqa: PLC0415
 

@@ -24,7 +24,7 @@ def report(settings: Settings, as_json: bool) -> None:
 @as_json
 @pass_settings
 def index(settings: Settings, as_json: bool) -> None:
-    """Make records.db anew from the run folders, which are the truth."""
+    """Rebuild records.db from the run folders, which are the truth."""
     records, damaged = rebuild_index(settings.results)
     warn(damaged)
     if as_json:

@@ -95,7 +95,7 @@ def _rows(schema: dict[str, Any], definitions: dict[str, Any], prefix: str) -> l
 
 
 def _kind(value: dict[str, Any], definitions: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
-    """What a key holds in words, and the definition of the objects in it."""
+    """Return what a key holds in words, and the definition of the objects in it."""
     if "$ref" in value:
         return "object", definitions[value["$ref"].split("/")[-1]]
     if "anyOf" in value:

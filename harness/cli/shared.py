@@ -1,4 +1,4 @@
-"""What all commands share: the global options, how things are printed, what is asked."""
+"""The parts that all commands share: the global options, printing, questions."""
 
 import json
 import sys
@@ -100,7 +100,7 @@ def usage_line(error: click.UsageError) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print strict JSON. What is told of a simulated host says so: `"simulated": true` beside the other keys."""
+    """Print strict JSON. Output about a simulated host says so: `"simulated": true` beside the other keys."""
     context = click.get_current_context(silent=True)
     settings = context.find_object(Settings) if context else None
     if settings and settings.simulated and isinstance(value, dict):

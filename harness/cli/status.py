@@ -68,7 +68,7 @@ def status(settings: Settings, cell: str | None, without_imported: bool, variant
 
 
 def _tags(results: Results) -> list[KnownGood]:
-    """Return what stands on this host. Where that cannot be known the verdicts are told all the same."""
+    """Return what stands on this host. Where that cannot be known the verdicts are shown all the same."""
     try:
         return list(standing_tags(read_moves(results)).values())
     except UserError as error:

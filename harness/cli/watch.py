@@ -48,7 +48,7 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console) ->
     stalls: dict[str, StallLines] = {}
     last_seen = time.monotonic()
     with LiveScene(console, scene) as view:
-        # A look that took long is told as well.
+        # A snapshot that took long is shown as well.
         while look.goes_on or look.finished or time.monotonic() - last_seen < QUIET_SECONDS:
             view.scene = scene
             for record in look.finished:

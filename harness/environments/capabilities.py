@@ -1,4 +1,4 @@
-"""What this host can do for some cells: the engine they run on, the interpreters, the room on the disk."""
+"""The abilities of this host: the engine that cells run on, the interpreters, the room on the disk."""
 
 import shutil
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ GB = 10**9
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What this host can do. `gpus` are those that wheels have kernels for, those without a screen first.
+    """The abilities of this host. `gpus` are those that wheels have kernels for, those without a screen first.
 
     `free_bytes` is what the filesystem has that holds images (or environments), None where that is not known;
     `wheels_beside` whether wheels are kept on the same one, `keeps_compressed` whether images are kept twice there.
@@ -44,7 +44,7 @@ class Capabilities:
 
     @property
     def sentence(self) -> str:
-        """What was found, and what is done about it."""
+        """The findings, and what is done about them."""
         found = "On a simulated host, found" if self.simulated else "Found"
         gpus = f"{len(self.gpus)} AMD GPU{'s' * (len(self.gpus) > 1)}" if self.gpus else "no AMD GPU"
         stacks = "the ROCm stacks run" if self.gpus else "the cpu stack runs"
@@ -81,7 +81,7 @@ def choose_engine(cells: Sequence[Cell], executor: ExecutorName | None) -> Engin
 def capabilities_of(
     host: HostFacts, engine: Engine | None, cells: Sequence[Cell], interpreter: Path | None
 ) -> Capabilities:
-    """What this host can do for these cells, in containers where there is an engine."""
+    """Return what this host can do for these cells, in containers where there is an engine."""
     gpus = headless_first(training_gpus(host))
     stacks = {cell.stack.name: cell.stack for cell in cells if cell.stack.accelerator != "any" and not cell.excluded}
     cache = _existing(ENVIRONMENTS)
@@ -130,7 +130,7 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
 
 
 def room_needed(stacks: Iterable[Stack], host: Capabilities) -> tuple[float, float]:
-    """What making the environments or images of these stacks takes: GB to download, and GB of disk at the peak."""
+    """Return what making the environments or images of these stacks takes: GB of downloads, GB of disk at the peak."""
     missing = {stack.name: size(stack.accelerator) for stack in stacks if stack.name not in host.made}.values()
     download = sum(s.download for s in missing)
     disk = sum(s.disk for s in missing)
@@ -142,7 +142,7 @@ def room_needed(stacks: Iterable[Stack], host: Capabilities) -> tuple[float, flo
 
 
 def _has_images(engine: Engine, stack: Stack, cells: Sequence[Cell]) -> bool:
-    """Whether the images of these cells cost no download: their stack is built, or they were pulled."""
+    """Return whether the images of these cells cost no download: their stack is built, or they were pulled."""
     inputs = inputs_of(engine, stack)
     return find_older_image(engine, inputs) is not None or all(
         find_cell_image(engine, cell, inputs) for cell in cells if cell.stack == stack

@@ -1,4 +1,4 @@
-"""What a cell runs in: one virtual environment per stack for processes, or the image of the stack."""
+"""The environment of a cell: one virtual environment per stack for processes, or the image of the stack."""
 
 import json
 import os
@@ -112,7 +112,7 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
     """Return the environment of a stack, made or brought up to date where needed.
 
     It has the host's own Python, where the stack's torch has wheels for it. The cpu stack takes PyPI's build of torch
-    where PyTorch's index cannot be reached. `notify` is told of what takes long.
+    where PyTorch's index cannot be reached. `notify` is called before what takes long.
 
     Raises:
         UserError: when the interpreter or a wheel is missing, or there is no room.
@@ -134,7 +134,7 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
 
 
 def _is_current(stack: Stack, made: dict[str, Any], version: str, base: Path) -> bool:
-    """Whether an environment with this stamp is what would be made with this Python."""
+    """Return whether an environment with this stamp is what would be made with this Python."""
     lock = pins.lock_file(stack, version, made.get("build", "own"))
     return lock.is_file() and _identity(base, lock).items() <= made.items()
 

@@ -42,7 +42,7 @@ def _identity_of_image(stack: Stack) -> dict[str, Any] | None:
 
 @cache
 def _engine_if_any() -> "Engine | None":
-    """The engine, for looking only: what keeps it from being used is told by the commands that need it."""
+    """Return the engine if there is one. Why it cannot be used is reported by the commands that need it."""
     from harness.host.engine import find_engine  # noqa: PLC0415
 
     try:

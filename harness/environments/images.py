@@ -1,4 +1,4 @@
-"""What an image is made from, and how an engine is asked for it. Labels tell; tags are only for people."""
+"""The inputs of images, and how an engine is asked for an image. Labels identify one; tags are only for people."""
 
 import re
 from collections.abc import Mapping
@@ -44,13 +44,13 @@ class Image:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the behaviour of the stack in it, for the environment hash."""
+        """The labels that decide the behaviour of the stack in it, for the environment hash."""
         return {part: self.labels.get(f"{PREFIX}.{part}") for part in IDENTITY}
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the image of a stack is made from, each by its hash; None where this host does not know it (yet)."""
+    """The inputs of the image of a stack, each by its hash; None where this host does not know it (yet)."""
 
     stack: Stack
     base: str | None
@@ -67,12 +67,12 @@ class Inputs:
 
     @property
     def wanted(self) -> dict[str, str]:
-        """What an image made from these inputs has as labels. A base that is not here is known by its name alone."""
+        """The labels of an image made from these inputs. A base that is not here is known by its name alone."""
         return self.labels if self.base else {**self.labels, BASE_NAME: self.stack.base}
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the behaviour of the stack, for the environment hash."""
+        """The inputs that decide the behaviour of the stack, for the environment hash."""
         return {part: getattr(self, part) for part in IDENTITY}
 
 
@@ -89,7 +89,7 @@ def cell_tag(cell: Cell) -> str:
 
 
 def cell_labels(cell: Cell, stack_labels: Mapping[str, str]) -> dict[str, str]:
-    """What tells the image of a cell from every other: the stack's labels and the cell's own."""
+    """Return the labels that distinguish the image of a cell from every other: the stack's and the cell's own."""
     mine = {"cell": cell.id, "preset": cell.preset.name, "cell-recipe": json_hash(cell_part(cell))}
     stack = {name: value for name, value in stack_labels.items() if name.startswith(PREFIX) and name != INPUTS}
     return {**stack, **{f"{PREFIX}.{part}": value for part, value in mine.items()}}
@@ -109,7 +109,7 @@ def open_labels(stack: Stack) -> dict[str, str]:
 
 
 def inputs_of(engine: Engine | None, stack: Stack) -> Inputs:
-    """What the image of a stack would be made from now. Fetches and resolves nothing.
+    """Return what the image of a stack would be made from now. Fetches and resolves nothing.
 
     Without an engine, a base without a digest that was resolved is not known.
     """

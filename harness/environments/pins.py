@@ -163,7 +163,7 @@ def make_lock(
 
 @contextmanager
 def _wanted(stack: Stack, name: str, build: Build) -> Iterator[list[str | Path]]:
-    """What to resolve, as arguments of uv: the pins, and the versions of the lock to follow."""
+    """Yield what to resolve, as arguments of uv: the pins, and the versions of the lock to follow."""
     pins, like = pins_file(stack), _lock_to_follow(stack, name)
     with tempfile.TemporaryDirectory() as place:
         if build == "pypi":

@@ -24,7 +24,7 @@ PLATFORMS = (
     *(f"{name}_x86_64" for name in ("linux", "manylinux1", "manylinux2010", "manylinux2014")),
     *(f"manylinux_2_{minor}_x86_64" for minor in range(5, 29)),
 )
-# A connection that breaks in the middle of gigabytes is taken up where it broke.
+# A connection that breaks in the middle of gigabytes is resumed where it broke.
 RESUMES = 50
 WORDS = 300
 PARTIAL = ".fetch-"
@@ -54,7 +54,7 @@ def read_lock(lock: Path) -> list[Locked]:
             hashes = frozenset(re.findall(r"sha256:(\w{64})", match[3]))
             entries.append(Locked(canonicalize_name(match[1]), match[2], hashes, line.strip() + "\n"))
         elif line.strip():
-            raise UserError(f"{lock}: {line.strip()[:60]!r} is not `name==version --hash=sha256:...`; resolve it anew")
+            raise UserError(f"{lock}: {line.strip()[:60]!r} is not `name==version --hash=sha256:...`; resolve it again")
     return entries
 
 
@@ -84,7 +84,7 @@ def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: No
 
 
 def _tags(stack: Stack) -> frozenset[Tag]:
-    """What a wheel may name to be for the stack's Python."""
+    """Return the tags that a wheel for the stack's Python may have."""
     major, minor = (int(part) for part in stack.python.split("."))
     interpreter = f"cp{major}{minor}"
     python = (major, minor)

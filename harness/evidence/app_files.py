@@ -50,7 +50,7 @@ class DataFile(InputFile):
 
 
 class TorchVersion(File):
-    """What torch says of itself; `hip` decides which ROCm really ran."""
+    """The build of torch, as torch reports it; `hip` decides which ROCm really ran."""
 
     version: str
     hip: str | None
@@ -68,7 +68,7 @@ class Device(File):
 
 
 class Sessions(File):
-    """Trading sessions: in the file, after warm-up and fraction, and in each split."""
+    """Trading sessions: in the file, after lookback and fraction, and in each split."""
 
     total: int
     used: int
@@ -116,7 +116,7 @@ class ModelFile(File):
 
 
 class MemoryOwner(File):
-    """A process that held memory on a device, as the system told it."""
+    """A process that held memory on a device, as the system reported it."""
 
     pid: int
     name: str | None
@@ -126,7 +126,7 @@ class MemoryOwner(File):
 
 
 class MemoryPeaks(File):
-    """The most that the first rank held; null where it could not be told."""
+    """The most that the first rank held; null where it could not be determined."""
 
     peak_allocated_bytes: int | None = Field(description="in tensors on its devices")
     peak_reserved_bytes: int | None = Field(description="taken from the driver for its devices")
@@ -137,7 +137,7 @@ class MemoryPeaks(File):
 
     @property
     def peak_on_device(self) -> int | None:
-        """Bytes in use on a device: as its driver told, else what torch had reserved there."""
+        """Bytes in use on a device: as its driver reported, else what torch had reserved there."""
         return self.peak_reserved_bytes if self.peak_driver_bytes is None else self.peak_driver_bytes
 
 
@@ -152,7 +152,7 @@ class Training(File):
     steps_per_epoch: int
     steps_done: int
     steps_skipped: int = Field(description="updates left out because a gradient was not finite")
-    resumed_at: tuple[int, ...] = Field((), description="steps at which it was taken up again")
+    resumed_at: tuple[int, ...] = Field((), description="steps at which it was resumed")
     samples: Samples
     first_steps: tuple[StepNumbers, ...]
     epoch_losses: tuple[EpochLosses, ...]
@@ -226,7 +226,7 @@ class Reference(Versioned):
 
 
 class ModelCheck(Versioned):
-    """What `vpoc check-model --json` prints of a model that loads and computes."""
+    """The output of `vpoc check-model --json` for a model that loads and computes."""
 
     file: str
     sha256: Sha256

@@ -144,7 +144,7 @@ class Index:
         try:
             stream = self._file.with_name(f".{FILE}.lock").open("a")
         except OSError:
-            # A folder that cannot be written to is told of by what is to be written.
+            # A folder that cannot be written to is reported by whoever writes next.
             yield
             return
         with stream:

@@ -147,12 +147,12 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
         found = "; ".join(evidence.host_problems)
         diagnosis = outcome.diagnosis if outcome.name == "host-fault" else "unhealthy-gpu"
         outcome = Outcome("host-fault", diagnosis, f"{found}; the run itself: {_in_short(outcome)}")
-    drill = request.injected_fault or (evidence.result.injected_fault if evidence.result else None)
-    if drill is None:
+    fault = request.injected_fault or (evidence.result.injected_fault if evidence.result else None)
+    if fault is None:
         return outcome
     if outcome.name == "completed":
-        return Outcome("failed", "injected-fault", f"the injected fault {drill} was not noticed: {outcome.detail}")
-    return replace(outcome, detail=f"{outcome.detail}; fault injected on purpose: {drill}")
+        return Outcome("failed", "injected-fault", f"the injected fault {fault} was not noticed: {outcome.detail}")
+    return replace(outcome, detail=f"{outcome.detail}; fault injected on purpose: {fault}")
 
 
 def _decide(request: Request, evidence: Evidence) -> Outcome:
@@ -329,7 +329,7 @@ def _memory_objections(request: Request, evidence: Evidence, result: Result) -> 
         yield "incomplete-result", "it does not tell how much memory it used of a GPU, which the workload limits"
         return
     if request.ranks > 1:
-        # The result has the first rank's device; the others told of theirs in their progress.
+        # The result has the first rank's device; the others report theirs in their progress.
         peak = max(peak, evidence.memory.most_reserved_bytes)
     if peak > request.max_device_memory:
         limit = request.max_device_memory / 1e9

@@ -28,7 +28,7 @@ CallStack = tuple[Frame, ...]
 
 @dataclass(frozen=True)
 class ThreadStack:
-    """The stack of one thread, and of each of its frames the index of the line of text that told of it."""
+    """The stack of one thread, and of each of its frames the index of the line of text that names it."""
 
     stack: CallStack
     places: tuple[int, ...]

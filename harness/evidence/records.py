@@ -96,7 +96,7 @@ class Results:
     def records(self, damaged: list[str] | None = None) -> Iterator[Record]:
         """Every record, in the order of run ids.
 
-        One that cannot be read is told in `damaged` and passed over; without that list it raises UserError.
+        One that cannot be read is named in `damaged` and skipped; without that list it raises UserError.
         """
         for run_id in self.finished():
             try:
@@ -116,7 +116,7 @@ class Results:
     def unfinished(self, damaged: list[str] | None = None, among: Iterable[str] | None = None) -> Iterator[Intent]:
         """The intents without a record: running somewhere, or interrupted. Without `among` all runs are looked at.
 
-        One that cannot be read is told in `damaged` and passed over; without that list it raises UserError.
+        One that cannot be read is named in `damaged` and skipped; without that list it raises UserError.
         """
         for run_id in self.begun() if among is None else among:
             if self.has_record(run_id):
@@ -132,11 +132,11 @@ class Results:
                     yield intent
 
     def has_record(self, run_id: str) -> bool:
-        """Tell whether a run has its record."""
+        """Return whether a run has its record."""
         return os.path.exists(f"{self.runs}/{run_id}/{RunFolder.RECORD}")  # noqa: PTH110 (ten thousand of them in no time)
 
     def imported(self, run_id: str) -> bool:
-        """Tell whether a run came with `matrix import` from another results folder."""
+        """Return whether a run came with `matrix import` from another results folder."""
         return self.folder_of(run_id).imported.exists()
 
     def intent(self, run_id: str) -> Intent | None:
@@ -158,5 +158,5 @@ def new_run_id(label: str) -> str:
 
 
 def owner_alive(intent: Intent) -> bool:
-    """Tell whether the harness that began a run on this machine still runs."""
+    """Return whether the harness that began a run on this machine still runs."""
     return ProcessId(intent.owner_pid, intent.owner_started, intent.host.boot_id).alive()

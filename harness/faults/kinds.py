@@ -61,7 +61,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class FaultKind:
-    """A kind of fault. `app` is what the app is told to inject, `external` what the harness does; one can be none.
+    """A kind of fault. `app` is what the app injects, `external` what the harness does; one can be none.
 
     `ranks` 2 trains with the strategy `averaging`; `stuck` is the rank that must be named as the one that is stalled.
     """

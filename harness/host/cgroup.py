@@ -1,4 +1,4 @@
-"""What the kernel counted of the memory of a run's control group: among other things, processes it killed."""
+"""The kernel's counts of the memory of a run's control group: among other things, processes it killed."""
 
 import contextlib
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ class MemoryGroupWatch:
             self._gone = True
         self._first = self._first or self._last
 
-    def told(self) -> dict[str, object]:
+    def summary(self) -> dict[str, object]:
         """All of it, as plain values.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What is known of a machine and its GPUs, as records keep it."""
+"""The facts of a machine and its GPUs, as records keep them."""
 
 from pydantic import Field
 

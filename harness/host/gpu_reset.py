@@ -24,7 +24,7 @@ KILLED_SECONDS = 2
 
 @dataclass(frozen=True)
 class Reset:
-    """Whether a GPU was reset, and by what or why not."""
+    """The result of a reset: done or not, and by what or why not."""
 
     done: bool
     detail: str

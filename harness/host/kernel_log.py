@@ -1,4 +1,4 @@
-"""What the kernel said, as an ordinary user may read it: by the journal, else dmesg, else /dev/kmsg."""
+"""The kernel's messages, as an ordinary user may read them: by the journal, else dmesg, else /dev/kmsg."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What the kernel log tells of GPUs that stopped answering."""
+"""Messages of the kernel log about GPUs that stopped answering."""
 
 import re
 from collections.abc import Collection, Iterable

@@ -77,7 +77,7 @@ def _drm_facts(folder: Path) -> Iterator[dict[str, str]]:
 def _video_memory(facts: dict[str, str]) -> int:
     """Bytes in regions of video memory."""
     regions: dict[str, int] = {}
-    # `drm-memory-` is the older name of `drm-resident-`, which comes later here and counts where both are told.
+    # `drm-memory-` is the older name of `drm-resident-`, which comes later here and counts where both are reported.
     for key in sorted(facts):
         found = REGION.fullmatch(key)
         number, _, unit = facts[key].partition(" ")

@@ -72,7 +72,7 @@ def run_mark(folder: Path) -> str:
 def end_processes_of_run(folder: Path, grace: float) -> bool:
     """End what a run left: TERM, `grace` seconds, KILL. Return False when something cannot be killed."""
     for signal_ in ("terminate", "kill", "kill"):
-        # Looked for anew each time: what is being ended may start something more.
+        # Looked for again each time: what is being ended may start something more.
         processes = processes_of_run(folder)
         for process in processes:
             with contextlib.suppress(psutil.Error):

@@ -148,7 +148,7 @@ class SyntheticData(_Strict):
 
 
 class Workload(_Strict):
-    """What is run: the app's arguments, its data, and how long it may take. What is null is left to the app."""
+    """The work of a run: the app's arguments, its data, and how long it may take. Null is left to the app."""
 
     name: SkipJsonSchema[str] = ""
     description: str
@@ -198,12 +198,12 @@ class Workload(_Strict):
 
     @property
     def qualifies_for_promotion(self) -> bool:
-        """Whether a completed run speaks for a stack."""
+        """True if a completed run speaks for a stack."""
         return qualifies_for_promotion(self.model_dump())
 
 
 def qualifies_for_promotion(options: Mapping[str, Any]) -> bool:
-    """Whether a completed run with these options of the app speaks for a stack.
+    """Return whether a completed run with these options of the app speaks for a stack.
 
     Only what failed for the user can show that it no longer does. That was the plain loop (a copy to the device in each
     step, loader workers) on data in memory, after the VPOC phase had used the device. A resident loop, chunks from the
@@ -232,7 +232,7 @@ class Exclusion(_Strict):
         return self
 
     def matches(self, stack: Stack, preset: Preset) -> bool:
-        """Whether every key that is given holds for the cell."""
+        """Return whether every key that is given holds for the cell."""
         exact = ((self.stack, stack.name), (self.preset, preset.name), (self.accelerator, stack.accelerator))
         ranges = ((self.rocm, stack.rocm), (self.torch, stack.torch))
         return all(wanted is None or wanted == value for wanted, value in exact) and all(

@@ -117,7 +117,7 @@ class LintFinding:
     workloads: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The text, with the workloads it is true of where there are others."""
         return f"{self.text}; in workloads {', '.join(self.workloads)}" if self.workloads else self.text
 

@@ -1,4 +1,4 @@
-"""Reads matrix.yaml. Every mistake in it is told with file, line and the nearest valid choice."""
+"""Reads matrix.yaml. Every mistake in it is reported with file, line and the nearest valid choice."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ PHASES = ("features", "train")
 
 
 def variable_names(preset: Preset) -> tuple[str, ...]:
-    """What can be left out of a preset: `NAME`, or `features.NAME` and `train.NAME` for variables of one phase."""
+    """Return what a preset can do without: `NAME`, or `features.NAME` and `train.NAME` for variables of one phase."""
     return (*preset.variables, *(f"{phase}.{name}" for phase in PHASES for name in getattr(preset, phase)))
 
 

@@ -48,7 +48,7 @@ def releases() -> dict[str, Release]:
 
 
 def size(accelerator: str) -> Size:
-    """What installing a stack takes."""
+    """Return the download and the disk space that installing a stack takes."""
     return Size(**_table()["sizes"][accelerator])
 
 

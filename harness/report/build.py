@@ -97,7 +97,7 @@ def build_report(
                 preset=finding.preset,
                 variable=f"{finding.variable or ''}{f' ({finding.key})' if finding.key else ''}",
                 kind=finding.kind,
-                text=finding.told,
+                text=finding.summary,
                 source=finding.source,
                 stacks=tuple(finding.stacks),
             )

@@ -5,7 +5,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from harness.environments.executors.container import WORK, Container, container_told
+from harness.environments.executors.container import WORK, Container, container_from_record
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.matrix.variants import VARIANT
@@ -20,8 +20,8 @@ ELSEWHERE = "<data>"
 
 
 def commands_by_hand(intent: Intent) -> tuple[str, ...]:
-    """Return commands that train as the run did, in a separate folder, a line each."""
-    container = container_told(intent.container) if intent.container else None
+    """Return commands that train as the run did, in a folder of their own, a line each."""
+    container = container_from_record(intent.container) if intent.container else None
     return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))
 
 

@@ -54,7 +54,7 @@ class Checkup:
         )
 
     def proven(self, gpu: GpuFacts) -> bool:
-        """Tell whether the environment passed a probe on a GPU since the boot."""
+        """Return whether the environment passed a probe on a GPU since the boot."""
         return gpu.index in proven_gpus(self.results, self.spec.intent.host, self.spec.environment_hash)
 
     def note(self, step: Step, when: HealthOccasion) -> Step:

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import AliasChoices, BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from harness.environments.executors.job import Executor, Handle, JobLost
 from harness.evidence.last_line import last_line
@@ -13,7 +13,7 @@ from harness.host.run_processes import end_processes_of_run
 from harness.run.spec import RunSpec
 
 # A few seconds each; what they compute is exact, so that a GPU that computes wrongly fails too.
-CHECKS = ("import", "device", "copy", "matmul-fp32", "optimizer-step")
+PROBE_CHECKS = ("import", "device", "copy", "matmul-fp32", "optimizer-step")
 LIMIT_SCALE = 0.5
 # Above the sum of the checks' own limits, with the time they need to be ended.
 LIMIT_SECONDS = 540
@@ -31,8 +31,7 @@ class Probed:
 
 
 class _Check(BaseModel):
-    # Apps of before call a check a rung.
-    check: str = Field(validation_alias=AliasChoices("check", "rung"))
+    check: str
     outcome: str
     detail: str
     killable: bool
@@ -42,12 +41,12 @@ class _Answer(BaseModel):
     """The output of `vpoc probe --json`, as far as it is needed here."""
 
     breaks_at: str | None
-    checks: list[_Check] = Field(validation_alias=AliasChoices("checks", "rungs"))
+    checks: list[_Check]
 
 
 def probe_gpu(spec: RunSpec, gpu: GpuFacts, executor: Executor, limit: float = LIMIT_SECONDS) -> Probed:
     """Probe a GPU in the environment of a run, without its preset. Its output is kept in the run's folder."""
-    checks = (word for check in CHECKS for word in ("--check", check))
+    checks = (word for check in PROBE_CHECKS for word in ("--check", check))
     job = spec.probe(gpu, ("--limit-scale", str(LIMIT_SCALE), *checks))
     try:
         handle = executor.start(job)
@@ -80,9 +79,9 @@ def read_answer(log: Path) -> Probed:
     killable = all(one.killable for one in answer.checks)
     if answer.breaks_at is None:
         passed = sum(one.outcome == "passed" for one in answer.checks)
-        if passed == len(CHECKS):
+        if passed == len(PROBE_CHECKS):
             return Probed(True, f"{passed} checks passed", killable)
-        return Probed(None, f"only {passed} of {len(CHECKS)} checks were made", killable)
+        return Probed(None, f"only {passed} of {len(PROBE_CHECKS)} checks were made", killable)
     broken = next(one for one in answer.checks if one.check == answer.breaks_at)
     detail = f"{broken.check} {broken.outcome}: {broken.detail}"
     # Without torch nothing was asked of the GPU.

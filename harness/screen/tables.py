@@ -64,7 +64,7 @@ def findings_table(findings: "Iterable[LintFinding]") -> Table:
     table = _table("preset", "variable", "kind", "what", "stacks")
     for f in findings:
         variable = f"{f.variable or ''}{f' ({f.key})' if f.key else ''}{f' in {f.phase}' if f.phase else ''}"
-        table.add_row(*map(escape, (f.preset, variable, f.kind, f"{f.told} [{f.source}]", _some(f.stacks))))
+        table.add_row(*map(escape, (f.preset, variable, f.kind, f"{f.summary} [{f.source}]", _some(f.stacks))))
     return table
 
 

@@ -13,7 +13,7 @@ def run_checks(
     interrupted: Callable[[], bool],
     before: Callable[[Check], None],
 ) -> Iterator[CheckResult]:
-    """Try the `checks` in turn; `before` is told which comes next. Ends early when `interrupted` becomes true.
+    """Try the `checks` in turn; `before` gets the next one first. Ends early when `interrupted` becomes true.
 
     A broken check does not end the probe, unless no later one can work: it is essential, or its process cannot be
     killed and may hold the device. The later ones are skipped then.

@@ -1,4 +1,4 @@
-"""What a container of a run may do and see: as little as training needs. Pure but for reading ids and device nodes."""
+"""The permissions of a run's container: as few as training needs. Pure but for reading ids and device nodes."""
 
 import csv
 import io
@@ -62,7 +62,7 @@ class Container:
         return {**asdict(self), "groups": self.groups}
 
     def create_arguments(self) -> dict[str, Any]:
-        """What Docker's API is told, as arguments of the SDK's `containers.create`."""
+        """The container as arguments of the Docker SDK's `containers.create`."""
         mounts = [Mount(str(WORK), self.work, type="bind")]
         mounts += [Mount(str(inside(Path(file))), file, type="bind", read_only=True) for file in self.data]
         memory = {"mem_limit": self.memory_bytes, "memswap_limit": self.memory_bytes} if self.memory_bytes else {}
@@ -153,8 +153,8 @@ def container_of(image: str, work: Path, data: tuple[Path, ...], memory_bytes: i
     return Container(image, os.getuid(), os.getgid(), str(work.absolute()), files, memory_bytes=limit)
 
 
-def container_told(told: dict[str, Any]) -> Container:
-    """The container that an intent tells of, as `Container.plain` gives it."""
-    known = {field.name: told[field.name] for field in fields(Container) if field.name in told}
+def container_from_record(values: dict[str, Any]) -> Container:
+    """Return the container of an intent, from the values that `Container.plain` gave."""
+    known = {field.name: values[field.name] for field in fields(Container) if field.name in values}
     devices = tuple(DeviceNode(**device) for device in known.get("devices", ()))
     return Container(**{**known, "devices": devices, "data": tuple(known.get("data", ()))})

@@ -116,7 +116,7 @@ class ContainerHandle:
                 output = self._api.logs(self._id)
             except ENGINE_ERRORS:
                 raise JobLost("the Docker engine does not give the container's output") from None
-            # A full disk is told where the record is written.
+            # A full disk is reported where the record is written.
             with contextlib.suppress(OSError), self._log.open("r+b") as file:
                 file.truncate(self._begins)
                 file.seek(self._begins)
@@ -128,7 +128,7 @@ class ContainerHandle:
 
 
 def _is_gone(folder: Path) -> bool:
-    """Whether it is surely not there; raises OSError where that cannot be known."""
+    """Return whether it is surely not there; raise OSError where that cannot be known."""
     try:
         # Not `exists`, which takes what may not be looked at for what is not there.
         folder.stat()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class JobLost(Exception):  # noqa: N818
-    """What ran the job is gone or does not answer: nobody can say how the job ended."""
+    """Whatever ran the job is gone or does not answer: nobody can say how the job ended."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Exit:
 
     @property
     def ok(self) -> bool:
-        """Whether the process itself says it succeeded."""
+        """True if the process itself says it succeeded."""
         return self.code == 0
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Handle(Protocol):
 
     @property
     def inspected(self) -> Mapping[str, Any] | None:
-        """What the engine said of its container when it was last asked; None where there is none."""
+        """The engine's last answer about its container; None where there is none."""
 
     def poll(self) -> Exit | None:
         """How the process ended, or None while it runs; raises `JobLost` when that cannot be known."""
@@ -84,5 +84,5 @@ class Executor(Protocol):
     def find(self, job: Job) -> Handle | None:
         """Return what works in the folder of a job if it still runs, started by whomever; its command is not asked for.
 
-        A process is told by its note; a container's whole output goes to the log.
+        A process is known by its note; a container's whole output goes to the log.
         """

@@ -1,1 +1,1 @@
-"""What the records show: rates, bounds, verdicts."""
+"""Conclusions from the records: rates, bounds, verdicts."""

@@ -1,4 +1,4 @@
-"""What all records of a results folder show."""
+"""The verdicts on all records of a results folder."""
 
 import time
 from collections.abc import Sequence
@@ -15,21 +15,21 @@ from harness.matrix.cells import Matrix
 
 
 def verdicts(results: Results, matrix: Matrix, *, without_imported: bool = False) -> list[Verdict]:
-    """What all records show, or those that were made with this results folder."""
+    """Return the verdicts on all records, or on those that were made with this results folder."""
     rows = [row for row in Index(results).rows() if not (without_imported and row.imported)]
     return verdicts_on(rows, results, matrix)
 
 
 def verdicts_on(rows: Sequence[Row], results: Results, matrix: Matrix) -> list[Verdict]:
-    """What these rows of the index show."""
+    """Return the verdicts on these rows of the index."""
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
     return judge(rows, current, matrix.verdicts, discounted_runs(results, rows))
 
 
 def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> list[str]:
-    """What verdicts on all rows of the index do not tell, a line each; `machine` is this one, as in `HostFacts`.
+    """Return what verdicts on all rows of the index leave out, a line each; `machine` is this one, as in `HostFacts`.
 
-    Runs that go on or lost their harness, drills, damaged records.
+    Unfinished runs, injected faults, damaged records.
     """
     lines: list[str] = []
     damaged: list[str] = []
@@ -45,9 +45,9 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
         elif intent.host.machine == machine:
             lines.append(f"{told}, and its harness is gone; the next `matrix run` records it as interrupted")
     lines += damaged
-    drills = sum(row.injected_fault is not None for row in rows)
-    if drills:
-        lines.append(f"{drills} drills are not counted: they are evidence of nothing")
+    injected = sum(row.injected_fault is not None for row in rows)
+    if injected:
+        lines.append(f"{injected} runs with an injected fault are not counted")
     unreadable = sum(map(results.has_record, others))
     if unreadable:
         lines.append(f"{unreadable} records cannot be read; `matrix index` says why")

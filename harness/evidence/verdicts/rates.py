@@ -1,4 +1,4 @@
-"""Bounds of a pass rate that stay valid when one looks after every run."""
+"""Bounds of a pass rate that stay valid when they are evaluated after every run."""
 
 from functools import cache
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a claim is about: which kind of device, how many of them, and how they are used."""
+"""The scope of a claim: which kind of device, how many of them, and how they are used."""
 
 from collections.abc import Iterable
 from typing import get_args

@@ -20,7 +20,7 @@ FAILING = 0.5
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the runs show that may be counted together: same environment, workload, kind of host, executor and scope.
+    """The verdict on runs that may be counted together: same environment, workload, kind of host, executor and scope.
 
     `runs` are those that count, `passes` of them completed; the pass rate lies above `low` and, each for itself, below
     `high` with the confidence of the matrix file, also when looked at after every run. `not_counted`: by what keeps
@@ -85,7 +85,8 @@ def judge(
     """One verdict per identity of evidence, in the order of cells.
 
     `current` holds the environment hash a cell would have now with an executor; where that is not known, the newest
-    one counts. Records of another one are stale: they are shown apart and never pooled. Drills are evidence of nothing.
+    one counts. Records of another one are stale: they are shown apart and never pooled. Runs with an injected fault do
+    not count.
     `discounted` are ids of runs from which nothing may be concluded, as `harness.evidence.discounted_runs` finds them.
     """
     rows = sorted((row for row in rows if row.injected_fault is None), key=lambda row: (row.started, row.run_id))

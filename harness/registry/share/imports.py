@@ -22,7 +22,7 @@ from harness.base.storage import (
     unfinished,
     write_durably,
 )
-from harness.environments.executors.container import container_told
+from harness.environments.executors.container import container_from_record
 from harness.evidence.health_log import health_file, read_steps
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results
@@ -156,7 +156,7 @@ def _storable(record: Record) -> bool:
     times = (row.started, row.finished, row.seconds, row.samples_per_second or 0.0)
     try:
         if record.intent.container:
-            container_told(record.intent.container)
+            container_from_record(record.intent.container)
         with closing(sqlite3.connect(":memory:")) as database:
             database.execute(f"SELECT {', '.join('?' * len(fields(Row)))}", astuple(row))
     except (OverflowError, TypeError, AttributeError, sqlite3.Error):

@@ -224,7 +224,7 @@ class Watchdog:
 
 
 def _may_wait_for(one: RankStall, other: RankStall, position_of: PositionOf) -> bool:
-    """Tell whether the other has stalled for as long, or has come no farther.
+    """Return whether the other has stalled for as long, or has come no farther.
 
     The latter is how a rank is that has just written a checkpoint for which the others wait.
     """
@@ -245,7 +245,7 @@ def _kind(rank: _Rank) -> Phase:
 
 
 def _has_its_batch(rank: _Rank, position: Position | None) -> bool:
-    """Tell whether the rank is past waiting for the first batch since it came back to stepping."""
+    """Return whether the rank is past waiting for the first batch since it came back to stepping."""
     if position is None:
         return False
     # Outside a step its number is that of the last one that was made.

@@ -99,7 +99,7 @@ def take_stacks(work: WorkFolder, processes: Sequence[RunProcess]) -> StackSampl
 
 
 def waits_for_others(stack: CallStack) -> bool:
-    """Tell whether the innermost frame outside of Python's own library is of an exchange between ranks."""
+    """Return whether the innermost frame outside of Python's own library is of an exchange between ranks."""
     frame = innermost_own_frame(stack)
     return frame is not None and COLLECTIVE.search(frame.file) is not None
 

@@ -46,7 +46,7 @@ def describe_hang(stalled: Sequence[RankStall], told: Collection[int], sample: S
     all_of_them = [f"rank {sight.rank} {_idle(sight)}{_where(sight)}" for sight in sights]
     same = "they are at the same place; " if len({sight.place for sight in stuck}) == 1 else ""
     which = " and ".join(str(sight.rank) for sight in stuck)
-    return f"{'; '.join(all_of_them)}: {same}which of ranks {which} is stuck cannot be told"
+    return f"{'; '.join(all_of_them)}: {same}which of ranks {which} is stuck cannot be determined"
 
 
 def stuck_ranks(sights: Sequence[Sight]) -> tuple[Sight, ...]:

@@ -239,7 +239,7 @@ class Watch:
             samples=samples,
             processes=look_at_processes(self._folder.path),
             container=handle.inspected,
-            memory_group=group.told if group else None,
+            memory_group=group.summary if group else None,
             root=self._root,
         )
         notes = collect(self._folder, scene)

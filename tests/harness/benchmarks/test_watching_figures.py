@@ -14,9 +14,9 @@ def hang(**changed: Any) -> dict[str, Any]:
 
 def test_a_part_whose_kinds_were_all_skipped_was_not_measured() -> None:
     part = {**ORIGIN, "kinds": {}, "skipped": {"paused": "only as a process"}}
-    drills = [row for row in figures({"drills-docker": part}) if row[0].startswith("injected faults in containers")]
-    assert [(measured, word) for _, _, measured, word in drills] == [(NOT_MEASURED, "-")] * 3
-    assert "| paused | skipped | - | only as a process |" in page({"drills-docker": part})
+    injected = [row for row in figures({"faults-docker": part}) if row[0].startswith("injected faults in containers")]
+    assert [(measured, word) for _, _, measured, word in injected] == [(NOT_MEASURED, "-")] * 3
+    assert "| paused | skipped | - | only as a process |" in page({"faults-docker": part})
 
 
 def test_a_hang_that_was_never_found_is_no_met_goal() -> None:
@@ -24,7 +24,7 @@ def test_a_hang_that_was_never_found_is_no_met_goal() -> None:
 
     def found(**changed: Any) -> tuple[str, str]:
         part = {**ORIGIN, **hang(**changed)}
-        return next(row[2:] for row in figures({"drills-process": part}) if row[0].endswith(what))
+        return next(row[2:] for row in figures({"faults-process": part}) if row[0].endswith(what))
 
     assert found()[1] == "met"
     assert found(seconds=[3.0, 31.0])[1] == "**not met**"

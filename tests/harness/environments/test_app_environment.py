@@ -28,7 +28,7 @@ def test_a_lock_has_all_that_the_app_and_its_tests_need_now(lock: Path) -> None:
     for line in [*app, *(TESTS / "requirements.in").read_text().split()]:
         needed = Requirement(line)
         version = locked(lock)[needed.name.replace("_", "-")]
-        assert needed.specifier.contains(version), f"{lock.name}: {version} is not {line}; resolve it anew"
+        assert needed.specifier.contains(version), f"{lock.name}: {version} is not {line}; resolve it again"
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)

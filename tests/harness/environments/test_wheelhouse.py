@@ -167,7 +167,7 @@ def test_a_folder_of_the_users_is_enough(
 def test_a_lock_with_a_line_that_would_be_left_out_is_refused(lock: Path) -> None:
     for line in ("uvicorn[standard]==1.0 --hash=sha256:" + "0" * 64, "vpoc @ file:///x.whl", "numpy==2.0"):
         lock.write_text(f"# a comment\n{line}\n", encoding="utf-8")
-        with pytest.raises(UserError, match="resolve it anew"):
+        with pytest.raises(UserError, match="resolve it again"):
             read_lock(lock)
 
 

@@ -47,7 +47,7 @@ def test_what_a_group_said_last_is_kept_when_it_is_gone(tmp_path: Path) -> None:
     (place / "memory.events").write_text("oom_kill 1\n")
     watch.look()
     shutil.rmtree(place)
-    told = watch.told()
+    told = watch.summary()
     assert told["gone"] is True
     assert told["first"] == {f"memory.events:{key}": value for key, value in FIRST.items()} | {"memory.max": "max"}
     assert told["last"] == {"memory.events:oom_kill": 1, "memory.max": "max"}
@@ -59,7 +59,7 @@ FIRST = {"low": 0, "high": 0, "max": 31, "oom": 1, "oom_kill": 0}
 def test_without_a_group_there_is_nothing_to_tell(tmp_path: Path) -> None:
     assert memory_group(5, tmp_path) is None
     with pytest.raises(LookupError, match="control group"):
-        MemoryGroupWatch(5, tmp_path).told()
+        MemoryGroupWatch(5, tmp_path).summary()
 
 
 def test_this_machine_is_read(tmp_path: Path) -> None:

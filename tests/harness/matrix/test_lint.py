@@ -214,7 +214,7 @@ def test_what_matters_between_gpus_does_nothing_with_one(preset: str, variable: 
     alone = [name for name, workload in MATRIX.workloads.items() if workload.strategy == "single"]
     assert finding.workloads == tuple(alone)
     assert len(alone) < len(MATRIX.workloads)
-    assert finding.told.endswith(f"; in workloads {', '.join(alone)}")
+    assert finding.summary.endswith(f"; in workloads {', '.join(alone)}")
     assert lint_cell(MATRIX.cell("rocm6.3-torch2.9.1", "no-p2p"), "ddp") == []
 
 

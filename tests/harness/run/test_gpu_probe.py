@@ -18,19 +18,19 @@ from harness.host.facts import HostFacts
 from harness.host.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_probe
-from harness.run.gpu_probe import CHECKS, Probed, probe_gpu, read_answer
+from harness.run.gpu_probe import PROBE_CHECKS, Probed, probe_gpu, read_answer
 from harness.run.spec import Run, RunSpec, resolve_run
 from tests.harness.gpu_tree import a_gpu
 
 GPU = a_gpu(1)
 
 
-def climb(**broken: str) -> str:
-    """What `vpoc probe --json` prints; keywords (with underscores) name rungs with an outcome that is not `passed`."""
-    outcomes = {rung: broken.get(rung.replace("-", "_"), "passed") for rung in CHECKS}
-    trials = [{"rung": r, "outcome": o, "detail": f"{r} told", "killable": True} for r, o in outcomes.items()]
-    breaks = next((rung for rung, outcome in outcomes.items() if outcome not in ("passed", "skipped")), None)
-    return json.dumps({"schema": 2, "device": "cuda", "breaks_at": breaks, "rungs": trials}, indent=2)
+def answer(**broken: str) -> str:
+    """Return the output of `vpoc probe --json`; keywords (with underscores) name checks that did not pass."""
+    outcomes = {check: broken.get(check.replace("-", "_"), "passed") for check in PROBE_CHECKS}
+    checks = [{"check": c, "outcome": o, "detail": f"{c} told", "killable": True} for c, o in outcomes.items()]
+    breaks = next((check for check, outcome in outcomes.items() if outcome not in ("passed", "skipped")), None)
+    return json.dumps({"schema": 2, "device": "cuda", "breaks_at": breaks, "checks": checks}, indent=2)
 
 
 def read(tmp_path: Path, text: str) -> Probed:
@@ -40,31 +40,31 @@ def read(tmp_path: Path, text: str) -> Probed:
 
 
 def test_a_gpu_is_well_when_every_check_passed(tmp_path: Path) -> None:
-    assert read(tmp_path, f"a warning\n{climb()}\n") == Probed(True, "5 checks passed")
+    assert read(tmp_path, f"a warning\n{answer()}\n") == Probed(True, "5 checks passed")
 
 
 @pytest.mark.parametrize("outcome", ["failed", "wrong-result", "crashed", "hung"])
 def test_a_check_that_breaks_says_where(outcome: str, tmp_path: Path) -> None:
-    told = read(tmp_path, climb(matmul_fp32=outcome, optimizer_step="skipped"))
+    told = read(tmp_path, answer(matmul_fp32=outcome, optimizer_step="skipped"))
     assert told == Probed(False, f"matmul-fp32 {outcome}: matmul-fp32 told")
 
 
 def test_where_torch_cannot_be_imported_nothing_is_said_of_the_gpu(tmp_path: Path) -> None:
-    told = read(tmp_path, climb(**{"import": "failed"}))
+    told = read(tmp_path, answer(**{"import": "failed"}))
     assert (told.good, told.detail) == (None, "import failed: import told")
 
 
 def test_checks_that_were_left_out_prove_nothing(tmp_path: Path) -> None:
-    told = read(tmp_path, climb(copy="skipped"))
+    told = read(tmp_path, answer(copy="skipped"))
     assert (told.good, told.detail) == (None, "only 4 of 5 checks were made")
 
 
 def test_a_process_that_could_not_be_killed_is_told(tmp_path: Path) -> None:
-    text = climb(device="hung").replace('"killable": true', '"killable": false', 2)
+    text = answer(device="hung").replace('"killable": true', '"killable": false', 2)
     assert not read(tmp_path, text).killable
 
 
-@pytest.mark.parametrize("text", ["", "Segmentation fault\n", "{}", '{"rungs": [], "breaks_at": 3}'])
+@pytest.mark.parametrize("text", ["", "Segmentation fault\n", "{}", '{"checks": [], "breaks_at": 3}'])
 def test_an_answer_that_is_none_says_nothing(text: str, tmp_path: Path) -> None:
     assert read(tmp_path, text).good is None
 
@@ -132,7 +132,7 @@ def test_a_container_gets_the_nodes_of_that_gpu_alone(tmp_path: Path, matrix: Ma
 
 
 def test_what_it_printed_is_judged_and_kept(make_run: MakeRun) -> None:
-    spec, folder, executor = make_run(f"print({climb()!r})")
+    spec, folder, executor = make_run(f"print({answer()!r})")
     assert probe_gpu(spec, GPU, executor).good
     assert probe_gpu(spec, GPU, executor).good
     assert sorted(file.name for file in folder.glob("probe-*")) == ["probe-gpu1-2.txt", "probe-gpu1.txt"]
@@ -148,7 +148,7 @@ def test_a_probe_that_hangs_is_ended_with_all_it_started(make_run: MakeRun) -> N
 
 
 def test_a_check_that_the_probe_could_not_kill_is_told(make_run: MakeRun) -> None:
-    text = climb(device="hung").replace('"killable": true', '"killable": false', 2)
+    text = answer(device="hung").replace('"killable": true', '"killable": false', 2)
     spec, _, executor = make_run(f"print({text!r})")
     assert not probe_gpu(spec, GPU, executor).killable
 

@@ -26,7 +26,7 @@ from harness.host.facts import HostFacts
 from harness.host.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_health
-from harness.run.gpu_probe import CHECKS, Probed
+from harness.run.gpu_probe import PROBE_CHECKS, Probed
 from harness.run.run_cell import run_cell
 from harness.run.spec import Run
 from harness.run.watch.watch import Observer
@@ -43,7 +43,8 @@ if command == "probe":
         (results / "probing").touch()
         time.sleep(60)
     at = breaks.read_text() if trained and breaks.exists() else None
-    checks = [dict(check=r, outcome="hung" if r == at else "passed", detail="told", killable=True) for r in {CHECKS!r}]
+    outcomes = {{check: "hung" if check == at else "passed" for check in {PROBE_CHECKS!r}}}
+    checks = [dict(check=check, outcome=outcome, detail="told", killable=True) for check, outcome in outcomes.items()]
     print(json.dumps(dict(breaks_at=at, checks=checks)))
 else:
     memory = {{"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}}

@@ -63,7 +63,7 @@ def test_an_app_of_another_version_is_given_options_by_the_names_that_every_app_
     older, current = (image_environment("sha256:i", {"app": app}, stack) for app in ("0" * 64, app_hash()))
     for environment, present, names in ((older, False, ("--warm-up", "--rung", "--drill")), (current, True, ())):
         asked = replace(run, environment=environment, host=dual_host, gpus=(0,), injected_fault="segv@3")
-        spec = resolve(asked, RunFolder(tmp_path))
+        spec = resolve_run(asked, RunFolder(tmp_path))
         probe = spec.probe(dual_host.gpus[0], ("--check", "import")).arguments
         words = [*spec.intent.commands["train"], *spec.reference.arguments, *probe]
         assert [name in words for name in FORMER_OPTIONS] == [present] * 3
