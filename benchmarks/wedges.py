@@ -28,8 +28,8 @@ from harness.host.facts import GpuFacts, HostFacts
 from harness.host.gpu_reset import TOOL_SECONDS, Reset
 from harness.matrix.cells import Cell, Matrix
 from harness.run.gpu_probe import LIMIT_SCALE, Probed
-from harness.run.gpu_recovery import Actions, Step, climb
-from harness.run.spec import Run, resolve
+from harness.run.gpu_recovery import Actions, Step, recover_gpu
+from harness.run.spec import Run, resolve_run
 from harness.run.watch.limits import limits_of
 from harness.run.watch.watch import GRACE_SECONDS
 
@@ -85,7 +85,7 @@ class Night(Bench):
 
     def run_cell(self, run: Run, *_: Any) -> Record:
         """A run of some minutes, unless its GPU stops answering."""
-        intent = resolve(run, self.results.folder_of(run.run_id)).intent
+        intent = resolve_run(run, self.results.folder_of(run.run_id)).intent
         self.results.begin(intent)
         (index,) = run.gpus
         seconds = self.chance.lognormvariate(0.0, SPREAD) * MEDIAN_SECONDS
@@ -115,7 +115,7 @@ class Night(Bench):
             now=lambda: self.clock,
             sleep=self._pass,
         )
-        for step in climb(gpu, 0, actions, proven=True):
+        for step in recover_gpu(gpu, 0, actions, proven=True):
             append_steps(self.results, [self._line(step, run)])
 
     def _probe(self, gpu: GpuFacts) -> Probed:

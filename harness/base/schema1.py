@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 KEYS = {
@@ -12,17 +13,19 @@ KEYS = {
 }
 BEGINS = {"going-on": "resumed"}
 DIAGNOSES = {"drill": "injected-fault", "sick-gpu": "unhealthy-gpu"}
+# A diagnosis, and the class of what explains it.
+NAMED_BY_DIAGNOSIS = ("diagnosis", "class")
 
 _SCHEMA_1 = re.compile(rb'"schema":\s*1\b')
 
 
 def upgraded(content: bytes) -> bytes:
-    """Return a JSON file as schema 2. What is of another schema, or no JSON, is returned as it is."""
+    """Return a JSON file as schema 2. What is of another schema, no JSON, or nested too deeply is returned as it is."""
     if not _SCHEMA_1.search(content):
         return content
     try:
         return json.dumps(upgraded_values(json.loads(content))).encode()
-    except ValueError:
+    except (ValueError, RecursionError):
         return content
 
 
@@ -35,8 +38,15 @@ def upgraded_values(value: Any) -> Any:
     values = {KEYS.get(key, key): upgraded_values(one) for key, one in value.items()}
     if values.get("schema") == 1:
         values["schema"] = 2
-    if isinstance(diagnosis := values.get("diagnosis"), str):
-        values["diagnosis"] = DIAGNOSES.get(diagnosis, diagnosis)
+    for key in NAMED_BY_DIAGNOSIS:
+        if isinstance(named := values.get(key), str):
+            values[key] = DIAGNOSES.get(named, named)
     if isinstance(begins := values.get("begins"), list):
         values["begins"] = [BEGINS.get(begin, begin) for begin in begins]
     return values
+
+
+def former_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the names of schema 1: what was hashed under those is found again."""
+    former = {name: before for before, name in KEYS.items()}
+    return {former.get(name, name): value for name, value in values.items()}

@@ -18,7 +18,7 @@ from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Notify
 from harness.host.fingerprint import read_host
 from harness.matrix.cells import Cell, Matrix, Workload
-from harness.run.spec import resolve, visible_devices
+from harness.run.spec import resolve_run, visible_devices
 
 # What `matrix exec` runs, as arguments of the interpreter.
 PROGRAMS = {"vpoc": ("-m", "vpoc"), "python": ()}
@@ -34,7 +34,7 @@ def docker_command(options: BenchOptions, cell: Cell, workload: Workload, notify
     planned = first_run(bench, cell, workload)
     bench.environment(cell, notify)
     run = bench.run(planned, "by-hand", workload)
-    spec = resolve(run, RunFolder(bench.results.folder / "by-hand"))
+    spec = resolve_run(run, RunFolder(bench.results.folder / "by-hand"))
     intent, container, work = spec.intent, spec.container, spec.folder.work
     if container is None:
         raise UserError(f"cell {cell.id} only runs as a process")

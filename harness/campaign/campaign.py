@@ -16,7 +16,7 @@ from harness.base.storage import file_hash, json_hash, locked, write_json
 from harness.campaign.bench import Bench
 from harness.campaign.plan import Plan, PlannedRun
 from harness.campaign.runner import PendingRun
-from harness.environments.environment import app_hash
+from harness.environments.environment import app_source_hash
 from harness.environments.images import recipe
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results, new_run_id
@@ -155,7 +155,8 @@ def _key(plan: Plan, bench: Bench) -> str:
     # Not their order: it follows the screens that are plugged in.
     cells.sort(key=json.dumps)
     goal = asdict(plan.goal) if plan.goal else None
-    made_by = [app_hash(), interpreter, bench.host.fingerprint, bench.executor_name + recipes]
+    # The compiler of the app's kernel is fetched by the campaign itself, or refused.
+    made_by = [app_source_hash(), interpreter, bench.host.fingerprint, bench.executor_name + recipes]
     return json_hash([cells, pinned, what, *made_by, goal])
 
 

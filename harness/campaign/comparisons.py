@@ -24,7 +24,7 @@ from harness.evidence.verdicts.scope import scope_of
 from harness.evidence.verdicts.verdict import COUNTED
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.variants import variable_names, variant
-from harness.run.spec import Run, resolve
+from harness.run.spec import Run, resolve_run
 from harness.search.minimise import Minimum, VariableSet, minimise_variables
 from harness.search.trials import DiscountedError, Trial, Trials
 
@@ -143,7 +143,7 @@ def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload,
 
 def _counted(bench: Bench, run: Run) -> int:
     """Return the number of runs that may be counted together with this one."""
-    intent = resolve(run, bench.results.folder_of(run.run_id)).intent
+    intent = resolve_run(run, bench.results.folder_of(run.run_id)).intent
     where = (intent.host.kind, intent.executor, scope_of(intent))
     identity = (intent.cell, intent.environment_hash, intent.workload_hash, *where)
     rows = Index(bench.results).rows()

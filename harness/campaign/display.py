@@ -6,7 +6,7 @@ from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Record
 from harness.matrix.cells import Stack
-from harness.run.watch.limits import Standing
+from harness.run.watch.limits import RankStall
 
 
 class Display(Protocol):
@@ -24,7 +24,7 @@ class Display(Protocol):
     def progress(self, line: Progress) -> None:
         """The current run advanced."""
 
-    def still(self, standing: Standing) -> None:
+    def still(self, standing: RankStall) -> None:
         """No rank of the current run advances; of the one that advanced last."""
 
     def time_left(self, seconds: float | None) -> None:
@@ -52,7 +52,7 @@ class QuietDisplay:
     def progress(self, line: Progress) -> None:
         """The current run advanced."""
 
-    def still(self, standing: Standing) -> None:
+    def still(self, standing: RankStall) -> None:
         """No rank of the current run advances; of the one that advanced last."""
 
     def time_left(self, seconds: float | None) -> None:

@@ -38,9 +38,10 @@ def explain_run(
     torch: str | None,
     presets: Collection[Preset] = (),
 ) -> Explanation:
-    """Why a run did not complete, from its folder. Class `unknown` is an answer; what cannot be read is left out.
+    """Return why a run did not complete, from its folder. Class `unknown` is an answer, too.
 
-    `presets`: those that may be named as remedies (none: all that signatures name), but for what the run had in effect.
+    Files that cannot be read are left out. `presets`: those that may be named as remedies, but for what the run had in
+    effect; none: all that signatures name.
     """
     refused = (
         scan(as_lines([outcome.detail], RunFolder.RECORD)) if outcome.name == "interrupted" and not exits else Found()
@@ -72,7 +73,7 @@ def explain_log(
     torch: str | None = None,
     presets: Collection[str] | None = None,
 ) -> Explanation:
-    """Why a log that is in memory ends as it does. `kernel`: lines of the kernel log of that time."""
+    """Return why a log that is in memory ends as it does. `kernel`: lines of the kernel log of that time."""
     found = scan(as_lines(lines, name), rocm=rocm, torch=torch)
     return diagnose(found, scan(as_lines(kernel, "kernel log"), ("kernel",)), Facts(), presets)
 
@@ -84,7 +85,7 @@ def explain_files(
     torch: str | None = None,
     presets: Collection[str] | None = None,
 ) -> Explanation:
-    """The same of open files with their names, of any size. Of a log that is not understood the last line is shown."""
+    """Return the same of open files with their names, of any size. Of an unknown log the last line is shown."""
     read = WithEnd(log[0]) if log else None
     found = scan(read_lines(read, log[1], worth_reading()), rocm=rocm, torch=torch) if log and read else Found()
     seen = scan(read_lines(*kernel, worth_reading(("kernel",))), ("kernel",)) if kernel else Found()
@@ -99,7 +100,7 @@ def explain_files(
 
 
 def _scan_file(folder: RunFolder, name: str, rocm: str | None, torch: str | None, of_run: OfRun | None = None) -> Found:
-    """What a file of the run holds; with `of_run` it is a kernel log."""
+    """Return what a file of the run shows; with `of_run` it is a kernel log."""
     try:
         with folder.named(name).open("rb") as stream:
             if of_run is None:
@@ -177,7 +178,7 @@ def _was_oom_killed(inspected: Any) -> bool:
 
 
 def _counts_kills(group: Any) -> bool:
-    """Whether the counter is higher than at first."""
+    """Tell whether the counter is higher than at first."""
     first = group["first"] if group.get("first") else {}
     kills = {key: value for key, value in group.get("last", {}).items() if key.endswith("oom_kill")}
     return any(value > first.get(key, 0) for key, value in kills.items())

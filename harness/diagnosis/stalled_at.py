@@ -1,4 +1,4 @@
-"""Where a run was stalled: from the Python stacks and positions that its ranks left."""
+"""Finds where a run stalled, from the Python stacks and positions that its ranks left."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import read_positions
 
 STAGES = ("", "loader", "forward", "backward", "collective", "update")
-"""What the rules call a stage, by its number in the file of positions; 0 is outside of a step."""
+"""The name of a stage in the rules, by its number in the file of positions; 0 is outside of a step."""
 # Samples from inside first; py-spy tells of the same processes.
 SAMPLES = (RunFolder.SECOND_STACKS, RunFolder.FIRST_STACKS, RunFolder.PY_SPY)
 MOST_BYTES = 1 << 22

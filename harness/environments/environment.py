@@ -6,9 +6,9 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,11 +43,15 @@ print(json.dumps(told))
 """
 
 
+# An app of another version may know options only by the names they had before; every app takes those.
+FORMER_OPTIONS = {"--lookback": "--warm-up", "--check": "--rung", "--inject-fault": "--drill"}
+
+
 @dataclass(frozen=True)
 class Environment:
     """An interpreter with torch and the app, and what decides its behaviour. `image` is the one it is in, by id.
 
-    `version` is the interpreter's, such as 3.13.5.
+    `version` is the interpreter's, such as 3.13.5. `option_names`: options that its app knows by another name.
     """
 
     python: Path
@@ -56,10 +60,11 @@ class Environment:
     device: Literal["cpu", "cuda"]
     image: str | None = None
     version: str | None = None
+    option_names: Mapping[str, str] = field(default_factory=dict)
 
     def app(self, *words: str) -> tuple[str, ...]:
         """A command of the app."""
-        return (str(self.python), "-m", "vpoc", *words)
+        return (str(self.python), "-m", "vpoc", *(self.option_names.get(word, word) for word in words))
 
     def hash(self, preset: Preset) -> str:
         """The environment hash of a cell: interpreter, lock, app source and preset."""
@@ -74,7 +79,12 @@ def environment_hash(identity: dict[str, Any], preset: Preset) -> str:
 
 def app_hash() -> str:
     """Identity of the app: its source, and what its compiled part is made with."""
-    return json_hash([tree_hash(APP, ["pyproject.toml", "vpoc/**/*.py", "vpoc/**/*.c"]), compiler()])
+    return json_hash([app_source_hash(), compiler()])
+
+
+def app_source_hash() -> str:
+    """Identity of the app's source alone: whether its compiled part can be made may show only when it is installed."""
+    return tree_hash(APP, ["pyproject.toml", "vpoc/**/*.py", "vpoc/**/*.c"])
 
 
 def identify(stack: Stack) -> dict[str, Any] | None:
@@ -193,7 +203,8 @@ def _version(folder: Path) -> str | None:
 
 def image_environment(image: str, identity: dict[str, Any], stack: Stack) -> Environment:
     """The environment in the image of a cell; the preset is in it, too."""
-    return Environment(IMAGE_PYTHON, identity, {"PATH": IMAGE_PATH}, stack.device, image)
+    names = {} if identity.get("app") == app_hash() else FORMER_OPTIONS
+    return Environment(IMAGE_PYTHON, identity, {"PATH": IMAGE_PATH}, stack.device, image, option_names=names)
 
 
 def host_environment(python: Path) -> Environment:

@@ -34,10 +34,10 @@ def discounted(rows: Iterable[Row], steps: Iterable[HealthStep]) -> frozenset[st
     suspect |= {(row.machine, row.boot_id) for row in rows if row.outcome == "host-fault"}
     steps = [step for step in steps if (step.machine, step.boot_id) in suspect]
     events: dict[Gpu, list[_Event]] = defaultdict(list)
-    checked_at: dict[str, float] = {}
+    checked: dict[str, float] = {}
     for step in steps:
         if step.when == "after-failure":
-            checked_at.setdefault(step.run_id, step.at - step.seconds)
+            checked.setdefault(step.run_id, step.at - step.seconds)
         if step.check == "probe" and step.gpu is not None and step.good is not None:
             kind: Kind = "good" if step.good else "bad"
             events[step.machine, step.boot_id, step.gpu].append(_Event(step.at, kind, step.run_id))
@@ -45,7 +45,7 @@ def discounted(rows: Iterable[Row], steps: Iterable[HealthStep]) -> frozenset[st
         if (row.machine, row.boot_id) not in suspect:
             continue
         # A run that failed ended before the probes that followed, and its record was written after them.
-        ended = min(row.finished, checked_at.get(row.run_id, row.finished))
+        ended = min(row.finished, checked.get(row.run_id, row.finished))
         for gpu in json.loads(row.gpus):
             at = row.finished if row.outcome == "completed" else ended
             events[row.machine, row.boot_id, gpu].append(_Event(at, _kind(row), row.run_id))
@@ -64,7 +64,7 @@ def _kind(row: Row) -> Kind:
 
 
 def _discounted_on_one(events: Iterable[_Event]) -> Iterable[str]:
-    """Yield the runs that one GPU's events of one boot, in the order of time, discount."""
+    """Yield the runs that one GPU's events of one boot discount, in the order of time."""
     since_good: list[str] = []
     unhealthy = False
     for event in events:

@@ -1,4 +1,4 @@
-"""The health of this machine's GPUs: `results/health/MACHINE.jsonl`, a line for each step."""
+"""The log of the health of this machine's GPUs: `results/health/MACHINE.jsonl`, a line for each step."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ BAD = re.compile(rb'"good": *false')
 
 
 def health_file(results: Results, machine: str) -> Path:
-    """Where what was seen of the GPUs of a machine is kept."""
+    """Return the file of the health of a machine's GPUs."""
     return results.folder / FOLDER / f"{machine}.jsonl"
 
 
@@ -53,7 +53,7 @@ def read_steps(results: Results, machine: str | None = None) -> Iterator[HealthS
 
 
 def machines_with_bad_signs(results: Results) -> frozenset[str]:
-    """Those of whose GPUs something bad was seen. A look at the text is much quicker than to read all steps."""
+    """Return the machines whose GPUs had a bad sign. To search the text is much quicker than to read all steps."""
     found = set()
     for file in (results.folder / FOLDER).glob("*.jsonl"):
         with contextlib.suppress(OSError):

@@ -23,7 +23,7 @@ Used = TypeVar("Used")
 
 @dataclass(frozen=True)
 class Row:
-    """A record as the index keeps it. `gpus` is a JSON list; times are in seconds since 1970."""
+    """The part of a record that the index keeps. `gpus` is a JSON list; times are in seconds since 1970."""
 
     run_id: str
     campaign: str | None
@@ -135,7 +135,7 @@ class Index:
         return damaged
 
     def rows(self) -> list[Row]:
-        """Every row, oldest first. What the run folders have and the index lacks is entered first."""
+        """Return every row, oldest first. What the run folders have and the index lacks is entered first."""
         return self._use(self._complete_rows) if self._results.runs.is_dir() else []
 
     @contextmanager

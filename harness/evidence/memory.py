@@ -52,7 +52,7 @@ class MemoryHistory:
 
     @property
     def samples(self) -> tuple[MemorySample, ...]:
-        """Return the samples that were kept, in order."""
+        """The samples that were kept, in order."""
         return tuple(self._samples)
 
     def saw(self, line: Progress) -> None:
@@ -73,7 +73,7 @@ class MemoryHistory:
 
 
 def growth(samples: Iterable[MemorySample]) -> str | None:
-    """How memory grew during a training of half an hour or more, in words; None where it did not.
+    """Return how memory grew during a training of half an hour or more, in words; None where it did not.
 
     Compared are the medians of its second and its last quarter: the first has the warm-up, and a median is not moved by
     a checkpoint.

@@ -69,7 +69,7 @@ STOPPED: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """The request that a run answers.
+    """The work that a run was asked to do.
 
     `gpus`: how many must be seen in use from outside. `devices`: how many the strategy is to use, of whatever kind.
     `injected_fault`: the fault that is injected into it.
@@ -94,7 +94,7 @@ class Request:
 
     @property
     def ranks(self) -> int:
-        """How many processes were to compute."""
+        """The number of processes that were to compute."""
         return self.devices if self.options["strategy"] in RANK_PER_DEVICE else 1
 
     @property
@@ -112,7 +112,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of a run. None means it is not there.
+    """Everything seen of a run. None means it is not there.
 
     `host_problems`: what was found to be wrong with the host or a GPU after a run that did not complete.
     """
@@ -141,7 +141,7 @@ class Outcome:
 
 
 def decide(request: Request, evidence: Evidence) -> Outcome:
-    """The outcome of a run: `completed` only when nothing speaks against it, and never with an injected fault."""
+    """Return the outcome: `completed` only when nothing speaks against it, and never with an injected fault."""
     outcome = _decide(request, evidence)
     if evidence.host_problems and outcome.name != "completed":
         found = "; ".join(evidence.host_problems)

@@ -17,7 +17,7 @@ from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.host.processes import ProcessId
 
-# Ends the campaign id of a training to the end; what its attempts leave is its own to remove.
+# Ends the campaign id of a training; what its attempts leave is for the training to remove.
 TRAINING = "train"
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}"
 
@@ -132,11 +132,11 @@ class Results:
                     yield intent
 
     def has_record(self, run_id: str) -> bool:
-        """Return whether a run has its record."""
+        """Tell whether a run has its record."""
         return os.path.exists(f"{self.runs}/{run_id}/{RunFolder.RECORD}")  # noqa: PTH110 (ten thousand of them in no time)
 
     def imported(self, run_id: str) -> bool:
-        """Return whether a run came with `matrix import` from another results folder."""
+        """Tell whether a run came with `matrix import` from another results folder."""
         return self.folder_of(run_id).imported.exists()
 
     def intent(self, run_id: str) -> Intent | None:
@@ -158,5 +158,5 @@ def new_run_id(label: str) -> str:
 
 
 def owner_alive(intent: Intent) -> bool:
-    """Return whether the harness that began a run on this machine still runs."""
+    """Tell whether the harness that began a run on this machine still runs."""
     return ProcessId(intent.owner_pid, intent.owner_started, intent.host.boot_id).alive()

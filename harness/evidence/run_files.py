@@ -60,7 +60,7 @@ class EvidenceLine(File):
 
 
 class Explanation(File):
-    """Why a run did not complete, as far as its evidence tells. It never decides an outcome."""
+    """The reason why a run did not complete, as far as its evidence tells. It never decides an outcome."""
 
     rule: str | None = Field(description="the signature that matched; null where none did")
     class_: str = Field(alias="class")
@@ -97,7 +97,7 @@ class Record(Versioned):
 
 
 class HealthStep(Versioned):
-    """One step of the checks and the recovery of a GPU: a line of `results/health/MACHINE.jsonl`."""
+    """One step of a GPU's check or recovery: a line of `results/health/MACHINE.jsonl`."""
 
     machine: str
     boot_id: str

@@ -59,12 +59,12 @@ class RunFolder:
 
     @property
     def work(self) -> WorkFolder:
-        """The part of the folder that the app writes."""
+        """The part that the app writes."""
         return WorkFolder(self.path)
 
     @property
     def intent(self) -> Path:
-        """The intent of the run; durable before the start."""
+        """The statement of what is to be run; durable before the start."""
         return self.path / self.INTENT
 
     @property
@@ -74,7 +74,7 @@ class RunFolder:
 
     @property
     def imported(self) -> Path:
-        """Where the run came from, if `matrix import` brought it."""
+        """The origin of a run that `matrix import` brought."""
         return self.path / self.IMPORTED
 
     @property

@@ -1,4 +1,4 @@
-"""Where in an optimizer step each rank of a run is, as `position-<rank>.bin` tells it."""
+"""The place of each rank in an optimizer step, as its position file tells it."""
 
 import struct
 from dataclasses import dataclass

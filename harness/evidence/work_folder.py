@@ -18,12 +18,12 @@ from harness.evidence.app_files import Reference, Result, Training
 CHECKPOINT = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
 
 VALUES = {"rank": r"\d{1,6}", "gpu": r"\d+", "number": r"(?:-\d+)?", "log": r"[\w-]+?"}
-"""The values that a placeholder in a name may stand for."""
+"""The values that a placeholder in a name may have, as patterns."""
 
 
 @dataclass(frozen=True)
 class WorkFolder:
-    """The folder that the app writes to. `path` is its path on this host, or inside the container."""
+    """The files that the app writes. `path` is their folder on this host, or as the app in its container calls it."""
 
     path: Path
 
@@ -49,7 +49,7 @@ class WorkFolder:
 
     @property
     def result(self) -> Path:
-        """The app's own account of the run; written last."""
+        """The app's account of what it did; written last."""
         return self.path / self.RESULT
 
     @property
@@ -59,7 +59,7 @@ class WorkFolder:
 
     @property
     def features(self) -> Path:
-        """The folder that a features process hands to the train process."""
+        """The features that one process hands to the next."""
         return self.path / self.FEATURES
 
     @property
@@ -144,7 +144,7 @@ def read_reference(file: Path) -> Reference | None:
 
 
 def newest_checkpoints(outputs: Iterable[Path], pattern: str = WorkFolder.CHECKPOINTS) -> tuple[Path, ...]:
-    """Of each model the checkpoint with the most steps that is intact, whichever output folder it is in.
+    """Return of each model the intact checkpoint with the most steps, whichever output folder it is in.
 
     The models of a training are told apart by the names of the folders that hold their checkpoints.
     """
@@ -158,12 +158,12 @@ def newest_checkpoints(outputs: Iterable[Path], pattern: str = WorkFolder.CHECKP
 
 
 def steps_done(checkpoints: Iterable[Path]) -> int:
-    """The optimizer steps that these checkpoints hold, over all models."""
+    """Return the optimizer steps that these checkpoints hold, over all models."""
     return sum(int(match[1]) for file in checkpoints if (match := CHECKPOINT.fullmatch(file.name)))
 
 
 def hand_over(checkpoints: Iterable[Path], output: Path) -> None:
-    """Have these checkpoints in another output folder, too. Links will do: nobody writes to them again.
+    """Place these checkpoints in another output folder, too. Links will do: nobody writes to them again.
 
     Raises:
         UserError: when they cannot be placed there.

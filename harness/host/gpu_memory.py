@@ -1,4 +1,4 @@
-"""Which processes hold memory on which GPU, as the driver tells it: the view from outside a run."""
+"""Reads from the driver which processes hold memory on which GPU: the view from outside a run."""
 
 import shutil
 import subprocess
@@ -17,7 +17,7 @@ ByProcess = Mapping[int, Mapping[str, int]]
 
 
 def memory_by_process(root: Path = Path("/")) -> ByProcess:
-    """Bytes held by pid and GPU: AMD GPUs by the driver's id (`kfd_id`), NVIDIA ones by UUID.
+    """Return the bytes held, by pid and GPU: AMD GPUs by the driver's id (`kfd_id`), NVIDIA ones by UUID.
 
     What cannot be read counts as nothing: an unhealthy GPU must not keep a run from being watched.
     """
@@ -25,7 +25,10 @@ def memory_by_process(root: Path = Path("/")) -> ByProcess:
 
 
 def kfd_memory(root: Path = Path("/")) -> ByProcess:
-    """The same of AMD GPUs alone. By drivers/gpu/drm/amd/amdkfd/kfd_process.c: `proc/<pid>/vram_<gpu id>`, in bytes."""
+    """Return the same of AMD GPUs alone.
+
+    By drivers/gpu/drm/amd/amdkfd/kfd_process.c: `proc/<pid>/vram_<gpu id>`, in bytes.
+    """
     held: dict[int, dict[str, int]] = defaultdict(dict)
     for file in root.glob("sys/class/kfd/kfd/proc/[0-9]*/vram_*"):
         try:

@@ -1,4 +1,4 @@
-"""Which processes hold GPU memory, of this run or not, as the driver tells it. `root` can be a fake tree."""
+"""Reads from the driver which processes hold GPU memory, of this run or not. `root` can be a fake tree."""
 
 import re
 from collections import defaultdict
@@ -31,7 +31,7 @@ class Owner:
 
 
 def memory_owners(run: Collection[int], root: Path = Path("/")) -> tuple[Owner, ...]:
-    """Those that hold most come first; `run` are the pids of the run."""
+    """Return the owners, those that hold most first; `run` are the pids of the run."""
     held = [*_kfd(root), *_fdinfo(root)]
     found = [Owner(pid, _name(root, pid), used, source, gpu, pid in run) for pid, source, gpu, used in held if used]
     return tuple(sorted(found, key=lambda owner: (-owner.bytes, owner.pid)))
@@ -44,7 +44,10 @@ def _kfd(root: Path) -> Iterator[tuple[int, Literal["kfd", "fdinfo"], str, int]]
 
 
 def _fdinfo(root: Path) -> Iterator[tuple[int, Literal["kfd", "fdinfo"], str, int]]:
-    """By Documentation/gpu/drm-usage-stats.rst of the kernel. A client may have several descriptors, and processes."""
+    """Yield owners by Documentation/gpu/drm-usage-stats.rst of the kernel.
+
+    A client may have several descriptors, and several processes.
+    """
     clients: set[tuple[str, str]] = set()
     held: dict[tuple[int, str], int] = defaultdict(int)
     for pid in sorted(int(folder.name) for folder in root.glob("proc/[0-9]*") if folder.name.isdigit()):

@@ -54,7 +54,7 @@ class RunProcess:
 
 
 def processes_of_run(folder: Path) -> list[psutil.Process]:
-    """Every live process that was started by a run, loader workers and strays included."""
+    """Return every live process that was started by a run, loader workers and strays included."""
     mark = run_mark(folder)
     found = []
     for process in psutil.process_iter():
@@ -65,12 +65,12 @@ def processes_of_run(folder: Path) -> list[psutil.Process]:
 
 
 def run_mark(folder: Path) -> str:
-    """Return the mark of a run's processes: its folder, since a run id alone may be used in two results folders."""
+    """Return the mark of a run's processes: its folder, since a run id may be used in two results folders."""
     return str(folder.absolute())
 
 
 def end_processes_of_run(folder: Path, grace: float) -> bool:
-    """End what a run left: TERM, `grace` seconds, KILL. False when something cannot be killed."""
+    """End what a run left: TERM, `grace` seconds, KILL. Return False when something cannot be killed."""
     for signal_ in ("terminate", "kill", "kill"):
         # Looked for again each time: what is being ended may start something more.
         processes = processes_of_run(folder)
@@ -84,7 +84,7 @@ def end_processes_of_run(folder: Path, grace: float) -> bool:
 
 
 def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that still run after some time.
+    """Return those that still run after some time.
 
     Not by psutil's wait: that would take the exit status of a child of ours away from its `Popen`, and wait for
     zombies, which hold nothing any more.
@@ -103,7 +103,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def look_at_processes(folder: Path) -> tuple[RunProcess, ...]:
-    """The live processes of the run of a folder, loader workers and strays included, by pid."""
+    """Return the live processes of the run of a folder, loader workers and strays included, by pid."""
     found = (_look(process) for process in processes_of_run(folder))
     return tuple(sorted((process for process in found if process), key=lambda process: process.pid))
 

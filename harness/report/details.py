@@ -76,7 +76,7 @@ def _memory(peaks: MemoryPeaks) -> str:
 
 
 def _time(seconds: Mapping[TimeKind, float]) -> str:
-    """Where the time went, in shares, the largest first."""
+    """Return where the time went, in shares, the largest first."""
     total = sum(seconds.values())
     shares = sorted(((spent / total, kind) for kind, spent in seconds.items()), reverse=True) if total else []
     return ", ".join(f"{share:.0%} {kind}" for share, kind in shares if share >= SMALLEST_SHARE)

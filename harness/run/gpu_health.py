@@ -1,4 +1,4 @@
-"""Checks of the GPUs of a run: before it, and after it when it did not complete."""
+"""Checks the GPUs of a run: before it, and after it when it did not complete."""
 
 import tempfile
 import time
@@ -19,8 +19,8 @@ from harness.host.gpu_reset import reset_gpu
 from harness.host.kernel_log import read_kernel_log
 from harness.host.kernel_resets import reset_lines
 from harness.run.gpu_probe import probe_gpu
-from harness.run.gpu_recovery import Actions, Step, climb, probe, wait_for_memory
-from harness.run.spec import Run, RunSpec, resolve
+from harness.run.gpu_recovery import Actions, Step, probe, recover_gpu, wait_for_memory
+from harness.run.spec import Run, RunSpec, resolve_run
 
 UNKILLABLE = "a process of a run on it cannot be killed"
 
@@ -46,7 +46,7 @@ class Checkup:
 
     @property
     def actions(self) -> Actions:
-        """Return the actions on the GPUs of this host."""
+        """The actions of recovery on the GPUs of this host."""
         return Actions(
             memory_in_use=partial(memory_in_use, root=self.root),
             probe=lambda gpu: probe_gpu(self.spec, gpu, self.executor),
@@ -77,11 +77,11 @@ class Checkup:
 
 
 def before_run(checkup: Checkup) -> tuple[MemoryBefore, tuple[str, ...]]:
-    """How much memory is in use on each GPU of a run that is about to start; None where the driver does not tell.
+    """Return how much memory is in use on each GPU of a run that is about to start, and what forbids to start it.
 
     An environment that was never probed on a GPU since the boot is probed first: without that, a probe that fails
-    after the run could not tell an unhealthy GPU from an environment that never worked on it. The second part tells of
-    probes that cannot be killed: then the run is not to be started.
+    after the run could not tell an unhealthy GPU from an environment that never worked on it. A probe that cannot be
+    killed forbids the run. The memory is None where the driver does not tell.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -109,10 +109,10 @@ def after_failure(
     *,
     unkillable: bool = False,
 ) -> HealthReport:
-    """Check and recover the GPUs of a run that did not complete, and record the findings.
+    """Check the GPUs of a run that did not complete, and write down what was seen.
 
     `since`: when it began, in seconds since 1970, for the kernel log. `unkillable`: something of it cannot be killed,
-    so that nothing is to be had of its GPUs, and only the kernel log is read.
+    so that its GPUs cannot be checked, and only the kernel log is read.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -122,8 +122,8 @@ def after_failure(
     # The kernel log first: a reset of ours is not to be found in it.
     steps = [checkup.note(_kernel_log(checkup, since), "after-failure")]
     for gpu in () if unkillable else checkup.spec.gpus:
-        climbed = climb(gpu, before.get(gpu.index), actions or checkup.actions, proven=checkup.proven(gpu))
-        steps += [checkup.note(step, "after-failure") for step in climbed]
+        steps_of_gpu = recover_gpu(gpu, before.get(gpu.index), actions or checkup.actions, proven=checkup.proven(gpu))
+        steps += [checkup.note(step, "after-failure") for step in steps_of_gpu]
     if any(_unkillable(steps)):
         after_unkillable(checkup)
     return _report(checkup, steps)
@@ -132,7 +132,7 @@ def after_failure(
 def after_unkillable(checkup: Checkup) -> None:
     """Write down that the GPUs of a run can be used no more: something of it, or of its probe, cannot be killed.
 
-    It may hold the locks of all of them for ever: who would probe them first would never have them.
+    It may hold the locks of all of them for ever: a harness that would probe them first would never get them.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -142,7 +142,7 @@ def after_unkillable(checkup: Checkup) -> None:
 
 
 def after_interruption(checkup: Checkup, before: MemoryBefore, actions: Actions | None = None) -> HealthReport:
-    """Wait until the memory of a run is back that somebody ended, and no more.
+    """Wait until the GPUs of a run that somebody ended have their memory back, and no more.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -162,7 +162,7 @@ def after_completion(checkup: Checkup) -> None:
 
 
 def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/")) -> dict[int, str]:
-    """Probe the unhealthy GPUs of a planned run again, as one may have been reset; returns which still are, and why.
+    """Probe the unhealthy GPUs of a planned run again, as one may have been reset; return which still are, and why.
 
     Raises:
         UserError: when the results folder cannot be written.
@@ -170,7 +170,7 @@ def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/
     # Where recovery sweeps what a killed harness left.
     DATA.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".probe-", suffix=".tmp", dir=DATA) as place:
-        checkup = Checkup(resolve(run, RunFolder(Path(place))), results, executor, root)
+        checkup = Checkup(resolve_run(run, RunFolder(Path(place))), results, executor, root)
         for gpu in checkup.spec.gpus:
             if gpu.index in unhealthy_gpus(results, run.host):
                 checkup.spec.folder.make_places()
@@ -198,7 +198,7 @@ def _kernel_log(checkup: Checkup, since: float) -> Step:
 
 
 def _problems(steps: Iterable[Step]) -> Iterator[str]:
-    """Yield what makes the run a host fault. Memory that is not back does not: the probe decides about the GPU."""
+    """Yield what makes the run a host fault. Memory that is not back does not: the probe says whether the GPU works."""
     failed = set()
     for step in steps:
         yield from _unkillable([step])

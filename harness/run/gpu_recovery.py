@@ -1,4 +1,4 @@
-"""The recovery of one GPU after a run that did not complete, until it is known to be healthy or unhealthy."""
+"""Recovers one GPU after a run that did not complete, until it is known to be healthy or unhealthy."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Actions:
-    """The actions on a GPU of this host, and its clock, in seconds."""
+    """The actions of recovery on a GPU of this host, and its clock, in seconds."""
 
     memory_in_use: Callable[[GpuFacts], int | None]
     probe: Callable[[GpuFacts], Probed]
@@ -29,7 +29,7 @@ class Actions:
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one step, and the seconds it took. `good` is None where nothing can be concluded."""
+    """One step of recovery: its finding, and the seconds it took. `good` is None where nothing can be concluded."""
 
     check: HealthCheck
     gpu: int | None
@@ -39,7 +39,7 @@ class Step:
     killable: bool = True
 
 
-def climb(gpu: GpuFacts, memory_before: int | None, actions: Actions, *, proven: bool) -> Iterator[Step]:
+def recover_gpu(gpu: GpuFacts, memory_before: int | None, actions: Actions, *, proven: bool) -> Iterator[Step]:
     """Wait for its memory, probe it, and where it fails reset it and probe it again.
 
     `proven`: the environment of the probe passed on this GPU before. Otherwise a probe that fails may be the

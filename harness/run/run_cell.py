@@ -27,7 +27,7 @@ from harness.run.gpu_health import (
     after_unkillable,
     before_run,
 )
-from harness.run.spec import Run, RunSpec, resolve
+from harness.run.spec import Run, RunSpec, resolve_run
 from harness.run.watch.limits import Limits, known_stalls, limits_of
 from harness.run.watch.watch import Observer, OnStall, Watch
 
@@ -39,7 +39,7 @@ APP_WORDS = {"app-error", *APP_EXITS.values()}
 
 
 class Notes(list[str]):
-    """Failures of the harness itself in a run, for its record: no reason to lose the record."""
+    """Lines for a record about what failed in the harness itself: no reason to lose the record."""
 
     @contextmanager
     def tolerated(self, what: str) -> Iterator[None]:
@@ -52,7 +52,7 @@ class Notes(list[str]):
 
 @dataclass(frozen=True)
 class RunConclusion:
-    """The conclusion of a run. `interrupt`: what stopped the post-run checks."""
+    """The outcome of a run and what it rests on. `interrupt`: what stopped the post-run checks."""
 
     outcome: Outcome
     evidence: Evidence
@@ -77,7 +77,7 @@ def run_cell(
         KeyboardInterrupt: after the run was recorded, as interrupted where it had not ended by itself.
     """
     with shielded():
-        spec = resolve(run, results.folder_of(run.run_id))
+        spec = resolve_run(run, results.folder_of(run.run_id))
         results.begin(spec.intent)
         gpus = GpuWatch(spec.kfd_ids, root) if spec.intent.device == "cuda" else None
         watch = Watch(spec.folder, executor, observe, gpus, on_stall, root)
@@ -110,7 +110,7 @@ def run_cell(
         results.finish(record)
         spec.folder.remove_places(all_of_it=record.outcome == "completed" and spec.resume_from is None)
         if evidence.stopped_by == "user":
-            # After the record: who stops us may not wait for long.
+            # After the record: whoever interrupts may not wait for long.
             with notes.tolerated("waiting for the GPUs' memory"):
                 after_interruption(checkup, memory)
         if interrupt:
@@ -181,7 +181,7 @@ def _conclude(
 ) -> RunConclusion:
     """Decide the outcome; check the GPUs of a run that did not complete, and explain it.
 
-    `began`: on the monotonic clock; None where somebody interrupted the run, who is not to wait for that.
+    `began`: on the monotonic clock; None where somebody interrupted the run, who should not have to wait for that.
     """
     if evidence.stopped_by == "host":
         with notes.tolerated("noting that the GPUs can be used no more"):

@@ -1,4 +1,4 @@
-"""The specification of one run, and everything that follows from it: derived once, and only read afterwards."""
+"""One run: what is asked for, and everything that follows from it, derived once and only read afterwards."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -65,7 +65,7 @@ class Run:
 
     @property
     def device_count(self) -> int:
-        """How many devices its strategy uses."""
+        """The number of devices that its strategy uses."""
         return device_count(self.workload, self.environment.device, self.gpus)
 
 
@@ -77,7 +77,7 @@ class RunSpec:
     run, or probes its GPUs, has the environment without preset: `app` and `variables`. `model_check` lacks its last
     argument, the model. `gpus`: those given to the run of which the driver tells; none on the CPU. `seen`: the work
     folder as the app calls it. `environment_hash` is that of the environment without preset, `reference_hash` that of
-    the workload in it.
+    the workload in it. `option_names`: options that the app knows by another name.
     """
 
     intent: Intent
@@ -90,6 +90,7 @@ class RunSpec:
     reference: Job
     container: Container | None
     app: tuple[str, ...]
+    option_names: Mapping[str, str]
     variables: Mapping[str, str]
     environment_hash: str
     reference_hash: str
@@ -103,7 +104,8 @@ class RunSpec:
 
     def probe(self, gpu: GpuFacts, words: tuple[str, ...]) -> Job:
         """Return the process that checks one GPU and sees no other."""
-        command = (*self.app, "probe", "--device", self.intent.device, "--json", *words)
+        options = (self.option_names.get(word, word) for word in words)
+        command = (*self.app, "probe", "--device", self.intent.device, "--json", *options)
         container, visible = None, visible_devices((gpu.index,))
         if self.container:
             nodes = tuple(node for node in self.container.devices if node.inside in (KFD, gpu.render_node))
@@ -113,7 +115,7 @@ class RunSpec:
         return Job(command, {**self.variables, **visible}, self.folder.path, log, container, note)
 
 
-def resolve(run: Run, folder: RunFolder) -> RunSpec:
+def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
     """Derive everything that follows from a run in its folder, with the intent of this process to run it now."""
     environment, preset, owner = run.environment, run.cell.preset, ProcessId.mine()
     contained = environment.image is not None
@@ -132,7 +134,7 @@ def resolve(run: Run, folder: RunFolder) -> RunSpec:
     commands = {phase: _phase_command(phase, run, words[phase], seen, data) for phase in preset.phases}
     variables = {phase: {**plain, **visible, **preset.variables_of(phase)} for phase in preset.phases}
     app = _plain_app(run)
-    reference_command = (*app, *_reference_words(run, seen, data), *words["reference"])
+    reference_command = _plain_app(run, *_reference_words(run, seen, data), *words["reference"])
     request = _request(run, options)
     container = _container(run, folder)
     note = folder.note_of(folder.log, contained=contained)
@@ -187,6 +189,7 @@ def resolve(run: Run, folder: RunFolder) -> RunSpec:
         reference=alone(reference_command, folder.reference_log),
         container=container,
         app=app,
+        option_names=environment.option_names,
         variables=plain,
         environment_hash=json_hash(environment.identity),
         reference_hash=json_hash([run.workload_hash, environment.identity]),
@@ -256,12 +259,13 @@ def _request(run: Run, options: dict[str, Any]) -> Request:
     )
 
 
-def _plain_app(run: Run) -> tuple[str, ...]:
-    """Return the app's command without the preset, which in an image is baked in."""
+def _plain_app(run: Run, *words: str) -> tuple[str, ...]:
+    """Return a command of the app without the preset, which in an image is baked in."""
+    command = run.environment.app(*words)
     if run.environment.image is None:
-        return run.environment.app()
+        return command
     unset = (word for name in run.cell.preset.variables for word in ("--unset", name))
-    return (ENV, *unset, *run.environment.app())
+    return (ENV, *unset, *command)
 
 
 def _reference_words(run: Run, seen: WorkFolder, data: Path) -> tuple[str, ...]:

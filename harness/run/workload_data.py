@@ -1,4 +1,4 @@
-"""A workload as the app sees it: its arguments, its data and its hash."""
+"""The data of workloads: the user's, checked, or synthetic bars, made once."""
 
 import os
 import tempfile
@@ -32,7 +32,7 @@ def read_data(file: Path) -> InputFile:
 
 
 def synthetic_place(workload: Workload) -> Path:
-    """Where the synthetic bars of a workload are, or would be."""
+    """Return where the synthetic bars of a workload are, or would be."""
     made = workload.synthetic
     return DATA / f"synthetic-{made.sessions}-{made.seed}-{app_hash()[:12]}.csv"
 

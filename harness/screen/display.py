@@ -19,7 +19,7 @@ from harness.evidence.run_files import Record
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.engine import ENGINE_ERRORS
 from harness.matrix.cells import Cell, Stack
-from harness.run.watch.limits import Standing
+from harness.run.watch.limits import RankStall
 from harness.screen.colours import OUTCOME_COLOURS
 from harness.screen.live import Current, LiveView, Scene, Stall, expected_end, squares_of
 
@@ -156,7 +156,7 @@ class CampaignDisplay:
         """The current run moved."""
         self._show(*(current.advanced(line) for current in self._view.scene.currents))
 
-    def still(self, standing: Standing) -> None:
+    def still(self, standing: RankStall) -> None:
         """No rank of the current run advances; of the one that advanced last."""
         still = Stall(standing.idle, standing.phase, standing.limit, time.time())
         self._show(*(replace(current, still=still) for current in self._view.scene.currents))

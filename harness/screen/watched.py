@@ -1,4 +1,4 @@
-"""What goes on in a results folder, by whichever process of this host: read from its files, and nothing is written."""
+"""Reads from a results folder what the processes of this host are doing there; writes nothing."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class HeldCampaign:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was seen at one moment: campaigns, runs that go on, and the records that came since the last look.
+    """The state at one moment: campaigns, running runs, and the records that came since the last look.
 
     `trains`: whether a supervisor holds a training, also between two attempts.
     """
@@ -49,7 +49,7 @@ class Snapshot:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is anything to watch."""
+        """Tell whether there is anything to watch."""
         return bool(self.campaigns or self.running or self.trains)
 
 
@@ -65,7 +65,7 @@ class Watched:
     _indexed: int | None = None
 
     def look(self) -> Snapshot:
-        """What goes on now."""
+        """Return the state now."""
         # Before the runs: what makes them lets go after its last.
         locked = locked_inodes()
         campaigns = tuple(held_campaigns(self.results, locked))
@@ -86,7 +86,7 @@ class Watched:
         )
 
     def scene(self, look: Snapshot, now: float) -> Scene:
-        """The same as it is shown."""
+        """Return the state as it is shown."""
         self._currents = {
             intent.run_id: current_of(self._currents.get(intent.run_id), intent, self.results, now)
             for intent in look.running
@@ -117,7 +117,7 @@ class Watched:
             self._indexed, self._rows = changed, read_rows(self.results)
 
     def _verdicts(self, look: Snapshot) -> list[Verdict]:
-        """What is known of the work that goes on; of all work, where nothing does just now."""
+        """Return the verdicts on the work that is running; on all work where none is."""
         wanted = {(i.workload_hash, i.host.kind, i.executor) for i in look.running}
         rows = [r for r in self._rows if not wanted or (r.workload_hash, r.host_kind, r.executor) in wanted]
         return judge(rows, {}, self.matrix.verdicts, discounted_runs(self.results, self._rows))
@@ -131,14 +131,14 @@ def _run_names(results: Results) -> frozenset[str]:
 
 
 def _readable(read: Callable[[str], T | None], run_id: str) -> T | None:
-    """What is read of a run; None where it is damaged, which other commands tell."""
+    """Return what is read of a run; None where it is damaged, which other commands report."""
     with suppress(UserError):
         return read(run_id)
     return None
 
 
 def current_of(before: Current | None, intent: Intent, results: Results, now: float) -> Current:
-    """How a run that goes on stands, by the last lines its ranks wrote."""
+    """Return the state of a running run, by the last lines of its ranks."""
     again = f" (repeat {intent.repeat})" if intent.repeat > 1 else ""
     on = f" on GPU {', '.join(map(str, intent.gpus))}" if intent.gpus else ""
     current = before or Current(f"{intent.cell}{again}{on}, {intent.workload}", intent.started, intent.cell)
@@ -186,7 +186,7 @@ def locked_inodes() -> frozenset[int]:
 
 
 def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
-    """As plain values."""
+    """Return the state as plain values."""
     runs = []
     for intent, current in zip(look.running, scene.currents, strict=True):
         line = current.last

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from harness.base.schema1 import former_names
 from harness.base.storage import json_hash
 from harness.campaign.bench import Bench, BenchOptions, open_bench
 from harness.campaign.display import Display
@@ -80,16 +81,19 @@ def prepare_training(
             (any more).
     """
     workload = request.workload
-    key = json_hash([options_of(workload), read_data(request.data).sha256, request.cell.cell, request.cell.registry])
-    begun = file.read(key)
+    options, data = options_of(workload), read_data(request.data).sha256
+    key, former_key = (
+        json_hash([o, data, request.cell.cell, request.cell.registry]) for o in (options, former_names(options))
+    )
+    begun = file.read(key) or file.read(former_key)
     if begun and begun.cell in matrix.cells:
         state, summary = _resumed(begun, request, matrix, results, host)
     else:
         choice = _choose(request, matrix, results, host)
         state, summary = new_state(key, choice.cell.id, choice.evidence), choice.summary
     cell, evidence = matrix.cells[state.cell], state.evidence
-    options = BenchOptions(results, request.data, None, request.executor, request.root)
-    bench = open_bench(options, [cell], lambda host: _gpus(evidence, host), host)
+    place = BenchOptions(results, request.data, None, request.executor, request.root)
+    bench = open_bench(place, [cell], lambda host: _gpus(evidence, host), host)
     if evidence and bench.engine is None:
         summary += "; as a process, where its tag is about its image"
     able = replace(capabilities_of(host, bench.engine, [cell], None), gpus=bench.gpus)

@@ -99,8 +99,9 @@ def test_a_lock_has_the_digest_of_the_base_and_the_next_build_uses_it(
     base = f"{registry}/base:bookworm"
 
     def in_copy(*words: str) -> str:
-        command = [CHECKOUT / ".venv/bin/python", "-c", MAIN, "--base", base, *words]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=280).stdout
+        command = [str(CHECKOUT / ".venv/bin/python"), "-c", MAIN, "--base", base, *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=280)
+        return done.stdout
 
     engine.client.api.tag(bases[0], *base.rsplit(":", 1))
     engine.client.images.push(base)

@@ -80,7 +80,7 @@ def injections(
     chosen = [
         item.callspec.params["kind"]
         for item in request.session.items
-        if hasattr(item, "callspec") and item.module is request.module
+        if hasattr(item, "callspec") and item.path == request.path
     ]
     made = [kind.name for kind in BY_LENGTH if kind in chosen and not why_skipped(kind, "process")]
     return {kind: pool.submit(inject_in_a_process, folder, kind) for kind in made}

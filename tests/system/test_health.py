@@ -12,7 +12,7 @@ from harness.evidence.run_folder import RunFolder
 from harness.host.facts import GpuFacts, HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.run.gpu_probe import probe_gpu
-from harness.run.spec import Run, resolve
+from harness.run.spec import Run, resolve_run
 
 # On a CPU the app does not ask which one it may see.
 GPU = GpuFacts(index=0, gfx="gfx1100", name="g", memory_bytes=None, render_node=None, kfd_id=None)
@@ -33,5 +33,5 @@ def test_what_the_app_prints_is_understood(
     cell = Cell(small_matrix.stacks["cpu"], small_matrix.presets["plain"])
     data = InputFile(path="/bars.csv", sha256="a" * 64)
     run = Run("r1", cell, small_matrix.workloads["tiny"], data, environment, host)
-    told = probe_gpu(resolve(run, RunFolder(folder)), GPU, ProcessExecutor())
+    told = probe_gpu(resolve_run(run, RunFolder(folder)), GPU, ProcessExecutor())
     assert (told.good, told.detail, told.killable) == (True, "5 checks passed", True)

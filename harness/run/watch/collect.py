@@ -1,6 +1,5 @@
 """Evidence at the moment of failure: collected before anything is killed, each part for a short time only."""
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,12 +21,12 @@ SECONDS = 15.0
 
 
 class Missing(LookupError):  # noqa: N818
-    """A part that is not there, and why."""
+    """A part of the evidence that is not there, and why."""
 
 
 @dataclass(frozen=True)
 class FailureScene:
-    """The facts known where a run failed.
+    """Everything known at the moment of a failure.
 
     `began`: when it started, on the monotonic clock. `container`: what the engine says of it; None where there is none.
     `memory_group`: gives what its control group counted, or raises LookupError.
@@ -59,23 +58,24 @@ def collect(folder: RunFolder, scene: FailureScene) -> tuple[str, ...]:
     }
     until = time.monotonic() + SECONDS
     looks = {file: Look(look) for file, look in parts.items()}
+    contents: dict[str, object] = {}
     collected: dict[str, str] = {}
     missing: dict[str, str] = {}
     for file, look in looks.items():
-        name = Path(file).stem
         try:
-            folder.write(file, look.result(max(0.0, until - time.monotonic())))
-            collected[name] = file
-        except UserError as error:
-            missing[name] = str(error)
+            contents[file] = look.result(max(0.0, until - time.monotonic()))
         except Exception as error:
             # Evidence never fails a run.
-            missing[name] = _reason(error)
+            missing[Path(file).stem] = _reason(error)
     notes = _notes(looks[RunFolder.GPUS])
-    # A full disk is reported where the record is written.
-    with contextlib.suppress(UserError):
-        index = {"schema": 2, "collected": collected, "missing": missing, "notes": notes}
-        folder.write(RunFolder.FAILURE_INDEX, index)
+    # The index comes last, and knows what could not be written; a full disk is reported where the record is written.
+    index = {"schema": 2, "collected": collected, "missing": missing, "notes": notes}
+    for file, content in {**contents, RunFolder.FAILURE_INDEX: index}.items():
+        try:
+            folder.write(file, content)
+            collected[Path(file).stem] = file
+        except UserError as error:
+            missing[Path(file).stem] = str(error)
     return notes
 
 

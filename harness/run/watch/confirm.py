@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.run.watch.limits import KNOWN_LIMITS, Standing
+from harness.run.watch.limits import KNOWN_LIMITS, RankStall
 from harness.run.watch.python_stacks import StackSample, waits_for_others
 
 BETWEEN_SAMPLES_SECONDS = 10.0
@@ -15,7 +15,7 @@ LEAST_BETWEEN_SAMPLES_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Hang:
-    """Why it is one, in words, and the last samples of the stacks: two, where they could be taken."""
+    """A confirmed hang: the reason, in words, and the last samples of the stacks, two where they could be taken."""
 
     why: str
     samples: tuple[StackSample, ...]
@@ -28,8 +28,8 @@ class Confirmation:
         self._take = take
         self._samples: tuple[StackSample, ...] = ()
 
-    def judge(self, suspects: Sequence[Standing], now: float) -> Hang | None:
-        """Return a hang once every suspect is known to be stalled, or one made no progress for too long in any case."""
+    def judge(self, suspects: Sequence[RankStall], now: float) -> Hang | None:
+        """Return a hang once every suspect is known to hang, or one has made no progress for too long in any case."""
         if not suspects:
             self._samples = ()
             return None
@@ -42,21 +42,21 @@ class Confirmation:
             return Hang("stacks change, but that is too long in any case", self._samples)
         return None
 
-    def _reason(self, suspect: Standing) -> str | None:
-        """Return why a suspect counts as stalled: empty where two samples show it, None where it may still continue."""
+    def _reason(self, suspect: RankStall) -> str | None:
+        """Return why a suspect hangs: empty where two samples show it, None where it may still advance."""
         silent = all(sample.fingerprint(suspect.rank) is None for sample in self._samples)
         if silent and suspect.idle > 2 * suspect.limit:
             return "it gives no stacks, and twice its limit is over"
         if silent or self._samples[1:] == ():
             return None
         seen = {sample.fingerprint(suspect.rank) for sample in self._samples}
-        # One that waits for others moves within its waiting.
+        # A rank that waits for others moves within its waiting.
         waiting = all(_waits(sample, suspect.rank) for sample in self._samples)
         return "" if waiting or len(seen) == 1 else None
 
 
-def _pause(suspects: Sequence[Standing]) -> float:
-    """Seconds between two samples."""
+def _pause(suspects: Sequence[RankStall]) -> float:
+    """Return the seconds between two samples."""
     hurry = any(one.limit < HURRY_AFTER_SECONDS <= one.idle for one in suspects)
     usual = LEAST_BETWEEN_SAMPLES_SECONDS if hurry else BETWEEN_SAMPLES_SECONDS
     return min(usual, *(one.limit for one in suspects))

@@ -40,7 +40,7 @@ ENOUGH_RUNS = 5
 RUNS = 20
 # How much longer than ever before something may take.
 FACTOR = 5.0
-# A rank that waits for another has not stood longer than that one, but for the second between two lines of each.
+# A rank that waits for another has not stalled longer than that one, but for the second between two lines of each.
 JITTER_SECONDS = 3.0
 
 PositionOf = Callable[[int], Position | None]
@@ -61,12 +61,12 @@ class Limits:
 
     @classmethod
     def fixed(cls, phases: Mapping[Phase, float]) -> "Limits":
-        """The same limit for every step."""
+        """Return limits that are the same for every step."""
         return cls(phases, phases["step"])
 
 
 def limits_of(history: Sequence[Mapping[Phase, float]], device: Literal["cpu", "cuda"]) -> Limits:
-    """Limits from what is known: the longest stalls, by phase, of completed runs of the same kind.
+    """Return limits from what is known: the longest stalls, by phase, of completed runs of the same kind.
 
     They are max(floor, 5 x the longest); the floors are loose until five runs are known.
     """
@@ -101,7 +101,7 @@ def known_stalls(results: Results, intent: Intent) -> list[Mapping[Phase, float]
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankStall:
     """A rank that does not advance: since `idle` seconds, where `limit` are allowed.
 
     After `cap` seconds it hangs, whatever else there is to be seen of it.
@@ -121,7 +121,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class _Rank:
-    """Where a rank is since when. `fresh`: no step was made since it came back to stepping from something else."""
+    """The place of a rank, and since when it is there.
+
+    `fresh`: no step was made since it came back to stepping from something else.
+    """
 
     phase: Phase
     done: int
@@ -159,11 +162,11 @@ class Watchdog:
 
     @property
     def ranks(self) -> frozenset[int]:
-        """All that are known of."""
+        """All ranks that are known."""
         return frozenset(self._ranks)
 
     def longest_stall(self, now: float) -> dict[Phase, float]:
-        """The longest time without an advance so far, by phase; seconds.
+        """Return the longest time without an advance so far, by phase; seconds.
 
         What passes before the first step of a later epoch counts as phase `first-step`.
         """
@@ -173,31 +176,31 @@ class Watchdog:
             told[phase] = max(told.get(phase, 0.0), now - rank.since)
         return told
 
-    def suspects(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[Standing, ...]:
-        """Return the ranks that are stalled past their limit and cannot be waiting for one within its limit."""
-        standing = self._all_standing(now, position_of)
-        late = [one for one in standing if one.idle > one.limit]
-        patient = [one for one in standing if one.idle <= one.limit and one.phase != "teardown"]
+    def suspects(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+        """Return the ranks that stall for too long, where no rank that may still advance could be the reason."""
+        stalled = self._all_stalls(now, position_of)
+        late = [one for one in stalled if one.idle > one.limit]
+        patient = [one for one in stalled if one.idle <= one.limit and one.phase != "teardown"]
         return tuple(one for one in late if not any(_may_wait_for(one, other, position_of) for other in patient))
 
-    def standing(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[Standing, ...]:
-        """The suspects, and the ranks that may be waiting for them."""
+    def stalled(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+        """Return the suspects, and the ranks that may be waiting for them."""
         least = min((one.idle for one in self.suspects(now, position_of)), default=math.inf)
-        return tuple(one for one in self._all_standing(now, position_of) if one.idle > least / 2)
+        return tuple(one for one in self._all_stalls(now, position_of) if one.idle > least / 2)
 
-    def at_work(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[Standing, ...]:
-        """Every rank that is not through, and for how long it has not advanced; all of them, when all are through."""
-        return tuple(one for one in self._all_standing(now, position_of) if one.idle >= 0)
+    def at_work(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+        """Return every rank that is not through, with its time without an advance; when all are through, all."""
+        return tuple(one for one in self._all_stalls(now, position_of) if one.idle >= 0)
 
-    def _all_standing(self, now: float, position_of: PositionOf) -> list[Standing]:
+    def _all_stalls(self, now: float, position_of: PositionOf) -> list[RankStall]:
         idle = {rank: now - since for rank, since in self._since().items()}
         return [
-            Standing(rank, seen.phase, seen.done, idle[rank], self._limit(rank, seen, idle[rank], position_of))
+            RankStall(rank, seen.phase, seen.done, idle[rank], self._limit(rank, seen, idle[rank], position_of))
             for rank, seen in sorted(self._ranks.items())
         ]
 
     def _since(self) -> Mapping[int, float]:
-        """When each rank that is not through advanced; when all are, since when they could have ended."""
+        """Return when each rank that is not through advanced; when all are, since when they could have ended."""
         at_work = {rank: seen.since for rank, seen in self._ranks.items() if seen.phase != "teardown"}
         last = max(seen.since for seen in self._ranks.values())
         return {rank: at_work.get(rank, math.inf if at_work else last) for rank in self._ranks}
@@ -220,8 +223,8 @@ class Watchdog:
             longest[phase] = max(longest.get(phase, 0.0), now - rank.since)
 
 
-def _may_wait_for(one: Standing, other: Standing, position_of: PositionOf) -> bool:
-    """Return whether the other has stood for as long, or has come no farther.
+def _may_wait_for(one: RankStall, other: RankStall, position_of: PositionOf) -> bool:
+    """Tell whether the other has stalled for as long, or has come no farther.
 
     The latter is how a rank is that has just written a checkpoint for which the others wait.
     """
@@ -233,7 +236,7 @@ def _may_wait_for(one: Standing, other: Standing, position_of: PositionOf) -> bo
     return other.phase == one.phase and other.done <= one.done
 
 
-def _jitter(one: Standing) -> float:
+def _jitter(one: RankStall) -> float:
     return min(JITTER_SECONDS, one.idle / 2)
 
 
@@ -242,7 +245,7 @@ def _kind(rank: _Rank) -> Phase:
 
 
 def _has_its_batch(rank: _Rank, position: Position | None) -> bool:
-    """Return whether the rank is past waiting for the first batch since it came back to stepping."""
+    """Tell whether the rank is past waiting for the first batch since it came back to stepping."""
     if position is None:
         return False
     # Outside a step its number is that of the last one that was made.

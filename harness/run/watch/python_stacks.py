@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.01
 COLLECTIVE = re.compile(r"/torch/distributed/|/vpoc/ranks/exchange\.py$")
 AUTOGRAD_ENGINE = re.compile(r"/torch/autograd/(__init__|graph)\.py$")
 STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<frozen ")
-# What the app does to answer is no place where it stands.
+# How the app answers is no place where it stalls.
 ANSWERING = re.compile(r"/vpoc/stacks\.py$")
 
 
@@ -60,11 +60,11 @@ class StackSample:
     positions: Mapping[int, Position]
 
     def of_rank(self, rank: int) -> tuple[ProcessStacks, ...]:
-        """Those of a rank: its own process first."""
+        """Return the stacks of a rank, its own process first."""
         return tuple(one for one in self.stacks if one.rank == rank)
 
     def fingerprint(self, rank: int) -> object:
-        """Equal in two samples where a rank has not moved; None where it told nothing."""
+        """Return a value that is equal in two samples where a rank has not moved; None where it gave no stacks."""
         told = {(one.pid, one.threads) for one in self.of_rank(rank)}
         return (frozenset(told), self.positions.get(rank)) if told else None
 
@@ -78,7 +78,7 @@ class StackSample:
 
     @property
     def silence(self) -> tuple[str, ...]:
-        """Why each process that told nothing may have told nothing."""
+        """The likely reason of each process that gave no stacks."""
         told = {one.pid for one in self.stacks}
         silent = (process for process in self.processes if process.pid not in told)
         return tuple(f"process {one.pid} ({one.name}) told nothing: {one.why_silent}" for one in silent)
@@ -99,19 +99,19 @@ def take_stacks(work: WorkFolder, processes: Sequence[RunProcess]) -> StackSampl
 
 
 def waits_for_others(stack: CallStack) -> bool:
-    """Return whether the innermost frame outside Python's own library is of an exchange between ranks."""
+    """Tell whether the innermost frame outside of Python's own library is of an exchange between ranks."""
     frame = innermost_own_frame(stack)
     return frame is not None and COLLECTIVE.search(frame.file) is not None
 
 
 def may_wait_for_others(stack: CallStack) -> bool:
-    """The same, or torch's engine of backward passes, in which DDP and FSDP exchange gradients."""
+    """Tell the same, or of torch's engine of backward passes, in which DDP and FSDP exchange gradients."""
     frame = innermost_own_frame(stack)
     return frame is not None and (waits_for_others(stack) or AUTOGRAD_ENGINE.search(frame.file) is not None)
 
 
 def innermost_own_frame(stack: CallStack) -> Frame | None:
-    """The innermost frame that is not of Python's own library; where all are, the innermost one."""
+    """Return the innermost frame outside of Python's own library; where there is none, the innermost one."""
     own = (frame for frame in stack if not STANDARD_LIBRARY.search(frame.file) and not ANSWERING.search(frame.file))
     return next(own, stack[0] if stack else None)
 

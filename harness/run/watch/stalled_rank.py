@@ -1,4 +1,4 @@
-"""Which rank is stuck, and which only wait for it. Pure."""
+"""Tells the rank that is stuck from those that only wait for it. Pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from harness.evidence.python_stacks import CallStack, Frame
 from harness.evidence.step_position import Position
 from harness.host.run_processes import STATES, RunProcess
-from harness.run.watch.limits import Standing
+from harness.run.watch.limits import RankStall
 from harness.run.watch.python_stacks import StackSample, innermost_own_frame, may_wait_for_others
 
 STEPPING = ("first-step", "step")
@@ -14,44 +14,44 @@ STEPPING = ("first-step", "step")
 
 @dataclass(frozen=True)
 class Sight:
-    """All that is to be seen of a rank: `standing` is None where it never reported any progress."""
+    """All that is seen of a rank: `stalled` is None where it never reported any progress."""
 
     rank: int
-    standing: Standing | None
+    stalled: RankStall | None
     position: Position | None
     stack: CallStack
     processes: tuple[RunProcess, ...]
 
     @property
     def blocked(self) -> RunProcess | None:
-        """A process of it that the kernel does not let run: stopped, or in an uninterruptible wait."""
+        """A process of it that the kernel does not run: stopped, or in an uninterruptible wait."""
         return next((process for process in self.processes if process.state in STATES), None)
 
     @property
     def place(self) -> tuple[Position | None, Frame | None]:
-        """Where it stands."""
+        """Its position in a step and its innermost own frame."""
         return self.position, innermost_own_frame(self.stack)
 
 
-def describe_hang(standing: Sequence[Standing], told: Collection[int], sample: StackSample) -> str:
-    """Who is stuck, since when and where, in words; the ranks that wait come after it.
+def describe_hang(stalled: Sequence[RankStall], told: Collection[int], sample: StackSample) -> str:
+    """Return which rank is stuck, since when and where, in words; the ranks that wait come after it.
 
     `told` are all ranks that ever reported progress.
     """
-    sights = _sights(standing, told, sample)
+    sights = _sights(stalled, told, sample)
     stuck = stuck_ranks(sights)
     if len(stuck) == 1:
         waiting = [f"rank {sight.rank} waits{_where(sight)}" for sight in sights if sight not in stuck]
         return "; ".join([f"rank {stuck[0].rank} {_idle(stuck[0])}{_where(stuck[0])}", *waiting])
     all_of_them = [f"rank {sight.rank} {_idle(sight)}{_where(sight)}" for sight in sights]
-    same = "they stand at the same place; " if len({sight.place for sight in stuck}) == 1 else ""
+    same = "they are at the same place; " if len({sight.place for sight in stuck}) == 1 else ""
     which = " and ".join(str(sight.rank) for sight in stuck)
     return f"{'; '.join(all_of_them)}: {same}which of ranks {which} is stuck cannot be determined"
 
 
 def stuck_ranks(sights: Sequence[Sight]) -> tuple[Sight, ...]:
-    """The rank that is behind; several where nothing tells them apart, none of none."""
-    behind = [sight for sight in sights if sight.standing is None]
+    """Return the rank that is behind; several where nothing tells them apart."""
+    behind = [sight for sight in sights if sight.stalled is None]
     if behind:
         return tuple(behind)
     left = list(sights)
@@ -62,30 +62,30 @@ def stuck_ranks(sights: Sequence[Sight]) -> tuple[Sight, ...]:
     return tuple([sight for sight in left if sight.blocked] or left)
 
 
-def _sights(standing: Sequence[Standing], told: Collection[int], sample: StackSample) -> list[Sight]:
-    known = {one.rank: one for one in standing}
+def _sights(stalled: Sequence[RankStall], told: Collection[int], sample: StackSample) -> list[Sight]:
+    known = {one.rank: one for one in stalled}
     seen = {process.rank for process in sample.processes if process.rank is not None} | set(sample.positions)
     return [_sight(rank, known.get(rank), sample) for rank in sorted(known.keys() | (seen - set(told)))]
 
 
-def _sight(rank: int, standing: Standing | None, sample: StackSample) -> Sight:
+def _sight(rank: int, stalled: RankStall | None, sample: StackSample) -> Sight:
     stacks = sample.of_rank(rank)
     pids = {one.pid for one in stacks}
     processes = tuple(process for process in sample.processes if process.rank == rank or process.pid in pids)
-    return Sight(rank, standing, sample.positions.get(rank), stacks[0].main if stacks else (), processes)
+    return Sight(rank, stalled, sample.positions.get(rank), stacks[0].main if stacks else (), processes)
 
 
 def _idle(sight: Sight) -> str:
-    if sight.standing is None:
+    if sight.stalled is None:
         return "never reported any progress"
-    return f"made no progress for {sight.standing.idle:.0f} s in phase {sight.standing.phase} at {_at(sight)}"
+    return f"made no progress for {sight.stalled.idle:.0f} s in phase {sight.stalled.phase} at {_at(sight)}"
 
 
 def _at(sight: Sight) -> str:
-    stepping = sight.standing is not None and sight.standing.phase in STEPPING
+    stepping = sight.stalled is not None and sight.stalled.phase in STEPPING
     if sight.position and sight.position.step and stepping:
         return f"step {sight.position.step}"
-    return str(sight.standing.done) if sight.standing else ""
+    return str(sight.stalled.done) if sight.stalled else ""
 
 
 def _where(sight: Sight) -> str:

@@ -22,7 +22,7 @@ from harness.host.gpu_memory import GpuWatch
 from harness.host.run_processes import end_processes_of_run, is_of_run, look_at_processes
 from harness.run.watch.collect import FailureScene, collect
 from harness.run.watch.confirm import Confirmation, Hang
-from harness.run.watch.limits import Limits, Standing, Watchdog
+from harness.run.watch.limits import Limits, RankStall, Watchdog
 from harness.run.watch.python_stacks import StackSample, take_stacks
 from harness.run.watch.stalled_rank import describe_hang
 
@@ -33,12 +33,12 @@ TELL_SECONDS = 1.0
 GRACE_SECONDS = 10.0
 # Between the two samples of the stacks of what is not suspected to hang, and yet is to be stopped.
 BETWEEN_SAMPLES_SECONDS = 1.0
-# Who interrupts a run that has was stalled for longer than that may want to know where.
+# Who interrupts a run that was stalled for longer than that may want to know where.
 STUCK_SECONDS = 30.0
 
 Observer = Callable[[Progress], None]
 # Told about once a second of the rank that advanced last, while none advances.
-OnStall = Callable[[Standing], None]
+OnStall = Callable[[RankStall], None]
 
 
 class Watch:
@@ -149,8 +149,8 @@ class Watch:
             if watchdog:
                 self._report_stall(watchdog, now)
             if watchdog and (confirmed := self._confirm(watchdog, confirmation, now)) and handle.poll() is None:
-                hang, standing = confirmed
-                words = _words(hang, standing, watchdog.ranks)
+                hang, stalled = confirmed
+                words = _words(hang, stalled, watchdog.ranks)
                 notes = self._collect(handle, began, hang.samples)
                 self._stop(handle, "watchdog", "; ".join([words, *notes]))
                 return now
@@ -208,14 +208,14 @@ class Watch:
 
     def _confirm(
         self, watchdog: Watchdog, confirmation: Confirmation, now: float
-    ) -> tuple[Hang, Sequence[Standing]] | None:
+    ) -> tuple[Hang, Sequence[RankStall]] | None:
         hang = confirmation.judge(watchdog.suspects(now, self._position), now)
         if hang is None:
             return None
         # Taking the last sample took its time.
         self._read_progress(watchdog, time.monotonic())
-        standing = watchdog.standing(now, self._position)
-        return (hang, standing) if standing else None
+        stalled = watchdog.stalled(now, self._position)
+        return (hang, stalled) if stalled else None
 
     def _position(self, rank: int) -> Position | None:
         return read_position(self._folder.work, rank)
@@ -250,14 +250,14 @@ class Watch:
         # Not observed any more: that must not put another interruption in the place of this one.
         for _ in self._noted(watchdog, time.monotonic()):
             pass
-        standing = watchdog.at_work(time.monotonic(), self._position)
-        idle = min(one.idle for one in standing)
+        stalled = watchdog.at_work(time.monotonic(), self._position)
+        idle = min(one.idle for one in stalled)
         if idle <= STUCK_SECONDS or self.collected or handle.poll() is not None:
             return ""
         with skippable(f"no rank advanced for {idle:.0f} s: keeping the stacks first; once more skips that"):
             samples = self._samples(2)
             self._collect(handle, began, samples)
-            return f"{describe_hang(standing, watchdog.ranks, samples[-1])}; what was seen is in {RunFolder.FAILURE}/"
+            return f"{describe_hang(stalled, watchdog.ranks, samples[-1])}; what was seen is in {RunFolder.FAILURE}/"
         return ""
 
     def _keep_longest_stall(self, seen: Mapping[Phase, float]) -> None:
@@ -270,6 +270,6 @@ class Watch:
         self.stop_detail = detail if gone else f"{detail}, and the process cannot be killed"
 
 
-def _words(hang: Hang, standing: Sequence[Standing], heard: Collection[int]) -> str:
-    told = describe_hang(standing, heard, hang.samples[-1])
+def _words(hang: Hang, stalled: Sequence[RankStall], heard: Collection[int]) -> str:
+    told = describe_hang(stalled, heard, hang.samples[-1])
     return f"{told} ({hang.why})" if hang.why else told

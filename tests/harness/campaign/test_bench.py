@@ -18,7 +18,7 @@ from harness.evidence.records import Results
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes import ProcessId
 from harness.matrix.cells import Matrix, Workload
-from harness.run.spec import resolve
+from harness.run.spec import resolve_run
 
 if TYPE_CHECKING:
     from harness.host.engine import Engine
@@ -47,7 +47,7 @@ def bench(tmp_path: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch) -> B
 
 def intent_of(bench: Bench, planned: PlannedRun, matrix: Matrix) -> dict[str, Any]:
     run = bench.run(planned, "mine", matrix.workloads["quick"])
-    return resolve(run, bench.results.folder_of("mine")).intent.model_dump()
+    return resolve_run(run, bench.results.folder_of("mine")).intent.model_dump()
 
 
 def test_a_container_gets_the_nodes_of_its_gpu_and_no_visibility_variable(bench: Bench, matrix: Matrix) -> None:
@@ -89,7 +89,7 @@ def test_a_missing_node_stops_before_anything_is_run(bench: Bench, matrix: Matri
 def test_what_verifies_runs_without_preset_and_devices(bench: Bench, matrix: Matrix) -> None:
     planned = placements(matrix.cells["rocm6.3-torch2.9.1-no-sdma"], matrix.workloads["quick"], 1, bench.gpus)[0]
     run = bench.run(planned, "mine", matrix.workloads["quick"])
-    spec = resolve(run, bench.results.folder_of("mine"))
+    spec = resolve_run(run, bench.results.folder_of("mine"))
     container = spec.reference.container
     assert container is not None
     assert container.devices == ()
@@ -109,7 +109,7 @@ def test_a_strategy_of_several_gpus_gets_all_of_them_and_is_held_to_that(bench: 
     workload = several(matrix, max_device_memory=10**9)
     (planned,) = placements(matrix.cells["rocm6.3-torch2.9.1-plain"], workload, 1, bench.gpus)
     run = bench.run(planned, "mine", workload)
-    spec = resolve(run, bench.results.folder_of("mine"))
+    spec = resolve_run(run, bench.results.folder_of("mine"))
     intent = spec.intent
     line = " ".join(intent.commands["train"])
     assert "--model mlp --model attention" in line
@@ -129,7 +129,7 @@ def test_on_a_cpu_a_strategy_of_several_devices_has_two(
 ) -> None:
     workload = several(matrix, strategy=strategy)
     (planned,) = placements(matrix.cells["cpu-plain"], workload, 1, bench.gpus)
-    request = resolve(bench.run(planned, "mine", workload), bench.results.folder_of("mine")).request
+    request = resolve_run(bench.run(planned, "mine", workload), bench.results.folder_of("mine")).request
     assert (request.devices, request.ranks, request.gpus, request.options["devices"]) == (2, ranks, 0, 2)
 
 

@@ -16,6 +16,7 @@ from harness.campaign.gpu_locks import GpuClaim, lock_gpus
 from harness.campaign.plan import Plan, make_plan, placements
 from harness.campaign.run_plan import run_plan
 from harness.campaign.runner import Runner
+from harness.environments import compiled_kernel
 from harness.environments.capabilities import Capabilities
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
@@ -171,6 +172,20 @@ def test_a_campaign_is_held_by_one(pretending: Pretending, matrix: Matrix, monke
     assert not any(continued for _, continued in told)
     with begin_or_continue(plan, pretending) as (begun, continued):
         assert (begun.id, continued) == (max(name for name, _ in told), True)
+
+
+def test_a_campaign_is_continued_whose_first_run_found_no_compiler_for_the_app(
+    pretending: Pretending, matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled_kernel, "KERNELS", tmp_path)
+    runs = tuple(placements(matrix.cells["cpu-plain"], matrix.workloads["quick"], 1, ()))
+    plan = Plan(matrix.workloads["quick"], runs, (), 0, 0, None, "", 0, None)
+    with begin_or_continue(plan, pretending) as (begun, _):
+        before = compiled_kernel.compiler()
+    if before:
+        compiled_kernel._refusal(before).write_text("no network\n")
+    with begin_or_continue(plan, pretending) as (again, continued):
+        assert (again.id, continued, compiled_kernel.compiler()) == (begun.id, True, None)
 
 
 def test_the_time_left_is_told_from_what_is_known_and_then_from_what_runs_took(

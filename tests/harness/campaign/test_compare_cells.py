@@ -25,7 +25,7 @@ CELLS = ("cpu-plain", "cpu-no-sdma")
 def bench(
     tmp_path: Path, host: HostFacts, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
 ) -> Scripted:
-    monkeypatch.setattr(comparisons, "resolve", lambda run, _: SimpleNamespace(intent=run.intent(None)))
+    monkeypatch.setattr(comparisons, "resolve_run", lambda run, _: SimpleNamespace(intent=run.intent(None)))
     results = Results(tmp_path / "results")
     bench = Scripted(results, ProcessExecutor(), host, ())
     bench.make_record, bench.outcome_of, bench.made = make_record, lambda _: "completed", []

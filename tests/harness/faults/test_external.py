@@ -31,7 +31,7 @@ from harness.faults.external import (
 from harness.faults.kinds import WORKLOAD
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Matrix
-from harness.run.spec import Run, resolve
+from harness.run.spec import Run, resolve_run
 
 if TYPE_CHECKING:
     from harness.host.facts import HostFacts
@@ -56,12 +56,12 @@ def test_what_a_container_is_limited_to_is_in_its_intent_and_nothing_else_change
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     folder = RunFolder(tmp_path)
-    usual = resolve(make_run("sha256:1"), folder).container
+    usual = resolve_run(make_run("sha256:1"), folder).container
     assert usual is not None
     for fault, key in ((LittleMemory(12345), "memory_bytes"), (TinySharedMemory(12345), "shared_memory_bytes")):
-        changed = resolve(fault.change(make_run("sha256:1")), folder)
+        changed = resolve_run(fault.change(make_run("sha256:1")), folder)
         assert changed.intent.container == {**usual.plain, key: 12345}
-        assert resolve(fault.change(make_run()), folder).container is None
+        assert resolve_run(fault.change(make_run()), folder).container is None
         told = changed.container
         assert told is not None
         assert 12345 in told.create_arguments().values()

@@ -25,7 +25,7 @@ from harness.run.gpu_health import (
 )
 from harness.run.gpu_probe import Probed
 from harness.run.gpu_recovery import Actions
-from harness.run.spec import Run, resolve
+from harness.run.spec import Run, resolve_run
 from tests.harness.gpu_tree import ADDRESSES, Tree
 
 WELL, UNHEALTHY = Probed(True, "5 checks passed"), Probed(False, "device hung: no end within 90 s")
@@ -47,7 +47,7 @@ def checkup(tmp_path: Path, tree: Tree, run: Run) -> Checkup:
     results = Results(tmp_path / "results")
     folder = results.run_folder("r1")
     folder.mkdir(parents=True)
-    return Checkup(resolve(run, RunFolder(folder)), results, ProcessExecutor(), tree.root)
+    return Checkup(resolve_run(run, RunFolder(folder)), results, ProcessExecutor(), tree.root)
 
 
 def prove(checkup: Checkup, monkeypatch: pytest.MonkeyPatch, *probed: Probed) -> None:
@@ -84,7 +84,7 @@ def test_an_environment_is_probed_once_on_each_gpu_before_it_is_used(
 def test_a_run_on_the_cpu_is_left_alone(checkup: Checkup, run: Run) -> None:
     environment = Environment(Path("/no/python"), {}, {}, "cpu")
     run = Run("r1", run.cell, run.workload, run.data, environment, run.host, gpus=(0,))
-    on_cpu = Checkup(resolve(run, checkup.spec.folder), checkup.results, checkup.executor, checkup.root)
+    on_cpu = Checkup(resolve_run(run, checkup.spec.folder), checkup.results, checkup.executor, checkup.root)
     assert before_run(on_cpu) == ({}, ())
     assert after_failure(on_cpu, {}, time.time()).problems == ()
     assert not (checkup.spec.folder.path / "failure").exists()

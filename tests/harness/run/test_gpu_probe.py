@@ -19,7 +19,7 @@ from harness.host.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_probe
 from harness.run.gpu_probe import PROBE_CHECKS, Probed, probe_gpu, read_answer
-from harness.run.spec import Run, RunSpec, resolve
+from harness.run.spec import Run, RunSpec, resolve_run
 from tests.harness.gpu_tree import a_gpu
 
 GPU = a_gpu(1)
@@ -41,6 +41,12 @@ def read(tmp_path: Path, text: str) -> Probed:
 
 def test_a_gpu_is_well_when_every_check_passed(tmp_path: Path) -> None:
     assert read(tmp_path, f"a warning\n{answer()}\n") == Probed(True, "5 checks passed")
+
+
+def test_an_app_of_schema_1_is_read_too(tmp_path: Path) -> None:
+    former = answer(device="hung").replace('"checks"', '"rungs"').replace('"check"', '"rung"')
+    assert '"rung": "copy"' in former
+    assert read(tmp_path, former) == Probed(False, "device hung: device told")
 
 
 @pytest.mark.parametrize("outcome", ["failed", "wrong-result", "crashed", "hung"])
@@ -90,7 +96,7 @@ def make_run(tmp_path: Path, matrix: Matrix, dual_host: HostFacts) -> Iterator[M
         python.chmod(0o755)
         folder.mkdir(parents=True)
         RunFolder(folder).make_places()
-        return resolve(a_run(python, matrix, dual_host), RunFolder(folder)), folder, ProcessExecutor()
+        return resolve_run(a_run(python, matrix, dual_host), RunFolder(folder)), folder, ProcessExecutor()
 
     yield make
     RunFolder(folder).remove_places(all_of_it=False)
@@ -120,7 +126,7 @@ def test_a_container_gets_the_nodes_of_that_gpu_alone(tmp_path: Path, matrix: Ma
     nodes = ("/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD129")
     run = replace(run, devices=tuple(DeviceNode(node, node, 44) for node in nodes))
     executor = Refusing()
-    told = probe_gpu(resolve(run, RunFolder(tmp_path)), GPU, executor)
+    told = probe_gpu(resolve_run(run, RunFolder(tmp_path)), GPU, executor)
     assert (told.good, told.detail) == (None, "the probe could not be started: the Docker engine does not answer")
     job = executor.job
     assert job is not None

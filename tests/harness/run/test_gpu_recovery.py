@@ -6,7 +6,7 @@ import pytest
 from harness.host.facts import GpuFacts
 from harness.host.gpu_reset import Reset
 from harness.run.gpu_probe import Probed
-from harness.run.gpu_recovery import MEMORY_SECONDS, SLACK_BYTES, Actions, Step, climb, wait_for_memory
+from harness.run.gpu_recovery import MEMORY_SECONDS, SLACK_BYTES, Actions, Step, recover_gpu, wait_for_memory
 from tests.harness.gpu_tree import a_gpu
 
 BEFORE = 100 << 20
@@ -48,7 +48,7 @@ class Made:
 
 
 def climbed(made: Made, **changes: Any) -> list[Step]:
-    return list(climb(a_gpu(1), BEFORE, made.actions, **{"proven": True, **changes}))
+    return list(recover_gpu(a_gpu(1), BEFORE, made.actions, **{"proven": True, **changes}))
 
 
 def shown(steps: list[Step]) -> list[tuple[str, bool | None]]:

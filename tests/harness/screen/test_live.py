@@ -17,7 +17,7 @@ from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
-from harness.run.watch.limits import Standing
+from harness.run.watch.limits import RankStall
 from harness.screen.display import CampaignDisplay, StallLines
 from harness.screen.live import Current, LiveView, Scene, Square, Stall, expected_end, squares_of
 
@@ -172,7 +172,7 @@ def campaign(
         display.started(PlannedRun(cell, 2), 1, 2)
         display.progress(a_line(wall=time.time()))
         for seconds in (5.0, 61.0, 62.0):
-            display.still(Standing(0, "step", 30, seconds, 180.0))
+            display.still(RankStall(0, "step", 30, seconds, 180.0))
         wait_for(console, "no progress for 62 s")
         display.finished(record)
         wait_for(console, "1 of 2 runs")

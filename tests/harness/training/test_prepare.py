@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.storage import file_hash, json_hash
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
+from harness.matrix.workload_options import options_of
 from harness.registry.tags.promotions import KnownGood, TagMove, append_move
 from harness.training.choose_cell import CellRequest
 from harness.training.options import own_workload
@@ -64,6 +66,18 @@ def test_a_training_is_resumed_where_its_evidence_still_holds(
     assert again.state.id == begun.state.id
     assert again.state.begins == ("first",)
     assert again.summary.startswith("cpu-plain: resuming the training begun")
+
+
+def test_a_training_begun_when_options_had_their_former_names_is_resumed(
+    begun: PreparedTraining, asked: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile
+) -> None:
+    options = options_of(asked.workload)
+    former = {{"lookback": "warm_up"}.get(name, name): value for name, value in options.items()}
+    assert former != options
+    key = json_hash([former, file_hash(asked.data), asked.cell.cell, asked.cell.registry])
+    file.write(begun.state.model_copy(update={"key": key, "begins": ("first",)}))
+    again = prepare_training(asked, matrix, results, host, file)
+    assert (again.state.id, again.state.begins) == (begun.state.id, ("first",))
 
 
 def test_evidence_that_does_not_hold_any_more_is_refused_as_at_a_first_start(

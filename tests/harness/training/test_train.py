@@ -24,7 +24,7 @@ from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import hand_over, steps_done
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
-from harness.run.spec import Run, resolve
+from harness.run.spec import Run, resolve_run
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.options import own_workload
 from harness.training.state import StateFile, TrainingState, new_state, open_state_file
@@ -72,7 +72,7 @@ class Pretending(Bench):
         self.made.append(run)
         script = self.scripts.pop(0)
         folder = self.results.folder_of(run.run_id)
-        intent = resolve(run, folder).intent
+        intent = resolve_run(run, folder).intent
         self.results.begin(intent)
         folder.log.write_text(f"something\n{WORDS}\n", encoding="utf-8")
         hand_over(run.resume_from or (), folder.work.output)
@@ -208,7 +208,7 @@ def test_a_training_that_ends_well_leaves_its_model_and_nothing_to_resume(place:
     assert not place.file.file.exists()
     assert not list(place.bench.results.runs.glob("*/output/*_checkpoints"))
     assert (run.name, run.resume_from, run.cell) == ("bars", (), place.job.cell)
-    command = resolve(run, RunFolder(output)).intent.commands["train"]
+    command = resolve_run(run, RunFolder(output)).intent.commands["train"]
     assert "--resume" not in command
 
 
@@ -216,7 +216,7 @@ def test_it_resumes_from_the_last_checkpoint_until_it_is_trained(place: Place) -
     ended = place.train(Script(step=20), Script("hung", "hang-forward"), Script(step=40), DONE)
     assert ended.model
     assert [resumed_at(run) for run in place.bench.made] == [0, 20, 20, 40]
-    assert "--resume" in resolve(place.bench.made[1], RunFolder(place.job.output)).intent.commands["train"]
+    assert "--resume" in resolve_run(place.bench.made[1], RunFolder(place.job.output)).intent.commands["train"]
     told = [(line["begin"], line["outcome"], line["step"]) for line in place.lines]
     assert told == [
         ("first", "failed", 20),
@@ -231,7 +231,7 @@ def test_it_resumes_from_the_last_checkpoint_until_it_is_trained(place: Place) -
 
 def test_what_is_resumed_or_changed_is_another_identity_than_what_was_asked_for(place: Place) -> None:
     place.train(Script(class_="oom-gpu"), Script(class_="oom-gpu"), Script(step=20), DONE)
-    intents = [resolve(run, RunFolder(place.job.output)).intent for run in place.bench.made]
+    intents = [resolve_run(run, RunFolder(place.job.output)).intent for run in place.bench.made]
     assert [intent.cell for intent in intents] == ["cpu-plain", *["cpu-plain~fresh-allocator"] * 3]
     assert intents[1].variables["train"]["MALLOC_ARENA_MAX"] == "2"
     assert intents[0].environment_hash != intents[1].environment_hash == intents[3].environment_hash
@@ -316,7 +316,7 @@ def test_an_injected_fault_is_for_the_first_attempt_and_marks_all_that_follows_f
     unnoticed = replace(DONE, outcome="failed", class_="injected-fault")
     assert place.train(Script(step=20), unnoticed).model
     assert [run.injected_fault for run in place.bench.made] == ["segv@35", "segv"]
-    commands = [resolve(run, RunFolder(place.job.output)).intent.commands["train"] for run in place.bench.made]
+    commands = [resolve_run(run, RunFolder(place.job.output)).intent.commands["train"] for run in place.bench.made]
     assert ["--inject-fault" in command for command in commands] == [True, False]
 
 
@@ -362,7 +362,7 @@ def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFa
         ("cpu-plain", (), "single"),
     ]
     assert [resumed_at(run) for run in place.bench.made] == [0, *[10] * 5]
-    no_p2p = resolve(place.bench.made[1], RunFolder(place.job.output)).intent.variables["train"]
+    no_p2p = resolve_run(place.bench.made[1], RunFolder(place.job.output)).intent.variables["train"]
     assert no_p2p["NCCL_P2P_DISABLE"] == "1"
     # On one device the same gradients are added up.
     assert [run.workload.micro_batch_size for run in place.bench.made] == [None, None, *[32] * 4]

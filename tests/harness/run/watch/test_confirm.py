@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 from harness.evidence.step_position import Position
 from harness.run.watch.confirm import Confirmation
-from harness.run.watch.limits import KNOWN_LIMITS, LIMITS, Standing
+from harness.run.watch.limits import KNOWN_LIMITS, LIMITS, RankStall
 from harness.run.watch.python_stacks import ProcessStacks, StackSample
 
 COLLECTIVE = "/x/torch/distributed/distributed_c10d.py"
@@ -35,7 +35,7 @@ def until_hung(samples: Samples, ranks: int = 1, seconds: int = 400) -> tuple[fl
     confirmation = Confirmation(samples)
     while samples.now < seconds:
         now = samples.now = round(samples.now + 0.1, 1)
-        late = [Standing(rank, "step", 5, now, LIMIT) for rank in range(ranks) if now > LIMIT]
+        late = [RankStall(rank, "step", 5, now, LIMIT) for rank in range(ranks) if now > LIMIT]
         if hang := confirmation.judge(late, now):
             return samples.now, hang.why
     return None
@@ -62,7 +62,7 @@ def test_a_hang_keeps_its_two_last_samples() -> None:
     hang = None
     while hang is None:
         samples.now += 1
-        hang = confirmation.judge([Standing(0, "import", 5, samples.now + 60, 60)], samples.now)
+        hang = confirmation.judge([RankStall(0, "import", 5, samples.now + 60, 60)], samples.now)
     assert [sample.taken for sample in hang.samples] == [11, 21]
 
 
@@ -82,7 +82,7 @@ def test_a_step_that_is_made_between_two_samples_is_no_hang() -> None:
 def test_progress_clears_a_suspicion() -> None:
     samples = Samples([told(1)])
     confirmation = Confirmation(samples)
-    late = [Standing(0, "step", 5, 16, LIMIT)]
+    late = [RankStall(0, "step", 5, 16, LIMIT)]
     assert confirmation.judge(late, 0) is None
     samples.now = 9
     assert confirmation.judge([], 9) is None
@@ -115,6 +115,6 @@ def test_a_rank_that_works_while_another_waits_for_it_is_no_hang() -> None:
 def test_a_tight_limit_is_confirmed_in_little_more_than_twice_the_time() -> None:
     samples = Samples([told(1)])
     confirmation = Confirmation(samples)
-    assert confirmation.judge([Standing(0, "step", 5, 2.1, 2)], 0) is None
+    assert confirmation.judge([RankStall(0, "step", 5, 2.1, 2)], 0) is None
     samples.now = 2
-    assert confirmation.judge([Standing(0, "step", 5, 4.1, 2)], 2) is not None
+    assert confirmation.judge([RankStall(0, "step", 5, 4.1, 2)], 2) is not None

@@ -64,7 +64,7 @@ def test_the_stuck_rank_is_found_while_others_go_on() -> None:
         dog.saw(line("step", second, rank=0), now=second)
         dog.saw(line("step", min(second, 12), rank=1), now=second)
     assert stuck(dog, 29.9) == [1]
-    assert [one.rank for one in dog.standing(29.9)] == [1]
+    assert [one.rank for one in dog.stalled(29.9)] == [1]
 
 
 def test_with_a_suspect_the_ranks_that_wait_for_it_are_told() -> None:
@@ -74,7 +74,7 @@ def test_with_a_suspect_the_ranks_that_wait_for_it_are_told() -> None:
     dog.saw(line("step", 40, rank=1), now=20.9)
     assert stuck(dog, 30) == []
     assert stuck(dog, 30.95) == [0, 1]
-    assert [one.rank for one in dog.standing(30.95)] == [0, 1]
+    assert [one.rank for one in dog.stalled(30.95)] == [0, 1]
 
 
 def test_a_rank_that_waits_for_one_that_writes_a_checkpoint_is_no_suspect() -> None:

@@ -1,6 +1,6 @@
 from harness.evidence.step_position import Position
 from harness.host.run_processes import RunProcess
-from harness.run.watch.limits import Standing
+from harness.run.watch.limits import RankStall
 from harness.run.watch.python_stacks import ProcessStacks, StackSample
 from harness.run.watch.stalled_rank import describe_hang, stuck_ranks
 
@@ -28,7 +28,7 @@ def describe(
     processes = tuple(process(rank, state) for rank, state in enumerate(states))
     seen = tuple(stacks(rank, frame, STEP) for rank, frame in frames.items())
     sample = StackSample(0, 0, processes, seen, positions)
-    return describe_hang([Standing(rank, "step", 50, 17 - rank, 15) for rank in told], told, sample)
+    return describe_hang([RankStall(rank, "step", 50, 17 - rank, 15) for rank in told], told, sample)
 
 
 def test_the_rank_that_is_behind_is_named_and_the_others_wait() -> None:
@@ -77,7 +77,7 @@ def test_where_nothing_tells_them_apart_that_is_said() -> None:
     assert told == (
         "rank 0 made no progress for 17 s in phase step at step 50, in backward (graph.py:7 _engine_run_backward); "
         "rank 1 made no progress for 16 s in phase step at step 50, in backward (graph.py:7 _engine_run_backward): "
-        "they stand at the same place; which of ranks 0 and 1 is stuck cannot be determined"
+        "they are at the same place; which of ranks 0 and 1 is stuck cannot be told"
     )
     assert "same place" not in describe({0: Position(50, 3), 1: Position(50, 3)}, {0: DRILL, 1: STEP})
 

@@ -24,7 +24,7 @@ from harness.evidence.step_position import Position
 from harness.host.gpu_memory import GpuWatch
 from harness.host.run_processes import processes_of_run
 from harness.run.watch.confirm import Confirmation, Hang
-from harness.run.watch.limits import LIMITS, Limits, Standing, limits_of
+from harness.run.watch.limits import LIMITS, Limits, RankStall, limits_of
 from harness.run.watch.watch import Watch
 
 RANKS = Path(__file__).with_name("fake_ranks.py")
@@ -96,7 +96,7 @@ def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
     since_confirmed: list[int] = []
     judge = Confirmation.judge
 
-    def judged(confirmation: Confirmation, suspects: Sequence[Standing], now: float) -> Hang | None:
+    def judged(confirmation: Confirmation, suspects: Sequence[RankStall], now: float) -> Hang | None:
         if hang := judge(confirmation, suspects, now):
             since_confirmed.clear()
             since_confirmed.append(1)
@@ -401,7 +401,7 @@ def test_what_comes_after_an_interruption_does_not_take_its_place(tmp_path: Path
 
 def test_who_looks_is_told_how_long_nothing_has_advanced(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    told: list[Standing] = []
+    told: list[RankStall] = []
     made = Watch(RunFolder(tmp_path / "run"), ProcessExecutor(), lambda _: None, None, told.append)
     command = (sys.executable, str(RANKS), "2", str(FOR_EVER), "hang@4/1")
     folder, limits = tmp_path / "run", Limits.fixed({**LIMITS, "step": 4, "first-step": 4})
