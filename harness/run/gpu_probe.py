@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from harness.environments.executors.job import Executor, Handle, JobLost
 from harness.evidence.last_line import last_line
@@ -31,7 +31,8 @@ class Probed:
 
 
 class _Check(BaseModel):
-    check: str
+    # Apps of schema 1, run with the former options.
+    check: str = Field(validation_alias=AliasChoices("check", "rung"))
     outcome: str
     detail: str
     killable: bool
@@ -41,7 +42,7 @@ class _Answer(BaseModel):
     """The output of `vpoc probe --json`, as far as it is needed here."""
 
     breaks_at: str | None
-    checks: list[_Check]
+    checks: list[_Check] = Field(validation_alias=AliasChoices("checks", "rungs"))
 
 
 def probe_gpu(spec: RunSpec, gpu: GpuFacts, executor: Executor, limit: float = LIMIT_SECONDS) -> Probed:

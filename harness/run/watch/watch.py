@@ -270,6 +270,6 @@ class Watch:
         self.stop_detail = detail if gone else f"{detail}, and the process cannot be killed"
 
 
-def _words(hang: Hang, stalled: Sequence[RankStall], told_of: Collection[int]) -> str:
-    told = describe_hang(stalled, told_of, hang.samples[-1])
+def _words(hang: Hang, stalled: Sequence[RankStall], heard: Collection[int]) -> str:
+    told = describe_hang(stalled, heard, hang.samples[-1])
     return f"{told} ({hang.why})" if hang.why else told

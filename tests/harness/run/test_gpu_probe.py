@@ -43,6 +43,12 @@ def test_a_gpu_is_well_when_every_check_passed(tmp_path: Path) -> None:
     assert read(tmp_path, f"a warning\n{answer()}\n") == Probed(True, "5 checks passed")
 
 
+def test_an_app_of_schema_1_is_read_too(tmp_path: Path) -> None:
+    former = answer(device="hung").replace('"checks"', '"rungs"').replace('"check"', '"rung"')
+    assert '"rung": "copy"' in former
+    assert read(tmp_path, former) == Probed(False, "device hung: device told")
+
+
 @pytest.mark.parametrize("outcome", ["failed", "wrong-result", "crashed", "hung"])
 def test_a_check_that_breaks_says_where(outcome: str, tmp_path: Path) -> None:
     told = read(tmp_path, answer(matmul_fp32=outcome, optimizer_step="skipped"))

@@ -77,7 +77,7 @@ def test_where_nothing_tells_them_apart_that_is_said() -> None:
     assert told == (
         "rank 0 made no progress for 17 s in phase step at step 50, in backward (graph.py:7 _engine_run_backward); "
         "rank 1 made no progress for 16 s in phase step at step 50, in backward (graph.py:7 _engine_run_backward): "
-        "they are at the same place; which of ranks 0 and 1 is stuck cannot be told"
+        "they are at the same place; which of ranks 0 and 1 is stuck cannot be determined"
     )
     assert "same place" not in describe({0: Position(50, 3), 1: Position(50, 3)}, {0: DRILL, 1: STEP})
 
