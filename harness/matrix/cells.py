@@ -40,7 +40,14 @@ def _settable(variables: dict[str, str]) -> dict[str, str]:
     return variables
 
 
+def _distinct(devices: tuple[int, ...]) -> tuple[int, ...]:
+    if not devices or min(devices) < 0 or len(set(devices)) < len(devices):
+        raise ValueError("`devices:` names different GPUs, by numbers from 0 on; leave it out for any")
+    return devices
+
+
 Variables = Annotated[dict[str, str], AfterValidator(_settable)]
+Devices = Annotated[tuple[int, ...], AfterValidator(_distinct)]
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -127,7 +134,7 @@ class Preset(_Strict):
     variables: Variables = {}
     features: Variables = {}
     train: Variables = {}
-    devices: tuple[int, ...] | None = None
+    devices: Devices | None = None
     source: str | None = None
 
     @property

@@ -329,10 +329,10 @@ def _capped(s: Snapshot, distance: Ints) -> Floats:
 
 
 NAMES = tuple(feature.name for feature in FEATURES)
-UNIT_SIZES = {MINUTES: 390.0, SESSIONS: 60.0, POINTS: 100.0, COUNT: 10.0}
+UNIT_SIZES = {RATIO: 1.0, CODE: 1.0, MINUTES: 390.0, SESSIONS: 60.0, POINTS: 100.0, COUNT: 10.0}
 """Divisors of values by unit, which bring them to the order of 1."""
 ATR_SIZE = 1000.0
 SCALING: dict[str, str | float] = {
-    feature.name: "atr20" if feature.unit == TICKS else UNIT_SIZES.get(feature.unit, 1.0) for feature in FEATURES
+    feature.name: "atr20" if feature.unit == TICKS else UNIT_SIZES[feature.unit] for feature in FEATURES
 } | {"atr20": ATR_SIZE}
 """How each column enters a network: divided by the row's atr20, or by a constant."""

@@ -1,15 +1,17 @@
+import ast
 import math
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
 from harness.environments.executors.job import Exit
 from harness.evidence.app_files import ModelCheck, Reference, Result, Training
 from harness.evidence.memory import MemorySample, MemoryUse
-from harness.evidence.outcome import TOLERANCE, Evidence, Request, decide, tolerance_of
+from harness.evidence.outcome import TOLERANCE, Evidence, OfEnding, OfResult, Request, decide, tolerance_of
 
 Values = dict[str, Any]
 
@@ -238,6 +240,13 @@ def test_an_error_of_the_app_names_the_phase(request_: Request, evidence: Eviden
     assert (decided.name, decided.diagnosis) == ("failed", "app-error")
     assert "features" in decided.detail
     assert "exit 2" in decided.detail
+
+
+@pytest.mark.parametrize(("code", "killed"), [(-9, "the process was"), (1, "a process it had started was")])
+def test_a_kill_at_the_memory_limit_is_told(code: int, killed: str, request_: Request, evidence: Evidence) -> None:
+    decided = decide(request_, replace(evidence, exits={"train": Exit(code, out_of_memory=True)}, result=None))
+    assert (decided.name, decided.diagnosis) == ("failed", "out-of-memory")
+    assert decided.detail.startswith(killed)
 
 
 @pytest.mark.parametrize(("code", "diagnosis"), [(4, "not-finite"), (5, "wrong-result")])
@@ -588,3 +597,9 @@ def test_what_cannot_be_killed_keeps_its_diagnosis_beside_an_unhealthy_gpu(
 
 def test_a_run_that_completed_is_its_own_probe(request_: Request, evidence: Evidence) -> None:
     assert outcome(request_, replace(evidence, host_problems=("GPU 1 unhealthy",))) == ("completed", None)
+
+
+def test_every_diagnosis_has_a_case_in_this_file() -> None:
+    nodes = ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
+    cases = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    assert sorted({*get_args(OfEnding), *get_args(OfResult)} - cases) == []

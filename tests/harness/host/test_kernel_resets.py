@@ -4,7 +4,7 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.base.yaml_lines import read_yaml
-from harness.host.kernel_resets import CLASS, reset_lines, reset_patterns
+from harness.host.kernel_resets import CLASS, SIGNATURES, reset_lines, reset_patterns
 
 EXCERPTS = read_yaml(CHECKOUT / "tests" / "harness" / "diagnosis" / "excerpts.yaml").data
 
@@ -80,3 +80,13 @@ signatures:
         r"new\ \(words\)",
         r"other \d words",
     ]
+
+
+def test_every_rule_of_the_class_convicts_by_its_line_alone() -> None:
+    """What is read here knows neither severities nor conditions, such as `recovered_by`."""
+    heeded = {"id", "where", "text", "regex", "class", "cause", "remedy", "link", "presets"}
+    rules = [
+        one for one in read_yaml(SIGNATURES).data["signatures"] if (one["class"], one.get("where")) == (CLASS, "kernel")
+    ]
+    assert rules
+    assert {one["id"]: sorted(one.keys() - heeded) for one in rules if one.keys() - heeded} == {}

@@ -77,6 +77,14 @@ REFUSED = {
         "two:",
         ["set by the harness"],
     ),
+    **{
+        f"devices {devices}": (
+            f"presets:\n  plain: {{description: p}}\n  two: {{description: t, devices: {devices}}}",
+            "two:",
+            ["names different GPUs"],
+        )
+        for devices in ("[0, 0]", "[-1]", "[]")
+    },
     "a misspelt preset": (
         "selections:\n  default:\n    description: d\n    stacks: [cpu]\n    presets:\n      - plain\n      - plian",
         "plian",
@@ -179,6 +187,9 @@ class TestTheProjectsOwnFile:
         from_notes = {p.name for p in matrix.presets.values() if p.source and p.source.startswith("notes")}
         assert from_notes == {cell.preset.name for cell in matrix.select("notes")} - {"plain"}
         assert len(from_notes) == 11
+
+    def test_notes_is_run_on_the_stacks_of_the_default_selection(self, matrix: Matrix) -> None:
+        assert matrix.selections["notes"].stacks == matrix.selections["default"].stacks
 
     def test_the_default_selection_is_the_evening_of_five_stacks(self, matrix: Matrix) -> None:
         """The one test that says what it is: the others ask the matrix file."""

@@ -1,6 +1,59 @@
-import pytest
+from collections.abc import Callable
+from dataclasses import replace
 
+import pytest
+from rich.table import Table
+
+from harness.evidence.index import Row
+from harness.evidence.run_files import Record
+from harness.evidence.verdicts.verdict import judge
+from harness.matrix.cells import Verdicts
 from harness.screen import tables
+from harness.screen.colours import OUTCOME_COLOURS, TIER_COLOURS
+
+
+@pytest.fixture
+def rows(make_record: Callable[..., Record]) -> list[Row]:
+    passed = Row.of(make_record())
+    return [
+        replace(passed, samples_per_second=1234.0),
+        replace(passed, run_id="r2", outcome="failed", diagnosis="crash", detail="ended with SIGSEGV"),
+        replace(passed, run_id="r3", outcome="interrupted"),
+    ]
+
+
+def shown(table: Table, row: int = 0) -> dict[str, str]:
+    """What stands below each heading."""
+    return {str(column.header): str(list(column.cells)[row]) for column in table.columns}
+
+
+def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> None:
+    (verdict,) = judge(rows, {}, Verdicts())
+    assert shown(tables.verdicts_table([verdict])) == {
+        "cell": "cpu-plain",
+        "verdict": f"[{TIER_COLOURS['flaky']}]flaky[/]",
+        "passed": "1 of 2",
+        "pass rate": f"{verdict.low:.0%} to {verdict.high:.0%}",
+        "scope": "cpu, process",
+        "workload": f"{verdict.workload} ({verdict.workload_hash[:8]})",
+        "ran on": "cpu (a CPU) x1",
+        "not counted": "1 interrupted",
+        "why": "crash x1",
+    }
+
+
+def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
+    table = tables.runs_table(rows)
+    assert shown(table) == {
+        "run": "r1",
+        "outcome": f"[{OUTCOME_COLOURS['completed']}]completed[/]",
+        "why": "",
+        "ran on": "cpu (a CPU) x1",
+        "seconds": "5.0",
+        "samples/s": "1234",
+        "detail": "",
+    }
+    assert (shown(table, 1)["why"], shown(table, 1)["detail"]) == ("crash", "ended with SIGSEGV")
 
 
 def test_a_row_has_a_cell_for_every_column() -> None:

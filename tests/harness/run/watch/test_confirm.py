@@ -1,5 +1,7 @@
+import re
 from collections.abc import Sequence
 
+from harness.base.paths import CHECKOUT
 from harness.evidence.step_position import Position
 from harness.run.watch.confirm import Confirmation
 from harness.run.watch.limits import KNOWN_LIMITS, LIMITS, RankStall
@@ -54,6 +56,17 @@ def test_a_hang_is_found_soon_though_samples_take_long() -> None:
     hung = until_hung(samples)
     assert hung is not None
     assert hung[0] < LIMIT + 15
+
+
+def test_a_hang_of_steady_steps_is_found_as_soon_as_the_readme_promises() -> None:
+    page = " ".join((CHECKOUT / "README.md").read_text(encoding="utf-8").split())
+    promised = re.search(r"hangs in a steady step found within (\d+) s", page)
+    samples = Samples([told(1)])
+    samples.seconds = 4.0
+    hung = until_hung(samples)
+    assert promised
+    assert hung is not None
+    assert hung[0] < int(promised[1])
 
 
 def test_a_hang_keeps_its_two_last_samples() -> None:

@@ -326,3 +326,4 @@ def test_the_floors_are_documented() -> None:
     assert {phase: (int(loose), int(known)) for phase, loose, known in rows} == {
         phase: (LIMITS[phase], KNOWN_LIMITS[phase]) for phase in LIMITS
     }
+    assert f"- A *steady* step may stall {KNOWN_LIMITS['step']:.0f} s from the beginning" in page
