@@ -54,6 +54,7 @@ def test_a_fault_is_found_explained_and_survived(kind: FaultKind, target: Inject
     assert one.record.intent.injected_fault is not None
 
 
+@pytest.mark.long
 def test_after_a_fault_a_healthy_run_completes_in_the_same_place(target: InjectionTarget) -> None:
     kill = next(kind for kind in KINDS if kind.name == "kill")
     assert inject_fault(kill, target, next_run=False).as_expected
@@ -62,6 +63,7 @@ def test_after_a_fault_a_healthy_run_completes_in_the_same_place(target: Injecti
     assert {record.outcome for record in target.results.records() if record.injected_fault is None} == {"completed"}
 
 
+@pytest.mark.long
 def test_an_engine_of_its_own_leaves_nothing_and_lets_the_users_alone(target: InjectionTarget) -> None:
     if why := why_skipped(next(kind for kind in KINDS if kind.name == "engine-restarted"), "docker"):
         pytest.skip(why)
