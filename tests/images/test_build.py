@@ -95,7 +95,7 @@ def test_a_tag_that_somebody_moved_is_put_right(engine: Engine, matrix: Matrix, 
     assert moved.id == images["cpu-plain"].id
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 def test_an_interrupted_build_leaves_nothing_that_looks_finished(
     number: signal.Signals, engine: Engine, matrix: Matrix, images: dict[str, Image], other_base: str
 ) -> None:

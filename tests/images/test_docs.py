@@ -5,6 +5,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from harness.base.paths import CHECKOUT
 from harness.environments.images import Image
 
@@ -12,6 +14,7 @@ DOCUMENT = CHECKOUT / "docs" / "images.md"
 LINKED = (".venv", ".cache", "matrix.yaml", "Makefile", "requirements.txt", "pyproject.toml", "images", "harness")
 
 
+@pytest.mark.long
 def test_every_example_runs(tmp_path: Path, registry: str, images: dict[str, Image]) -> None:
     for name in LINKED:
         (tmp_path / name).symlink_to(CHECKOUT / name)

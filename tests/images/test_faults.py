@@ -19,7 +19,13 @@ from harness.matrix.cells import Matrix
 
 # Those that only containers have, and of the others one for each way that a run can end.
 ALSO = ("hang-forward", "hold-gil", "segv", "fill-disk", "import-failure", "clock-back")
-CHOSEN = [kind for kind in KINDS if kind.executors == ("docker",) or kind.name in ALSO]
+# One of each outcome; the others are found by the same lines as processes (tests/system), or like one of these.
+ON_EACH_CHANGE = ("hang-forward", "child-eats-memory", "container-removed")
+CHOSEN = [
+    pytest.param(kind, id=kind.name, marks=[] if kind.name in ON_EACH_CHANGE else [pytest.mark.long])
+    for kind in KINDS
+    if kind.executors == ("docker",) or kind.name in ALSO
+]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +41,7 @@ def _sockets_go_while_their_warning_is_ignored() -> Iterator[None]:
 
 # Docker's SDK leaves a socket open for each connection that is refused, as by an engine that was killed.
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
-@pytest.mark.parametrize("kind", CHOSEN, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", CHOSEN)
 def test_a_fault_is_found_explained_and_survived(kind: FaultKind, target: InjectionTarget) -> None:
     if why := why_skipped(kind, "docker"):
         if os.environ.get("REQUIRE_DOCKER"):
@@ -48,6 +54,7 @@ def test_a_fault_is_found_explained_and_survived(kind: FaultKind, target: Inject
     assert one.record.intent.injected_fault is not None
 
 
+@pytest.mark.long
 def test_after_a_fault_a_healthy_run_completes_in_the_same_place(target: InjectionTarget) -> None:
     kill = next(kind for kind in KINDS if kind.name == "kill")
     assert inject_fault(kill, target, next_run=False).as_expected
@@ -56,6 +63,7 @@ def test_after_a_fault_a_healthy_run_completes_in_the_same_place(target: Injecti
     assert {record.outcome for record in target.results.records() if record.injected_fault is None} == {"completed"}
 
 
+@pytest.mark.long
 def test_an_engine_of_its_own_leaves_nothing_and_lets_the_users_alone(target: InjectionTarget) -> None:
     if why := why_skipped(next(kind for kind in KINDS if kind.name == "engine-restarted"), "docker"):
         pytest.skip(why)
@@ -82,6 +90,7 @@ def anothers(target: InjectionTarget, tmp_path: Path) -> Iterator[Any]:
     container.remove()
 
 
+@pytest.mark.long
 def test_an_ordinary_user_injects_faults_too_and_leaves_the_containers_of_others(ordinary: Any, anothers: Any) -> None:
     command = ordinary("inject", "hang-forward", "child-eats-memory", "fill-disk", "--json", group="docker")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)

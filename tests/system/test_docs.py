@@ -12,13 +12,26 @@ import pytest
 from harness.base.paths import CHECKOUT
 from harness.evidence.app_files import InputFile
 
-# Its examples need a Docker engine: tests/images runs them.
+# Its examples need a Docker engine: tests/images runs them as they stand, here only their options are tried.
 WITH_ENGINE = CHECKOUT / "docs" / "images.md"
 DOCUMENTS = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
 # What they do is tested elsewhere, and takes minutes: here only their options are.
 LONG = ("minimise", "compare", "inject")
-# Start the app, and take seconds each.
-STARTS_THE_APP = ("run", "run-cell", "train", "exec")
+# Start the app, for seconds each, or need a Docker engine.
+TESTED_ELSEWHERE = (
+    "run",
+    "run-cell",
+    "train",
+    "exec",
+    "build",
+    "push",
+    "pull",
+    "promote",
+    "demote",
+    "tags",
+    "export",
+    "import",
+)
 # 1: there is something to fix on this very machine.
 MAY_END_WITH_1 = ("doctor",)
 
@@ -29,15 +42,23 @@ def examples(document: Path) -> Iterator[str]:
         yield from (re.split(r"\s#\s", line)[0].strip() for line in block.splitlines() if line.strip())
 
 
+def command_of(words: list[str]) -> str:
+    """The command in a line: what follows the options that all commands have, each with a value."""
+    at = 1
+    while words[at].startswith("--") and words[at] != "--help":
+        at += 2
+    return words[at]
+
+
 def as_tried(line: str, *, quick: bool) -> list[str]:
     """The words of a line, as far as it is tried here: targets are only expanded, runs on AMD GPUs only planned."""
     words = shlex.split(line)
     if words[0] == "make":
         return ["make", "-n", *words[1:]]
-    command = words[1] if words[0].endswith("/matrix") else ""
+    command = command_of(words) if words[0].endswith("/matrix") else ""
     if command == "run" and words[2].startswith("rocm"):
         return [words[0], "plan", *words[2:]]
-    if (command in LONG and "--list" not in words) or (quick and command in STARTS_THE_APP):
+    if (command in LONG and "--list" not in words) or (quick and command in TESTED_ELSEWHERE):
         # Unknown options are refused before the help is printed.
         return [*words, "--help"]
     return words
@@ -57,6 +78,7 @@ def place(tmp_path: Path, data: InputFile) -> Path:
     locks = [file.name for file in CHECKOUT.glob("requirements*.txt")]
     for name in (".venv", ".cache", "app", "images", "tests", "matrix.yaml", "Makefile", "pyproject.toml", *locks):
         (tmp_path / name).symlink_to(CHECKOUT / name)
+    (tmp_path / "wheels").mkdir()
     header, *rows = Path(data.path).read_text(encoding="utf-8").splitlines()
     assert header == "ts,open,high,low,close,volume,vix"
     table = [row.split(",") for row in rows]
@@ -68,16 +90,21 @@ def place(tmp_path: Path, data: InputFile) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "document",
-    [one for one in DOCUMENTS if one != WITH_ENGINE and "```sh" in one.read_text(encoding="utf-8")],
-    ids=lambda one: one.name,
-)
-@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.long)], ids=["options", "as it stands"])
-def test_every_example_runs(document: Path, place: Path, quick: bool) -> None:
+WITH_EXAMPLES = [one for one in DOCUMENTS if "```sh" in one.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("document", WITH_EXAMPLES, ids=lambda one: one.name)
+def test_the_options_of_every_example_are_known(document: Path, place: Path) -> None:
     for line in examples(document):
-        tried(line, place, quick=quick)
-    if document.name == "training.md" and not quick:
+        tried(line, place, quick=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("document", [one for one in WITH_EXAMPLES if one != WITH_ENGINE], ids=lambda one: one.name)
+def test_every_example_runs(document: Path, place: Path) -> None:
+    for line in examples(document):
+        tried(line, place, quick=False)
+    if document.name == "training.md":
         assert_a_model_that_loads(place / "TRAINING")
 
 
