@@ -28,7 +28,7 @@ class StackFrame:
     line: Line
 
 
-ThreadStack = tuple[StackFrame, ...]
+StackFrames = tuple[StackFrame, ...]
 """The frames of one thread, the innermost first."""
 
 
@@ -41,7 +41,7 @@ def stuck_at(folder: RunFolder, phase: str | None) -> Hit | None:
     return classify(_main_stacks(folder, behind), [*words, f"phase {phase}", "outcome hung"])
 
 
-def classify(stacks: Sequence[ThreadStack], words: Iterable[str]) -> Hit | None:
+def classify(stacks: Sequence[StackFrames], words: Iterable[str]) -> Hit | None:
     """Return the class of a stall, by the first of the stacks that does not wait for other ranks.
 
     If there is none, the words decide: stage, phase, outcome. If every stack waits for other ranks, the exchange itself
@@ -61,7 +61,7 @@ def classify(stacks: Sequence[ThreadStack], words: Iterable[str]) -> Hit | None:
     return next((Hit(signature, shown) for word in words if (signature := matcher.match(word))), waiting)
 
 
-def main_stacks(lines: Iterable[Line]) -> list[ThreadStack]:
+def main_stacks(lines: Iterable[Line]) -> list[StackFrames]:
     """Return the stacks of main threads in a dump of faulthandler or py-spy: those that begin at a module or script.
 
     Stacks of loader workers, which always wait, are left out if there are others.
@@ -75,7 +75,7 @@ def main_stacks(lines: Iterable[Line]) -> list[ThreadStack]:
     return own or main or whole
 
 
-def _main_stacks(folder: RunFolder, behind: int | None) -> list[ThreadStack]:
+def _main_stacks(folder: RunFolder, behind: int | None) -> list[StackFrames]:
     """Return the last main stack of the rank that is behind, else those of the samples, else of every rank."""
     ranks = folder.work.stacks()
     for files, last in (
@@ -83,7 +83,7 @@ def _main_stacks(folder: RunFolder, behind: int | None) -> list[ThreadStack]:
         (map(folder.named, SAMPLES), False),
         (ranks.values(), True),
     ):
-        found: list[ThreadStack] = []
+        found: list[StackFrames] = []
         for file in files:
             stacks = main_stacks(_tail(folder, file))
             found += stacks[-1:] if last else stacks

@@ -219,7 +219,7 @@ def test_a_demoted_tag_cannot_be_pulled_and_can_be_earned_again(
         in_registry(results, place)
     with pytest.raises(NothingPromotedError):
         resolve_tag(None, read_host(REAL_ROOT), results, time.time())
-    assert "stands neither in" in told(command("demote", TAG, "--reason", "again", "--registry", place, expected=2))
+    assert "not in force in" in told(command("demote", TAG, "--reason", "again", "--registry", place, expected=2))
     command("promote", "--registry", place)
     assert RegistryTags(place).points_to(TAG) == digest
     lines = command("tags", TAG, "--registry", place).stdout.splitlines()

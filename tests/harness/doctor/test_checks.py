@@ -102,7 +102,7 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
     "memory that nobody holds": (
         lambda t: t.write(t.gpus[1] / "mem_info_vram_used", 6 << 30),
         {("idle-memory", "warning")},
-        "6144 MiB are in use that no visible process holds",
+        "6144 MiB are in use by no visible process",
     ),
     "another process computes": (
         lambda t: t.compute(4711, 51002, 2 << 30),
@@ -150,7 +150,7 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
     "atomics that cannot be read": (
         lambda t: t.remove("sys/class/kfd/kfd/topology/nodes/2/io_links"),
         {("pcie-atomics", "note")},
-        "cannot be read",
+        "unknown whether PCIe atomics work",
     ),
     "x16 and x8": (
         lambda t: t.width(t.gpus[1].parent.parent, 8),

@@ -207,6 +207,6 @@ def test_credentials_are_not_sent_unprotected_where_the_registry_is_protected(
     asked = FakeRegistry()
     with asked.serving() as host:
         challenge = f'Bearer realm="http://{host}/token",service="x",scope="repository:vpoc:pull"'
-        with pytest.raises(UserError, match="unprotected; nothing was sent"):
+        with pytest.raises(UserError, match="without encryption; nothing was sent"):
             Connection("secure.example")._authorize(challenge, "vpoc/manifests/one")
     assert asked.asked == []

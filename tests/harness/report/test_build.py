@@ -102,7 +102,7 @@ def test_imported_runs_can_be_left_out(make_record: Make, report_of: ReportOf) -
     found = place(report, "cpu-plain")
     assert (found.count.runs, found.own.runs) == (2, 1)
     assert any("1 run was imported from other hosts" in caution for caution in report.cautions)
-    assert "Made elsewhere and imported: 1 of these runs." in report.answers.use[0]
+    assert "Of these runs, 1 came from other hosts by import." in report.answers.use[0]
 
 
 def test_an_excluded_cell_of_a_grid_has_its_reason(make_record: Make, report_of: ReportOf, matrix: Matrix) -> None:

@@ -61,11 +61,11 @@ def test_gpus_come_first_and_are_never_mixed_with_cpus(make_rows: MakeRows, dual
     assert [(one.scope, one.runs) for one in best] == [("gfx1100", 2), ("cpu", 40)]
 
 
-def test_runs_as_processes_are_told_to_earn_no_tag(make_rows: MakeRows) -> None:
+def test_runs_as_processes_do_not_qualify_for_promotion(make_rows: MakeRows) -> None:
     assert "only runs in containers qualify an image for promotion" in told(make_rows("cpu-plain", 40))
-    assert "an image earns" not in told(make_rows("cpu-plain", 40, executor="docker"))
+    assert "qualify an image" not in told(make_rows("cpu-plain", 40, executor="docker"))
 
 
 def test_stale_runs_recommend_nothing(make_rows: MakeRows) -> None:
     verdicts = judge(make_rows("cpu-plain", 40), {("cpu-plain", "process"): "another"}, THRESHOLDS)
-    assert which_cell(verdicts, THRESHOLDS, {}) == ("Nothing that was run can be counted.",)
+    assert which_cell(verdicts, THRESHOLDS, {}) == ("None of the runs counts.",)

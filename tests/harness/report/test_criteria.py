@@ -44,7 +44,7 @@ def test_failures_injected_faults_and_nothing_at_all_do_not_meet_it(make_record:
     assert "not met; 1 run, none completed" in told(matrix, failed)
     faulty = make_record("r2", injected_fault="x@1", **immediate(matrix))
     assert "not tried" in told(matrix, faulty, uncounted=frozenset({"r2"}))
-    assert "`matrix run --workload immediate` does that" in told(matrix)
+    assert "`matrix run --workload immediate` runs it" in told(matrix)
 
 
 def test_synthetic_bars_are_called_so(make_record: Make, matrix: Matrix) -> None:

@@ -233,7 +233,7 @@ def test_content_that_is_not_what_it_is_named_after_is_refused(
 ) -> None:
     good = content_hash(exported_files)
     files = {**exported_files, "log.txt": b"other"}
-    refused(there, hostile(tmp_path / "x.tar.gz", files, name=good), other_host, "not the content")
+    refused(there, hostile(tmp_path / "x.tar.gz", files, name=good), other_host, "does not match the hash")
 
 
 def test_a_run_that_claims_to_be_of_this_host_is_refused(
@@ -243,7 +243,7 @@ def test_a_run_that_claims_to_be_of_this_host_is_refused(
         intent["host"] = {**json.loads(exported_files["intent.json"])["host"], "machine": other_host.machine}
 
     file = hostile(tmp_path / "x.tar.gz", changed(exported_files, claim))
-    refused(there, file, other_host, "claims to be a run of a machine whose runs are made here")
+    refused(there, file, other_host, "claims to be a run of a machine that runs cells in this folder")
 
 
 @pytest.mark.parametrize("field", ["run_id", "campaign"])
@@ -254,7 +254,7 @@ def test_a_run_that_claims_an_id_that_may_be_given_here_is_refused(
     there: Results, other_host: HostFacts, exported_files: dict[str, bytes], tmp_path: Path, field: str, name: str
 ) -> None:
     file = hostile(tmp_path / "x.tar.gz", changed(exported_files, lambda intent: intent.update({field: name})))
-    refused(there, file, other_host, "has an id that no export gives")
+    refused(there, file, other_host, "has an id that no export writes")
 
 
 @pytest.mark.parametrize("name", ["intent.json", "record.json"])
@@ -277,7 +277,7 @@ def test_a_record_of_another_intent_is_refused(
 ) -> None:
     other = changed(exported_files, lambda intent: intent.update(cell="cpu-other"))
     file = hostile(tmp_path / "x.tar.gz", {**exported_files, "record.json": other["record.json"]})
-    refused(there, file, other_host, "record of another intent")
+    refused(there, file, other_host, "record belongs to another intent")
 
 
 def test_two_runs_of_one_id_are_refused(

@@ -120,10 +120,10 @@ def test_the_newest_that_fits_is_taken(results: Results, of_gpu: Evidence, gpu_h
 def test_where_nothing_stands_it_says_how_to_get_there(
     results: Results, host: HostFacts, make_evidence: Evidence
 ) -> None:
-    with pytest.raises(NothingPromotedError, match=r"no known-good tag stands there; `matrix promote`"):
+    with pytest.raises(NothingPromotedError, match=r"no known-good tag is in force; `matrix promote`"):
         resolve_tag(None, host, results, NOW)
     evidence = promoted(results, make_evidence())
-    with pytest.raises(NothingPromotedError, match="no known-good-gfx1100 stands"):
+    with pytest.raises(NothingPromotedError, match="no known-good-gfx1100 is in force"):
         resolve_tag(None, host, results, NOW, scope="gfx1100")
     append_move(results, TagMove(move="demoted", at=NOW, reason="it hangs", evidence=evidence))
     with pytest.raises(NothingPromotedError):

@@ -75,7 +75,7 @@ def test_failures_of_another_image_of_the_same_environment_speak_against_it(row:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"executor": "process", "image": None}, "not of an image"),
+        ({"executor": "process", "image": None}, "used no image"),
         ({"qualifies_for_promotion": False}, "does not qualify for promotion"),
     ],
 )
