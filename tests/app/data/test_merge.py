@@ -223,7 +223,7 @@ def test_the_command_tells_what_it_found(files, tmp_path, capsys):
     assert "1 rows of 60-second bars, read as tradingview; stamps read as UTC, start of bar; 1 duplicates" in told
     assert run([*given, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["schema"], facts["rows"], facts["duplicates"], facts["format"]) == (1, 1, 1, "tradingview")
+    assert (facts["schema"], facts["rows"], facts["duplicates"], facts["format"]) == (2, 1, 1, "tradingview")
     assert "csv" not in facts
     assert run([*given, "--column", "close"]) == 2
     assert "--column close: not of the form NAME=COLUMN" in capsys.readouterr().err
