@@ -29,10 +29,6 @@ COMMANDS = {
         "cli.doctor:doctor",
         "Look at this machine before anything runs: devices, driver, PCIe, Docker, disk; say what to fix, and how.",
     ),
-    "inject": (
-        "cli.inject:inject",
-        "Inject faults into real runs, and see that each is found, explained and survived.",
-    ),
     "exec": (
         "cli.run:execute",
         "Run `vpoc ...` by hand in a cell's environment: `matrix exec cpu-plain vpoc train --data merged.csv`.",
@@ -41,6 +37,10 @@ COMMANDS = {
     "export": ("cli.share:export_", "Write the records into FILE (.tar.gz), for `matrix import` on another host."),
     "import": ("cli.share:import_", "Add the records in FILES, which `matrix export` made on other hosts."),
     "index": ("cli.records:index", "Rebuild records.db from the run folders, which are the truth."),
+    "inject": (
+        "cli.inject:inject",
+        "Inject faults into real runs, and see that each is found, explained and survived.",
+    ),
     "lint": (
         "cli.matrix:lint",
         "Name every preset variable that does nothing, contradicts another or is the default, and where.",

@@ -222,7 +222,8 @@ def test_a_probe_that_lost_its_engine_and_cannot_be_killed_is_told(
 # It may come between the opening of a file and the `with` that closes it.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_an_interruption_ends_the_probe(make_run: MakeRun) -> None:
-    spec, folder, executor = make_run("os.kill(os.getppid(), signal.SIGINT); time.sleep(60)")
+    # Not before the harness waits for it: how a start is interrupted is tested with the executors.
+    spec, folder, executor = make_run("time.sleep(1); os.kill(os.getppid(), signal.SIGINT); time.sleep(60)")
     with pytest.raises(KeyboardInterrupt):
         probe_gpu(spec, GPU, executor)
     assert processes_of_run(folder) == []
