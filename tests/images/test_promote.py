@@ -181,6 +181,7 @@ def training(results: Results, folder: Path) -> tuple[str, ...]:
     return ("train", "--data", str(data), "--output", str(folder / "TRAINING"), *tiny)
 
 
+@pytest.mark.long
 def test_the_same_again_changes_nothing(command: Command, place: str, results: Results) -> None:
     for _ in range(2):
         command("promote", "--registry", place)
@@ -374,6 +375,7 @@ def test_a_tag_whose_runs_fail_later_is_shown_with_the_command_to_demote_it(
     assert "2 of 5 in all" in told(command("promote", expected=2))
 
 
+@pytest.mark.long
 def test_every_example_in_the_docs_runs(command: Command, place: str, results: Results, tmp_path: Path) -> None:
     """On the CPU's tag, as no GPU has earned one."""
     for name in (".venv", ".cache", "Makefile", "requirements.txt", "pyproject.toml", "images", "harness"):

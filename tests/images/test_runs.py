@@ -226,7 +226,7 @@ def test_an_engine_that_dies_in_mid_run(
     assert process.returncode == 2, err
     assert "Traceback" not in err
     assert err.splitlines()[-1].startswith(
-        "matrix: the Docker engine does not answer any more; the same command goes on"
+        "matrix: the Docker engine does not answer any more; the same command continues"
     )
     (record,) = records(results)
     assert record["outcome"] == "interrupted"

@@ -218,11 +218,11 @@ class Command:
         """The text of a matrix file with one stack, made fit for a stand-in where there is one."""
         return _for_stand_in(matrix) if self._stand_in else matrix
 
-    def slow(self, folder: Path) -> "Command":
-        """The same where each step of the stand-in takes so long that it can be watched."""
+    def slow(self, folder: Path, seconds: float = 0.4) -> "Command":
+        """The same where each step of the stand-in takes so many seconds: it can be watched."""
         if self._stand_in is None:
             return self
-        (folder / SLOW).write_text("0.4", encoding="utf-8")
+        (folder / SLOW).write_text(str(seconds), encoding="utf-8")
         return Command(self.matrix_file, self._stand_in, Path(shutil.copy(self._stand_in / "bars.csv", folder)))
 
     def __call__(self, results: Path, *words: str, matrix: Path | None = None) -> list[str]:
