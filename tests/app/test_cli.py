@@ -392,8 +392,15 @@ def test_no_gpu_exits_3_also_by_environment(merged, tmp_path):
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
 
 
-@pytest.mark.parametrize("send", [os.kill, os.killpg])
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("signum", "send"),
+    [
+        (signal.SIGTERM, os.kill),
+        (signal.SIGINT, os.killpg),
+        pytest.param(signal.SIGTERM, os.killpg, marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, os.kill, marks=pytest.mark.long),
+    ],
+)
 def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, send):
     command = [sys.executable, "-m", "vpoc", "train", "--data", merged, "--output", tmp_path / "out"]
     options = [

@@ -69,6 +69,7 @@ def test_a_preset_of_two_phases_is_two_processes(
     assert record.intent.workload_hash == plain.intent.workload_hash
 
 
+@pytest.mark.long
 def test_the_deep_folder_of_a_run_does_not_keep_loader_workers_waiting(
     run_tiny: Callable[..., Record], results: Results
 ) -> None:

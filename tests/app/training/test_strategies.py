@@ -177,7 +177,7 @@ def test_layers_are_spread_by_their_parameters():
     [
         ("ddp", signal.SIGKILL, -9),
         ("averaging", signal.SIGTERM, 143),
-        pytest.param("fsdp", signal.SIGINT, 130, marks=needs_fsdp),
+        pytest.param("fsdp", signal.SIGINT, 130, marks=[needs_fsdp, pytest.mark.long]),
     ],
 )
 def test_ranks_that_are_interrupted_resume_to_bitwise_identical_weights(train, tmp_path, strategy, signum, status):
@@ -220,7 +220,10 @@ def orphans(folder):
 
 @pytest.mark.parametrize(
     ("strategy", "fault", "status", "said"),
-    [("ddp", "kill@3/1", 137, "rank 1"), ("averaging", "oom@3/1", 1, "out of memory")],
+    [
+        ("ddp", "kill@3/1", 137, "rank 1"),
+        pytest.param("averaging", "oom@3/1", 1, "out of memory", marks=pytest.mark.long),
+    ],
 )
 def test_a_fault_of_one_rank_ends_all_with_its_reason(train, tmp_path, strategy, fault, status, said):
     done = vpoc(*train("x", "--strategy", strategy, "--devices", 2, "--inject-fault", fault), status=status)
@@ -294,6 +297,7 @@ def torchrun(*words):
     )
 
 
+@pytest.mark.long
 def test_torchrun_starts_the_ranks_as_well(train, tmp_path):
     as_ranks(1, *train("alone", "--micro-batch-size", 4))
     words = ["-m", "vpoc", *map(str, train("ranks", "--strategy", "ddp"))]
