@@ -4,8 +4,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-import click
-
 _T = TypeVar("_T")
 
 
@@ -14,5 +12,7 @@ def watched(items: Iterable[_T], label: str, length: int) -> Iterator[_T]:
     if not sys.stderr.isatty():
         yield from items
         return
+    import click  # noqa: PLC0415 - only where there is a terminal
+
     with click.progressbar(items, length=length, label=label, file=sys.stderr) as bar:
         yield from bar

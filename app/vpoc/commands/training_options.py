@@ -109,6 +109,11 @@ MEMORY_OPTIONS = [
         help="Keep no activations for the backward pass; compute them again there. Less memory, more time.",
     ),
     click.option(
+        "--deterministic",
+        is_flag=True,
+        help="Use only algorithms whose result is bitwise the same each time; slower on a GPU, no change on a CPU.",
+    ),
+    click.option(
         "--use-mixed-precision", is_flag=True, help="Autocast: float16 with a scaler on a GPU, bfloat16 on a CPU."
     ),
     click.option(
@@ -149,7 +154,8 @@ DEVICE_OPTIONS = [
         "--rank-timeout",
         type=FiniteRange(1, 86400),
         default=600.0,
-        help="Seconds that a rank waits for the others before it ends with an error.",
+        help="Seconds that a rank waits for the others before it ends with an error; over NCCL or RCCL their watchdog then "
+        "aborts it (exit status 134).",
     ),
 ]
 KEEPING_OPTIONS = [

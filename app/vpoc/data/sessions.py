@@ -3,7 +3,6 @@
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-import polars as pl
 
 from vpoc.arrays import Flags, Ints
 from vpoc.data.bars import DAY_SECONDS, Bars
@@ -153,6 +152,8 @@ def _calendar(span: Ints, close: int) -> tuple[Ints, Ints, Ints, Ints]:
 
 def _utc(date: Ints, minute: Ints) -> Ints:
     """Seconds since 1970 UTC of New York minutes, from 02:00 on, of dates [n]."""
+    import polars as pl  # noqa: PLC0415 - who only names sessions needs no polars
+
     noon = (
         pl.Series((date * DAY_SECONDS + DAY_SECONDS // 2) * 1_000_000)
         .cast(pl.Datetime("us"))
@@ -189,6 +190,8 @@ def ranges(start: Ints, stop: Ints) -> Ints:
 
 def new_york(ts: Ints) -> tuple[Ints, Ints]:
     """Trade date (days since 1970-01-01) and minute of the New York day, both [rows], of stamps in UTC seconds."""
+    import polars as pl  # noqa: PLC0415
+
     stamps = pl.Series(ts * 1_000_000).cast(pl.Datetime("us", "UTC"))
     local = stamps.dt.convert_time_zone(ZONE).dt.replace_time_zone(None)
     date = local.dt.offset_by("6h").dt.date().cast(pl.Int64).to_numpy()

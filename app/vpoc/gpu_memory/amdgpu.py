@@ -18,11 +18,15 @@ REGION = re.compile(r"drm-(resident|memory)-(vram\d*)")
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU that says how much memory it has: PCI address (`0000:03:00.0`), its folder in sysfs, its render node."""
+    """A GPU that says how much memory it has: PCI address (`0000:03:00.0`), its folder in sysfs, its render node.
+
+    `compute_node`: its number in the topology of the compute driver (KFD), in whose order HIP counts; None without one.
+    """
 
     address: str
     folder: Path
     render_node: Path | None
+    compute_node: int | None
 
 
 @dataclass(frozen=True)
@@ -51,13 +55,15 @@ class Owner:
 
 def find_cards(root: Path = Path("/")) -> tuple[Card, ...]:
     """The cards whose driver tells their memory in sysfs (amdgpu does), by PCI address."""
+    numbers = {node.address: node.number for node in _compute_nodes(root)}
     found = []
     for folder in root.glob("sys/class/drm/card*/device"):
         # card0-DP-1 is a connector.
         if re.fullmatch(r"card\d+", folder.parent.name) and memory_of(folder):
             nodes = sorted(folder.glob("drm/renderD*"))
             node = root / "dev/dri" / nodes[0].name if nodes else None
-            found.append(Card(folder.resolve().name, folder, node))
+            address = folder.resolve().name
+            found.append(Card(address, folder, node, numbers.get(address)))
     return tuple(sorted(found, key=lambda card: card.address))
 
 
@@ -100,7 +106,7 @@ def _fuller(held: dict[tuple[int, str], int], pid: int) -> str:
 
 def _kfd_owners(root: Path, *, named: bool) -> Iterator[Owner]:
     """By drivers/gpu/drm/amd/amdkfd/kfd_process.c: `proc/<pid of the host>/vram_<gpu id>`, in bytes."""
-    cards = _cards_by_gpu_id(root)
+    cards = {node.gpu_id: node.address for node in _compute_nodes(root)}
     for file in root.glob("sys/class/kfd/kfd/proc/[0-9]*/vram_*"):
         held = _number(file)
         if held and file.parent.name.isdigit():
@@ -109,15 +115,22 @@ def _kfd_owners(root: Path, *, named: bool) -> Iterator[Owner]:
             yield Owner(pid, name, held, "kfd", cards.get(file.name.removeprefix("vram_")))
 
 
-def _cards_by_gpu_id(root: Path) -> dict[str, str]:
-    cards = {}
-    for node in root.glob("sys/class/kfd/kfd/topology/nodes/*"):
+@dataclass(frozen=True)
+class _ComputeNode:
+    """A GPU in the topology of the compute driver: its number there, KFD's id of it, and its PCI address."""
+
+    number: int
+    gpu_id: str
+    address: str
+
+
+def _compute_nodes(root: Path) -> Iterator[_ComputeNode]:
+    for node in root.glob("sys/class/kfd/kfd/topology/nodes/[0-9]*"):
         minor = re.search(r"^drm_render_minor (\d+)$", _text(node / "properties") or "", re.MULTILINE)
         gpu_id = _number(node / "gpu_id")
         device = root / f"sys/class/drm/renderD{minor[1]}/device" if minor else None
-        if gpu_id and device and device.exists():
-            cards[str(gpu_id)] = device.resolve().name
-    return cards
+        if gpu_id and device and device.exists() and node.name.isdigit():
+            yield _ComputeNode(int(node.name), str(gpu_id), device.resolve().name)
 
 
 def _drm_owners(root: Path) -> Iterator[Owner]:

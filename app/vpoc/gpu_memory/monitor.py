@@ -29,7 +29,8 @@ WORTH = 0.1
 """Share of a card that must be unused in torch's cache: less would be taken again by the next steps."""
 RELEASE_EVERY_S = 30.0
 """Giving memory back waits for the device, and taking it again is slow; every half minute cannot be felt."""
-VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+"""Variables that hide or reorder devices: of ROCr, HIP, HIP again, and the OpenCL runtime that HIP shares."""
 OWNERS_NAMED = 3
 
 
@@ -200,7 +201,11 @@ def _matched(
 ) -> dict[torch.device, Card | None]:
     """The card of each GPU; None where that is not certain, and the runtime is asked in its place."""
     by_address = {card.address: card for card in cards}
-    accessible = [card for card in cards if card.render_node and card.render_node.exists()]
+    accessible = {
+        card.compute_node: card
+        for card in cards
+        if card.compute_node is not None and card.render_node and card.render_node.exists()
+    }
     # Without addresses the order tells, if nothing hides or reorders devices and each is there.
     in_order = len(accessible) == allocator.count() and not any(variables.get(name) for name in VISIBILITY)
     matched: dict[torch.device, Card | None] = {}
@@ -209,7 +214,7 @@ def _matched(
         if address is not None:
             matched[gpu] = by_address.get(address)
         else:
-            matched[gpu] = accessible[gpu.index or 0] if in_order else None
+            matched[gpu] = accessible[sorted(accessible)[gpu.index or 0]] if in_order else None
     return matched
 
 

@@ -1,10 +1,12 @@
 """The networks by name. Each is a sequence of layers, so that it can be split, sharded and recomputed by layer."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from vpoc.errors import UserError
@@ -71,10 +73,10 @@ def parameter_count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def choose_sdpa(backend: str, device: torch.device, dtype: torch.dtype) -> None:
+def choose_sdpa(backend: str, device: torch.device, dtype: torch.dtype, kinds: Sequence[str]) -> None:
     """Let attention be computed by `backend` alone, in the whole process; auto: torch's choice.
 
-    UserError where the device has no such kernel for numbers of `dtype`.
+    UserError where the device has no such kernel for the models `kinds` in numbers of `dtype`.
     """
     if backend == "flash" and device.type == "cuda" and dtype == torch.float32:
         raise UserError("--sdpa flash: a GPU has no such kernel for float32; give --use-mixed-precision as well")
@@ -86,3 +88,24 @@ def choose_sdpa(backend: str, device: torch.device, dtype: torch.dtype) -> None:
     switches.enable_mem_efficient_sdp(backend in ("auto", "efficient"))
     if hasattr(switches, "enable_cudnn_sdp"):
         switches.enable_cudnn_sdp(backend == "auto")
+    if backend != "auto":
+        for size in (ATTENTION[kind] for kind in kinds if kind in ATTENTION):
+            _require_kernel(backend, size, device, dtype)
+
+
+def _require_kernel(backend: str, size: AttentionSize, device: torch.device, dtype: torch.dtype) -> None:
+    """UserError unless attention of `size` can be computed, forward and backward, by what is switched on."""
+    shape = (1, size.heads, WINDOW, size.embedding // size.heads)
+    query, key, value = (torch.zeros(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3))
+    with warnings.catch_warnings(record=True) as reasons:
+        warnings.simplefilter("always")
+        try:
+            functional.scaled_dot_product_attention(query, key, value).sum().backward()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            # Torch says why in warnings, and no more than "No available kernel" in the error.
+            said = [str(reason.message).partition(" (Triggered internally")[0] for reason in reasons]
+            why = next((line for line in said if not line.endswith("not used because:")), str(error))
+            raise UserError(
+                f"--sdpa {backend}: torch {torch.__version__} has no such kernel for {str(dtype).rpartition('.')[2]} "
+                f"on this device ({why.strip().splitlines()[0]}); choose auto or math"
+            ) from error

@@ -1,4 +1,4 @@
-"""The largest micro-batch that fits into the memory of a device, and the errors that mean out of memory."""
+"""The largest micro-batch that fits into the memory of a device."""
 
 from collections.abc import Callable
 
@@ -6,14 +6,16 @@ import torch
 
 from vpoc.errors import UserError
 from vpoc.features.table import NAMES
+from vpoc.gpu_memory.out_of_memory import is_out_of_memory
 from vpoc.models.by_name import input_shape
 from vpoc.training.batches import share_size
 from vpoc.training.precision import autocast
 from vpoc.training.strategies.single import Single
 from vpoc.training.train_options import TrainOptions
 
-OUT_OF_MEMORY_WORDS = ("out of memory", "hipErrorOutOfMemory", "DefaultCPUAllocator: can't allocate memory")
-"""Words of a RuntimeError when the runtime under torch, not its allocator of GPU memory, is out of memory."""
+SPARE = 0.05
+"""Share of a GPU's memory that is to stay free: workspaces and buffers of collectives come later, and from outside
+torch's cache."""
 
 
 class OutOfMemory(UserError):  # noqa: N818 - torch has an OutOfMemoryError, which is another
@@ -52,14 +54,6 @@ def largest_that_fits(fits: Callable[[int], bool], at_most: int, at_least: int =
     return good
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` says that memory, of a device or of the host, ran out."""
-    # torch.OutOfMemoryError came with torch 2.5; torch.cuda.OutOfMemoryError, the same class, is older.
-    if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in OUT_OF_MEMORY_WORDS)
-
-
 def micro_batch_size(options: TrainOptions, strategy: Single, kind: str) -> int:
     """Samples in one pass of one rank. `auto`: the most that fit on every rank; the batch stays what it is.
 
@@ -75,23 +69,31 @@ def micro_batch_size(options: TrainOptions, strategy: Single, kind: str) -> int:
 
 
 def fits(strategy: Single, options: TrainOptions, size: int, shape: tuple[int, ...]) -> bool:
-    """Return whether a step on `size` samples of `shape` has enough memory; the model is afterwards as it was."""
-    parameters = list(strategy.model.parameters())
-    moments: list[torch.Tensor] = []
+    """Return whether a step on `size` samples of `shape` leaves memory to spare; the model is afterwards as it was."""
+    enough = _has_memory_for(strategy, options, size, shape)
+    # What the step held is gone only now: neither its logits nor an error's stack keep the graph.
+    for parameter in strategy.model.parameters():
+        parameter.grad = None
+    if strategy.devices[0].type == "cuda":
+        torch.cuda.empty_cache()
+    return enough
+
+
+def _has_memory_for(strategy: Single, options: TrainOptions, size: int, shape: tuple[int, ...]) -> bool:
+    """Make a forward and a backward pass beside what Adam will hold; False when memory runs out."""
+    device = strategy.devices[0]
+    held: list[torch.Tensor] = []
     try:
-        # What Adam will keep, and does not before its first step.
-        moments += [torch.zeros_like(parameter) for parameter in parameters for _ in range(2)]
-        with strategy.exchange(last=False), autocast(options, strategy.devices[0]):
-            logits = strategy.forward(torch.zeros(size, *shape, device=strategy.devices[0]))
+        if device.type == "cuda":
+            spare = int(SPARE * torch.cuda.mem_get_info(device)[1])
+            held.append(torch.empty(spare, dtype=torch.uint8, device=device))
+        # Adam makes its two moments of each parameter in its first step.
+        held += [torch.zeros_like(parameter) for parameter in strategy.model.parameters() for _ in range(2)]
+        with strategy.exchange(last=False), autocast(options, device):
+            logits = strategy.forward(torch.zeros(size, *shape, device=device))
         logits.float().sum().backward()
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         return False
-    finally:
-        moments.clear()
-        for parameter in parameters:
-            parameter.grad = None
-        if strategy.devices[0].type == "cuda":
-            torch.cuda.empty_cache()
     return True

@@ -31,7 +31,7 @@ from vpoc.training.feeds import Feed, LoaderFeed, ResidentFeed
 from vpoc.training.flat_loop import FlatTrainer, suits
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, Step, Trainer
-from vpoc.training.prepare import Prepared
+from vpoc.training.prepared import Prepared
 from vpoc.training.train_options import TrainOptions
 
 SAMPLE_MEMORY_EVERY_S = 1.0
@@ -65,6 +65,7 @@ def manner_of(options: TrainOptions, trainer: Trainer, micro: int) -> dict[str, 
         "dtype": trainer.dtype,
         "loop": options.loop,
         "activation_checkpointing": options.activation_checkpointing,
+        "deterministic": options.deterministic,
         "torch": str(torch.__version__),
         "app_version": __version__,
     }
@@ -89,6 +90,7 @@ class Fit:
         self.options, self.run, self.kind, self.folder = options, run, kind, folder
         self.progress, self.say = progress, say
         self.train, self.validation = run.samples_in(folder.parent, options, kind, progress)
+        torch.use_deterministic_algorithms(options.deterministic)
         self.ledger = Ledger()
         self.curves = Curves()
         model = fresh_network(kind, len(NAMES), options.hidden_layers, options.seed)
@@ -268,7 +270,7 @@ class Fit:
             raise UserError(f"{found.path}: {found.position.epoch - 1} epochs are done; give --epochs as many, or more")
         manner = manner_of(self.options, self.trainer, self.micro)
         was = found.manner
-        other = [f"{name} {value} (was {was[name]})" for name, value in manner.items() if value != was[name]]
+        other = [f"{name} {value} (was {was[name]})" for name, value in manner.items() if value != was.get(name, value)]
         if other:
             self.say(f"--resume: with {', '.join(other)} the last digits may differ from an uninterrupted training")
         checkpoint.restore(self.trainer, found.state)

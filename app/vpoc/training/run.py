@@ -11,14 +11,16 @@ import torch
 from vpoc.device import describe
 from vpoc.errors import UserError
 from vpoc.files import json_bytes, sha256, write_atomic, write_json
+from vpoc.gpu_memory.out_of_memory import is_out_of_memory
 from vpoc.progress import Progress
 from vpoc.ranks.launch import Ranks, ranks_of
 from vpoc.training.artefact import serialise
-from vpoc.training.batch_size import is_out_of_memory
 from vpoc.training.checkpoint import set_aside
+from vpoc.training.device_setup import leave_ranks
 from vpoc.training.fit import Fit, Trained
 from vpoc.training.ledger import Ledger
-from vpoc.training.prepare import Prepared, leave, prepare
+from vpoc.training.prepare import prepare
+from vpoc.training.prepared import Prepared
 from vpoc.training.result import about, metadata, training_facts
 from vpoc.training.train_options import TrainOptions
 
@@ -45,7 +47,7 @@ def train(options: TrainOptions, output: Path, name: str, progress: Progress, sa
         if ranks.rank == 0:
             trainings.append(write_model(trained, output, files, speak))
     progress.phase("teardown")
-    leave(options)
+    leave_ranks(options, device)
     if options.run_dir is not None and ranks.rank == 0:
         *earlier, main = trainings
         facts = {**about(trained), **main, "earlier": earlier, "memory": run.memory.peaks()}

@@ -3,17 +3,21 @@
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from vpoc.arrays import Floats32, Ints
 from vpoc.data.sessions import RTH_MINUTES
 from vpoc.errors import UserError
-from vpoc.features.build import FeatureSet
 from vpoc.features.table import SCALING
 from vpoc.features.targets import HORIZON
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from vpoc.features.build import FeatureSet
 
 VALIDATION_SHARE = 0.2
 MIN_LABELLED = 3
@@ -86,7 +90,7 @@ class Samples:
         return replace(self, **parts)
 
 
-def scaled_inputs(frame: pl.DataFrame) -> Floats32:
+def scaled_inputs(frame: "pl.DataFrame") -> Floats32:
     """Inputs [rows, features]: columns in ticks divided by the row's atr20, the others by a constant.
 
     Each row is scaled by what was known at its as-of time, never by statistics of the whole file.
@@ -109,7 +113,7 @@ class Labels:
     dates: Dates
 
 
-def labels_of(frame: pl.DataFrame, target: str, window: int, rows_before: int = 0) -> Labels:
+def labels_of(frame: "pl.DataFrame", target: str, window: int, rows_before: int = 0) -> Labels:
     """The rows of `frame` that have a label of `target` and `window - 1` rows before them.
 
     `frame`: rows of whole sessions, with `rows_before` rows before them.
@@ -125,7 +129,7 @@ def labels_of(frame: pl.DataFrame, target: str, window: int, rows_before: int = 
     )
 
 
-def labelled(frame: pl.DataFrame, target: str, window: int = 1) -> Samples:
+def labelled(frame: "pl.DataFrame", target: str, window: int = 1) -> Samples:
     """The rows of `frame` that have a label of `target` and `window - 1` rows before them.
 
     A window may reach over the end of a session: it holds rows, each known at its own as-of time.
@@ -133,7 +137,7 @@ def labelled(frame: pl.DataFrame, target: str, window: int = 1) -> Samples:
     return Samples(inputs=scaled_inputs(frame), **vars(labels_of(frame, target, window)), window=window)
 
 
-def _weights(frame: pl.DataFrame, target: str, known: npt.NDArray[np.bool_]) -> Floats32:
+def _weights(frame: "pl.DataFrame", target: str, known: npt.NDArray[np.bool_]) -> Floats32:
     """1 / how many labels share a label's bars: those nearby for up_30, the session's for a touch, else 1."""
     if target.startswith("up_"):
         return frame["label_weight"].to_numpy()[known].astype(np.float32)
@@ -145,7 +149,7 @@ def _weights(frame: pl.DataFrame, target: str, known: npt.NDArray[np.bool_]) -> 
     return np.ones(int(known.sum()), dtype=np.float32)
 
 
-def split(features: FeatureSet, target: str, window: int = 1) -> tuple[Samples, Samples]:
+def split(features: "FeatureSet", target: str, window: int = 1) -> tuple[Samples, Samples]:
     """Training and validation samples: the last 20 % of the sessions with a label validate.
 
     The label of a session row comes from the session after it, so the last training session is purged.
@@ -177,7 +181,7 @@ def split_dates(dates: Dates, *, purge: bool) -> tuple[int, int]:
     return first, int(dates[-validating - 1]) if purge else first
 
 
-def require_horizon(features: FeatureSet, target: str) -> None:
+def require_horizon(features: "FeatureSet", target: str) -> None:
     """UserError when the bars are so long that no row can have a value of `target`."""
     bars_of_session = RTH_MINUTES * 60 // max(features.bar_seconds, 1)
     if target == "up_30" and bars_of_session <= HORIZON:

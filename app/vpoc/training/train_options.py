@@ -34,6 +34,7 @@ class TrainOptions:
     hidden_layers: tuple[int, ...]
     sdpa: str
     activation_checkpointing: bool
+    deterministic: bool
     epochs: int
     batch_size: int
     micro_batch_size: int | str | None

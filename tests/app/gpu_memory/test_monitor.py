@@ -147,7 +147,21 @@ def test_without_addresses_the_order_tells_when_nothing_is_hidden(host):
     assert older.asked == []
 
 
-@pytest.mark.parametrize("variable", ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
+def test_without_addresses_the_order_is_that_of_the_compute_driver_not_of_the_bus(host):
+    host.used(FIRST, 1 * GIB)
+    host.used(SECOND, 9 * GIB)
+    nodes = host.root / "sys/class/kfd/kfd/topology/nodes"
+    # As numbers: 10 comes after 2.
+    (nodes / "1").rename(nodes / "10")
+    assert monitor(host, FakeAllocator(addresses=())).sample().driver_used_bytes == 9 * GIB
+    # A card that the compute driver does not know is none that HIP counts.
+    (nodes / "10/gpu_id").unlink()
+    assert monitor(host, FakeAllocator(addresses=())).sample().driver_used_bytes == 1234
+
+
+@pytest.mark.parametrize(
+    "variable", ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"]
+)
 def test_where_the_card_is_not_certain_the_runtime_is_asked(host, variable):
     assert monitor(host, FakeAllocator(()), variables={variable: "1,0"}).sample().driver_used_bytes == 1234
     (host.root / "dev/dri/renderD129").unlink()

@@ -50,6 +50,7 @@ def options(merged: Path):
             "hidden_layers": (8, 4),
             "sdpa": "auto",
             "activation_checkpointing": False,
+            "deterministic": False,
             "epochs": 2,
             "batch_size": 8,
             "micro_batch_size": None,

@@ -1,4 +1,6 @@
+import gc
 import math
+import weakref
 
 import pytest
 import torch
@@ -6,7 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vpoc.errors import UserError
-from vpoc.training.batch_size import OutOfMemory, is_out_of_memory, largest_that_fits
+from vpoc.models.by_name import fresh_network
+from vpoc.training.batch_size import OutOfMemory, fits, largest_that_fits
+from vpoc.training.strategies.single import Single
 
 
 class Device:
@@ -72,42 +76,36 @@ def test_other_errors_of_a_try_are_not_swallowed():
         largest_that_fits(broken, 8)
 
 
-def test_the_host_without_memory_is_known_by_what_torch_really_raises():
-    with pytest.raises(RuntimeError) as caught:
-        torch.empty(2**55, dtype=torch.uint8)
-    assert is_out_of_memory(caught.value)
+class Tried:
+    """A model of which it is known whether its logits still live when the memory of a try is given back."""
+
+    def __init__(self, error=None):
+        self.layer = torch.nn.Linear(3, 1)
+        self.error = error
+        self.logits = lambda: None
+        self.alive = []
+
+    def parameters(self):
+        self.alive.append(self.logits() is not None)
+        return self.layer.parameters()
+
+    def __call__(self, inputs):
+        value = self.layer(inputs)
+        self.logits = weakref.ref(value)
+        if self.error:
+            raise self.error
+        return value
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.cuda.OutOfMemoryError("HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of ..."),
-        getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)(""),
-        RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB"),
-        RuntimeError("HIP error: out of memory\nHIP kernel errors might be asynchronously reported"),
-        RuntimeError("Caught RuntimeError in replica 1 on device 1.\nRuntimeError: CUDA error: out of memory"),
-        RuntimeError("hipErrorOutOfMemory"),
-        MemoryError(),
-        MemoryError("Unable to allocate 7.45 GiB for an array with shape (1000000000,)"),
-    ],
-)
-def test_errors_for_want_of_memory(error):
-    assert is_out_of_memory(error)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("HIP error: an illegal memory access was encountered"),
-        RuntimeError("CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`"),
-        RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's "
-                     "workers are out of shared memory."),
-        RuntimeError(""),
-        ValueError("out of memory"),
-        UserError("out of memory"),
-        OutOfMemory("out of memory"),
-        KeyboardInterrupt(),
-    ],
-)  # fmt: skip
-def test_other_errors(error):
-    assert not is_out_of_memory(error)
+@pytest.mark.parametrize(("error", "expected"), [(None, True), (MemoryError(), False)])
+def test_the_graph_of_a_try_is_gone_when_its_memory_is_given_back(options, error, expected):
+    model = Tried(error)
+    strategy = Single(fresh_network("mlp", 3, (2,), 7), [torch.device("cpu")])
+    strategy.model = strategy.forward = model
+    gc.disable()
+    try:
+        assert fits(strategy, options(), 5, (3,)) is expected
+    finally:
+        gc.enable()
+    assert model.alive == [False, False]
+    assert [parameter.grad for parameter in model.layer.parameters()] == [None, None]

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from itertools import permutations
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from vpoc.models.by_name import fresh_network
 from vpoc.probes.check import WRONG_RESULT
 from vpoc.probes.numbers import require_close, require_equal
 from vpoc.probes.site import Answer, Call, Site, Skipped, WrongResultError
+from vpoc.ranks.launch import Ranks
+from vpoc.training.strategies.distributed import join, part
 
 MESSAGE_BYTES = (4 << 10, 1 << 20, 64 << 20)
 """Bytes."""
@@ -57,8 +58,8 @@ def data_parallel(site: Site) -> str:
 
 
 def all_reduce(site: Site) -> str:
-    """Sums over one process per GPU, or over two processes on a CPU."""
-    count = RANKS_ON_CPU if site.device == "cpu" else len(_several(site))
+    """Sums over one process per GPU, or over two processes on a CPU. With one GPU the library is at least started."""
+    count = RANKS_ON_CPU if site.device == "cpu" else len(site.devices)
     site.at(f"starting {count} processes")
     sites = [Site(site.device, site.folder / f"rank-{rank}", site.stacks_at) for rank in range(count)]
     ranks = [_start_rank(place, rank, count, site.folder / "store") for rank, place in enumerate(sites)]
@@ -72,6 +73,8 @@ def all_reduce(site: Site) -> str:
             rank.terminate()
         rank.wait()
     _require_passed(codes, [Answer.read(place.folder) for place in sites])
+    if count == 1:
+        return f"1 rank over {_backend(site)}, which starts; sums over several GPUs were not tried"
     return f"{count} ranks over {_backend(site)}, sums exact"
 
 
@@ -93,8 +96,8 @@ def all_reduce_rank(site: Site, number: str, count: str, store: str) -> str:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     # A little after the stacks are written, so that they show who waits for whom.
-    wait = timedelta(seconds=max(site.stacks_at - time.monotonic() + 60, 60))
-    dist.init_process_group(_backend(site), init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=wait)
+    wait = max(site.stacks_at - time.monotonic() + 60, 60)
+    join(Ranks(rank, ranks, rank, ranks, rendezvous=store), _backend(site), device, wait)
     for size in MESSAGE_BYTES:
         pattern = torch.arange(size // 4, dtype=torch.int32).remainder_(1 << 20)
         wanted = pattern * (ranks * (ranks + 1) // 2)
@@ -104,7 +107,7 @@ def all_reduce_rank(site: Site, number: str, count: str, store: str) -> str:
             dist.all_reduce(values)
             require_equal(values, wanted, f"sum of {size} bytes on rank {rank}")
     site.at("leaving")
-    dist.destroy_process_group()
+    part(device)
     return "sums exact"
 
 

@@ -1,8 +1,10 @@
 """One process per device, gradients summed by torch.distributed: DistributedDataParallel."""
 
 import datetime
+import inspect
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -28,6 +30,10 @@ def join(ranks: Ranks, backend: str | None, device: torch.device, timeout_s: flo
         raise UserError(
             f"--backend {backend}: torch {torch.__version__} was built without it; choose another --backend"
         )
+    bound: dict[str, Any] = {}
+    # Else NCCL guesses the device of a rank from its number. Torch 2.3 is the first that can be told.
+    if backend == "nccl" and "device_id" in inspect.signature(dist.init_process_group).parameters:
+        bound["device_id"] = device
     where = f"file://{ranks.rendezvous}" if ranks.rendezvous else "env://"
     try:
         dist.init_process_group(
@@ -36,10 +42,19 @@ def join(ranks: Ranks, backend: str | None, device: torch.device, timeout_s: flo
             rank=ranks.rank,
             world_size=ranks.world,
             timeout=datetime.timedelta(seconds=timeout_s),
+            **bound,
         )
     except (RuntimeError, ValueError) as error:
         line = str(error).strip().splitlines()[0]
         raise UserError(f"rank {ranks.rank} could not join the {ranks.world} ranks: {line}", exit_code=1) from error
+
+
+def part(device: torch.device) -> None:
+    """Leave the other ranks, once all are ready to."""
+    # One that leaves while others still talk can be aborted by its own threads.
+    # Only NCCL takes a device, and guesses one where it is not told.
+    dist.barrier(device_ids=[device.index] if dist.get_backend() == "nccl" else None)
+    dist.destroy_process_group()
 
 
 class Collective(Single):

@@ -1,0 +1,52 @@
+import pytest
+import torch
+import torch.distributed as dist
+
+from vpoc.ranks.launch import Ranks
+from vpoc.training.strategies import distributed
+from vpoc.training.strategies.distributed import join, part
+
+GPU = torch.device("cuda", 1)
+RANKS = Ranks(1, 2, 1, 2, rendezvous="/nowhere")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What torch.distributed was asked, with NCCL there and nobody to talk to."""
+    made = {}
+
+    def init_process_group(backend, **named):
+        made["init"] = (backend, named)
+
+    if "device_id" in distributed.inspect.signature(dist.init_process_group).parameters:
+
+        def init_process_group(backend, device_id=None, **named):  # noqa: F811
+            made["init"] = (backend, {**named, "device_id": device_id})
+
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True, raising=False)
+    monkeypatch.setattr(dist, "init_process_group", init_process_group)
+    monkeypatch.setattr(dist, "barrier", lambda device_ids=None: made.update(barrier=device_ids))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: made.update(destroyed=True))
+    return made
+
+
+def test_nccl_is_told_the_device_of_the_rank(calls):
+    join(RANKS, None, GPU, 60)
+    backend, named = calls["init"]
+    assert backend == "nccl"
+    assert (named["rank"], named["world_size"]) == (1, 2)
+    assert named.get("device_id", GPU) == GPU
+
+
+def test_gloo_takes_no_device(calls):
+    join(RANKS, "gloo", GPU, 60)
+    backend, named = calls["init"]
+    assert backend == "gloo"
+    assert named.get("device_id") is None
+
+
+@pytest.mark.parametrize(("backend", "expected"), [("nccl", [1]), ("gloo", None)])
+def test_the_last_barrier_names_the_device_where_the_library_would_guess(calls, monkeypatch, backend, expected):
+    monkeypatch.setattr(dist, "get_backend", lambda: backend)
+    part(GPU)
+    assert calls == {"barrier": expected, "destroyed": True}
