@@ -154,8 +154,8 @@ DEVICE_OPTIONS = [
         "--rank-timeout",
         type=FiniteRange(1, 86400),
         default=600.0,
-        help="Seconds that a rank waits for the others before it ends with an error; over NCCL or RCCL their watchdog then "
-        "aborts it (exit status 134).",
+        help="Seconds that a rank waits for the others before it ends with an error; over NCCL or RCCL their watchdog "
+        "aborts it then, with exit status 134.",
     ),
 ]
 KEEPING_OPTIONS = [

@@ -20,7 +20,7 @@ def calls(monkeypatch):
 
     if "device_id" in distributed.inspect.signature(dist.init_process_group).parameters:
 
-        def init_process_group(backend, device_id=None, **named):  # noqa: F811
+        def init_process_group(backend, device_id=None, **named):
             made["init"] = (backend, {**named, "device_id": device_id})
 
     monkeypatch.setattr(dist, "is_nccl_available", lambda: True, raising=False)
