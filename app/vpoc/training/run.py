@@ -74,6 +74,8 @@ def train_one(
         if not is_out_of_memory(error):
             raise
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        # A library has other words for it, which alone do not say that the card was full.
+        first = first if "out of memory" in first else f"out of memory: {first}"
         raise UserError(
             f"step {done + 1}: {first}; give --micro-batch-size auto, or a smaller number than {micro}, and --resume",
             exit_code=1,

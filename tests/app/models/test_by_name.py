@@ -44,8 +44,9 @@ def test_a_device_without_the_kernel_is_a_line_with_the_reason_that_torch_gives(
         no_kernel()
 
     monkeypatch.setattr(functional, "scaled_dot_product_attention", attention)
-    with pytest.raises(UserError, match=r"^--sdpa flash: torch .* no such kernel for float32 on this device "
-                       r"\(Flash attention only supports gpu architectures of AMD Instinct\); choose auto or math$"):  # fmt: skip
+    why = "Flash attention only supports gpu architectures of AMD Instinct"
+    said = rf"^--sdpa flash: torch .* no such kernel for float32 on this device \({why}\); choose auto or math$"
+    with pytest.raises(UserError, match=said):
         choose_sdpa("flash", CPU, torch.float32, ("attention",))
 
 
