@@ -246,9 +246,9 @@ def test_a_rank_that_dies_ends_the_others(site, monkeypatch):
     start = several._start_rank
     ranks = []
 
-    def fragile(place, rank, count, store):
-        dying = "import os; os.kill(os.getpid(), 9)"
-        ranks.append(subprocess.Popen([sys.executable, "-c", dying]) if rank == 1 else start(place, rank, count, store))
+    def fragile(place, function, rank, *arguments):
+        dying = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+        ranks.append(subprocess.Popen(dying) if rank == "1" else start(place, function, rank, *arguments))
         return ranks[-1]
 
     monkeypatch.setattr(several, "_start_rank", fragile)
@@ -259,13 +259,13 @@ def test_a_rank_that_dies_ends_the_others(site, monkeypatch):
 
 def test_what_the_ranks_said():
     passed, wrong = Answer("passed", "sums exact"), Answer("wrong-result", "3 instead of 4")
-    several._require_passed([0, 0], [passed, passed])
+    assert several._details([0, 0], [passed, passed]) == ["sums exact", "sums exact"]
     with pytest.raises(WrongResultError, match="rank 1: 3 instead of 4"):
-        several._require_passed([1, 1], [Answer("failed", "connection closed"), wrong])
+        several._details([1, 1], [Answer("failed", "connection closed"), wrong])
     with pytest.raises(RuntimeError, match="rank 0: exit status 1, connection closed"):
-        several._require_passed([1, None], [Answer("failed", "connection closed"), None])
+        several._details([1, None], [Answer("failed", "connection closed"), None])
     with pytest.raises(RuntimeError, match="rank 1: exit status 0, no answer"):
-        several._require_passed([0, 0], [passed, None])
+        several._details([0, 0], [passed, None])
 
 
 def test_numbers_that_are_no_numbers():

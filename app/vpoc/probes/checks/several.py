@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import permutations
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -60,9 +59,22 @@ def data_parallel(site: Site) -> str:
 def all_reduce(site: Site) -> str:
     """Sums over one process per GPU, or over two processes on a CPU. With one GPU the library is at least started."""
     count = RANKS_ON_CPU if site.device == "cpu" else len(site.devices)
+    run_ranks(site, f"{__name__}:all_reduce_rank", count)
+    if count == 1:
+        return f"1 rank over {_backend(site)}, which starts; sums over several GPUs were not tried"
+    return f"{count} ranks over {_backend(site)}, sums exact"
+
+
+def run_ranks(site: Site, function: str, count: int, *arguments: str) -> list[str]:
+    """Call `function` (`module:function`) in `count` processes and return what each returned, in order.
+
+    It gets a Site of its own, the rank, the count, the path of a file over which ranks can meet, and `arguments`.
+    WrongResultError as a rank raised it; RuntimeError for the first that failed, which ends the others.
+    """
     site.at(f"starting {count} processes")
     sites = [Site(site.device, site.folder / f"rank-{rank}", site.stacks_at) for rank in range(count)]
-    ranks = [_start_rank(place, rank, count, site.folder / "store") for rank, place in enumerate(sites)]
+    given = str(count), str(site.folder / "store"), *arguments
+    ranks = [_start_rank(place, function, str(rank), *given) for rank, place in enumerate(sites)]
     # The others wait for one that failed: the first failure ends them all.
     while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
         site.at("; ".join(f"rank {number}: {place.stage() or 'starting'}" for number, place in enumerate(sites)))
@@ -72,13 +84,10 @@ def all_reduce(site: Site) -> str:
         if rank.poll() is None:
             rank.terminate()
         rank.wait()
-    _require_passed(codes, [Answer.read(place.folder) for place in sites])
-    if count == 1:
-        return f"1 rank over {_backend(site)}, which starts; sums over several GPUs were not tried"
-    return f"{count} ranks over {_backend(site)}, sums exact"
+    return _details(codes, [Answer.read(place.folder) for place in sites])
 
 
-def _require_passed(codes: Sequence[int | None], answers: Sequence[Answer | None]) -> None:
+def _details(codes: Sequence[int | None], answers: Sequence[Answer | None]) -> list[str]:
     for rank, answer in enumerate(answers):
         if answer is not None and answer.outcome == WRONG_RESULT:
             raise WrongResultError(f"rank {rank}: {answer.detail}")
@@ -87,6 +96,7 @@ def _require_passed(codes: Sequence[int | None], answers: Sequence[Answer | None
             said = answer.detail if answer else "no answer"
             died = f"died of {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
             raise RuntimeError(f"rank {rank}: {died}, {said}")
+    return [answer.detail for answer in answers if answer is not None]
 
 
 def all_reduce_rank(site: Site, number: str, count: str, store: str) -> str:
@@ -123,10 +133,9 @@ def _backend(site: Site) -> str:
     return "gloo" if site.device == "cpu" else "nccl"
 
 
-def _start_rank(site: Site, rank: int, count: int, store: Path) -> subprocess.Popen[bytes]:
+def _start_rank(site: Site, function: str, *arguments: str) -> subprocess.Popen[bytes]:
     site.folder.mkdir()
-    arguments = (str(rank), str(count), str(store))
-    call = Call(f"{__name__}:all_reduce_rank", arguments, site.device, str(site.folder), site.stacks_at, os.getpid())
+    call = Call(function, arguments, site.device, str(site.folder), site.stacks_at, os.getpid())
     # All ranks are on this machine: the loopback works without a network and without a name for the host.
     network = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     return subprocess.Popen(

@@ -1,0 +1,26 @@
+"""Calls the function of a row, in the process of that row, and leaves its numbers beside its answer."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks.gpu_evidence.finding import DiffersError, Finding, Kit, Numbers
+from benchmarks.gpu_evidence.rows import row_named
+from vpoc.probes.site import Site
+
+
+def call(site: Site, name: str, arrays: str, steps: str, folder: str) -> str:
+    """Return the line of the row `name`; its numbers go to a file of that name in `folder`."""
+    row = row_named(name)
+    module, _, function = row.function.partition(":")
+    try:
+        found: Finding = getattr(import_module(module), function)(site, Kit(Path(arrays), int(steps)), *row.arguments)
+    except DiffersError as error:
+        _leave(Path(folder), name, error.numbers)
+        raise
+    _leave(Path(folder), name, found.numbers)
+    return found.text
+
+
+def _leave(folder: Path, name: str, numbers: Numbers) -> None:
+    (folder / f"{name}.json").write_text(json.dumps(numbers), encoding="utf-8")

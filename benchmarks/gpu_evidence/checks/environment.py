@@ -1,0 +1,77 @@
+"""What is there: torch, the device and its driver, as each of them tells it."""
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
+from vpoc.device import describe
+from vpoc.gpu_memory.amdgpu import find_cards, memory_of
+from vpoc.probes.site import Site
+
+MEMORY_TOLERANCE = 0.02
+"""Driver and runtime keep some of a card's memory to themselves, and count it or not."""
+TOOL_S = 20
+
+
+def told(site: Site, _kit: Kit) -> Finding:
+    """Compare what the app says of the device with what the driver says."""
+    device = site.devices[0]
+    said = describe(device)
+    facts = facts_of(device.type)
+    numbers = {**facts, "memory_told_by_the_app": said["memory_bytes"]}
+    memory = facts["memory_bytes"]
+    right = bool(said["name"]) and abs(said["memory_bytes"] - memory) <= MEMORY_TOLERANCE * memory
+    if device.type == "cuda" and torch.version.hip:
+        right &= said["gfx"] is not None and any(said["gfx"].startswith(arch) for arch in torch.cuda.get_arch_list())
+    text = f"{facts['name']}, {memory / 2**30:.1f} GiB by its driver ({facts['driver'] or 'driver unknown'})"
+    return held_if(
+        right, f"{text}, torch {torch.__version__}; the app says {said['memory_bytes'] / 2**30:.1f} GiB", numbers
+    )
+
+
+def facts_of(device: str) -> dict[str, Any]:
+    """Name, target, memory in bytes, versions: what stands at the top of the page."""
+    there: dict[str, Any] = {
+        "torch": str(torch.__version__),
+        "hip": torch.version.hip,
+        "cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "gfx": None,
+        "driver": None,
+    }
+    if device == "cpu":
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return there | {"name": f"CPU ({platform.machine()})", "memory_bytes": _meminfo() or memory}
+    properties: Any = torch.cuda.get_device_properties(0)
+    cards = [told for card in find_cards() if (told := memory_of(card.folder))]
+    total = cards[0].total_bytes if len(cards) == 1 else int(torch.cuda.mem_get_info(0)[1])
+    there |= {"name": properties.name, "memory_bytes": total, "driver": _driver()}
+    if torch.version.hip:
+        there["gfx"] = properties.gcnArchName
+    return there
+
+
+def _meminfo() -> int | None:
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _driver() -> str | None:
+    """Version of the kernel's driver, as its tool or sysfs tells it."""
+    module = Path("/sys/module/amdgpu/version")
+    if module.exists():
+        return f"amdgpu {module.read_text(encoding='ascii').strip()}"
+    if shutil.which("nvidia-smi"):
+        words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        told = subprocess.run(words, capture_output=True, text=True, timeout=TOOL_S, check=False).stdout.split()
+        return f"nvidia {told[0]}" if told else None
+    return f"amdgpu of Linux {platform.release()}" if Path("/sys/module/amdgpu").exists() else None

@@ -1,0 +1,102 @@
+"""The volume profile on a device: every path against the CPU's exact answer, and against the memory's speed."""
+
+import time
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.gpu_evidence.arrays import Arrays
+from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
+from vpoc.probes.site import Site
+from vpoc.profile.device import PATHS
+from vpoc.profile.device.paths import levels_by_path
+from vpoc.profile.levels import Levels
+
+PLACEMENTS = ("uniform", "typical", "close")
+AREAS = ("two_row", "one_row")
+CHUNK = 64
+NAIVE_SESSIONS = 24
+"""That path waits for the device at every step of the value area: some sessions show what all would."""
+COPY_BYTES = 1 << 28
+COPIES = 10
+CELL_BYTES = 16 * 8 + 2
+"""Bytes that `chunk_levels` moves per cell of its matrices at the least: 16 passes of int64, 2 of bool."""
+
+
+def path(site: Site, kit: Kit, name: str) -> Finding:
+    """Levels of all sessions along a path, in every placement and value area."""
+    arrays, compared = Arrays(kit.arrays), 0
+    for placement in PLACEMENTS:
+        for area in AREAS:
+            site.at(f"{name}, {placement}, {area}")
+            found = _levels(site, arrays, name, placement, area)
+            wrong = _differences(found, arrays.levels(placement, area))
+            compared += len(found.vpoc)
+            if wrong:
+                held_if(False, f"{placement}, {area}: {wrong}", {"profiles": compared})
+    return Finding(f"{compared} profiles, all six numbers of each exactly those of the CPU", {"profiles": compared})
+
+
+def speed(site: Site, kit: Kit) -> Finding:
+    """Sessions per second of every path, and the bytes it must move, over what a copy moves."""
+    arrays, device = Arrays(kit.arrays), site.devices[0]
+    site.at("copying")
+    numbers: dict[str, Any] = {"copy_bytes_per_second": _copy_speed(device)}
+    for name in PATHS:
+        site.at(name)
+        _levels(site, arrays, name, "uniform", "two_row")
+        began = time.perf_counter()
+        found = _levels(site, arrays, name, "uniform", "two_row")
+        seconds = time.perf_counter() - began
+        wrong = _differences(found, arrays.levels("uniform", "two_row"))
+        if wrong:
+            held_if(False, f"{name}: {wrong}", numbers)
+        cells = int((found.vah - found.val + 1).sum())
+        numbers[f"{name}_sessions_per_second"] = len(found.vpoc) / seconds
+        numbers[f"{name}_share_of_copy"] = cells * CELL_BYTES / seconds / numbers["copy_bytes_per_second"]
+    rates = ", ".join(f"{name} {numbers[f'{name}_sessions_per_second']:.3g}" for name in PATHS)
+    return Finding(
+        f"sessions per second: {rates}; a copy moves {numbers['copy_bytes_per_second'] / 1e9:.3g} GB/s", numbers
+    )
+
+
+def _levels(site: Site, arrays: Arrays, name: str, placement: str, area: str) -> Levels:
+    sessions: Any = arrays.sessions()
+    if name == "naive":
+        sessions = type(sessions)(sessions.start[:NAIVE_SESSIONS], sessions.stop[:NAIVE_SESSIONS])
+    parts = levels_by_path(arrays.bars(), sessions, name, str(site.devices[0]), CHUNK, area, placement)
+    return Levels.concatenate(list(parts))
+
+
+def _differences(found: Levels, expected: Levels) -> str | None:
+    """The first numbers that are not the same, in words; `found` may be of the first sessions alone."""
+    for number in fields(Levels):
+        got, right = getattr(found, number.name), getattr(expected, number.name)[: len(found.vpoc)]
+        other = np.flatnonzero(got != right)
+        if len(other):
+            at = int(other[0])
+            return (
+                f"{number.name} of {len(other)} of {len(got)} profiles, of the first {got[at]} instead of {right[at]}"
+            )
+    return None
+
+
+def _copy_speed(device: torch.device) -> float:
+    """Bytes read and written per second by copies on the device."""
+    source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    target.copy_(source)
+    wait(device)
+    began = time.perf_counter()
+    for _ in range(COPIES):
+        target.copy_(source)
+    wait(device)
+    return 2 * COPIES * COPY_BYTES / (time.perf_counter() - began)
+
+
+def wait(device: torch.device) -> None:
+    """Wait for what the device has to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

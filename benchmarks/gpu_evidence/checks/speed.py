@@ -1,0 +1,218 @@
+"""Samples per second of the app's loops beside the textbook's, Lightning's, a CUDA graph and a compiled step."""
+
+import importlib.util
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.gpu_evidence.arrays import Arrays, feature_count
+from benchmarks.gpu_evidence.checks.profiles import wait
+from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
+from benchmarks.gpu_evidence.training import fit, options_of, steps_of
+from vpoc.models.by_name import fresh_network
+from vpoc.probes.checks.networks import require_compiler
+from vpoc.probes.site import Site, Skipped
+from vpoc.training.samples import Samples
+
+HIDDEN = (32, 16)
+RATE = 1e-3
+SAMPLES = {8: 16_384, 256: 131_072, 8192: 262_144}
+"""Samples of a measurement by size of the batch, on a GPU: a second or so in the slowest loop."""
+ON_CPU = 8
+"""There it takes so many times fewer."""
+GOALS = {"cuda": 10.0, "cpu": 4.0}
+"""Times as many samples per second as the textbook loop that the resident loop is to make at a batch of 256."""
+GRAPH_WARM_UP = 3
+
+Loop = Callable[[], float]
+"""Trains on all samples once and returns the seconds that took."""
+
+
+def loops(site: Site, kit: Kit, batch: str) -> Finding:
+    """Train the mlp on the same samples in every loop that works here."""
+    size, device = int(batch), site.devices[0]
+    count = SAMPLES[size] // (1 if device.type == "cuda" else ON_CPU)
+    count = max(min(count, SAMPLES[size] * kit.steps // 200), size) // size * size
+    arrays = Arrays(kit.arrays)
+    samples, _ = arrays.samples("mlp", count)
+    found: dict[str, float] = {}
+    left_out: dict[str, str] = {}
+    made: dict[str, Callable[[], Loop]] = {
+        "textbook": lambda: _textbook(samples, size, device),
+        "plain": lambda: _app(site, arrays, size, count, "plain"),
+        "resident": lambda: _app(site, arrays, size, count, "resident"),
+        "Lightning": lambda: _lightning(samples, size, device),
+        "CUDA graph": lambda: _graph(samples, size, device),
+        "compiled": lambda: _compiled(site, samples, size, device),
+    }
+    for name, make in made.items():
+        site.at(f"{name}, batch {size}")
+        try:
+            loop = make()
+        except Skipped as reason:
+            left_out[name] = str(reason)
+            continue
+        loop()
+        found[name] = count / loop()
+    ratio = found["resident"] / found["textbook"]
+    rates = ", ".join(f"{name} {rate:.3g}" for name, rate in found.items())
+    out = "".join(f"; {name} left out: {why}" for name, why in left_out.items())
+    goal = GOALS[device.type] if size == 256 else 1.0
+    numbers = {**{f"{name}_samples_per_second": rate for name, rate in found.items()}, "resident_over_textbook": ratio}
+    text = f"batch {size}, samples per second: {rates}; resident {ratio:.3g} x the textbook loop (goal {goal:g}){out}"
+    return held_if(ratio >= goal, text, numbers)
+
+
+def _app(site: Site, arrays: Arrays, size: int, count: int, loop: str) -> Loop:
+    chosen = options_of("mlp", site.device, loop=loop, batch_size=size)
+    training = fit(arrays, "mlp", site.folder, count // size, chosen)
+
+    def once() -> float:
+        began = time.perf_counter()
+        for _ in steps_of(training):
+            pass
+        wait(site.devices[0])
+        return time.perf_counter() - began
+
+    return once
+
+
+def _network(device: torch.device) -> torch.nn.Module:
+    return fresh_network("mlp", feature_count(), HIDDEN, 7).to(device)
+
+
+def _tensors(samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(samples.inputs[samples.ends]), torch.from_numpy(samples.labels)
+
+
+def _textbook(samples: Samples, size: int, device: torch.device) -> Loop:
+    """A DataLoader with its defaults, Adam, the loss read after every step."""
+    batches = DataLoader(TensorDataset(*_tensors(samples)), batch_size=size, shuffle=True)
+    model = _network(device)
+    adam = torch.optim.Adam(model.parameters(), lr=RATE)
+
+    def once() -> float:
+        total, began = 0.0, time.perf_counter()
+        for inputs, labels in batches:
+            adam.zero_grad()
+            logits = model(inputs.to(device)).squeeze(1)
+            loss = functional.binary_cross_entropy_with_logits(logits, labels.to(device))
+            loss.backward()  # type: ignore[no-untyped-call]
+            adam.step()
+            total += loss.item()
+        return time.perf_counter() - began
+
+    return once
+
+
+def _lightning(samples: Samples, size: int, device: torch.device) -> Loop:
+    """Lightning with all its extras off, timed from the start to the end of training itself."""
+    name = next(
+        (n for n in ("lightning.pytorch", "pytorch_lightning") if importlib.util.find_spec(n.split(".")[0])), None
+    )
+    if name is None:
+        raise Skipped("not installed")
+    pl: Any = importlib.import_module(name)
+
+    class Module(pl.LightningModule):  # type: ignore[misc]
+        """The same network and optimizer."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = _network(torch.device("cpu"))
+            self.began = self.seconds = 0.0
+
+        def training_step(self, batch: Any, _number: int) -> torch.Tensor:
+            """Loss of a batch."""
+            inputs, labels = batch
+            return functional.binary_cross_entropy_with_logits(self.model(inputs).squeeze(1), labels)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            """Adam."""
+            return torch.optim.Adam(self.parameters(), lr=RATE)
+
+        def on_train_start(self) -> None:
+            """Begin to time."""
+            self.began = time.perf_counter()
+
+        def on_train_end(self) -> None:
+            """Time."""
+            wait(device)
+            self.seconds = time.perf_counter() - self.began
+
+    def once() -> float:
+        module = Module()
+        accelerator = "gpu" if device.type == "cuda" else "cpu"
+        trainer = pl.Trainer(barebones=True, max_epochs=1, accelerator=accelerator, devices=1)
+        trainer.fit(module, DataLoader(TensorDataset(*_tensors(samples)), batch_size=size, shuffle=True))
+        return module.seconds
+
+    return once
+
+
+def _step(
+    model: torch.nn.Module, adam: torch.optim.Optimizer, inputs: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    adam.zero_grad(set_to_none=True)
+    loss = functional.binary_cross_entropy_with_logits(model(inputs).squeeze(1), labels)
+    loss.backward()  # type: ignore[no-untyped-call]
+    adam.step()
+    return loss
+
+
+def _graph(samples: Samples, size: int, device: torch.device) -> Loop:
+    """The step captured once and replayed, on samples that are on the device."""
+    if device.type != "cuda":
+        raise Skipped("needs a GPU")
+    inputs, labels = (tensor.to(device) for tensor in _tensors(samples))
+    model = _network(device)
+    adam = torch.optim.Adam(model.parameters(), lr=RATE, capturable=True)
+    batch, truth = inputs[:size].clone(), labels[:size].clone()
+    side: Any = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(GRAPH_WARM_UP):
+            _step(model, adam, batch, truth)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    adam.zero_grad(set_to_none=True)
+    with torch.cuda.graph(graph):
+        _step(model, adam, batch, truth)
+
+    def once() -> float:
+        began = time.perf_counter()
+        order = torch.randperm(len(labels), device=device)
+        for start in range(0, len(labels), size):
+            chosen = order[start : start + size]
+            torch.index_select(inputs, 0, chosen, out=batch)
+            torch.index_select(labels, 0, chosen, out=truth)
+            graph.replay()
+        wait(device)
+        return time.perf_counter() - began
+
+    return once
+
+
+def _compiled(site: Site, samples: Samples, size: int, device: torch.device) -> Loop:
+    """The model through torch.compile, on samples that are on the device."""
+    if device.type != "cuda":
+        raise Skipped("measured on GPUs")
+    require_compiler(site.device)
+    inputs, labels = (tensor.to(device) for tensor in _tensors(samples))
+    model: Any = torch.compile(_network(device))
+    adam = torch.optim.Adam(model.parameters(), lr=RATE, fused=True)
+
+    def once() -> float:
+        began = time.perf_counter()
+        order = torch.randperm(len(labels), device=device)
+        for start in range(0, len(labels), size):
+            chosen = order[start : start + size]
+            _step(model, adam, inputs[chosen], labels[chosen])
+        wait(device)
+        return time.perf_counter() - began
+
+    return once

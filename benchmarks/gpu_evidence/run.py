@@ -1,0 +1,118 @@
+"""One row after another, each in a process of its own, until all are done or the time is."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_evidence.checks.breaking import why_not
+from benchmarks.gpu_evidence.rows import Row
+from vpoc.probes.check import PASSED, SKIPPED, CheckResult
+from vpoc.probes.run_one import run_check
+
+HELD, DIFFERS, NOT_APPLICABLE, NOT_REACHED = "held", "differs", "not-applicable", "not-reached"
+VERDICTS = (DIFFERS, HELD, NOT_APPLICABLE, NOT_REACHED)
+ROOTS = (Path(__file__).parents[2], Path(__file__).parents[2] / "app")
+"""What a row's process imports from: the checkout, and the app in it."""
+PYTHONPATH = os.pathsep.join([*map(str, ROOTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+LEAST_S = 5.0
+"""A row is not begun with less time than this."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A row and what it showed. `seconds` None: it was not begun."""
+
+    row: Row
+    verdict: str
+    detail: str
+    seconds: float | None = None
+    numbers: dict[str, Any] = field(default_factory=dict)
+    last_lines: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as it stands in gpu-evidence.json."""
+        return {
+            "row": self.row.name,
+            "shows": self.row.shows,
+            "verdict": self.verdict,
+            "detail": self.detail,
+            "numbers": self.numbers,
+            "seconds": self.seconds,
+            "gpu_only": self.row.needs_gpu,
+            "shown_red": self.row.shown_red,
+            "last_lines": list(self.last_lines),
+        }
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How rows are run: on which device, on which arrays, how many steps, until when (`time.monotonic`)."""
+
+    device: str
+    arrays: Path
+    steps: int
+    folder: Path
+    until: float
+    destructive: bool = False
+
+
+def run_rows(
+    rows: Sequence[Row], setting: Setting, interrupted: Callable[[], bool], before: Callable[[Row], None]
+) -> Iterator[Judged]:
+    """Run the rows in turn; `before` gets the next one first. Those for which time is not left are not reached."""
+    os.environ["PYTHONPATH"] = PYTHONPATH
+    lost = ""
+    for row in rows:
+        left = setting.until - time.monotonic()
+        if row.needs_gpu and setting.device == "cpu":
+            yield Judged(row, NOT_APPLICABLE, "needs a GPU")
+        elif row.destructive and not setting.destructive:
+            yield Judged(row, NOT_REACHED, "breaks the GPU: only with --destructive")
+        elif row.destructive and (reason := why_not(setting.device)):
+            yield Judged(row, NOT_REACHED, f"breaks the GPU, and {reason}")
+        elif lost or interrupted() or left < LEAST_S:
+            yield Judged(row, NOT_REACHED, lost or ("interrupted" if interrupted() else "the time was up"))
+        else:
+            before(row)
+            judged = run_row(row, setting, min(1.0, left / row.limit_s), interrupted)
+            yield judged
+            if judged.verdict == DIFFERS and "cannot be killed" in judged.detail:
+                lost = f"a process of {row.name} cannot be killed and may hold the device"
+
+
+def run_row(row: Row, setting: Setting, scale: float, interrupted: Callable[[], bool]) -> Judged:
+    """Run one row, within `scale` times its limit."""
+    check = row.check(str(setting.arrays), str(setting.steps), str(setting.folder))
+    result = run_check(check, setting.device, scale, interrupted)
+    if result is None:
+        return Judged(row, NOT_REACHED, "interrupted")
+    if scale < 1 and result.outcome == "hung":
+        return Judged(row, NOT_REACHED, f"the time was up after {result.seconds:.0f} s", result.seconds)
+    file = setting.folder / f"{row.name}.json"
+    numbers = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    lines = result.stderr if result.broken else ()
+    return Judged(row, _verdict(result), _detail(result), result.seconds, numbers, lines)
+
+
+def _verdict(result: CheckResult) -> str:
+    return {PASSED: HELD, SKIPPED: NOT_APPLICABLE}.get(result.outcome, DIFFERS)
+
+
+def _detail(result: CheckResult) -> str:
+    return (
+        result.detail if result.outcome in (PASSED, SKIPPED, "wrong-result") else f"{result.outcome}: {result.detail}"
+    )
+
+
+def device_that_is_there() -> str:
+    """Return cuda where torch sees a GPU, else cpu. In a process of its own: this one must not hold the device."""
+    words = [sys.executable, "-c", "import torch; print(torch.cuda.is_available())"]
+    return (
+        "cuda" if subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "True" else "cpu"
+    )

@@ -1,0 +1,117 @@
+"""Trainings on the prepared samples, by the app's own code, as `vpoc train` makes them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu_evidence.arrays import BATCH, Arrays
+from vpoc.progress import Progress
+from vpoc.ranks.launch import Ranks
+from vpoc.training.device_setup import start_devices
+from vpoc.training.fit import Fit
+from vpoc.training.loop import Step
+from vpoc.training.prepared import Prepared
+from vpoc.training.samples import Samples
+from vpoc.training.train_options import TrainOptions
+
+ALONE = Ranks(rank=0, world=1, local_rank=0, local_world=1, rendezvous=None)
+
+
+@dataclass(frozen=True)
+class Carried(Prepared):
+    """A run whose samples are there already: so many that an epoch has `steps` steps."""
+
+    arrays: Arrays
+    steps: int
+
+    def samples(self, options: TrainOptions, kind: str) -> tuple[Samples, Samples]:
+        """As Prepared.samples."""
+        return self.arrays.samples(kind, self.steps * options.batch_size)
+
+
+def options_of(kind: str, device: str, **chosen: Any) -> TrainOptions:
+    """The defaults of `vpoc train` for bar rows, with what was chosen."""
+    defaults = {
+        "data": Path("prepared"),
+        "features": None,
+        "rows": "bar",
+        "as_of": "close",
+        "target": "up_30",
+        "lookback": 20,
+        "data_fraction": 1.0,
+        "placement": "uniform",
+        "value_area": "two_row",
+        "rth_close": "16:00",
+        "rolls": "auto",
+        "chunk_size": 64,
+        "vpoc_path": "cpu",
+        "model": (kind,),
+        "hidden_layers": (32, 16),
+        "sdpa": "auto",
+        "activation_checkpointing": False,
+        "deterministic": False,
+        "epochs": 1,
+        "batch_size": BATCH[kind],
+        "micro_batch_size": None,
+        "learning_rate": 1e-3,
+        "loop": "plain",
+        "chunk_rows": None,
+        "use_mixed_precision": False,
+        "mixed_precision_dtype": None,
+        "seed": 7,
+        "threads": 1,
+        "loader_workers": 0,
+        "device": device,
+        "strategy": "single",
+        "backend": None,
+        "devices": None,
+        "rank_timeout": 60.0,
+        "checkpoint_every": 3600.0,
+        "resume": False,
+        "skip_gpu_cleanup": False,
+        "run_dir": None,
+        "workload_hash": None,
+        "injected_fault": None,
+    }
+    return TrainOptions(**{**defaults, **chosen})
+
+
+def fit(
+    arrays: Arrays,
+    kind: str,
+    folder: Path,
+    steps: int,
+    options: TrainOptions,
+    *,
+    ranks: Ranks = ALONE,
+    progress: Progress | None = None,
+) -> Fit:
+    """A training of the model `kind`, of epochs of `steps` steps, ready to begin; checkpoints go to `folder`."""
+    progress = progress or Progress(None)
+    devices, memory = start_devices(options, ranks, progress)
+    run = Carried(devices, ranks, arrays.features, memory, None, arrays, steps)  # type: ignore[arg-type]
+    return Fit(options, run, kind, folder, progress, lambda _line: None)
+
+
+def steps_of(training: Fit) -> Iterator[Step]:
+    """Make all steps of a training, without checkpoints and validation."""
+    for epoch in range(1, training.options.epochs + 1):
+        yield from training.trainer.epoch(training.feed(), epoch, 0, tuple)
+
+
+def losses_of(training: Fit) -> list[float]:
+    """Make all steps of a training and return the loss before each."""
+    return [loss for step in steps_of(training) for loss in step.losses]
+
+
+def weights_of(training: Fit) -> dict[str, torch.Tensor]:
+    """The weights as they are now, on the CPU."""
+    return training.trainer.strategy.weights()
+
+
+def mixed(dtype: str) -> dict[str, Any]:
+    """Options with which the forward pass is computed in `dtype`."""
+    return {} if dtype == "float32" else {"use_mixed_precision": True, "mixed_precision_dtype": dtype}
