@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import FrameType
@@ -65,8 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _measure(rows: Sequence[Row], device: str, chosen: argparse.Namespace) -> int:
-    started, began = datetime.now(UTC), time.monotonic()
-    output = chosen.output or ROOT / "results" / "gpu-evidence" / f"{started:%Y%m%dT%H%M%SZ}"
+    started, began = time.gmtime(), time.monotonic()
+    output = chosen.output or ROOT / "results" / "gpu-evidence" / time.strftime("%Y%m%dT%H%M%SZ", started)
     folder = output / "rows"
     folder.mkdir(parents=True, exist_ok=True)
     stopped: list[int] = []
@@ -85,7 +84,7 @@ def _measure(rows: Sequence[Row], device: str, chosen: argparse.Namespace) -> in
         return {
             "schema": 2,
             "kind": "gpu-evidence",
-            "started": f"{started:%Y-%m-%dT%H:%M:%SZ}",
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", started),
             "seconds": round(time.monotonic() - began, 1),
             "limit_s": chosen.budget,
             "device": device,
