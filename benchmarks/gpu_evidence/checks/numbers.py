@@ -81,8 +81,8 @@ def sdpa(site: Site, _kit: Kit, backend: str, dtype: str) -> Finding:
     device, kind = site.devices[0], getattr(torch, dtype)
     try:
         choose_sdpa(backend, device, kind, tuple(ATTENTION))
-    except UserError as error:
-        raise Skipped(f"refused before it is used: {error}") from error
+    except UserError as refusal:
+        raise Skipped(f"refused before it is used: {refusal}") from refusal
     rows = torch.randn(SDPA_BATCH, WINDOW, feature_count(), generator=torch.Generator().manual_seed(0))
     wanted = _answers_in_double(rows)
     network = fresh_network("attention", feature_count(), (), 7).to(device)

@@ -172,7 +172,7 @@ def _graph(samples: Samples, size: int, device: torch.device) -> Loop:
     model = _network(device)
     adam = torch.optim.Adam(model.parameters(), lr=RATE, capturable=True)
     batch, truth = inputs[:size].clone(), labels[:size].clone()
-    side: Any = torch.cuda.Stream()
+    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(GRAPH_WARM_UP):
