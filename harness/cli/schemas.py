@@ -7,8 +7,7 @@ from pydantic import BaseModel
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.app_files import Progress, Reference, Result
-from harness.evidence.gpu_evidence import FILE as GPU_EVIDENCE
-from harness.evidence.gpu_evidence import GpuEvidence
+from harness.evidence.gpu_evidence import GPU_EVIDENCE, GpuEvidence
 from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder

@@ -1,4 +1,4 @@
-"""What `make gpu-evidence` writes: evidence about the app's code on one GPU, never about a cell.
+"""The files of `make gpu-evidence`: evidence about the app's code on one GPU, never about a cell.
 
 No verdict, count or tag is made from it.
 """
@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, FailFast, Field, ValidationError
 from harness.base.json_files import File, Versioned
 from harness.evidence.records import Results
 
-FILE = "gpu-evidence.json"
+GPU_EVIDENCE = "gpu-evidence.json"
 # The file may come from another machine.
 LARGEST_BYTES = 4_000_000
 LONGEST_PROBLEM = 200
@@ -24,7 +24,7 @@ LONGEST_PROBLEM = 200
 RowVerdict = Literal["held", "differs", "not-applicable", "not-reached"]
 
 
-class GpuFacts(File):
+class GpuEvidenceFacts(File):
     """The device and the software of the run."""
 
     name: str = Field(description="of the GPU, or of the CPU where none was used")
@@ -41,7 +41,7 @@ class GpuFacts(File):
     source_dirty: bool | None = Field(description="true: with changes that were not committed")
 
 
-class GpuRow(File):
+class GpuEvidenceRow(File):
     """One claim about the code, and what was seen of it."""
 
     row: str
@@ -63,12 +63,12 @@ class GpuEvidence(Versioned):
     limit_s: float
     device: Literal["cuda", "cpu"] = Field(description="as torch calls it; `cuda` is any GPU, `cpu` is none")
     steps: int = Field(description="of each training")
-    facts: GpuFacts
-    rows: Annotated[tuple[GpuRow, ...], FailFast()]
+    facts: GpuEvidenceFacts
+    rows: Annotated[tuple[GpuEvidenceRow, ...], FailFast()]
 
 
 @dataclass(frozen=True)
-class Found:
+class EvidenceFile:
     """A file in the results folder, by its path relative to that, with its content or the reason why it has none."""
 
     file: str
@@ -76,27 +76,27 @@ class Found:
     problem: str = ""
 
 
-def read_gpu_evidence(results: Results) -> list[Found]:
+def read_gpu_evidence(results: Results) -> list[EvidenceFile]:
     """Return every file of evidence about code on a GPU, in the order of their paths."""
     try:
         folders = sorted(place for place in results.gpu_evidence.iterdir() if not place.name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        return [Found(results.gpu_evidence.name, None, _in_short(error))]
+        return [EvidenceFile(results.gpu_evidence.name, None, _in_short(error))]
     return list(_found(results, [results.gpu_evidence, *folders]))
 
 
-def _found(results: Results, folders: list[Path]) -> Iterator[Found]:
+def _found(results: Results, folders: list[Path]) -> Iterator[EvidenceFile]:
     for folder in folders:
-        file = folder / FILE
+        file = folder / GPU_EVIDENCE
         name = os.fsencode(file.relative_to(results.folder)).decode(errors="replace")
         try:
-            yield Found(name, GpuEvidence.parse(_read(file)))
+            yield EvidenceFile(name, GpuEvidence.parse(_read(file)))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (OSError, ValidationError) as error:
-            yield Found(name, None, _in_short(error))
+            yield EvidenceFile(name, None, _in_short(error))
 
 
 def _read(file: Path) -> bytes:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import get_args
 
-from harness.evidence.gpu_evidence import Found, GpuEvidence, GpuFacts, GpuRow, RowVerdict
+from harness.evidence.gpu_evidence import EvidenceFile, GpuEvidence, GpuEvidenceFacts, GpuEvidenceRow, RowVerdict
 from harness.report.model import CodeEvidence, CodeRow, CodeRun
 from harness.report.words import utc
 
@@ -21,7 +21,7 @@ WORDS = {"held": "held", "differs": "differing", "not-applicable": "not applicab
 LONGEST = 600
 
 
-def code_evidence(found: Iterable[Found]) -> CodeEvidence:
+def code_evidence(found: Iterable[EvidenceFile]) -> CodeEvidence:
     """Return the section: the newest run of each device and torch in full, the earlier ones in a line each."""
     found = list(found)
     read = sorted(((one.content.started, one.file, one.content) for one in found if one.content), reverse=True)
@@ -64,7 +64,7 @@ def _run(file: str, one: GpuEvidence, older: Iterable[GpuEvidence]) -> CodeRun:
     )
 
 
-def _row(row: GpuRow) -> CodeRow:
+def _row(row: GpuEvidenceRow) -> CodeRow:
     return CodeRow(
         row=_line(row.row),
         shows=_line(row.shows),
@@ -81,18 +81,18 @@ def _counts(one: GpuEvidence) -> dict[RowVerdict, int]:
     return {verdict: found[verdict] for verdict in get_args(RowVerdict)}
 
 
-def _device(facts: GpuFacts) -> str:
+def _device(facts: GpuEvidenceFacts) -> str:
     memory = f", {facts.memory_bytes / 1e9:.1f} GB" if facts.memory_bytes else ""
     return f"{facts.name}{f' ({facts.gfx})' if facts.gfx else ''}{memory}"
 
 
-def _software(facts: GpuFacts) -> str:
+def _software(facts: GpuEvidenceFacts) -> str:
     parts = {"torch": facts.torch, "HIP": facts.hip, "CUDA": facts.cuda, "driver": facts.driver}
     parts |= {"kernel": facts.kernel, "Python": facts.python, "numpy": facts.numpy}
     return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
 
 
-def _revision(facts: GpuFacts) -> str:
+def _revision(facts: GpuEvidenceFacts) -> str:
     changed = {True: ", with changes that were not committed", None: ", perhaps with changes", False: ""}
     return f"revision {facts.source[:12]}{changed[facts.source_dirty]}" if facts.source else "revision unknown"
 

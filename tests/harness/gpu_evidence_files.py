@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harness.evidence.gpu_evidence import FILE
+from harness.evidence.gpu_evidence import GPU_EVIDENCE
 from harness.evidence.records import Results
 
 SOURCE = "0123456789abcdef0123456789abcdef01234567"
@@ -40,7 +40,7 @@ def gpu_evidence(
 
 def write_gpu_evidence(results: Results, content: object, folder: str = "20261122T170000Z") -> Path:
     """Write the file into a folder of the results: a text as it is, anything else as JSON."""
-    file = results.gpu_evidence / folder / FILE
+    file = results.gpu_evidence / folder / GPU_EVIDENCE
     file.parent.mkdir(parents=True)
     file.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return file

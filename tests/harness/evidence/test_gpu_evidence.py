@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from harness.cli.schemas import SCHEMAS
-from harness.evidence.gpu_evidence import FILE, LARGEST_BYTES, read_gpu_evidence
+from harness.evidence.gpu_evidence import GPU_EVIDENCE, LARGEST_BYTES, read_gpu_evidence
 from harness.evidence.records import Results
 from tests.harness.gpu_evidence_files import a_row, gpu_evidence, write_gpu_evidence
 
@@ -27,15 +27,15 @@ def test_every_file_is_found_whatever_its_folder_is_called(results: Results) -> 
     (results.gpu_evidence / "notes.txt").write_text("no folder")
     found = read_gpu_evidence(results)
     assert [one.file for one in found] == [
-        f"gpu-evidence/20261122T170000Z/{FILE}",
-        f"gpu-evidence/from the other machine/{FILE}",
+        f"gpu-evidence/20261122T170000Z/{GPU_EVIDENCE}",
+        f"gpu-evidence/from the other machine/{GPU_EVIDENCE}",
     ]
     assert [one.content.device for one in found if one.content] == ["cpu", "cuda"]
 
 
 def test_one_that_was_copied_beside_the_folders_is_found_too(results: Results) -> None:
     write_gpu_evidence(results, gpu_evidence(), ".")
-    assert [(one.file, one.problem) for one in read_gpu_evidence(results)] == [(f"gpu-evidence/{FILE}", "")]
+    assert [(one.file, one.problem) for one in read_gpu_evidence(results)] == [(f"gpu-evidence/{GPU_EVIDENCE}", "")]
 
 
 def test_type_and_schema_take_the_same_files(results: Results) -> None:
@@ -81,7 +81,12 @@ def test_damage_is_a_problem_too(text: str, results: Results) -> None:
     write_gpu_evidence(results, text)
     (found,) = read_gpu_evidence(results)
     assert found.problem.startswith("is damaged or something else: Invalid JSON")
-    assert len(found.problem) <= 200
+
+
+def test_the_problem_is_short_whatever_a_key_is_called(results: Results) -> None:
+    write_gpu_evidence(results, {**gpu_evidence(), "x" * 10_000: 1})
+    (found,) = read_gpu_evidence(results)
+    assert len(found.problem) == 200
 
 
 def test_a_file_that_is_too_large_is_not_read(results: Results) -> None:
@@ -106,7 +111,7 @@ def test_what_is_no_file_is_neither_waited_for_nor_read(
 ) -> None:
     folder = results.gpu_evidence / "x"
     folder.mkdir(parents=True)
-    place(folder / FILE)
+    place(folder / GPU_EVIDENCE)
     (found,) = read_gpu_evidence(results)
     assert found.problem == f"cannot be read: {problem}"
 
@@ -114,4 +119,4 @@ def test_what_is_no_file_is_neither_waited_for_nor_read(
 def test_a_name_that_is_no_text_is_shown_as_far_as_it_is(results: Results) -> None:
     write_gpu_evidence(results, "{", os.fsdecode(b"caf\xe9"))
     (found,) = read_gpu_evidence(results)
-    assert found.file == f"gpu-evidence/caf\ufffd/{FILE}"
+    assert found.file == f"gpu-evidence/caf\ufffd/{GPU_EVIDENCE}"
