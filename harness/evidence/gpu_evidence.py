@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, FailFast, Field, ValidationError
 
@@ -35,7 +35,7 @@ class GpuEvidenceFacts(File):
     cuda: str | None
     driver: str | None
     python: str
-    numpy: str
+    numpy: str | None = None
     kernel: str | None
     source: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = Field(description="git revision of the code")
     source_dirty: bool | None = Field(description="true: with changes that were not committed")
@@ -48,10 +48,11 @@ class GpuEvidenceRow(File):
     shows: str
     verdict: RowVerdict
     detail: str
-    numbers: dict[str, float | None]
+    numbers: dict[str, Any] = Field(description="what the detail is made of")
     seconds: float | None
     gpu_only: bool = Field(description="a CPU cannot run it")
     shown_red: bool = Field(description="a fault planted in the code it judges was seen to change its verdict")
+    last_lines: tuple[str, ...] = Field((), description="printed by a process that did not end as it should")
 
 
 class GpuEvidence(Versioned):

@@ -13,7 +13,7 @@ SOURCE = "0123456789abcdef0123456789abcdef01234567"
 def a_row(row: str = "profile-chunked", verdict: str = "held", **changes: Any) -> dict[str, Any]:
     """A row of the file."""
     values = {"row": row, "shows": "one sentence", "verdict": verdict, "detail": "one line", "numbers": {"any": 1.0}}
-    return {**values, "seconds": 3.1, "gpu_only": False, "shown_red": True, **changes}
+    return {**values, "seconds": 3.1, "gpu_only": False, "shown_red": True, "last_lines": [], **changes}
 
 
 def gpu_evidence(
