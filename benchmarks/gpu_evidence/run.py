@@ -18,7 +18,7 @@ from vpoc.probes.run_one import run_check
 HELD, DIFFERS, NOT_APPLICABLE, NOT_REACHED = "held", "differs", "not-applicable", "not-reached"
 VERDICTS = (DIFFERS, HELD, NOT_APPLICABLE, NOT_REACHED)
 ROOTS = (Path(__file__).parents[2], Path(__file__).parents[2] / "app")
-"""What a row's process imports from: the checkout, and the app in it."""
+"""Folders that a row's process imports from: the checkout, and the app in it."""
 PYTHONPATH = os.pathsep.join([*map(str, ROOTS), *filter(None, [os.environ.get("PYTHONPATH")])])
 LEAST_S = 5.0
 """A row is not begun with less time than this."""

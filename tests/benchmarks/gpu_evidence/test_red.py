@@ -70,6 +70,11 @@ def slightly_more(value):
     return value * 1.1
 
 
+def but_the_exact(spoil):
+    """Leaves alone the integers and the float64 that answers are compared with."""
+    return lambda found: found if found.dtype in (torch.float64, torch.int64) else spoil(found)
+
+
 def wrong_profile(monkeypatch):
     wrong(paths, "chunk_levels", plus_one)(monkeypatch)
     wrong(paths, "_session", lambda found: (found[0] + 1, *found[1:]))(monkeypatch)
@@ -172,21 +177,16 @@ def compiled_wrongly(monkeypatch):
     monkeypatch.setattr(torch, "compile", compile_)
 
 
-# Not the float64 that it is compared with.
-wrong_attention = wrong(
-    functional,
-    "scaled_dot_product_attention",
-    lambda found: found if found.dtype == torch.float64 else slightly_more(found),
-)
+wrong_attention = wrong(functional, "scaled_dot_product_attention", but_the_exact(slightly_more))
 FAULTS = {
     "environment": wrong(environment, "describe", lambda said: {**said, "memory_bytes": said["memory_bytes"] // 2}),
     "probe-allocate": on_the_device("full", plus_one),
     "probe-copy": wrong(torch.Tensor, "clone", plus_one),
-    "probe-matmul-fp32": wrong(torch, "matmul", plus_one),
-    "probe-matmul-fp16": wrong(torch, "matmul", plus_one),
-    "probe-matmul-bf16": wrong(torch, "matmul", plus_one),
-    "probe-addmm": wrong(torch, "addmm", plus_one),
-    "probe-convolution": wrong(functional, "conv2d", slightly_more),
+    "probe-matmul-fp32": wrong(torch.Tensor, "__matmul__", but_the_exact(plus_one)),
+    "probe-matmul-fp16": wrong(torch.Tensor, "__matmul__", but_the_exact(plus_one)),
+    "probe-matmul-bf16": wrong(torch.Tensor, "__matmul__", but_the_exact(plus_one)),
+    "probe-addmm": wrong(torch, "addmm", but_the_exact(plus_one)),
+    "probe-convolution": wrong(functional, "conv2d", but_the_exact(slightly_more)),
     "probe-attention-forward": wrong_attention,
     "probe-attention-backward": wrong_attention,
     "probe-optimizer-step": replaced(torch.optim.Adam, "step", lambda *_: None),
