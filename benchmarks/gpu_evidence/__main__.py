@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "app")]
 
 from benchmarks.gpu_evidence.page import page  # noqa: E402
 from benchmarks.gpu_evidence.rows import ROWS, Row  # noqa: E402
-from benchmarks.gpu_evidence.run import DIFFERS, Judged, Setting, device_that_is_there, run_rows  # noqa: E402
+from benchmarks.gpu_evidence.run import DIFFERS, START_S, Judged, Setting, device_that_is_there, run_rows  # noqa: E402
 
 ARRAYS = ROOT / ".cache" / "gpu-evidence" / "arrays.npz"
 BUDGET_S = 480.0
@@ -37,7 +37,8 @@ It writes gpu-evidence.json and gpu-evidence.md into --output. Exit status: 0 no
 
   python -m benchmarks.gpu_evidence                         all rows, as far as the budget reaches
   python -m benchmarks.gpu_evidence profile-* sdpa-*        these rows
-  python -m benchmarks.gpu_evidence --destructive           also what breaks the GPU, last
+  python -m benchmarks.gpu_evidence --destructive device-assert illegal-access endless-kernel
+                                                            what breaks the GPU: best in a call of its own
 """
 
 
@@ -56,19 +57,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    there = device_that_is_there()
-    device = chosen.device or there
-    if device == "cuda" and there == "cpu":
-        print("gpu-evidence: --device cuda: torch sees no GPU; see `vpoc probe --device cuda`", file=sys.stderr)
+    try:
+        there = device_that_is_there()
+        device = chosen.device or there
+        if device == "cuda" and there == "cpu":
+            print("gpu-evidence: --device cuda: torch sees no GPU; see `vpoc probe --device cuda`", file=sys.stderr)
+            return NO_DEVICE
+        facts = {**_facts(device), **_source()}
+    except subprocess.TimeoutExpired:
+        print(f"gpu-evidence: torch did not start within {START_S} s on this device", file=sys.stderr)
         return NO_DEVICE
-    return _measure(rows, device, chosen)
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr.strip() or "no word").splitlines()[-1]
+        print(f"gpu-evidence: torch does not start in {sys.executable}: {said}", file=sys.stderr)
+        return NO_DEVICE
+    return _measure(rows, device, facts, chosen)
 
 
-def _measure(rows: Sequence[Row], device: str, chosen: argparse.Namespace) -> int:
+def _measure(rows: Sequence[Row], device: str, facts: dict[str, Any], chosen: argparse.Namespace) -> int:
     started, began = time.gmtime(), time.monotonic()
-    output = chosen.output or ROOT / "results" / "gpu-evidence" / time.strftime("%Y%m%dT%H%M%SZ", started)
+    usual = ROOT / "results" / "gpu-evidence" / time.strftime("%Y%m%dT%H%M%SZ", started)
+    output = (chosen.output or usual).resolve()
     folder = output / "rows"
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.iterdir():
+        left.unlink()
     stopped: list[int] = []
 
     def stop(signum: int, _frame: FrameType | None) -> None:
@@ -76,7 +89,6 @@ def _measure(rows: Sequence[Row], device: str, chosen: argparse.Namespace) -> in
 
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, stop)
-    facts = {**_facts(device), **_source()}
     setting = Setting(
         device, chosen.arrays.resolve(), chosen.steps, folder, began + chosen.budget, chosen.destructive, facts["hip"]
     )
@@ -128,9 +140,9 @@ def _facts(device: str) -> dict[str, Any]:
     """In a process of its own: this one must not hold the device."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2])}
     done = subprocess.run(
-        [sys.executable, "-c", FACTS, device], env=environ, capture_output=True, text=True, check=True
+        [sys.executable, "-c", FACTS, device], env=environ, capture_output=True, text=True, check=True, timeout=START_S
     )
-    found: dict[str, Any] = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 

@@ -1,6 +1,7 @@
 """The prepared arrays: samples, bars with the exact levels of their profiles, and the CPU's first steps."""
 
 import math
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ class Arrays:
         try:
             self._file = np.load(path)
             self.facts: dict[str, Any] = {name: self._file[name].item() for name in ("schema", "steps", "sha256")}
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise UserError(f"{path}: no prepared arrays; make them with benchmarks/gpu_evidence/prepare.py") from error
         if self.facts["schema"] != SCHEMA:
             raise UserError(f"{path}: prepared arrays of another version; make them again with prepare.py")

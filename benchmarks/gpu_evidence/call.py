@@ -1,6 +1,7 @@
 """Calls the function of a row, in the process of that row, and leaves its numbers beside its answer."""
 
 import json
+import math
 from importlib import import_module
 from pathlib import Path
 
@@ -23,4 +24,10 @@ def call(site: Site, name: str, arrays: str, steps: str, folder: str) -> str:
 
 
 def _leave(folder: Path, name: str, numbers: Numbers) -> None:
-    (folder / f"{name}.json").write_text(json.dumps(numbers), encoding="utf-8")
+    plain = {key: str(value) if _no_number(value) else value for key, value in numbers.items()}
+    (folder / f"{name}.json").write_text(json.dumps(plain, allow_nan=False), encoding="utf-8")
+
+
+def _no_number(value: object) -> bool:
+    """Return whether strict JSON has no word for a value."""
+    return isinstance(value, float) and not math.isfinite(value)

@@ -3,11 +3,15 @@
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 from vpoc.gpu_memory.amdgpu import find_cards, owners
 
 TOOL_S = 30
+GONE_S = 5.0
+IDLE_MIB = 1024
+"""A GPU that nobody uses has less of its memory in use."""
 
 
 def why_not(device: str, hip: str | None) -> str | None:
@@ -20,13 +24,26 @@ def why_not(device: str, hip: str | None) -> str | None:
     if hip:
         cards = find_cards()
         shown = [card.address for card in cards for path in card.folder.glob("drm/card*-*/status") if _connected(path)]
-        others = [str(owner.pid) for owner in owners() if owner.pid != os.getpid()]
+        others = _others_on_amd()
         return _reason(bool(cards), shown, others)
     if not shutil.which("nvidia-smi"):
         return "nobody can be asked whether a display or another process uses this GPU"
-    shown = [line for line in _asked("--query-gpu=display_active") if line.strip() != "Disabled"]
+    displays = _asked("--query-gpu=display_active")
+    shown = [line for line in displays if line.strip() not in ("Disabled", "[N/A]")]
     others = [pid for pid in _asked("--query-compute-apps=pid") if pid.strip() != str(os.getpid())]
-    return _reason(True, shown, others)
+    if not others and any(int(used) > IDLE_MIB for used in _asked("--query-gpu=memory.used") if used.isdigit()):
+        others = ["not to be seen from here"]
+    return _reason(bool(displays), shown, others)
+
+
+def _others_on_amd() -> list[str]:
+    """Processes that hold memory of a GPU; the driver's list can outlive one by some seconds."""
+    until = time.monotonic() + GONE_S
+    while others := [str(owner.pid) for owner in owners() if owner.pid != os.getpid()]:
+        if time.monotonic() > until:
+            break
+        time.sleep(0.2)
+    return others
 
 
 def _reason(known: bool, shown: list[str], others: list[str]) -> str | None:
@@ -45,6 +62,9 @@ def _connected(path: Path) -> bool:
 
 
 def _asked(query: str) -> list[str]:
-    words = ["nvidia-smi", query, "--format=csv,noheader"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=TOOL_S, check=False)
-    return [line for line in done.stdout.splitlines() if line.strip()]
+    words = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=TOOL_S, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()]

@@ -1,6 +1,7 @@
 """The rows, by worth: what would be lost most if the time ran out comes first, what breaks the GPU last."""
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from vpoc.probes.all_checks import ALL_CHECKS
 from vpoc.probes.check import Check
@@ -14,7 +15,8 @@ class Row:
     """A row: its function is `module:function` of the checks, called with a Site, the Kit and `arguments`.
 
     `probe`: a check of `vpoc probe` in its place. `needs_gpu`: makes no sense on a CPU. `shown_red`: a test plants a
-    fault in the code that it judges, and sees that it differs. `destructive`: ends a process or the GPU.
+    fault in the code that it judges, and sees that it differs. `destructive`: ends a process or the GPU. `long`:
+    takes minutes on a GPU, too.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Row:
     needs_gpu: bool = False
     shown_red: bool = True
     destructive: bool = False
+    long: bool = False
 
     def check(self, *given: str) -> Check:
         """Return it as a check that the app can run; `given` goes to every row."""
@@ -62,6 +65,7 @@ def _probe(check: Check) -> Row:
         "",
         probe=check,
         needs_gpu=alone,
+        long=check.name == "compile",
         shown_red=check.name in PROBES_SHOWN_RED,
     )
 
@@ -72,7 +76,25 @@ PROBES_SHOWN_RED = (
 )
 """Checks of `vpoc probe` in which the tests of the kit plant a fault."""
 
-ROWS: tuple[Row, ...] = (
+DEVICE_PATHS = ("naive", "chunked", "preallocated", "pooled")
+BY_WORTH = (
+    *(
+        "environment",
+        "probe-import",
+        "probe-device",
+        "probe-allocate",
+        "probe-copy",
+        "probe-matmul-fp32",
+        *(f"profile-{path}" for path in DEVICE_PATHS),
+    ),
+    *("train-mlp-*", "train-attention-float32-plain", "train-attention-float16-plain", "speed-256", "one-rank"),
+    *("memory-monitor", "micro-batch", "resume-*", "deterministic-*", "matrix-run-quick", "sdpa-*", "train-*"),
+    *("ddp", "fsdp", "two-processes", "loader-workers", "checkpoint", "probe-[!c]*", "probe-convolution"),
+    *("profile-speed", "speed-*", "probe-compile", "matrix-run-standard", "*"),
+)
+"""Patterns of names: a row is run where the first that it matches stands."""
+
+ALL_ROWS: tuple[Row, ...] = (
     Row("environment", "the app names the device and its memory as the driver does", 120, f"{CHECKS}.environment:told"),
     *(_probe(check) for check in ALL_CHECKS if check.name != "compile"),
     *(
@@ -83,7 +105,7 @@ ROWS: tuple[Row, ...] = (
             f"{CHECKS}.profiles:path",
             (path,),
         )
-        for path in ("naive", "chunked", "preallocated", "pooled")
+        for path in DEVICE_PATHS
     ),
     *_models(),
     *(
@@ -180,6 +202,7 @@ ROWS: tuple[Row, ...] = (
         300,
         f"{CHECKS}.harness_run:workload",
         ("quick",),
+        long=True,
     ),
     Row(
         "matrix-run-standard",
@@ -187,6 +210,7 @@ ROWS: tuple[Row, ...] = (
         600,
         f"{CHECKS}.harness_run:workload",
         ("standard",),
+        long=True,
     ),
     *(
         Row(kind, shows, 180, f"{CHECKS}.breaking:broken", (kind,), needs_gpu=True, shown_red=False, destructive=True)
@@ -197,6 +221,13 @@ ROWS: tuple[Row, ...] = (
         )
     ),
 )
+
+
+def _worth(row: Row) -> int:
+    return next(place for place, pattern in enumerate(BY_WORTH) if fnmatchcase(row.name, pattern))
+
+
+ROWS = tuple(sorted(ALL_ROWS, key=_worth))
 
 
 def row_named(name: str) -> Row:

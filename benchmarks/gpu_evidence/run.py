@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.gpu_evidence.in_use import why_not
 from benchmarks.gpu_evidence.rows import Row
-from vpoc.probes.check import PASSED, SKIPPED, CheckResult
+from vpoc.probes.check import HUNG, PASSED, SKIPPED, CheckResult
 from vpoc.probes.run_one import run_check
 
 HELD, DIFFERS, NOT_APPLICABLE, NOT_REACHED = "held", "differs", "not-applicable", "not-reached"
@@ -22,6 +22,12 @@ ROOTS = (Path(__file__).parents[2], Path(__file__).parents[2] / "app")
 PYTHONPATH = os.pathsep.join([*map(str, ROOTS), *filter(None, [os.environ.get("PYTHONPATH")])])
 LEAST_S = 5.0
 """A row is not begun with less time than this."""
+LONGEST_ON_GPU_S = 120.0
+"""Nothing but a `matrix run` and a compiler takes longer there, unless it hangs."""
+HANGS_AFTER_S = 60.0
+"""A row that was given as much and did not end hangs, also where its own limit is longer."""
+START_S = 120.0
+"""Time that torch has to be imported and to find its devices."""
 
 
 @dataclass(frozen=True)
@@ -84,20 +90,24 @@ def run_rows(
             yield Judged(row, NOT_REACHED, lost or ("interrupted" if interrupted() else "the time was up"))
         else:
             before(row)
-            judged = run_row(row, setting, min(1.0, left / row.limit_s), interrupted)
+            judged = run_row(row, setting, left, interrupted)
             yield judged
-            if judged.verdict == DIFFERS and "cannot be killed" in judged.detail:
+            if "cannot be killed" in judged.detail:
                 lost = f"a process of {row.name} cannot be killed and may hold the device"
 
 
-def run_row(row: Row, setting: Setting, scale: float, interrupted: Callable[[], bool]) -> Judged:
-    """Run one row, within `scale` times its limit."""
+def run_row(row: Row, setting: Setting, left: float, interrupted: Callable[[], bool]) -> Judged:
+    """Run one row, within its limit and the seconds that are `left`; one cut short before it could be said to hang."""
     check = row.check(str(setting.arrays), str(setting.steps), str(setting.folder))
-    result = run_check(check, setting.device, scale, interrupted)
+    quick = setting.device == "cuda" and not row.long
+    own = min(row.limit_s, LONGEST_ON_GPU_S) if quick else row.limit_s
+    given = min(own, left)
+    result = run_check(check, setting.device, given / row.limit_s, interrupted)
     if result is None:
         return Judged(row, NOT_REACHED, "interrupted")
-    if scale < 1 and result.outcome == "hung":
-        return Judged(row, NOT_REACHED, f"the time was up after {result.seconds:.0f} s", result.seconds)
+    if result.outcome == HUNG and result.killable and given < (min(own, HANGS_AFTER_S) if quick else own):
+        text = f"the time was up after {result.seconds:.0f} s"
+        return Judged(row, NOT_REACHED, text, result.seconds, {}, result.stderr)
     file = setting.folder / f"{row.name}.json"
     numbers = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     lines = result.stderr if result.broken else ()
@@ -117,6 +127,5 @@ def _detail(result: CheckResult) -> str:
 def device_that_is_there() -> str:
     """Return cuda where torch sees a GPU, else cpu. In a process of its own: this one must not hold the device."""
     words = [sys.executable, "-c", "import torch; print(torch.cuda.is_available())"]
-    return (
-        "cuda" if subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == "True" else "cpu"
-    )
+    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=START_S).stdout
+    return "cuda" if said.split()[-1:] == ["True"] else "cpu"

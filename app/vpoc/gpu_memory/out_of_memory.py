@@ -8,8 +8,11 @@ FULL = 0.05
 """Free share of a card below which a library that could not allocate is taken for out of memory."""
 ALLOCATION_FAILURES = (
     *("HIPBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED", "rocblas_status_memory_error"),
-    *("CUDNN_STATUS_ALLOC_FAILED", "miopenStatusAllocFailed"),
+    *("CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "miopenStatusAllocFailed"),
+    # A handle needs memory, too, and on a full card mostly this is said.
+    *("HIPBLAS_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_NOT_INITIALIZED"),
 )
+"""Words of a RuntimeError when a library could not allocate, or may not have been able to."""
 
 
 def is_torch_out_of_memory(error: BaseException) -> bool:

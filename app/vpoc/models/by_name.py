@@ -102,9 +102,12 @@ def _require_kernel(backend: str, size: AttentionSize, device: torch.device, dty
         try:
             functional.scaled_dot_product_attention(query, key, value).sum().backward()  # type: ignore[no-untyped-call]
         except RuntimeError as error:
+            if not any(words in str(error) for words in ("No available kernel", "No viable backend")):
+                raise
             # Torch says why in warnings, and no more than "No available kernel" in the error.
             said = [str(reason.message).partition(" (Triggered internally")[0] for reason in reasons]
-            why = next((line for line in said if not line.endswith("not used because:")), str(error))
+            aside = ("not used because:", "has been runtime disabled.")
+            why = next((line for line in said if not line.strip().endswith(aside)), str(error))
             raise UserError(
                 f"--sdpa {backend}: torch {torch.__version__} has no such kernel for {str(dtype).rpartition('.')[2]} "
                 f"on this device ({why.strip().splitlines()[0]}); choose auto or math"

@@ -84,9 +84,9 @@ def _has_memory_for(strategy: Single, options: TrainOptions, size: int, shape: t
     device = strategy.devices[0]
     held: list[torch.Tensor] = []
     try:
-        if device.type == "cuda":
-            spare = int(SPARE * torch.cuda.mem_get_info(device)[1])
-            held.append(torch.empty(spare, dtype=torch.uint8, device=device))
+        for each in dict.fromkeys(place for place in strategy.devices if place.type == "cuda"):
+            spare = int(SPARE * torch.cuda.mem_get_info(each)[1])
+            held.append(torch.empty(spare, dtype=torch.uint8, device=each))
         # Adam makes its two moments of each parameter in its first step.
         held += [torch.zeros_like(parameter) for parameter in strategy.model.parameters() for _ in range(2)]
         with strategy.exchange(last=False), autocast(options, device):

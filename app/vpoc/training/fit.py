@@ -269,8 +269,8 @@ class Fit:
         if found.position.epoch - 1 > self.options.epochs:
             raise UserError(f"{found.path}: {found.position.epoch - 1} epochs are done; give --epochs as many, or more")
         manner = manner_of(self.options, self.trainer, self.micro)
-        was = found.manner
-        other = [f"{name} {value} (was {was[name]})" for name, value in manner.items() if value != was.get(name, value)]
+        was = {"deterministic": False, **found.manner}
+        other = [f"{name} {value} (was {was[name]})" for name, value in manner.items() if value != was[name]]
         if other:
             self.say(f"--resume: with {', '.join(other)} the last digits may differ from an uninterrupted training")
         checkpoint.restore(self.trainer, found.state)

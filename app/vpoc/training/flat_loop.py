@@ -41,7 +41,10 @@ class FlatTrainer(Trainer):
         """As Trainer.moments."""
         kept = self.flat.optimizer_state()["state"]
         names = [name for name, _ in self.strategy.model.named_parameters()]
-        return {name: {key: value.clone() for key, value in kept.get(n, {}).items()} for n, name in enumerate(names)}
+        return {
+            name: {key: value.detach().to("cpu", copy=True) for key, value in kept.get(number, {}).items()}
+            for number, name in enumerate(names)
+        }
 
     def load_moments(self, moments: AdamMoments) -> None:
         """As Trainer.load_moments."""

@@ -25,7 +25,12 @@ def told(site: Site, _kit: Kit) -> Finding:
     device = site.devices[0]
     said = describe(device)
     facts = facts_of(device.type)
-    numbers = {**facts, "memory_told_by_the_app": said["memory_bytes"]}
+    numbers = {
+        **facts,
+        "memory_told_by_the_app": said["memory_bytes"],
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "tf32_override": os.environ.get("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+    }
     memory = facts["memory_bytes"]
     right = bool(said["name"]) and abs(said["memory_bytes"] - memory) <= MEMORY_TOLERANCE * memory
     if device.type == "cuda" and torch.version.hip:
@@ -52,7 +57,8 @@ def facts_of(device: str) -> dict[str, Any]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return there | {"name": f"CPU ({platform.machine()})", "memory_bytes": _meminfo() or memory}
     properties: Any = torch.cuda.get_device_properties(0)
-    cards = [told for card in find_cards() if (told := memory_of(card.folder))]
+    # Beside a GPU of another vendor there can be one of AMD's, for the screen.
+    cards = [told for card in find_cards() if (told := memory_of(card.folder))] if torch.version.hip else []
     total = cards[0].total_bytes if len(cards) == 1 else int(torch.cuda.mem_get_info(0)[1])
     there |= {"name": properties.name, "memory_bytes": total, "driver": _driver()}
     if torch.version.hip:
@@ -70,7 +76,7 @@ def _meminfo() -> int | None:
 def _driver() -> str | None:
     """Version of the kernel's driver, as its tool or sysfs tells it."""
     module = Path("/sys/module/amdgpu/version")
-    if module.exists():
+    if torch.version.hip and module.exists():
         return f"amdgpu {module.read_text(encoding='ascii').strip()}"
     if shutil.which("nvidia-smi"):
         words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]

@@ -1,8 +1,10 @@
 """The harness on this device: a whole `matrix run` with this interpreter, and what it makes of a log."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
@@ -10,6 +12,8 @@ from vpoc.probes.site import Site, Skipped
 
 CHECKOUT = Path(__file__).parents[3]
 EXPLAIN_S = 60
+TO_END_S = 30.0
+"""Time that the harness has to end a run before this process is ended."""
 
 
 def workload(site: Site, _kit: Kit, name: str) -> Finding:
@@ -18,14 +22,26 @@ def workload(site: Site, _kit: Kit, name: str) -> Finding:
     words = [*harness(), "--results", str(results), "run", "host-plain", "--workload", name]
     words += ["--executor", "process", "--python", sys.executable]
     site.at(f"matrix run host-plain --workload {name}")
-    done = subprocess.run(words, cwd=CHECKOUT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(words, cwd=CHECKOUT, text=True, **pipes)  # type: ignore[call-overload]
+    try:
+        out, err = process.communicate(timeout=max(site.stacks_at - time.monotonic() - TO_END_S, TO_END_S))
+    except subprocess.TimeoutExpired:
+        # It ends what it started, which has a session of its own.
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
     records = [json.loads(path.read_text(encoding="utf-8")) for path in results.glob("runs/*/record.json")]
     if len(records) != 1:
-        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
-        if "No module named" in done.stderr:
+        said = (err.strip() or out.strip() or "nothing").splitlines()[-1]
+        if "No module named" in err or ": lacks " in err:
             raise Skipped(f"what the harness or the app needs is not here: {said}")
-        held_if(False, f"{len(records)} records, exit status {done.returncode}: {said}", {"records": len(records)})
+        held_if(False, f"{len(records)} records, exit status {process.returncode}: {said}", {"records": len(records)})
     record = records[0]
+    device = record["intent"]["device"]
+    if device != site.device:
+        held_if(
+            False, f"it trained on {device}: without this process's variables torch sees no GPU", {"device": device}
+        )
     why = f" ({record['diagnosis']}: {record['detail']})" if record["outcome"] != "completed" else ""
     return held_if(record["outcome"] == "completed", f"{record['outcome']}{why}", {"outcome": record["outcome"]})
 
@@ -35,8 +51,8 @@ def explained(log: Path) -> str | None:
     words = [*harness(), "explain", "--log", str(log), "--json"]
     done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, timeout=EXPLAIN_S, check=False)
     try:
-        found: str | None = json.loads(done.stdout)["class"]
-    except (ValueError, KeyError):
+        found: str | None = json.loads(done.stdout)["explanation"]["class"]
+    except (ValueError, KeyError, TypeError):
         return None
     return found
 

@@ -35,6 +35,10 @@ def monitored(site: Site, _kit: Kit) -> Finding:
     """Take a known amount of memory; monitor and driver have to see as much."""
     device = site.devices[0]
     monitor = MemoryMonitor([device], skip_cleanup=False)
+    if device.type == "cuda":
+        # The first kernel of a kind loads code, which takes memory too.
+        torch.ones(1, dtype=torch.uint8, device=device)
+        torch.cuda.synchronize(device)
     before = monitor.sample()
     if device.type == "cpu":
         held: Any = np.ones(PIECE_BYTES_ON_CPU, dtype=np.uint8)
@@ -51,7 +55,9 @@ def monitored(site: Site, _kit: Kit) -> Finding:
     free, total = torch.cuda.mem_get_info(device)
     runtime = abs((after.driver_used_bytes or 0) - (total - free))
     numbers = {"taken": held.nbytes, "driver": grown, "torch": by_torch, "driver_against_runtime": runtime}
-    right = by_torch == held.nbytes and abs(grown - held.nbytes) <= SLACK_BYTES and runtime <= SLACK_BYTES
+    right = by_torch == held.nbytes and abs(grown - held.nbytes) <= SLACK_BYTES
+    # The compute driver of amdgpu leaves out what graphics hold; its files do not.
+    right = right and (torch.version.hip is not None or runtime <= SLACK_BYTES)
     card = after.devices[0].card or "no card of amdgpu; the runtime was asked"
     text = f"{held.nbytes >> 20} MiB taken: torch {by_torch >> 20}, driver {grown >> 20} MiB more ({card})"
     return held_if(right, f"{text}; driver and runtime {runtime >> 20} MiB apart", numbers)

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu_evidence.arrays import Arrays
+from benchmarks.gpu_evidence.arrays import Arrays, RthSessions
 from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
+from vpoc.data.bars import Bars
 from vpoc.probes.site import Site
 from vpoc.profile.device import PATHS
 from vpoc.profile.device.paths import levels_by_path
+from vpoc.profile.device.session_layout import layout_of
 from vpoc.profile.levels import Levels
 
 PLACEMENTS = ("uniform", "typical", "close")
@@ -28,10 +30,11 @@ CELL_BYTES = 16 * 8 + 2
 def path(site: Site, kit: Kit, name: str) -> Finding:
     """Levels of all sessions along a path, in every placement and value area."""
     arrays, compared = Arrays(kit.arrays), 0
+    bars, sessions = arrays.bars(), arrays.sessions()
     for placement in PLACEMENTS:
         for area in AREAS:
             site.at(f"{name}, {placement}, {area}")
-            found = _levels(site, arrays, name, placement, area)
+            found = _levels(site, bars, sessions, name, placement, area)
             wrong = _differences(found, arrays.levels(placement, area))
             compared += len(found.vpoc)
             if wrong:
@@ -42,31 +45,34 @@ def path(site: Site, kit: Kit, name: str) -> Finding:
 def speed(site: Site, kit: Kit) -> Finding:
     """Sessions per second of every path, and the bytes it must move, over what a copy moves."""
     arrays, device = Arrays(kit.arrays), site.devices[0]
+    bars, sessions = arrays.bars(), arrays.sessions()
+    chunks = layout_of(bars, sessions).chunks(CHUNK)  # type: ignore[arg-type]
+    cells = sum(len(chunk) * (chunk.width + 1) for chunk in chunks)
     site.at("copying")
     numbers: dict[str, Any] = {"copy_bytes_per_second": _copy_speed(device)}
     for name in PATHS:
         site.at(name)
-        _levels(site, arrays, name, "uniform", "two_row")
+        _levels(site, bars, sessions, name, "uniform", "two_row")
         began = time.perf_counter()
-        found = _levels(site, arrays, name, "uniform", "two_row")
+        found = _levels(site, bars, sessions, name, "uniform", "two_row")
         seconds = time.perf_counter() - began
         wrong = _differences(found, arrays.levels("uniform", "two_row"))
         if wrong:
             held_if(False, f"{name}: {wrong}", numbers)
-        cells = int((found.vah - found.val + 1).sum())
         numbers[f"{name}_sessions_per_second"] = len(found.vpoc) / seconds
-        numbers[f"{name}_share_of_copy"] = cells * CELL_BYTES / seconds / numbers["copy_bytes_per_second"]
+        # The naive path has matrices of another size.
+        if name != "naive":
+            numbers[f"{name}_share_of_copy"] = cells * CELL_BYTES / seconds / numbers["copy_bytes_per_second"]
     rates = ", ".join(f"{name} {numbers[f'{name}_sessions_per_second']:.3g}" for name in PATHS)
     return Finding(
         f"sessions per second: {rates}; a copy moves {numbers['copy_bytes_per_second'] / 1e9:.3g} GB/s", numbers
     )
 
 
-def _levels(site: Site, arrays: Arrays, name: str, placement: str, area: str) -> Levels:
-    sessions: Any = arrays.sessions()
+def _levels(site: Site, bars: Bars, sessions: Any, name: str, placement: str, area: str) -> Levels:
     if name == "naive":
-        sessions = type(sessions)(sessions.start[:NAIVE_SESSIONS], sessions.stop[:NAIVE_SESSIONS])
-    parts = levels_by_path(arrays.bars(), sessions, name, str(site.devices[0]), CHUNK, area, placement)
+        sessions = RthSessions(sessions.start[:NAIVE_SESSIONS], sessions.stop[:NAIVE_SESSIONS])
+    parts = levels_by_path(bars, sessions, name, str(site.devices[0]), CHUNK, area, placement)
     return Levels.concatenate(list(parts))
 
 

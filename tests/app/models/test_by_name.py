@@ -38,6 +38,7 @@ def test_a_backend_is_tried_with_the_heads_of_each_model_before_it_is_used(monke
 
 def test_a_device_without_the_kernel_is_a_line_with_the_reason_that_torch_gives(monkeypatch):
     def attention(*_):
+        warnings.warn("Memory Efficient attention has been runtime disabled.", UserWarning, stacklevel=1)
         warnings.warn("Flash attention kernel not used because:", UserWarning, stacklevel=1)
         warnings.warn("Flash attention only supports gpu architectures of AMD Instinct (Triggered internally at "
                       "sdp_utils.cpp:7)", UserWarning, stacklevel=1)  # fmt: skip
@@ -54,3 +55,12 @@ def test_without_a_warning_the_error_itself_is_the_reason(monkeypatch):
     monkeypatch.setattr(functional, "scaled_dot_product_attention", no_kernel)
     with pytest.raises(UserError, match=r"\(No available kernel\. Aborting execution\.\)"):
         choose_sdpa("math", CPU, torch.float32, ("attention-small",))
+
+
+def test_another_error_of_the_device_is_not_taken_for_a_missing_kernel(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("HIP error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", broken)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        choose_sdpa("math", CPU, torch.float32, ("attention",))

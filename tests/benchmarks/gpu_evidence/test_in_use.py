@@ -29,6 +29,7 @@ def test_a_display_or_another_process_keeps_it(card, monkeypatch):
     assert why_not("cuda", "6.3") == "a display is connected (0000:03:00.0)"
     card.write_text("disconnected\n")
     monkeypatch.setattr(in_use, "owners", lambda: (Owner(7, None, 7, "kfd", None),))
+    monkeypatch.setattr(in_use, "GONE_S", 0.0)
     assert why_not("cuda", "6.3") == "other processes hold the GPU (7)"
 
 
@@ -41,14 +42,23 @@ def test_where_nobody_can_be_asked_nothing_is_broken(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("display", "processes", "expected"),
+    ("display", "processes", "used", "expected"),
     [
-        (["Disabled"], [], None),
-        (["Enabled"], [], "a display is connected (Enabled)"),
-        (["Disabled"], ["4711"], "other processes hold the GPU (4711)"),
+        (["Disabled"], [], ["4"], None),
+        (["[N/A]"], [], ["4"], None),
+        (["Enabled"], [], ["4"], "a display is connected (Enabled)"),
+        (["Disabled"], ["4711"], ["4"], "other processes hold the GPU (4711)"),
+        (["Disabled"], [], ["1025"], "other processes hold the GPU (not to be seen from here)"),
+        ([], [], [], "nobody can be asked whether a display or another process uses this GPU"),
     ],
 )
-def test_a_gpu_of_nvidia_is_asked_about_by_its_tool(monkeypatch, display, processes, expected):
+def test_a_gpu_of_nvidia_is_asked_about_by_its_tool(monkeypatch, display, processes, used, expected):
+    answers = {"--query-gpu=display_active": display, "--query-compute-apps=pid": processes}
     monkeypatch.setattr(in_use.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(in_use, "_asked", lambda query: display if "display" in query else processes)
+    monkeypatch.setattr(in_use, "_asked", lambda query: answers.get(query, used))
     assert why_not("cuda", None) == expected
+
+
+def test_a_tool_that_fails_tells_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert in_use._asked("--query-gpu=memory.used") == []
