@@ -16,6 +16,8 @@ TEST_PYTHON = .cache/envs/cpu-test/bin/python
 # Stamps: the interpreter is a link to one that may be older than anything here.
 DEV_READY = .venv/.ready-dev
 TEST_READY = .cache/envs/cpu-test/.ready
+ARRAYS = .cache/gpu-evidence/arrays.npz
+GPU_PYTHON ?= python3
 # The name it had before.
 LOOKBACK ?= $(WARM_UP)
 
@@ -38,7 +40,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills bench-policy bench-supervisor bench-minimise bench-records bench-commands soak clean clean-all
+.PHONY: help setup setup-dev kernel matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills bench-policy bench-supervisor bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -86,10 +88,10 @@ test-docker: setup-dev ## test images and containers on a real Docker engine (ro
 	.venv/bin/python -m pytest $(MARKED) tests/images
 
 test-app: $(TEST_READY)
-	$(TEST_PYTHON) -m pytest $(PYTEST) $(MARKED) tests/app
+	$(TEST_PYTHON) -m pytest $(PYTEST) $(MARKED) tests/app tests/benchmarks
 
 test-torch: .cache/envs/torch-$(TORCH)/.ready ## run the app's tests with another torch, on a CPU: TORCH=2.2.2
-	.cache/envs/torch-$(TORCH)/bin/python -m pytest $(PYTEST) $(MARKED) tests/app
+	.cache/envs/torch-$(TORCH)/bin/python -m pytest $(PYTEST) $(MARKED) tests/app tests/benchmarks
 
 bench: setup ## measure what the project claims about its own speed (minutes)
 	.venv/bin/python benchmarks/cells.py
@@ -101,6 +103,15 @@ bench-features: setup $(TEST_READY) ## measure the features against peers, into 
 
 bench-training: setup $(TEST_READY) ## measure training against peers, into docs/evidence/training-speed.md (ARGS=)
 	.venv/bin/python benchmarks/training.py $(ARGS)
+
+gpu-arrays: $(ARRAYS) ## make the arrays that `make gpu-evidence` works on, some MB (a minute; needs no GPU)
+
+# Nothing of ours is needed but the checkout and the arrays: GPU_PYTHON is any Python with torch and numpy.
+gpu-evidence: $(ARRAYS) ## see what the app's code does on this GPU, in eight minutes: GPU_PYTHON=python3 (ARGS='--destructive')
+	$(GPU_PYTHON) -m benchmarks.gpu_evidence $(ARGS)
+
+$(ARRAYS): | $(TEST_READY)
+	PYTHONPATH=app:. $(TEST_PYTHON) -m benchmarks.gpu_evidence.prepare $@
 
 bench-policy: setup ## simulate what is run next on cells of known pass rates, into docs/evidence/policy-figures.md (ARGS='--jobs 2')
 	.venv/bin/python -m benchmarks.policy $(ARGS)

@@ -1,6 +1,7 @@
 """`python -m benchmarks.gpu_evidence`."""
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -76,7 +77,9 @@ def _measure(rows: Sequence[Row], device: str, chosen: argparse.Namespace) -> in
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, stop)
     facts = {**_facts(device), **_source()}
-    setting = Setting(device, chosen.arrays.resolve(), chosen.steps, folder, began + chosen.budget, chosen.destructive)
+    setting = Setting(
+        device, chosen.arrays.resolve(), chosen.steps, folder, began + chosen.budget, chosen.destructive, facts["hip"]
+    )
     found: list[Judged] = []
     print(f"{facts['name']}, torch {facts['torch']}: {len(rows)} rows, at most {chosen.budget:.0f} s", file=sys.stderr)
 
@@ -183,17 +186,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 86400 seconds")
-    return value
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) <= 86_400:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text} is not between 0 and 86400 seconds")
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text} is not between 1 and 10000")
-    return value
+    with contextlib.suppress(ValueError):
+        if 1 <= int(text) <= 10_000:
+            return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is not between 1 and 10000")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a row found."""
+"""The finding of a row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ class DiffersError(WrongResultError):
 
 @dataclass(frozen=True)
 class Kit:
-    """What every row is given: the file of prepared arrays, and how many steps a training makes."""
+    """The input of every row: the file of prepared arrays, and how many steps a training makes."""
 
     arrays: Path
     steps: int

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_evidence.checks.breaking import why_not
+from benchmarks.gpu_evidence.in_use import why_not
 from benchmarks.gpu_evidence.rows import Row
 from vpoc.probes.check import PASSED, SKIPPED, CheckResult
 from vpoc.probes.run_one import run_check
@@ -18,7 +18,7 @@ from vpoc.probes.run_one import run_check
 HELD, DIFFERS, NOT_APPLICABLE, NOT_REACHED = "held", "differs", "not-applicable", "not-reached"
 VERDICTS = (DIFFERS, HELD, NOT_APPLICABLE, NOT_REACHED)
 ROOTS = (Path(__file__).parents[2], Path(__file__).parents[2] / "app")
-"""What a row's process imports from: the checkout, and the app in it."""
+"""Folders that a row's process imports from: the checkout, and the app in it."""
 PYTHONPATH = os.pathsep.join([*map(str, ROOTS), *filter(None, [os.environ.get("PYTHONPATH")])])
 LEAST_S = 5.0
 """A row is not begun with less time than this."""
@@ -52,7 +52,10 @@ class Judged:
 
 @dataclass(frozen=True)
 class Setting:
-    """How rows are run: on which device, on which arrays, how many steps, until when (`time.monotonic`)."""
+    """How rows are run: on which device, on which arrays, how many steps, until when (`time.monotonic`).
+
+    `folder`: for their numbers. `hip`: version of HIP that torch was built for.
+    """
 
     device: str
     arrays: Path
@@ -60,6 +63,7 @@ class Setting:
     folder: Path
     until: float
     destructive: bool = False
+    hip: str | None = None
 
 
 def run_rows(
@@ -74,7 +78,7 @@ def run_rows(
             yield Judged(row, NOT_APPLICABLE, "needs a GPU")
         elif row.destructive and not setting.destructive:
             yield Judged(row, NOT_REACHED, "breaks the GPU: only with --destructive")
-        elif row.destructive and (reason := why_not(setting.device)):
+        elif row.destructive and (reason := why_not(setting.device, setting.hip)):
             yield Judged(row, NOT_REACHED, f"breaks the GPU, and {reason}")
         elif lost or interrupted() or left < LEAST_S:
             yield Judged(row, NOT_REACHED, lost or ("interrupted" if interrupted() else "the time was up"))

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.app_files import Progress, Reference, Result
+from harness.evidence.gpu_evidence import GPU_EVIDENCE, GpuEvidence
 from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder
@@ -28,6 +29,7 @@ FILES: dict[str, type[BaseModel]] = {
     "health": HealthStep,
     "imported": Origin,
     "promotion": TagMove,
+    "gpu-evidence": GpuEvidence,
     "report": Report,
 }
 NAMES = {
@@ -40,6 +42,7 @@ NAMES = {
     "health": "results/health/MACHINE.jsonl, a line each",
     "imported": f"{RunFolder.IMPORTED}, in the folder of a run that came with `matrix import`",
     "promotion": "results/promotions.jsonl, a line each",
+    "gpu-evidence": f"results/gpu-evidence/TIME/{GPU_EVIDENCE}",
     "report": "results/report.json",
 }
 INTRODUCTION = """\

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from uv import find_uv_bin
-
 from harness.base.errors import UserError
 from harness.base.paths import CACHE, LOCKS
 from harness.base.storage import file_hash, held_locks, json_hash, write_json
@@ -38,6 +36,9 @@ def uv(*arguments: str | Path) -> str:
     Raises:
         UserError: with uv's last words when it fails.
     """
+    # An interpreter of the user's own is run without it.
+    from uv import find_uv_bin  # noqa: PLC0415
+
     command = [find_uv_bin(), "--no-config", "--no-progress", *map(str, arguments)]
     # What it makes stays locked as long as it is at it, though this process may be killed.
     run = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=held_locks())

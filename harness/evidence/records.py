@@ -48,6 +48,11 @@ class Results:
         """The folder of the CPU references that were computed, by workload and environment."""
         return self.folder / "references"
 
+    @property
+    def gpu_evidence(self) -> Path:
+        """The folder of what `make gpu-evidence` wrote, here or on another machine; a folder in it for each time."""
+        return self.folder / "gpu-evidence"
+
     def run_folder(self, run_id: str) -> Path:
         """Return the place of the folder of a run."""
         return self.runs / run_id

@@ -7,6 +7,7 @@ from functools import cache
 from harness import __version__
 from harness.base.errors import UserError
 from harness.environments.dockerfile import render
+from harness.evidence.gpu_evidence import read_gpu_evidence
 from harness.evidence.index import Row
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
@@ -16,6 +17,7 @@ from harness.matrix.lint import beyond_cpu, lint
 from harness.registry.tags.promotions import KnownGood
 from harness.report.cautions import cautions
 from harness.report.choice import best_by_scope, which_cell
+from harness.report.code_evidence import code_evidence
 from harness.report.criteria import ReadRecord, which_criteria_are_met
 from harness.report.details import detail_of
 from harness.report.failures import failures, what_fails
@@ -105,6 +107,7 @@ def build_report(
             if finding.preset in presets
         ),
         hosts=tuple(hosts),
+        code=code_evidence(read_gpu_evidence(results)),
     )
 
 

@@ -1,9 +1,11 @@
 """Write a report as Markdown: the answers, and tables of verdicts by stack and preset."""
 
-import time
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.report.model import Group, PassCount, Report
+from harness.report.code_evidence import counts_in_words
+from harness.report.model import CodeEvidence, CodeRun, Group, PassCount, Report
+from harness.report.words import utc
 
 
 def to_markdown(report: Report) -> str:
@@ -14,8 +16,7 @@ def to_markdown(report: Report) -> str:
 def _lines(report: Report) -> Iterator[str]:
     answers = report.answers
     yield "# Which environment trains to the end"
-    made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(report.made))
-    yield from ("", f"{report.headline} Made {made}.")
+    yield from ("", f"{report.headline} Made {utc(report.made)}.")
     for caution in report.cautions:
         yield from ("", f"> {_plain(caution)}")
     yield from _section("Which cell to use", answers.use)
@@ -30,6 +31,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _section(
         "Excluded cells", [f"{one.reason.rstrip('.')}. Cells: {', '.join(one.cells)}." for one in report.excluded]
     )
+    yield from _code(report.code)
 
 
 def _section(title: str, sentences: Sequence[str]) -> Iterator[str]:
@@ -64,6 +66,34 @@ def _evidence(report: Report) -> Iterator[str]:
     yield from _table(names, rows)
 
 
+def _code(code: CodeEvidence) -> Iterator[str]:
+    if not code.runs and not code.unreadable:
+        return
+    yield from ("", f"## {code.title}", "", code.about)
+    yield from ("", *(f"- Left out: {_quoted(problem)}" for problem in code.unreadable))
+    for run in code.runs:
+        yield from _code_run(run)
+
+
+def _code_run(run: CodeRun) -> Iterator[str]:
+    yield from ("", f"### {_quoted(run.ran_on)}", "")
+    said = (
+        f"{utc(run.started)}, {run.seconds:.0f} s",
+        run.revision,
+        run.software,
+        run.file,
+        counts_in_words(run.counts),
+    )
+    yield from (f"- {_quoted(text)}" for text in (*said, *(f"Earlier: {line}" for line in run.older)))
+    yield ""
+    rows = (
+        [_quoted(text) for text in (row.verdict, f"{row.row}{' (GPU only)' * row.gpu_only}", row.shows, row.detail)]
+        + ["" if row.seconds is None else f"{row.seconds:.1f}", "yes" if row.shown_red else "never"]
+        for row in run.rows
+    )
+    yield from _table(["verdict", "row", "what it shows", "detail", "seconds", "seen to fail"], rows)
+
+
 def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield _row(names)
     yield "|" + "---|" * len(names)
@@ -85,3 +115,8 @@ def _counts(found: dict[str, int]) -> str:
 def _plain(text: str) -> str:
     """Return the text on one line, without HTML markup."""
     return " ".join(text.split()).replace("<", "&lt;")
+
+
+def _quoted(text: str) -> str:
+    """Return the text of another machine, without any markup: no link, image or code."""
+    return re.sub(r"([\\`*_\[\]])", r"\\\1", _plain(text))

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from harness.base.json_files import File, Versioned
+from harness.evidence.gpu_evidence import RowVerdict
 from harness.evidence.run_files import Explanation, OutcomeName
 from harness.evidence.verdicts.verdict import Tier
 from harness.host.facts import HostFacts
@@ -176,6 +177,42 @@ class FindingLine(File):
     stacks: tuple[str, ...]
 
 
+class CodeRow(File):
+    """One claim about the app's code, and what was seen of it."""
+
+    row: str
+    shows: str
+    verdict: RowVerdict
+    detail: str
+    seconds: float | None
+    gpu_only: bool
+    shown_red: bool = Field(description="a fault planted in the code it judges was seen to change its verdict")
+
+
+class CodeRun(File):
+    """One run of `make gpu-evidence`: what the app's code did on one device. It is about no cell."""
+
+    file: str = Field(description="in the results folder")
+    on_gpu: bool = Field(description="false: no GPU was used")
+    ran_on: str = Field(description="in words")
+    software: str = Field(description="in words")
+    revision: str = Field(description="of the code, in words")
+    started: float = Field(description="seconds since 1970")
+    seconds: float
+    counts: dict[RowVerdict, int] = Field(description="rows by verdict")
+    rows: tuple[CodeRow, ...] = Field(description="those that differ first")
+    older: tuple[str, ...] = Field(description="earlier runs on the same device with the same torch, a line each")
+
+
+class CodeEvidence(File):
+    """The runs of `make gpu-evidence`. Nothing else in this report is made from them."""
+
+    title: str
+    about: str
+    runs: tuple[CodeRun, ...] = Field(description="the newest of each device and torch, newest first")
+    unreadable: tuple[str, ...] = Field(description="files that were left out, and why")
+
+
 class Report(Versioned):
     """`report.json`: all verdicts and runs. `runs` are newest first; `details` are of some of them."""
 
@@ -193,3 +230,4 @@ class Report(Versioned):
     excluded: tuple[ExcludedCells, ...]
     findings: tuple[FindingLine, ...]
     hosts: tuple[HostFacts, ...]
+    code: CodeEvidence

@@ -3,7 +3,6 @@
 import base64
 import gzip
 import hashlib
-import time
 from functools import cache
 from pathlib import Path
 
@@ -11,8 +10,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
+from harness.report.code_evidence import counts_in_words
 from harness.report.grid import NOT_COUNTED
 from harness.report.model import Report
+from harness.report.words import utc
 
 HERE = Path(__file__).parent
 
@@ -28,7 +29,7 @@ def to_html(report: Report) -> str:
             report=report,
             not_counted=NOT_COUNTED,
             groups={group.id: group for group in report.groups},
-            made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(report.made)),
+            made=utc(report.made),
             data=Markup(as_data(report)),  # noqa: S704
             script=Markup(script),  # noqa: S704
             style=Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704
@@ -66,6 +67,8 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["sentence"] = _sentence
+    environment.filters["utc"] = utc
+    environment.filters["counts_in_words"] = counts_in_words
     return environment
 
 

@@ -1,6 +1,7 @@
 """Numbers and names in sentences. Words in backquotes are names or commands."""
 
 import math
+import time
 from collections.abc import Sequence
 
 # Longer lists of names are cut.
@@ -19,6 +20,11 @@ def names(given: Sequence[str]) -> str:
     if more:
         return f"{', '.join(shown)} and {more} more"
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def utc(seconds: float) -> str:
+    """Return a time, given in seconds since 1970, to the minute."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def at_least(rate: float) -> str:

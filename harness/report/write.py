@@ -20,7 +20,7 @@ from harness.report.page import to_html
 
 
 def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> tuple[list[Path], list[str]]:
-    """Write the report as HTML, Markdown, JSON and JUnit XML; return the files, and the errors of unreadable records.
+    """Write the report as HTML, Markdown, JSON and JUnit XML; return the files, and the errors of unreadable ones.
 
     The recommended cell and commands are for the host at `root`.
 
@@ -46,7 +46,7 @@ def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> t
     }
     for name, text in files.items():
         write_durably(results.folder / name, text.encode())
-    return [results.folder / name for name in files], damaged
+    return [results.folder / name for name in files], [*damaged, *report.code.unreadable]
 
 
 def _unreadable(results: Results, indexed: Set[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is there: torch, the device and its driver, as each of them tells it."""
+"""The facts of torch, the device and its driver, as each of them gives them."""
 
 import os
 import platform
@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
@@ -42,6 +43,7 @@ def facts_of(device: str) -> dict[str, Any]:
         "hip": torch.version.hip,
         "cuda": torch.version.cuda,
         "python": platform.python_version(),
+        "numpy": np.__version__,
         "kernel": platform.release(),
         "gfx": None,
         "driver": None,

@@ -26,7 +26,7 @@ def workload(site: Site, _kit: Kit, name: str) -> Finding:
             raise Skipped(f"what the harness or the app needs is not here: {said}")
         held_if(False, f"{len(records)} records, exit status {done.returncode}: {said}", {"records": len(records)})
     record = records[0]
-    why = f" ({record['diagnosis']}: {record['reason']})" if record["outcome"] != "completed" else ""
+    why = f" ({record['diagnosis']}: {record['detail']})" if record["outcome"] != "completed" else ""
     return held_if(record["outcome"] == "completed", f"{record['outcome']}{why}", {"outcome": record["outcome"]})
 
 

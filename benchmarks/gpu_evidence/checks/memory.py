@@ -22,7 +22,7 @@ from vpoc.training.batch_size import SPARE, fits, largest_that_fits
 PIECE_BYTES = 1 << 30
 PIECE_BYTES_ON_CPU = 1 << 28
 SLACK_BYTES = 64 << 20
-"""What the driver may count besides: pages, the allocator's rounding."""
+"""Bytes that the driver may count besides: pages, the allocator's rounding."""
 ROOM_BYTES = 3 << 30
 """Memory that is left for the search, beside what it is to spare."""
 ROOM_BYTES_ON_CPU, SPARE_ON_CPU = 3 << 28, 1 << 30

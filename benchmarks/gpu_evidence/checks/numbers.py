@@ -39,15 +39,20 @@ SDPA_OPERATIONS = {
 def trained(site: Site, kit: Kit, kind: str, dtype: str, loop: str) -> Finding:
     """Train and compare: forward and backward in the first steps one by one, then the course of the loss."""
     arrays = Arrays(kit.arrays)
-    steps = min(kit.steps, len(arrays.reference(kind)))
-    reference = arrays.reference(kind)[:steps]
-    training = fit(arrays, kind, site.folder, steps, options_of(kind, site.device, loop=loop, **mixed(dtype)))
+    whole = arrays.reference(kind)
+    steps = min(kit.steps, len(whole))
+    reference = whole[:steps]
+    # On as many samples as the reference, also where fewer steps are made: their order depends on how many there are.
+    training = fit(arrays, kind, site.folder, len(whole), options_of(kind, site.device, loop=loop, **mixed(dtype)))
     site.at(f"{steps} steps")
     losses: list[float] = []
     norms: dict[int, float] = {}
     for step in steps_of(training):
         losses += step.losses
         norms[step.number] = step.gradient_norm
+        if len(losses) >= steps:
+            break
+    del losses[steps:]
     worst, beyond = {"loss": 0.0, "gradient norm": 0.0}, ""
     for number in range(1, min(COMPARED_STEPS, steps) + 1):
         got = {"loss": losses[number - 1]} | ({"gradient norm": norms[number]} if number in norms else {})
@@ -81,8 +86,8 @@ def sdpa(site: Site, _kit: Kit, backend: str, dtype: str) -> Finding:
     device, kind = site.devices[0], getattr(torch, dtype)
     try:
         choose_sdpa(backend, device, kind, tuple(ATTENTION))
-    except UserError as error:
-        raise Skipped(f"refused before it is used: {error}") from error
+    except UserError as refusal:
+        raise Skipped(f"refused before it is used: {refusal}") from refusal
     rows = torch.randn(SDPA_BATCH, WINDOW, feature_count(), generator=torch.Generator().manual_seed(0))
     wanted = _answers_in_double(rows)
     network = fresh_network("attention", feature_count(), (), 7).to(device)

@@ -26,7 +26,7 @@ ON_CPU = 8
 """There it takes so many times fewer."""
 GOALS = {"cuda": 10.0, "cpu": 4.0}
 """Times as many samples per second as the textbook loop that the resident loop is to make at a batch of 256."""
-GRAPH_WARM_UP = 3
+STEPS_BEFORE_CAPTURE = 3
 
 Loop = Callable[[], float]
 """Trains on all samples once and returns the seconds that took."""
@@ -172,10 +172,10 @@ def _graph(samples: Samples, size: int, device: torch.device) -> Loop:
     model = _network(device)
     adam = torch.optim.Adam(model.parameters(), lr=RATE, capturable=True)
     batch, truth = inputs[:size].clone(), labels[:size].clone()
-    side: Any = torch.cuda.Stream()
+    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(GRAPH_WARM_UP):
+        for _ in range(STEPS_BEFORE_CAPTURE):
             _step(model, adam, batch, truth)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
