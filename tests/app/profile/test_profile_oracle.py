@@ -76,7 +76,7 @@ def expected_levels(rows, method, size=1):
     return (vpoc * size, area.high * size, area.low * size, rows[vpoc], area.volume, sum(rows.values()))
 
 
-@settings(max_examples=3 * settings.default.max_examples)
+@settings(max_examples=300, deadline=None)
 @given(sessions, st.sampled_from(PLACEMENTS), row_sizes)
 def test_profiles(bars, placement, size):
     profile = profile_of(*columns(bars, "low", "high", "close", "volume"), placement=placement, row_ticks=size)
@@ -84,14 +84,14 @@ def test_profiles(bars, placement, size):
     assert int(profile.volume.sum()) == sum(bar.volume for bar in bars), "totals are conserved to the contract"
 
 
-@settings(max_examples=3 * settings.default.max_examples)
+@settings(max_examples=300, deadline=None)
 @given(sessions, st.sampled_from(PLACEMENTS), st.sampled_from(METHODS), row_sizes)
 def test_levels_of_profiles(bars, placement, method, size):
     profile = profile_of(*columns(bars, "low", "high", "close", "volume"), placement=placement, row_ticks=size)
     assert as_tuples(levels_of(profile, method)) == [expected_levels(vp.profile(bars, placement, size), method, size)]
 
 
-@settings(max_examples=2 * settings.default.max_examples)
+@settings(max_examples=200, deadline=None)
 @given(histograms, st.sampled_from(METHODS))
 def test_levels_of_any_histogram(volume, method):
     rows = {PRICE + i: one for i, one in enumerate(volume)}
@@ -99,7 +99,7 @@ def test_levels_of_any_histogram(volume, method):
     assert as_tuples(levels_of(Profile(PRICE, np.array(volume)), method)) == [expected_levels(rows, method)]
 
 
-@settings(max_examples=3 * settings.default.max_examples)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(histograms, min_size=1, max_size=6), st.integers(0, 3), st.integers(0, 3), st.sampled_from(METHODS))
 def test_ragged_profiles_in_one_padded_matrix(profiles, before, after, method):
     """Profiles of all widths, each at its own place in the matrix; the padding is no rows."""
@@ -117,7 +117,7 @@ def test_ragged_profiles_in_one_padded_matrix(profiles, before, after, method):
     ]
 
 
-@settings(max_examples=3 * settings.default.max_examples)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(a_bar(), st.integers(0, 3)), min_size=1, max_size=10), row_sizes, st.sampled_from(METHODS))
 def test_tpo(found, size, method):
     bars, brackets = [bar for bar, _ in found], sorted(bracket for _, bracket in found)
@@ -127,7 +127,7 @@ def test_tpo(found, size, method):
     assert as_tuples(levels_of(profile, method)) == [expected_levels(rows, method, size)]
 
 
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=400, deadline=None)
 @given(histograms)
 def test_nodes(volume):
     high, low = vp.nodes(dict(enumerate(volume)))
