@@ -1,12 +1,16 @@
 """Gives Hypothesis its time; says at the end of a run what was tried on real market data and what on synthetic data."""
 
+import os
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A machine that stalls is no finding.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A machine that stalls is no finding. With LONG=1, as in `make test-all`, four times as much is tried.
+EXAMPLES = 100 if os.environ.get("LONG") else 25
+settings.register_profile(
+    "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES
+)
 settings.load_profile("unhurried")
 
 

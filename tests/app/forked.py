@@ -1,23 +1,53 @@
-"""`vpoc` in real processes that are forked from one which has imported torch already."""
+"""`vpoc` in real processes that are forked from one which has already imported what a training imports."""
 
 import faulthandler
+import functools
 import multiprocessing
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
-from multiprocessing.context import ForkServerProcess
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
+import pytest
+
 Prepare = Callable[[], object]
+IMPORTED = [
+    "vpoc.commands.train",
+    "vpoc.training.run",
+    # What these import late: torch's optimizer with the first step, the strategies with the first model, the curves.
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "matplotlib.axes",
+    "matplotlib.backends.backend_agg",
+]
+
+
+@functools.cache
+def _server() -> ForkServerContext:
+    """Return the context of the fork server, which has imported matplotlib as the app does: without a user's files."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(IMPORTED)
+    with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
+        for name, value in {"MPLCONFIGDIR": cache, "MPLBACKEND": "agg", "MPL_IGNORE_SYSTEM_FONTS": "1"}.items():
+            patch.setenv(name, value)
+        first = context.Process(target=_nothing)
+        first.start()
+        first.join()
+    return context
+
+
+def _nothing() -> None:
+    pass
 
 
 def start(
     words: list[object], log: Path, variables: Mapping[str, str] | None = None, prepare: Prepare | None = None
 ) -> ForkServerProcess:
     """Run the command line `words`; what it prints goes to `log`. `prepare` is called in the process before."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["vpoc.training.run"])
-    process = context.Process(target=_main, args=(words, log, variables or {}, prepare))
+    process = _server().Process(target=_main, args=(words, log, variables or {}, prepare))
     process.start()
     return process
 

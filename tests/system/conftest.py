@@ -79,8 +79,8 @@ TINY = Workload(
 )
 
 
-# Files whose tests share what takes long to make: with pytest-xdist each of these is left to one worker.
-TOGETHER = ("test_faults.py", "test_lies.py", "test_one_run.py", "test_report_page.py", "test_train.py")
+# Files whose tests share what takes long to make: with pytest-xdist each set of them is left to one worker.
+TOGETHER = (("test_faults.py",), ("test_lies.py", "test_one_run.py"), ("test_report_page.py",), ("test_train.py",))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -90,7 +90,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduler(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return file if file.endswith(TOGETHER) else nodeid
+            return next((files[0] for files in TOGETHER if file.endswith(files)), nodeid)
 
     return Scheduler(config, log)
 
@@ -159,6 +159,14 @@ def run_tiny_once(
 ) -> RunCell:
     """The same for fixtures that several tests share."""
     return _runs_of("shared", small_matrix, environment, data, host, results)
+
+
+@pytest.fixture(scope="session")
+def completed(run_tiny_once: RunCell) -> Record:
+    """A real run of the plain cell that completed."""
+    record = run_tiny_once()
+    assert (record.outcome, record.diagnosis) == ("completed", None), record.detail
+    return record
 
 
 def _runs_of(

@@ -99,11 +99,9 @@ LIES: dict[str, tuple[Tamper, str]] = {
 
 
 @pytest.fixture(scope="module")
-def original(run_tiny_once: RunTiny, results: Results) -> Path:
+def original(completed: Record, results: Results) -> Path:
     """The folder of a real run that completed."""
-    record = run_tiny_once()
-    assert record.outcome == "completed", record.detail
-    return results.run_folder(record.intent.run_id)
+    return results.run_folder(completed.intent.run_id)
 
 
 def test_the_truth_about_a_real_run_is_believed(run_tiny: RunTiny, original: Path, results: Results) -> None:

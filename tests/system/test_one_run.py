@@ -18,15 +18,8 @@ def schema(name: str) -> Draft202012Validator:
     return Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")))
 
 
-@pytest.fixture(scope="module")
-def plain(run_tiny_once: Callable[..., Record]) -> Record:
-    """A run of the plain cell."""
-    return run_tiny_once()
-
-
-def test_a_run_completes_and_every_file_follows_its_schema(plain: Record, results: Results) -> None:
-    record = plain
-    assert (record.outcome, record.diagnosis) == ("completed", None), record.detail
+def test_a_run_completes_and_every_file_follows_its_schema(completed: Record, results: Results) -> None:
+    record = completed
     folder = results.run_folder(record.intent.run_id)
     for name in ("intent", "record", "result", "reference"):
         schema(name).validate(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
@@ -44,8 +37,8 @@ def test_a_run_completes_and_every_file_follows_its_schema(plain: Record, result
     assert record.ran_on.startswith("cpu (")
 
 
-def test_the_run_leaves_model_and_log_and_nothing_temporary(plain: Record, results: Results) -> None:
-    folder = results.run_folder(plain.intent.run_id)
+def test_the_run_leaves_model_and_log_and_nothing_temporary(completed: Record, results: Results) -> None:
+    folder = results.run_folder(completed.intent.run_id)
     # The checkpoints are gone: they are three times the model and more, and nobody goes on from a run that completed.
     left = ["model.pt", "model_curves.csv", "model_curves.png", "model_metadata.json"]
     assert sorted(f.name for f in (folder / "output").iterdir()) == left
@@ -55,7 +48,7 @@ def test_the_run_leaves_model_and_log_and_nothing_temporary(plain: Record, resul
 
 
 def test_a_preset_of_two_phases_is_two_processes(
-    plain: Record, run_tiny: Callable[..., Record], small_matrix: Matrix
+    completed: Record, run_tiny: Callable[..., Record], small_matrix: Matrix
 ) -> None:
     record = run_tiny(preset=small_matrix.presets["two-phases"])
     assert record.outcome == "completed", record.detail
@@ -63,10 +56,10 @@ def test_a_preset_of_two_phases_is_two_processes(
     caching = {phase: v["PYTORCH_NO_HIP_MEMORY_CACHING"] for phase, v in record.intent.variables.items()}
     assert caching == {"features": "1", "train": "0"}
     assert record.result is not None
-    assert plain.result is not None
-    assert record.result.first_steps == plain.result.first_steps
-    assert record.intent.environment_hash != plain.intent.environment_hash
-    assert record.intent.workload_hash == plain.intent.workload_hash
+    assert completed.result is not None
+    assert record.result.first_steps == completed.result.first_steps
+    assert record.intent.environment_hash != completed.intent.environment_hash
+    assert record.intent.workload_hash == completed.intent.workload_hash
 
 
 @pytest.mark.long

@@ -130,7 +130,7 @@ def odd_text(draw):
     return end.join(lines) + draw(st.sampled_from([end, end, "", end * 2]))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=6 * settings.default.max_examples)
 @given(odd_text())
 @example(HEADER + ",".join(GOOD) + "\n")
 @example(HEADER[:-1] + ",symbol\n" + ",".join(GOOD) + ", ESH4\n")

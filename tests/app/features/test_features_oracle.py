@@ -242,7 +242,7 @@ def test_other_lookbacks(lookback, days, rows, as_of):
     assert check(market(bars, 30, lookback=lookback), rows, as_of, chunk_size=7) >= 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2 // 5)
 @given(
     st.sampled_from(KINDS),
     st.sampled_from([10, 15, 30]),

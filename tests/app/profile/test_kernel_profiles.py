@@ -99,7 +99,7 @@ def made(sessions):
     )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(some_sessions(), st.sampled_from(PLACEMENTS), st.sampled_from(METHODS), st.integers(1, 3))
 def test_any_bars(sessions, placement, method, threads):
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -147,7 +147,7 @@ def test_a_bar_that_cannot_be_is_no_crash(name, value):
 levels = st.lists(st.integers(-3, 3), min_size=4, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.lists(st.tuples(levels, st.lists(st.booleans(), min_size=4, max_size=4), st.integers(1, 3)), min_size=1))
 def test_naked_levels(sessions):
     level, alive = (np.array([session[place] for session in sessions]) for place in (0, 1))

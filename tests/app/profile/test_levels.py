@@ -108,7 +108,7 @@ methods = st.sampled_from(["two_row", "one_row"])
 STEP = {"two_row": 2, "one_row": 1}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(many_sessions, st.integers(1, 6), methods)
 def test_sessions_agree_with_the_oracle(sessions, chunk_size, method):
     bars, found = as_bars(sessions)
@@ -123,7 +123,7 @@ def test_sessions_agree_with_the_oracle(sessions, chunk_size, method):
         assert rows == volumes + [0] * (len(rows) - len(volumes))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(many_sessions, methods)
 def test_developing_profiles_agree_with_the_oracle(sessions, method):
     bars, found = as_bars(sessions)
@@ -170,7 +170,7 @@ def last_move_of(session):
     return max((i for i in range(1, len(vpoc)) if vpoc[i] != vpoc[i - 1]), default=0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(
     st.lists(st.lists(st.one_of(a_busy_bar(), a_bar()), min_size=1, max_size=25), min_size=1, max_size=4),
     st.sampled_from([1, 3, 32]),
@@ -187,7 +187,7 @@ def test_the_last_move_of_the_developing_vpoc_is_found(sessions, rivals):
     assert moved.tolist() == [last_move_of(session) for session in sessions]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples)
 @given(st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=12), min_size=1, max_size=6), st.integers(0, 3))
 def test_ragged_histograms_in_one_padded_matrix(profiles, before):
     width = before + max(len(rows) for rows in profiles) + 2

@@ -87,7 +87,7 @@ def require_same_state(one, other):
             assert value.dtype == other["state"][number][name].dtype
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=settings.default.max_examples * 3 // 5)
 @given(
     features=st.integers(1, 70),
     hidden=st.lists(st.integers(2, 40), max_size=3),

@@ -1,7 +1,6 @@
 """Every strategy trains the model that one device trains; faults of a rank end all of them, with a reason."""
 
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -11,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 
@@ -42,32 +42,18 @@ def vpoc(*words, status=0):
     return done
 
 
-def _rank(variables, words, log):
-    os.environ.update(variables)
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(descriptor, stream)
-    from vpoc.cli import run  # noqa: PLC0415
-
-    sys.exit(run([*map(str, words)]))
-
-
 def as_ranks(world, *words, statuses=None):
     """The command as so many ranks, without the launcher: forked from a process that has imported torch already.
 
     What they print; their exit statuses must be 0, or those given.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["vpoc.training.run"])
     with tempfile.TemporaryDirectory() as folder:
         common = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "GLOO_SOCKET_IFNAME": "lo"}
         common |= {"VPOC_RENDEZVOUS": f"{folder}/meet", "VPOC_EXCHANGE": folder}
         started = []
         for rank in range(world):
-            variables = common | ({"RANK": str(rank), "LOCAL_RANK": str(rank)} if world > 1 else {})
-            common_or_none = variables if world > 1 else {}
-            started.append(context.Process(target=_rank, args=(common_or_none, words, f"{folder}/log")))
-            started[-1].start()
+            variables = common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} if world > 1 else {}
+            started.append(forked.start([*words], Path(folder, "log"), variables))
         for process in started:
             process.join(240)
         said = Path(folder, "log").read_text()
