@@ -29,6 +29,8 @@ HALF = 2e-2
 """The same in float16."""
 HALF_STEPS_ON_CPU = 40
 """Steps of the attention models in float16, which a CPU computes a hundred times slower with torch 2.5."""
+COMPARED_TWICE = {"cuda": 50, "cpu": 10}
+"""Steps of each of the four trainings of which two are compared with two."""
 SDPA_OPERATIONS = {
     "aten::_scaled_dot_product_attention_math": "math",
     "aten::_scaled_dot_product_flash_attention": "flash",
@@ -120,7 +122,7 @@ def _answers_in_double(rows: torch.Tensor) -> torch.Tensor:
 
 def deterministic(site: Site, kit: Kit, kind: str, dtype: str) -> Finding:
     """Train twice with the deterministic switch, and twice without, and say from which step on two trainings part."""
-    arrays, steps = Arrays(kit.arrays), min(kit.steps, 50)
+    arrays, steps = Arrays(kit.arrays), min(kit.steps, COMPARED_TWICE[site.device])
     parted: dict[bool, int | None] = {}
     # With it first: libraries read what it sets when they make their first handle.
     for switch in (True, False):
