@@ -187,11 +187,12 @@ def test_an_environment_stays_locked_while_uv_is_at_it_though_its_harness_was_ki
     uv.write_text("#!/bin/sh\nkill -9 $PPID\nsleep 1\n", encoding="ascii")
     uv.chmod(0o755)
     code = f"""
+import uv
 from pathlib import Path
 from harness.registry import image_commands
 from harness.environments import pins as locks
 from harness.base.storage import file_hash, locked
-locks.find_uv_bin = lambda: {str(uv)!r}
+uv.find_uv_bin = lambda: {str(uv)!r}
 with locked(Path({str(tmp_path / "lock")!r})):
     locks.uv("pip", "sync")
 """
