@@ -40,7 +40,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-features bench-training bench-kills bench-policy bench-supervisor bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: help setup setup-dev kernel matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -115,11 +115,18 @@ $(ARRAYS):
 	@$(MAKE) --no-print-directory $(TEST_READY)
 	PYTHONPATH=app:. $(TEST_PYTHON) -m benchmarks.gpu_evidence.prepare $@
 
-bench-policy: setup ## simulate what is run next on cells of known pass rates, into docs/evidence/policy-figures.md (ARGS='--jobs 2')
+bench-policy: setup ## simulate verdicts and what is run next on cells of known rates, into docs/evidence (ARGS='--jobs 2')
+	.venv/bin/python -m benchmarks.verdicts $(ARGS)
 	.venv/bin/python -m benchmarks.policy $(ARGS)
+
+bench-fault-isolation: setup ## how often controls tell cell, stack, GPU and host apart, simulated, into docs/evidence/fault-isolation-figures.md (ARGS=)
+	.venv/bin/python -m benchmarks.fault_isolation $(ARGS)
 
 bench-kills: setup ## kill -9 the harness KILLS=1000 times, into docs/evidence/crash-safety-figures.md (ARGS='--containers 50')
 	.venv/bin/python benchmarks/kills.py $(or $(KILLS),1000) $(ARGS)
+
+bench-attacks: setup ## attack the harness with a hostile app, in containers and as processes, into docs/evidence/attacks.md (ARGS='--only links')
+	.venv/bin/python -m benchmarks.attacks $(ARGS)
 
 bench-records: setup-dev ## measure what 10,000 records cost, into docs/evidence/records-figures.md (ARGS=1000: fewer)
 	.venv/bin/python -m benchmarks.records $(ARGS)

@@ -25,7 +25,7 @@ def main(folder: Path, executor: str) -> None:
         assert record.result is not None
         assert record.result.device == "cpu"
         run = Results(folder).run_folder(record.intent.run_id)
-        metadata = json.loads((run / "output" / record.result.metadata_file).read_text(encoding="utf-8"))
+        metadata = json.loads((run / "work" / "output" / record.result.metadata_file).read_text(encoding="utf-8"))
         assert metadata["data"]["sha256"] == record.intent.data.sha256
     with sqlite3.connect(folder / "records.db") as database:
         (indexed,) = database.execute("SELECT count(*) FROM runs").fetchone()

@@ -13,7 +13,7 @@ from harness.base.paths import CHECKOUT
 from harness.environments.dockerfile import render
 from harness.matrix.lint import lint
 from harness.matrix.load import load_matrix
-from harness.matrix.wheels import releases
+from harness.matrix.wheels import PYTORCH, load_wheels
 
 CELLS = 1000
 ROUNDS = 5
@@ -21,9 +21,15 @@ ROUNDS = 5
 
 def matrix_text() -> str:
     """A matrix of 25 stacks and 40 presets, with the exclusions of the project's own file."""
-    pairs = [(rocm, r.torch, py) for r in releases().values() for rocm in r.rocm for py in r.python if py == "3.11"][
-        :25
-    ]
+    pairs = [
+        (rocm, torch, py)
+        for r in load_wheels().releases
+        if r.source == PYTORCH
+        for torch in r.torch
+        for rocm in r.rocm
+        for py in r.python
+        if py == "3.11"
+    ][:25]
     stacks = [
         f'  rocm{rocm}-torch{torch}: {{accelerator: rocm, rocm: "{rocm}", torch: "{torch}", python: "{python}"}}'
         for rocm, torch, python in pairs

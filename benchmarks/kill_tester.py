@@ -24,7 +24,7 @@ from harness.campaign.gpu_locks import gpu_lock_file
 from harness.environments.environment import install_app
 from harness.environments.executors.docker import LABEL
 from harness.evidence.index import FILE as INDEX
-from harness.evidence.index import Index, Row
+from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent
 from harness.host.engine import Engine
@@ -43,7 +43,8 @@ MATRIX = """\
 schema: 2
 stacks:
   host: {accelerator: any, executors: [process]}
-  cpu: {accelerator: cpu, torch: "2.13.0"}
+  # The stand-in is no app that a stack could verify.
+  cpu: {accelerator: cpu, torch: "2.13.0", executors: [docker]}
 presets: {plain: {description: nothing set}}
 workloads:
   trivial: {description: d, epochs: 1, batch_size: 64, time_limit: 60, synthetic: {sessions: 26}, lookback: 20}
@@ -199,7 +200,7 @@ class Tester:
         results = self.place.results
         before = Index(results).rows()
         self.figures.expect(Index(results).rebuild() == [], "a record is damaged")
-        after = [Row.of(record) for record in results.records()]
+        after = [Index(results).row_of(record) for record in results.records()]
         rows = Index(results).rows()
         self.figures.expect(sorted(map(str, rows)) == sorted(map(str, after)), "the index is not what the folders hold")
         self.figures.expect(before == rows, "the index was not what it is when rebuilt")

@@ -20,12 +20,16 @@ STEP_SECONDS = 0.03
 SLOW_EVERY, SLOW_SECONDS = 4, 0.8
 # A file of that name beside the data makes every run slow: it holds the seconds of a step.
 SLOW = "slow"
-STEPS = 4
+STEPS, COMPARED_STEPS = 4, 16
+# Of progress lines.
+NUMBERS = itertools.count(1)
 # From so many epochs on a training does not end by itself.
 ENDLESS = 1000
 SAMPLES = {"train": 256, "validation": 64}
 WEIGHTS, MODEL = "c" * 64, b"a stand-in, not a model"
-LISTS = ("hidden_layers", "model")
+LISTS = ("hidden_layers",)
+# Of several words, or given several times.
+REPEATED = ("model", "trained", "state")
 TRUTHS = ("use_mixed_precision", "activation_checkpointing")
 
 
@@ -37,8 +41,9 @@ def options_of(words: list[str]) -> dict[str, Any]:
         if word.startswith("--"):
             name = word[2:].replace("-", "_")
             options[name] = True
-        elif name == "model":
-            options["model"] = [*(options["model"] if isinstance(options["model"], list) else []), word]
+        elif name in REPEATED:
+            before = options[name]
+            options[name] = [*(before if isinstance(before, list) else []), word]
         elif name in LISTS:
             options[name] = [int(number) for number in word.split(",")]
         elif name:
@@ -63,9 +68,34 @@ def write(file: Path, value: Any) -> None:
     unfinished.replace(file)
 
 
-def first_steps() -> list[dict[str, float]]:
-    """Numbers of the first steps: the same in training and reference."""
-    return [{"step": n, "loss": 0.7 - n / 100, "gradient_norm": 0.5} for n in range(1, STEPS + 1)]
+def numbers_of(step: int) -> dict[str, float]:
+    """Loss and gradient norm of a step: the same in training and verification."""
+    return {"loss": 0.7 - step / 100, "gradient_norm": 0.5}
+
+
+def first_steps(epochs: int) -> list[dict[str, float]]:
+    """Numbers of the first steps: the same in training and verification."""
+    count = min(COMPARED_STEPS, STEPS * epochs)
+    return [{"step": step, **numbers_of(step)} for step in range(1, count + 1)]
+
+
+def state_of(step: int) -> bytes:
+    """The content of the state from before a step."""
+    return f"the stand-in's state of step {step}".encode()
+
+
+def keep_states(folder: Path, total: int, epochs: int) -> list[dict[str, Any]]:
+    """Write the states that the nonce asks for, and say what they are."""
+    parts, kept = min(3 * epochs, 30, total), []
+    folder.mkdir()
+    for part in range(parts):
+        start, end = total * part // parts, total * (part + 1) // parts
+        word = hashlib.sha256(f"{os.environ.get('VPOC_NONCE')} mlp {part}".encode()).hexdigest()[:16]
+        step = start + 1 + int(word, 16) % (end - start)
+        file = folder / f"mlp-{step}.pt"
+        file.write_bytes(state_of(step))
+        kept.append({"file": file.name, "sha256": sha256(file), "step": step, **numbers_of(step)})
+    return kept
 
 
 def sha256(file: Path) -> str:
@@ -73,7 +103,7 @@ def sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def tell(folder: Path, phase: str, done: int) -> None:
+def tell(folder: Path, phase: str, done: int, total: int | None = None, epoch: dict[str, Any] | None = None) -> None:
     """A line of progress."""
     memory: dict[str, Any] = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
     line: dict[str, Any] = {
@@ -82,8 +112,11 @@ def tell(folder: Path, phase: str, done: int) -> None:
         "monotonic": time.monotonic(),
         "rank": 0,
         "pid": os.getpid(),
+        "nonce": os.environ.get("VPOC_NONCE"),
+        "number": next(NUMBERS),
     }
-    line |= {"phase": phase, "done": done, "total": STEPS, "max_step_s": None, "loss": None, "gradient_norm": None}
+    line |= {"phase": phase, "done": done, "total": total, "max_step_s": None, "loss": None, "gradient_norm": None}
+    line |= {"epoch_losses": epoch}
     with (folder / "progress-0.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({**line, "memory": memory}) + "\n")
 
@@ -99,8 +132,13 @@ def train(options: dict[str, Any]) -> None:
     if warned():
         sys.exit("UserWarning: ignoring invalid value")
     folder, output = Path(options.pop("run_dir")), Path(options.pop("output"))
-    for phase in ("import", "first-step"):
+    epochs = options["epochs"]
+    # One that does not end by itself is still in its first epoch.
+    per_epoch = STEPS if epochs < ENDLESS else STEPS * ENDLESS
+    total, began = per_epoch * epochs, time.perf_counter()
+    for phase in ("import", "init", "data", "features"):
         tell(folder, phase, 0)
+    tell(folder, "first-step", 0, total)
     seconds = STEP_SECONDS
     some = int(hashlib.sha256(folder.name.encode()).hexdigest(), 16) % SLOW_EVERY == 0
     all_slow = Path(options["data"]).with_name(SLOW)
@@ -108,17 +146,28 @@ def train(options: dict[str, Any]) -> None:
         # To be there still when the next harness looks for what the last one left.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         seconds = float(all_slow.read_text()) if all_slow.exists() else SLOW_SECONDS
-    for step in range(1, STEPS + 1) if options["epochs"] < ENDLESS else itertools.count(1):
-        time.sleep(seconds)
-        tell(folder, "step", step)
+    losses: list[dict[str, Any]] = []
+    for step in range(1, total + 1):
+        # The first epoch alone takes its time.
+        time.sleep(seconds if step <= per_epoch else 0)
+        tell(folder, "step", step, total)
+        if step % per_epoch == 0:
+            losses.append({"epoch": step // per_epoch, "train": 0.6, "validation": 0.6})
+            tell(folder, "validate", 0, SAMPLES["validation"])
+            tell(folder, "checkpoint", step, total, losses[-1])
+            tell(folder, "step", step, total)
+    tell(folder, "checkpoint", 0)
     output.mkdir(parents=True)
     model = output / "model.pt"
     model.write_bytes(MODEL)
     data = Path(options.pop("data"))
-    threads, epochs = options["threads"], options["epochs"]
+    threads, took = options["threads"], time.perf_counter() - began
+    kinds = ("device", "loader", "copy", "validate", "checkpoint", "bookkeeping")
     result = {
         "app_version": "stand-in",
         "command": "train",
+        "contract": 2,
+        "nonce": os.environ.get("VPOC_NONCE"),
         "workload_hash": options.pop("workload_hash"),
         "options": options,
         "data": {"path": str(data), "sha256": sha256(data), "rows": 1},
@@ -139,41 +188,50 @@ def train(options: dict[str, Any]) -> None:
         "steps_per_epoch": STEPS,
         "steps_done": STEPS * epochs,
         "steps_skipped": 0,
-        "first_steps": first_steps(),
-        "epoch_losses": [{"epoch": n, "train": 0.6, "validation": 0.6} for n in range(1, epochs + 1)],
-        "throughput": {"samples_per_second": 1.0, "train_seconds": 1.0},
+        "first_steps": first_steps(epochs),
+        "states": keep_states(folder / "states", total, epochs),
+        "epoch_losses": losses,
+        "throughput": {"samples_per_second": SAMPLES["train"] * epochs / took, "train_seconds": took},
+        "time": {kind: took if kind == "device" else 0.0 for kind in kinds},
         "rank_weights_sha256": [WEIGHTS],
         "model": {"file": model.name, "sha256": sha256(model), "bytes": len(MODEL), "parameters": 1},
         "metadata_file": "model_metadata.json",
     }
     write(folder / "result.json", result)
-    tell(folder, "teardown", STEPS)
+    tell(folder, "teardown", 0)
 
 
-def reference(options: dict[str, Any]) -> None:
-    """The numbers that the training has."""
+def features(options: dict[str, Any]) -> None:
+    """Progress alone: the stand-in's training needs none."""
+    for phase in ("import", "data", "features", "checkpoint"):
+        tell(Path(options["run_dir"]), phase, 0)
+
+
+def verify(options: dict[str, Any]) -> None:
+    """Find what the training claims, where its model and its states are those that it leaves."""
+    folder, data = Path(options["run_dir"]), Path(options["data"])
+    _, model = options["trained"]
+    _, step, state = options.get("state", (None, "0", os.devnull))
+    for phase, done in (("import", 0), ("init", 0), ("data", 0), ("features", 0), ("first-step", 0), ("validate", 1)):
+        tell(folder, phase, done)
+    found = sha256(Path(model)) == hashlib.sha256(MODEL).hexdigest()
+    same = Path(state).read_bytes() == state_of(int(step))
+    facts = {"sha256": sha256(Path(model)), "bytes": len(MODEL), "parameters": 1, "weights_sha256": WEIGHTS}
     value: dict[str, Any] = {
         "workload_hash": options["workload_hash"],
-        "data_sha256": sha256(Path(options["data"])),
+        "data_sha256": sha256(data),
         "samples": SAMPLES,
         "seed": options["seed"],
         "dtype": "float32",
-        "steps": first_steps(),
+        "steps": first_steps(options["epochs"]),
         "torch": TORCH,
+        "model": facts if found else None,
+        "model_problem": None if found else "not the stand-in's model",
+        "validation_loss": 0.6 if found else None,
+        "replay": {"step": int(step), "sha256": sha256(Path(state)), **numbers_of(int(step))} if same else None,
+        "replay_problem": None if same else "not a state of that step" if int(step) else "there is no state",
     }
     write(Path(options["output"]), value)
-
-
-def check_model(file: Path) -> None:
-    """Print what `vpoc check-model --json` prints."""
-    checked: dict[str, Any] = {
-        "schema": 2,
-        "file": str(file),
-        "sha256": sha256(file),
-        "bytes": len(MODEL),
-        "parameters": 1,
-    }
-    print(json.dumps({**checked, "weights_sha256": WEIGHTS, "target": "none", "rows": "bar", "features": []}))
 
 
 def main() -> None:
@@ -189,10 +247,10 @@ def main() -> None:
     options = options_of(words)
     if command == "train":
         train(options)
-    elif command == "reference":
-        reference(options)
-    elif command == "check-model":
-        check_model(Path(words[-1]))
+    elif command == "features":
+        features(options)
+    elif command == "verify":
+        verify(options)
 
 
 if __name__ == "__main__":

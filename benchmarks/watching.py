@@ -139,7 +139,7 @@ def spin() -> None:
 def cost(target: InjectionTarget, runs: int, epochs: int) -> dict[str, Any]:
     """Measure the processor time that the harness takes while it watches a longer run."""
     workload = WORKLOAD.model_copy(update={"epochs": epochs, "time_limit": 3600})
-    # The first makes the reference, so that none of the measured ones does.
+    # The first makes what verifies, so that none of the measured ones does.
     target.run(workload, "first")
     shares, seconds = [], 0.0
     for number in range(1, runs + 1):

@@ -1,6 +1,7 @@
 """Gives Hypothesis its time; says at the end of a run what was tried on real market data and what on synthetic data."""
 
 import os
+import signal
 from typing import Any
 
 import pytest
@@ -12,6 +13,10 @@ settings.register_profile(
     "unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES
 )
 settings.load_profile("unhurried")
+
+# A shell without job control starts what it puts in the background with Ctrl-C ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

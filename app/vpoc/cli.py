@@ -26,6 +26,7 @@ COMMANDS = {
     "plot": "vpoc.commands.plot",
     "train": "vpoc.commands.train",
     "reference": "vpoc.commands.train",
+    "verify": "vpoc.commands.train",
     "check-model": "vpoc.commands.model",
     "predict": "vpoc.commands.model",
     "evaluate": "vpoc.commands.evaluate",

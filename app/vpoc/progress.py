@@ -8,7 +8,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +19,10 @@ from vpoc.step_stage import StepStage
 
 PHASES = ("import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown")
 LINE_EVERY_S = 1.0
+CONTRACT = 2
+"""Version of what these files say; raised when whoever checks them has to know."""
+NONCE = "VPOC_NONCE"
+"""Environment variable with a word of whoever started this run, which every line and the result repeat."""
 
 ReadDeviceMemory = Callable[[], tuple[int, int]]
 """Returns the bytes allocated and reserved on the device."""
@@ -27,7 +31,8 @@ ReadDeviceMemory = Callable[[], tuple[int, int]]
 class Progress:
     """Appends progress lines of `rank` in `folder`; does nothing when `folder` is None.
 
-    The lines are in `path`. One is written at each change of phase and, within a phase, at most once a second. In
+    The lines are in `path`. One is written at each change of phase and, within a phase, at most once a second. They
+    are numbered from 1 in each process, so that one that is missing is noticed, and repeat the `nonce` of the run. In
     `folder` are also the `stage` of the optimizer step, and stacks, at SIGUSR1 and when no line comes for a minute.
     `device_memory` may be set once there is a device to ask; `wall` is the clock of the lines. After `interrupt`, the
     next call of `phase` or `step` raises Interrupted: that is where the work can stop in good order. While
@@ -39,7 +44,9 @@ class Progress:
         self.interrupted_by: int | None = None
         self.holds_interrupts = False
         self.wall: Callable[[], float] = time.time
+        self.nonce = os.environ.get(NONCE)
         self.stage = StepStage()
+        self._number = 0
         self._rank = rank
         self._phase = PHASES[0]
         self._total: int | None = None
@@ -66,13 +73,18 @@ class Progress:
         """End the work at its next sign of progress, because of signal `signum`; safe in a signal handler."""
         self.interrupted_by = signum
 
-    def phase(self, name: str, total: int | None = None, done: int = 0) -> None:
-        """Enter phase `name`, of `total` items (None: unknown) of which `done` are done."""
+    def phase(
+        self, name: str, total: int | None = None, done: int = 0, epoch_losses: Mapping[str, Any] | None = None
+    ) -> None:
+        """Enter phase `name`, of `total` items (None: unknown) of which `done` are done.
+
+        `epoch_losses`: those of the epoch that has just ended, as the result will have them.
+        """
         if name not in PHASES:
             raise ValueError(name)
         self._check_interrupted()
         self._phase, self._total = name, total
-        self._write(done, None, None)
+        self._write(done, None, None, epoch_losses)
 
     def step(self, done: int, seconds: float, loss: float | None = None, gradient_norm: float | None = None) -> None:
         """`done` items of the phase are done; the last one took `seconds`."""
@@ -85,10 +97,17 @@ class Progress:
         if self.interrupted_by is not None and not self.holds_interrupts:
             raise Interrupted(self.interrupted_by)
 
-    def _write(self, done: int, loss: float | None, gradient_norm: float | None) -> None:
+    def _write(
+        self,
+        done: int,
+        loss: float | None,
+        gradient_norm: float | None,
+        epoch_losses: Mapping[str, Any] | None = None,
+    ) -> None:
         if self.path is None:
             return
         self._last_line = time.monotonic()
+        self._number += 1
         allocated, reserved = self.device_memory() if self.device_memory else (None, None)
         line = {
             "schema": 2,
@@ -96,12 +115,15 @@ class Progress:
             "monotonic": self._last_line,
             "rank": self._rank,
             "pid": os.getpid(),
+            "nonce": self.nonce,
+            "number": self._number,
             "phase": self._phase,
             "done": done,
             "total": self._total,
             "max_step_s": self._max_step,
             "loss": finite(loss),
             "gradient_norm": finite(gradient_norm),
+            "epoch_losses": epoch_losses,
             "memory": {
                 "rss_bytes": rss_bytes(),
                 "device_allocated_bytes": allocated,

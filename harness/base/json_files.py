@@ -1,10 +1,14 @@
 """The base of every JSON file of this project."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from harness.base.schema1 import upgraded
+from harness.base.text import one_line
+
+OneLine = Annotated[str, AfterValidator(one_line)]
+"""A text for people, which may hold what an app or another host wrote: it is shown in a line of its own."""
 
 
 class File(BaseModel):

@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from secrets import token_hex
+from typing import Any, BinaryIO
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
@@ -31,7 +32,7 @@ def write_durably(file: Path, content: bytes) -> None:
     temporary = unfinished(file)
     try:
         make_folder_durably(file.parent)
-        with temporary.open("wb") as stream:
+        with create(temporary) as stream:
             reached("file-opened")
             stream.write(content)
             stream.flush()
@@ -49,8 +50,17 @@ def write_durably(file: Path, content: bytes) -> None:
 
 
 def unfinished(place: Path) -> Path:
-    """The name of a file or folder that is still being made."""
-    return place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    """Return a name for a file or folder that is still being made: another each time, so that nobody can wait there."""
+    return place.with_name(f".{place.name}.{token_hex(8)}.tmp")
+
+
+def create(file: Path) -> BinaryIO:
+    """Create a file that nobody has, and open it for writing.
+
+    Raises:
+        OSError: where it cannot be created, or anything has its name: a link, too, wherever it leads.
+    """
+    return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666), "wb")
 
 
 def unused(file: Path) -> Path:

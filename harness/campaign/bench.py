@@ -21,13 +21,15 @@ from harness.environments.executors.container import gpu_devices
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
 from harness.environments.executors.process import ProcessExecutor
+from harness.environments.verifier import NO_VERIFIER, Verifier, make_verifier
 from harness.evidence.app_files import InputFile
+from harness.evidence.host_changes import host_of
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.displays import headless_first
 from harness.host.engine import ENGINE_ERRORS, Engine, Notify, find_engine
 from harness.host.facts import GpuFacts, HostFacts
-from harness.host.fingerprint import read_host, training_gpus
+from harness.host.fingerprint import training_gpus
 from harness.host.run_processes import run_mark
 from harness.matrix.cells import Cell, ExecutorName, Stack, Workload
 from harness.run.run_cell import run_cell
@@ -49,7 +51,8 @@ class BenchOptions:
     """The options of a command about the place where it runs cells.
 
     `data` is the user's merged CSV, `interpreter` that of the stack `host`; without `executor` containers are used
-    where a Docker engine answers. `root` holds the host's /sys and /dev, and can be a fake tree.
+    where a Docker engine answers. `root` holds the host's /sys and /dev, and can be a fake tree. `verifying` is the
+    stack that runs are verified in.
     """
 
     results: Results
@@ -57,6 +60,7 @@ class BenchOptions:
     interpreter: Path | None = None
     executor: ExecutorName | None = None
     root: Path = Path("/")
+    verifying: Stack | None = None
 
 
 @dataclass
@@ -64,7 +68,7 @@ class Bench:
     """The bench that cells are run on: this host, its environments, a results folder. With an engine in containers.
 
     `gpus` are those that may be used, in the order of preference. `root` holds the device nodes, and can be a fake
-    tree.
+    tree. `verifying` is the stack that runs are verified in.
     """
 
     results: Results
@@ -75,6 +79,8 @@ class Bench:
     data: Path | None = None
     engine: Engine | None = None
     root: Path = Path("/")
+    verifying: Stack | None = None
+    _verifier: Verifier | None = None
     _environments: dict[str, Environment] = field(default_factory=dict)
     _data: dict[Workload, InputFile] = field(default_factory=dict)
     _ready: set[tuple[str, Workload]] = field(default_factory=set)
@@ -95,7 +101,7 @@ class Bench:
         if name not in self._environments:
             if self.engine:
                 image = ensure_cell_image(self.engine, cell, notify)
-                self._environments[name] = image_environment(image.id, image.identity, stack)
+                self._environments[name] = image_environment(image.id, image.identity, image.contract, stack)
             elif stack.accelerator == "any":
                 if self.interpreter is None:
                     raise UserError(f"stack {stack.name} needs --python INTERPRETER")
@@ -103,6 +109,12 @@ class Bench:
             else:
                 self._environments[name] = ensure_environment(stack, notify)
         return self._environments[name]
+
+    def verifier(self, notify: Notify = lambda _: None) -> Verifier:
+        """Return what this host verifies runs in, made where needed, or why there is none; asked for once."""
+        if self._verifier is None:
+            self._verifier = make_verifier(self.verifying, self.engine, notify)
+        return self._verifier
 
     def use_environment(self, cell: Cell, environment: Environment) -> None:
         """Run a cell in this environment, whatever would be made for it."""
@@ -121,7 +133,9 @@ class Bench:
         if workload not in self._data:
             if self.data:
                 check_data(self.data, workload, environment, self.executor)
-            self._data[workload] = read_data(self.data or synthetic_file(workload, environment, self.executor))
+            # Bars that an image of others makes would be for all runs, not for its own alone.
+            own = (self._verifier and self._verifier.environment) or environment
+            self._data[workload] = read_data(self.data or synthetic_file(workload, own, self.executor))
         return self._data[workload]
 
     def is_ready(self, cell: Cell, workload: Workload) -> bool:
@@ -140,6 +154,7 @@ class Bench:
             environment = self.environment(cell, display.step)
         except UserError as error:
             raise StackUnavailableError(cell.stack, str(error)) from error
+        self.verifier(display.step)
         self.data_of(workload, environment)
         self._ready.add((self._name(cell), workload))
 
@@ -151,7 +166,19 @@ class Bench:
         gpus = planned.gpus if environment.device == "cuda" else ()
         given = tuple(gpu for gpu in self.host.gpus if gpu.index in gpus) if self.engine else ()
         nodes = gpu_devices(given, self.root)
-        return Run(run_id, cell, workload, data, environment, self.host, gpus, campaign, planned.repeat, devices=nodes)
+        return Run(
+            run_id,
+            cell,
+            workload,
+            data,
+            environment,
+            self.host,
+            gpus,
+            campaign,
+            planned.repeat,
+            devices=nodes,
+            verifier=self._verifier or NO_VERIFIER,
+        )
 
     def run_cell(self, run: Run, observe: Observer = lambda _: None, on_stall: OnStall = lambda _: None) -> Record:
         """Run a cell once and leave its record.
@@ -209,9 +236,19 @@ def open_bench(
             raise UserError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
     runs = options.results.runs
     executor: Executor = DockerExecutor(engine, runs) if engine else ProcessExecutor()
-    host = host or read_host(options.root)
+    host = host or host_of(options.results, options.root)
     gpus = headless_first(list(gpus_of(host)))
-    return Bench(options.results, executor, host, gpus, options.interpreter, options.data, engine, options.root)
+    return Bench(
+        options.results,
+        executor,
+        host,
+        gpus,
+        options.interpreter,
+        options.data,
+        engine,
+        options.root,
+        options.verifying,
+    )
 
 
 def gpus_needed(planned: PlannedRun) -> tuple[int, ...]:

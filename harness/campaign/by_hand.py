@@ -7,44 +7,80 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
-from harness.campaign.bench import BenchOptions, open_bench
-from harness.campaign.plan import first_plain_cell
-from harness.campaign.run_one import first_run
+from harness.campaign.bench import BenchOptions
+from harness.campaign.plan import first_plain_cell, placements
 from harness.environments.capabilities import capabilities_of, why_not
-from harness.environments.environment import ensure_environment
-from harness.environments.images import cell_tag
+from harness.environments.environment import ensure_environment, image_environment
+from harness.environments.executors.container import KFD, WORK, DeviceNode, gpu_devices
+from harness.environments.images import cell_tag, inputs_of
+from harness.evidence.app_files import InputFile
 from harness.evidence.run_folder import RunFolder
+from harness.host.displays import headless_first
 from harness.host.engine import Notify
-from harness.host.fingerprint import read_host
+from harness.host.fingerprint import read_host, training_gpus
 from harness.matrix.cells import Cell, Matrix, Workload
-from harness.run.spec import resolve_run, visible_devices
+from harness.run.spec import Run, resolve_run, visible_devices
+from harness.run.workload_data import read_data, synthetic_place
 
+# What a command is printed with where there is no GPU.
+ASSUMED_GPUS = (0, 1)
+ASSUMED_NODES = (DeviceNode(KFD, KFD, 0), DeviceNode("/dev/dri/renderD128", "/dev/dri/renderD128", 0))
 # What `matrix exec` runs, as arguments of the interpreter.
 PROGRAMS = {"vpoc": ("-m", "vpoc"), "python": ()}
 
 
-def docker_command(options: BenchOptions, cell: Cell, workload: Workload, notify: Notify) -> str:
-    """Return the `docker run` that trains a cell by hand as a run would, in a folder to be chosen.
+def docker_command(options: BenchOptions, cell: Cell, workload: Workload) -> str:
+    """Return the `docker run` that trains a cell by hand as a run would, as lines for a shell.
+
+    Nothing is pulled, built or made for it, and no GPU is needed: lines before it make the data where there is none,
+    and comments say what else is missing here.
 
     Raises:
-        UserError: when there is no engine, or the image cannot be built.
+        UserError: when the cell has no image, or the data cannot be read.
     """
-    bench = open_bench(replace(options, executor="docker", interpreter=None), [cell])
-    planned = first_run(bench, cell, workload)
-    bench.environment(cell, notify)
-    run = bench.run(planned, "by-hand", workload)
-    spec = resolve_run(run, RunFolder(bench.results.folder / "by-hand"))
-    intent, container, work = spec.intent, spec.container, spec.folder.work
-    if container is None:
+    if cell.excluded or "docker" not in cell.stack.executors:
+        raise UserError(f"cell {cell.id} only runs as a process" if not cell.excluded else cell.excluded)
+    host = read_host(options.root)
+    gpus = tuple(headless_first(training_gpus(host)))
+    file = options.data or synthetic_place(workload)
+    # Of bars that the lines have yet to make the hash is not known; it is only repeated in the result.
+    missing = options.data is None and not file.is_file()
+    data = InputFile(path=str(file.absolute()), sha256="0" * 64) if missing else read_data(file)
+    identity = inputs_of(None, cell.stack).identity
+    environment = image_environment(cell_tag(cell), identity, CONTRACT, cell.stack)
+    contained = environment.device == "cuda"
+    chosen = placements(cell, workload, 1, gpus or ASSUMED_GPUS)[0].gpus if contained else ()
+    given = tuple(gpu for gpu in host.gpus if gpu.index in chosen)
+    nodes = gpu_devices(given, options.root) if given else ASSUMED_NODES if contained else ()
+    run = Run("by-hand", cell, workload, data, environment, host, chosen, devices=nodes)
+    spec = resolve_run(run, RunFolder(options.results.folder / "by-hand"))
+    intent, work = spec.intent, spec.work
+    if spec.container is None:
         raise UserError(f"cell {cell.id} only runs as a process")
-    lines = [shlex.join(["mkdir", "-p", *map(str, (work.output, *work.places))])]
+    lines = [f"# `matrix build {cell.id}` builds the image {cell_tag(cell)}, `matrix pull` fetches it."]
+    if contained and not given:
+        lines.append("# No GPU was found here: put in your own render node, and the numeric group of /dev/kfd.")
+    lines.append(shlex.join(["mkdir", "-p", *map(str, (work.output, *work.places))]))
+    if missing:
+        plain = replace(spec.container, devices=(), data=())
+        made, name = workload.synthetic, file.name
+        words = ("synth", "--sessions", str(made.sessions), "--seed", str(made.seed), "--output", str(WORK / name))
+        lines += [
+            _local(plain.command_line(dict(spec.variables), words)),
+            shlex.join(["mkdir", "-p", str(file.parent)]),
+        ]
+        lines.append(shlex.join(["mv", str(work.path / name), str(file)]))
     for phase in cell.preset.phases:
-        words = intent.commands[phase]
-        by_entry_point = words[len(run.environment.app()) :]
-        named = replace(container, image=cell_tag(cell))
-        lines.append(named.command_line(intent.variables[phase], by_entry_point))
+        by_entry_point = intent.commands[phase][len(environment.app()) :]
+        lines.append(_local(spec.container.command_line(intent.variables[phase], by_entry_point)))
     return "\n".join(lines)
+
+
+def _local(command: str) -> str:
+    """Return a `docker run` that never looks for the image in a registry: anybody could have one of that name."""
+    return command.replace("docker run ", "docker run --pull never ", 1)
 
 
 def command_in_cell(

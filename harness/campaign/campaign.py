@@ -20,6 +20,7 @@ from harness.environments.environment import app_source_hash
 from harness.environments.images import recipe
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results, new_run_id
+from harness.evidence.verdicts.counting import NOT_BEGUN
 from harness.matrix.workload_options import options_of
 from harness.run.workload_data import read_data
 
@@ -49,7 +50,7 @@ class Campaign:
             if not self.results.run_folder(run_id).exists():
                 return run_id
             record = self.results.record(run_id)
-            if record is not None and record.outcome != "interrupted":
+            if record is not None and record.outcome != "interrupted" and record.diagnosis != NOT_BEGUN:
                 return None
         raise AssertionError("the attempts never end")
 
@@ -65,6 +66,11 @@ class Campaign:
             if (run_id := self.next_attempt(planned))
         ]
 
+    def again(self, pending: PendingRun) -> list[PendingRun]:
+        """Return the next attempt at a run that was not begun; none where it is done."""
+        run_id = self.next_attempt(pending.planned)
+        return [replace(pending, run_id=run_id)] if run_id else []
+
     def next_repeats(self, placements: list[PlannedRun]) -> list[PendingRun]:
         """Return the next run of each placement, those first that had the fewest runs in this campaign."""
         pending = []
@@ -74,9 +80,9 @@ class Campaign:
         return sorted(pending, key=lambda one: one.planned.repeat)
 
     def finished_runs(self) -> list[Row]:
-        """Return the runs that are done. Of several attempts at one all but the last were interrupted."""
-        rows = Index(self.results).rows()
-        return [row for row in rows if row.campaign == self.id and row.outcome != "interrupted"]
+        """Return the runs that are done. Of several attempts at one all but the last were interrupted or not begun."""
+        rows = [row for row in Index(self.results).rows() if row.campaign == self.id]
+        return [row for row in rows if row.outcome != "interrupted" and row.diagnosis != NOT_BEGUN]
 
     @property
     def seed(self) -> int:
@@ -84,12 +90,18 @@ class Campaign:
         return int(json.loads(self._file.read_bytes())["seed"])
 
     def end(self, why: str) -> None:
-        """Record that a campaign with a goal is over: the same command begins another one."""
+        """Record that a campaign with a goal, or with controls, is over: the same command begins another one."""
         write_json(self._end, {"schema": 2, "ended": why})
+
+    def begin_controls(self) -> None:
+        """Record that its runs are done and its controls begin: until `end` the same command continues them."""
+        write_json(self._controls, {"schema": 2})
 
     def is_over(self, plan: Plan) -> bool:
         """Return whether nothing of it is left to be done."""
-        return self._end.exists() if plan.goal else self.done(plan) >= len(plan.runs)
+        if plan.goal or self._controls.exists():
+            return self._end.exists()
+        return self.done(plan) >= len(plan.runs)
 
     @property
     def _file(self) -> Path:
@@ -98,6 +110,10 @@ class Campaign:
     @property
     def _end(self) -> Path:
         return self._file.with_suffix(".ended")
+
+    @property
+    def _controls(self) -> Path:
+        return self._file.with_suffix(".controls")
 
 
 @contextmanager
@@ -140,7 +156,12 @@ def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Cam
 def _key(plan: Plan, bench: Bench) -> str:
     """Return what is equal for two campaigns of the same runs: continuing one must not mix evidence."""
     cells = [
-        [planned.cell.stack.model_dump(), planned.cell.preset.model_dump(), planned.repeat, planned.gpus]
+        [
+            planned.cell.stack.model_dump(exclude={"mirror", "pypi"}),
+            planned.cell.preset.model_dump(),
+            planned.repeat,
+            planned.gpus,
+        ]
         for planned in plan.runs
     ]
     stacks = {planned.cell.stack.name: planned.cell.stack for planned in plan.runs}

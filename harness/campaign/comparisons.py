@@ -1,7 +1,7 @@
 """Runs on this host that say which variables of a cell's preset matter, and whether cells differ."""
 
 import fcntl
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import count
@@ -16,17 +16,16 @@ from harness.campaign.plan import PlannedRun
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import PendingRun, Runner
 from harness.campaign.unhealthy import refuse_unhealthy
-from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index
 from harness.evidence.records import new_run_id
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.evidence.verdicts.scope import scope_of
-from harness.evidence.verdicts.verdict import COUNTED
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.variants import variable_names, variant
 from harness.run.spec import Run, resolve_run
 from harness.search.minimise import Minimum, VariableSet, minimise_variables
-from harness.search.trials import DiscountedError, Trial, Trials
+from harness.search.trials import RecountedError, Trial, Trials
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,9 @@ class PlacedTrials:
         _, record = self.runner.run([pending], trial.seconds_left)
         return record
 
-    def discounted(self) -> Collection[str]:
-        """Return the ids of the runs that do not count."""
-        results = self.runner.bench.results
-        return discounted_runs(results, Index(results).rows())
+    def counts(self) -> Counts:
+        """Return the count of every run of the results folder."""
+        return counts_of(self.runner.bench.results)
 
 
 def minimise_cell(
@@ -82,7 +80,7 @@ def minimise_cell(
     data = bench.data_of(workload, environment)
     campaign = f"minimise-{cell.id[:60]}-{json_hash([*what, data.sha256, environment.image is None])[:8]}"
     runner = PlacedTrials(Runner(bench, workload, display, campaign, max_runs), placed)
-    with _alone(bench, campaign):
+    with alone(bench, campaign):
         while True:
             trials = Trials(runner, campaign, max_runs)
             positions = count(1)
@@ -92,10 +90,8 @@ def minimise_cell(
 
             try:
                 return minimise_variables(names, passed, max_runs, campaign, display.step)
-            except DiscountedError:
-                display.problem(
-                    "a run that counted turned out to be discounted by an unhealthy GPU; the search takes it back"
-                )
+            except RecountedError:
+                display.problem("a GPU was found unhealthy after a run that had passed: the search takes it back")
 
 
 def describe_minimum(cell: Cell, control: Cell, found: Minimum) -> dict[str, Any]:
@@ -135,7 +131,7 @@ def add_runs(bench: Bench, placed: Mapping[str, PlannedRun], workload: Workload,
         for cell in random.sample(short, len(short)):
             try:
                 trials[cell].passed(placed[cell].cell, next(positions))
-            except DiscountedError:
+            except RecountedError:
                 # Every run is counted again in the next round.
                 continue
     return next(iter(wanted.values())).workload_hash
@@ -147,16 +143,21 @@ def _counted(bench: Bench, run: Run) -> int:
     where = (intent.host.kind, intent.executor, scope_of(intent))
     identity = (intent.cell, intent.environment_hash, intent.workload_hash, *where)
     rows = Index(bench.results).rows()
-    discounted = discounted_runs(bench.results, rows)
+    counts = counts_of(bench.results, rows)
     return sum(
-        row.outcome in COUNTED and row.injected_fault is None and row.run_id not in discounted
+        counts[row.run_id].counts
         for row in rows
         if (row.cell, row.environment_hash, row.workload_hash, row.host_kind, row.executor, row.scope) == identity
     )
 
 
 @contextmanager
-def _alone(bench: Bench, campaign: str) -> Iterator[None]:
+def alone(bench: Bench, campaign: str) -> Iterator[None]:
+    """Be the only process that makes the runs of this campaign.
+
+    Raises:
+        UserError: when another one does.
+    """
     file = bench.results.folder / f".{campaign}.lock"
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w") as stream:

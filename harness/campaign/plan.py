@@ -6,7 +6,10 @@ from statistics import median
 
 from harness.base.errors import UserError
 from harness.environments.capabilities import GB, Capabilities, Skipped, room_needed, why_not
+from harness.environments.executors.pids import pids_limit
 from harness.matrix.cells import Cell, Matrix, Stack, Workload
+from harness.matrix.workload_options import device_count
+from harness.search.fault_isolation import MOST_RUNS
 from harness.search.goal import Goal
 
 
@@ -25,7 +28,8 @@ class Plan:
     """Runs in order, cells left out with reasons, and what it all takes.
 
     With a goal, which run comes next is decided when the one before is known: `runs` are then what can be chosen from,
-    and the seconds are those of a single run.
+    and the seconds are those of a single run. `pids`: the most processes and threads of any run; None where nothing
+    limits them. `controls`: at most so many further runs, where failures appear that a GPU or the host can cause.
     """
 
     workload: Workload
@@ -39,6 +43,14 @@ class Plan:
     seconds_expected: float | None
     goal: Goal | None = None
     pythons_to_fetch: tuple[str, ...] = ()
+    pids: int | None = None
+    controls: int = 0
+
+    @property
+    def indexes(self) -> dict[str, str]:
+        """The places that the wheels of its stacks come from, by stack."""
+        stacks = (planned.cell.stack for planned in self.runs)
+        return {stack.name: stack.shown_index for stack in stacks if stack.shown_index}
 
     @property
     def fits(self) -> bool:
@@ -68,8 +80,11 @@ def make_plan(
     *,
     named: bool = False,
     goal: Goal | None = None,
+    controls: bool = False,
 ) -> Plan:
     """Plan a campaign. `named`: the user named these very cells, so only what cannot run is left out.
+
+    `controls`: where cells fail repeatedly in ways that a GPU or the host can cause, runs are added to tell them apart.
 
     `past_seconds` holds the durations of earlier completed runs of the same workload on this kind of host, by cell;
     the time is expected only where there are such runs, everything else would be a guess.
@@ -106,7 +121,20 @@ def make_plan(
         seconds_expected=median(known) * counted if known else None,
         goal=goal,
         pythons_to_fetch=pythons_to_fetch((cell.stack for cell in kept), host),
+        pids=_pids(runs, workload, host),
+        controls=MOST_RUNS if controls and repeats > 1 and not goal and any(map(_on_gpu, runs)) else 0,
     )
+
+
+def _on_gpu(run: PlannedRun) -> bool:
+    return bool(run.gpus) and run.cell.stack.accelerator == "rocm"
+
+
+def _pids(runs: Iterable[PlannedRun], workload: Workload, host: Capabilities) -> int | None:
+    if host.executor != "docker":
+        return None
+    devices = (device_count(workload, "cuda" if run.gpus else "cpu", run.gpus) for run in runs)
+    return pids_limit(host.cores, max(devices, default=1))
 
 
 def placements(cell: Cell, workload: Workload, repeat: int, gpus: tuple[int, ...]) -> list[PlannedRun]:

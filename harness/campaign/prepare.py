@@ -41,15 +41,17 @@ def prepare_campaign(
     *,
     goal: Goal | None = None,
     named: bool = False,
+    controls: bool = False,
 ) -> PreparedCampaign:
-    """Look at this host and plan the runs. `named`: the user named these very cells.
+    """Look at this host and plan the runs. `named`, `controls` as in `make_plan`.
 
     Raises:
         UserError: when the data or the interpreter does not exist.
     """
     bench = open_bench(options, cells)
     capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter)
-    plan = make_plan(cells, workload, repeats, capabilities, _past_seconds(bench, workload), named=named, goal=goal)
+    past = _past_seconds(bench, workload)
+    plan = make_plan(cells, workload, repeats, capabilities, past, named=named, goal=goal, controls=controls)
     return PreparedCampaign(plan, capabilities, bench, matrix)
 
 

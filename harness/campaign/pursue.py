@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
@@ -9,6 +10,7 @@ from harness.campaign.plan import Plan, PlannedRun
 from harness.campaign.runner import PendingRun, Runner
 from harness.campaign.tallies import Tallies
 from harness.campaign.unhealthy import HealthyGpus, recheck_unhealthy
+from harness.campaign.unproven import UnprovenGpus, host_cause
 from harness.search.goal import Goal
 from harness.search.pursue import Pursuit, pursue
 from harness.search.schedule import Candidate, Tally
@@ -22,7 +24,6 @@ def pursue_goal(plan: Plan, goal: Goal, campaign: Campaign, runner: Runner, tall
         KeyboardInterrupt: after the current run was recorded as interrupted.
     """
     before = campaign.finished_runs()
-    # One that was interrupted may have been found long after its end.
     spent = sum(row.finished - row.started for row in before)
     until = None if goal.budget is None else time.monotonic() + goal.budget - spent
     left = list(plan.runs)
@@ -46,14 +47,21 @@ class _PlanRunner:
     left: list[PlannedRun]
     made: int
     _healthy: HealthyGpus = field(init=False)
+    _unproven: UnprovenGpus = field(init=False)
 
     def __post_init__(self) -> None:
-        self._healthy = HealthyGpus(self.runner.bench, self.runner.display)
+        bench, display = self.runner.bench, self.runner.display
+        self._healthy = HealthyGpus(bench, display)
+        self._unproven = UnprovenGpus(bench, display, partial(host_cause, self.tallies.matrix, bench))
 
     def candidates(self) -> list[Candidate]:
-        """Return those of which no run needs an unhealthy GPU."""
-        self.left = [one.planned for one in self._healthy.runs(self.campaign.next_repeats(self.left))]
-        return list(dict.fromkeys(map(self.tallies.candidate, self.left)))
+        """Return those of which no run needs an unhealthy GPU, or is put off until some stack's probe has passed."""
+        healthy = self._healthy.runs(self.campaign.next_repeats(self.left))
+        self.left = [one.planned for one in healthy]
+        ready = self._unproven.runs(healthy)
+        if healthy and not ready:
+            self._unproven.report(healthy)
+        return list(dict.fromkeys(self.tallies.candidate(one.planned) for one in ready))
 
     def all_candidates(self) -> list[Candidate]:
         """Return those of the whole plan."""
@@ -77,8 +85,9 @@ class _PlanRunner:
             # With its environment more may be known of the cell: it is decided again.
             return False
         self.made += 1
-        pending = [PendingRun(one.planned, one.run_id, self.made) for one in self.campaign.next_repeats(of_candidate)]
-        self.runner.run(pending, seconds_left)
+        repeats = self._unproven.runs(self.campaign.next_repeats(of_candidate))
+        pending = [PendingRun(one.planned, one.run_id, self.made) for one in repeats]
+        self._unproven.saw(*self.runner.run(pending, seconds_left))
         return True
 
     def leave_out(self, candidate: Candidate, why: str) -> None:
@@ -88,5 +97,9 @@ class _PlanRunner:
 
 
 def with_candidates_counted(goal: Goal, plan: Plan, tallies: Tallies) -> Goal:
-    """Return the goal among as many candidates as the plan has: the best of many needs more confidence."""
-    return replace(goal, among=len(set(map(tallies.candidate, plan.runs))))
+    """Return the goal among as many candidates as the plan has, or had runs here.
+
+    The best of many needs more confidence; a promotion is held to the same.
+    """
+    planned = {(one.cell, one.scope) for one in map(tallies.candidate, plan.runs)}
+    return replace(goal, among=len(planned | tallies.tried()))

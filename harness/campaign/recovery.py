@@ -1,9 +1,11 @@
-"""Ends the runs of a harness that is gone, and records them as interrupted."""
+"""Ends the runs of a harness that is gone, and records what became of them."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
@@ -14,12 +16,16 @@ from harness.campaign.display import Display
 from harness.environments.executors.docker import DockerExecutor
 from harness.environments.executors.job import Executor, Job
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.health_log import append_steps, read_steps
 from harness.evidence.index import Index
+from harness.evidence.progress import last_lines
 from harness.evidence.records import TRAINING, Results, owner_alive
-from harness.evidence.run_files import Intent, Record
+from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.host.engine import find_engine
 from harness.host.facts import HostFacts
-from harness.host.run_processes import end_processes_of_run
+from harness.host.run_processes import end_processes_of_run, look_at_processes
+from harness.run.kernel_log_step import look_for_resets
+from harness.run.watch.limits import LIMITS
 
 # An orphan is no evidence, so it gets time to end its own children, not to save its work.
 ORPHAN_GRACE_SECONDS = 1.0
@@ -29,7 +35,7 @@ RECOVERY_LOCK = ".recovery.lock"
 def close_leftovers(bench: Bench, display: Display) -> None:
     """Close what an earlier command left, as every command that runs cells does first, and report it."""
     damaged: list[str] = []
-    for record in recover(bench.results, bench.host, partial(_executor_of, bench), damaged):
+    for record in recover(bench.results, bench.host, partial(_executor_of, bench), damaged, bench.root):
         Index(bench.results).add(record)
         display.problem(f"{record.intent.run_id}: {record.detail}; recorded as {record.outcome}")
     for text in damaged:
@@ -50,32 +56,44 @@ def _executor_of(bench: Bench, intent: Intent) -> Executor | None:
 
 
 def recover(
-    results: Results, host: HostFacts, executor_of: Callable[[Intent], Executor | None], damaged: list[str]
+    results: Results,
+    host: HostFacts,
+    executor_of: Callable[[Intent], Executor | None],
+    damaged: list[str],
+    root: Path = Path("/"),
 ) -> list[Record]:
     """Close the runs of this host that lost their harness. Doing it twice, or two at once, changes nothing.
 
     `executor_of` gives what started a run; None where it cannot be asked. Intents that cannot be read are named in
-    `damaged` and left as they are.
+    `damaged` and left as they are. `root` holds the host's /sys and /dev.
     """
     if not results.runs.is_dir():
         return []
     with locked(results.folder / RECOVERY_LOCK):
         reached("recovery-begins")
-        records = list(_close(results, host, executor_of, damaged))
+        records = list(_close(results, host, executor_of, damaged, root))
         _tidy(results)
         reached("recovery-done")
     return records
 
 
 def _close(
-    results: Results, host: HostFacts, executor_of: Callable[[Intent], Executor | None], damaged: list[str]
+    results: Results,
+    host: HostFacts,
+    executor_of: Callable[[Intent], Executor | None],
+    damaged: list[str],
+    root: Path,
 ) -> Iterator[Record]:
     for intent in results.unfinished(damaged):
         if intent.host.machine != host.machine or owner_alive(intent):
             continue
         # Looked at again: its harness may have written it and ended in between. Now nobody else can.
         if not results.has_record(intent.run_id):
-            record = _record(intent, ended=_end(intent, results, executor_of(intent)))
+            idle = _idle(intent, results)
+            ended = _end(intent, results, executor_of(intent))
+            record = _record(intent, host, idle, _last_seen(intent, results), ended=ended)
+            if intent.host.boot_id == host.boot_id:
+                _note_resets(intent, results, root)
             reached("orphan-ended")
             results.folder_of(intent.run_id).remove_places(all_of_it=False)
             results.finish(record)
@@ -93,19 +111,80 @@ def _end(intent: Intent, results: Results, executor: Executor | None) -> bool:
     return end_processes_of_run(folder.path, ORPHAN_GRACE_SECONDS)
 
 
-def _record(intent: Intent, *, ended: bool) -> Record:
+def _idle(intent: Intent, results: Results) -> tuple[float, float] | None:
+    """Return since when no rank of an orphan advanced and how long it may; None where none of its processes is left.
+
+    Seconds. When one whose processes are gone was last seen to advance says nothing: they may have ended with it.
+    """
+    folder = results.folder_of(intent.run_id)
+    lines = last_lines(folder.work).values()
+    if not lines or not look_at_processes(folder.path):
+        return None
+    last = max(lines, key=lambda line: line.wall)
+    return time.time() - last.wall, LIMITS[last.phase]
+
+
+def _note_resets(intent: Intent, results: Results, root: Path) -> None:
+    """Note what the kernel log says of the GPUs of an orphan since it began, unless its harness had done so.
+
+    A reset by the check before it is none of the run's.
+    """
+    gpus = [gpu for gpu in intent.host.gpus if gpu.index in intent.gpus]
+    steps = [step for step in read_steps(results, intent.host.machine) if step.run_id == intent.run_id]
+    if not gpus or any(step.check == "kernel-log" for step in steps):
+        return
+    since = max([intent.started, *(step.at for step in steps if step.when == "before-run")])
+    seen = look_for_resets(gpus, since, root)
+    line = HealthStep(
+        machine=intent.host.machine,
+        boot_id=intent.host.boot_id,
+        run_id=intent.run_id,
+        environment=intent.environment_hash,
+        when="after-failure",
+        check=seen.check,
+        gpu=seen.gpu,
+        good=seen.good,
+        detail=seen.detail,
+        at=time.time(),
+        seconds=round(seen.seconds, 3),
+    )
+    append_steps(results, [line])
+
+
+def _last_seen(intent: Intent, results: Results) -> float:
+    """Return when a rank of an orphan last reported progress, or else when it began, in seconds since 1970.
+
+    The time until it was found is none of the run's. The app wrote it: it is no time before the start, or to come.
+    """
+    walls = [line.wall for line in last_lines(results.folder_of(intent.run_id).work).values()]
+    told = max((wall for wall in walls if math.isfinite(wall)), default=intent.started)
+    return max(intent.started, min(told, time.time()))
+
+
+def _record(
+    intent: Intent, host: HostFacts, idle: tuple[float, float] | None, finished: float, *, ended: bool
+) -> Record:
+    """Return the record of a run that lost its harness: with the whole host, or alone; `finished` is when."""
+    down = intent.host.boot_id != host.boot_id
     gone = "its harness was gone before there was a record"
+    if down:
+        said = f"{gone}: the host went down, or was booted again, before it had ended"
+    else:
+        said = gone if ended else f"{gone}, and a process of it cannot be killed"
     return Record(
         intent=intent,
-        outcome="interrupted" if ended else "host-fault",
-        diagnosis=None if ended else "unkillable",
-        detail=gone if ended else f"{gone}, and a process of it cannot be killed",
+        outcome="interrupted" if ended and not down else "host-fault",
+        diagnosis="host-down" if down else None if ended else "unkillable",
+        detail=said,
         exit={},
         ran_on="unknown",
-        finished=time.time(),
+        finished=finished,
         seconds=0.0,
         last_phase=None,
         result=None,
+        interrupted_by="harness-killed" if ended and not down else None,
+        idle_seconds=idle[0] if idle else None,
+        idle_limit=idle[1] if idle else None,
     )
 
 

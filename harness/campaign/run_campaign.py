@@ -1,17 +1,23 @@
 """Run a prepared campaign, or continue it, and say how it stands."""
 
 from dataclasses import dataclass
+from functools import partial
 
+from harness.base.errors import UserError
+from harness.campaign.bench import Bench
 from harness.campaign.campaign import Campaign, begin_or_continue
 from harness.campaign.display import Display
+from harness.campaign.isolate import FEWEST_FAILURES, hint, isolate_fault, plain_cells, question_about, suspects
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.pursue import pursue_goal, with_candidates_counted
 from harness.campaign.run_plan import run_plan
 from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
-from harness.evidence.discounted_runs import discounted_runs
+from harness.campaign.unproven import host_cause
 from harness.evidence.index import Index
+from harness.evidence.isolations import FaultIsolation, read_isolations
 from harness.evidence.verdicts import of_results
+from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.search.conclusion import Conclusion, conclude
 from harness.search.goal import Goal
@@ -21,7 +27,8 @@ from harness.search.goal import Goal
 class CampaignResult:
     """The state of a campaign. `total` is None where the number of runs was left open; then there is a conclusion.
 
-    With a conclusion `succeeded` says whether the goal was reached, otherwise whether every run completed.
+    With a conclusion `succeeded` says whether the goal was reached, otherwise whether every run completed. `isolation`
+    is what controls showed of failures; `hint` says how to find that out, where it was not.
     """
 
     campaign: str
@@ -30,6 +37,8 @@ class CampaignResult:
     interrupted: bool
     succeeded: bool
     conclusion: Conclusion | None
+    isolation: FaultIsolation | None = None
+    hint: str | None = None
 
 
 def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult:
@@ -39,7 +48,7 @@ def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult
         UserError: when the data cannot be trained on, the results folder cannot be written, or the engine is gone.
     """
     bench, plan = prepared.bench, prepared.plan
-    conclusion, interrupted = None, False
+    conclusion, isolation, interrupted = None, None, False
     with begin_or_continue(plan, bench) as (campaign, continued):
         runner = Runner(bench, plan.workload, display, campaign.id, 0 if plan.goal else len(plan.runs))
         if continued:
@@ -50,7 +59,8 @@ def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult
             if plan.goal:
                 conclusion = _pursue(plan.goal, prepared, campaign, runner)
             else:
-                run_plan(plan, campaign, runner)
+                run_plan(plan, campaign, runner, partial(host_cause, prepared.matrix, bench))
+                isolation = _run_controls(prepared, campaign, display)
         except KeyboardInterrupt:
             interrupted = True
         rows = campaign.finished_runs()
@@ -62,6 +72,8 @@ def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult
             interrupted=interrupted,
             succeeded=conclusion.reached if conclusion else all_completed and not plan.goal,
             conclusion=conclusion,
+            isolation=isolation,
+            hint=None if isolation or interrupted else hint(rows, counts_of(bench.results), _answers(bench)),
         )
 
 
@@ -73,7 +85,41 @@ def verdicts_of_campaign(prepared: PreparedCampaign, campaign: str) -> list[Verd
         return [one for one in of_results.verdicts(results, prepared.matrix) if one.cell in cells]
     rows = Index(results).rows()
     mine = [row for row in rows if row.campaign == campaign]
-    return judge(mine, {}, prepared.matrix.verdicts, discounted_runs(results, rows))
+    return judge(mine, {}, prepared.matrix.verdicts, counts_of(results, rows))
+
+
+def _run_controls(prepared: PreparedCampaign, campaign: Campaign, display: Display) -> FaultIsolation | None:
+    """Tell what is at fault where a cell failed repeatedly in ways that a GPU or the host can cause; one question.
+
+    The cell with the most such failures is asked about: of a bad GPU or host its answer is that of the others, too, and
+    the whole error is spent on it.
+    """
+    bench, plan = prepared.bench, prepared.plan
+    if not plan.controls:
+        return None
+    rows = Index(bench.results).rows()
+    found = suspects([row for row in rows if row.campaign == campaign.id], counts_of(bench.results, rows))
+    suspect = next((one for one in found if one.failures >= FEWEST_FAILURES), None)
+    if suspect is None:
+        return None
+    campaign.begin_controls()
+    display.problem(
+        f"{suspect.failures} runs of {suspect.cell} failed in a way that a GPU or the host can cause; "
+        f"controls tell which, {plan.controls} runs at most"
+    )
+    answer = None
+    try:
+        others = plain_cells(prepared.matrix, rows, bench)
+        question = question_about(suspect, prepared.matrix, plan.workload, bench, others)
+        answer = isolate_fault(bench, question, plan.workload, display, plan.controls)
+    except UserError as error:
+        display.problem(f"the controls stop, and `matrix isolate {suspect.cell}` continues them: {error}")
+    campaign.end("controls")
+    return answer
+
+
+def _answers(bench: Bench) -> list[FaultIsolation]:
+    return [one for one in read_isolations(bench.results) if one.machine == bench.host.machine]
 
 
 def _pursue(goal: Goal, prepared: PreparedCampaign, campaign: Campaign, runner: Runner) -> Conclusion:

@@ -5,18 +5,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
-from harness.base.storage import file_hash
 from harness.campaign.bench import Bench
 from harness.campaign.plan import Plan, PlannedRun
 from harness.environments.environment_hashes import current_hashes
-from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index, Row
+from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.scope import scope
-from harness.evidence.verdicts.verdict import COUNTED, Verdict, judge
+from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Matrix
-from harness.matrix.workload_options import device_count, workload_hash
-from harness.run.workload_data import synthetic_place
+from harness.matrix.workload_options import device_count, family_of, train_options
 from harness.search.schedule import Candidate, Tally
+
+# Of these it is known how long they take.
+ENDED_BY_ITSELF = ("completed", "failed", "hung")
 
 
 @dataclass
@@ -26,7 +27,6 @@ class Tallies:
     plan: Plan
     bench: Bench
     matrix: Matrix
-    _workload_hash: str | None = None
     _current: dict[tuple[str, str], str] = field(default_factory=dict)
     _causes: dict[str, str | None] = field(default_factory=dict)
 
@@ -35,33 +35,54 @@ class Tallies:
 
     def candidate(self, planned: PlannedRun) -> Candidate:
         """Return the candidate that a planned run is evidence of."""
+        cell, workload = planned.cell, self.plan.workload
+        device, gpus, devices = self._devices(planned)
+        facts = (gpu for gpu in self.bench.host.gpus if gpu.index in gpus)
+        about = scope(device, facts, workload.strategy, devices, simulated=self.bench.host.simulated)
+        return Candidate(cell.id, cell.stack.name, cell.preset.name, about, max(1, len(gpus)))
+
+    def family_of(self, planned: PlannedRun) -> str:
+        """Return the workload family of a planned run."""
+        workload = self.plan.workload
+        options = train_options(workload, self._devices(planned)[2])
+        return family_of(options, workload.max_device_memory, smoke_test=workload.smoke_test)
+
+    def tried(self) -> set[tuple[str, str]]:
+        """Return the cells, each with its scope, that had runs here of the plan's workload family."""
+        families = {self.family_of(one) for one in self.plan.runs}
+        here = (self.bench.host.kind, self._executor)
+        return {
+            (row.cell, row.scope)
+            for row in Index(self.bench.results).rows()
+            if row.family in families and (row.host_kind, row.executor) == here and not row.imported
+        }
+
+    def _devices(self, planned: PlannedRun) -> tuple[str, tuple[int, ...], int]:
         cell = planned.cell
         device = self.bench.environment(cell).device if self.bench.has_environment(cell) else cell.stack.device
         gpus = planned.gpus if device == "cuda" else ()
-        workload = self.plan.workload
-        facts = (gpu for gpu in self.bench.host.gpus if gpu.index in gpus)
-        devices = device_count(workload, device, gpus)
-        about = scope(device, facts, workload.strategy, devices, simulated=self.bench.host.simulated)
-        return Candidate(cell.id, cell.stack.name, cell.preset.name, about, max(1, len(gpus)))
+        return device, gpus, device_count(self.plan.workload, device, gpus)
 
     def read(self) -> tuple[dict[Candidate, Tally], dict[str, float]]:
         """Return the tally of every candidate that was run, and the seconds of a run of each cell on this host."""
         candidates = {(one.cell, one.scope): one for one in map(self.candidate, self.plan.runs)}
         cells = {cell for cell, _ in candidates}
-        hash_ = self._hash_of_workload()
+        families = {self.family_of(one) for one in self.plan.runs}
         # Imported runs do not qualify for promotion here: a search that counted them would end with a refused cell.
         everything = Index(self.bench.results).rows()
-        discounted = discounted_runs(self.bench.results, everything)
+        counts = counts_of(self.bench.results, everything)
         made_here = [row for row in everything if not row.imported]
-        rows = [row for row in made_here if row.cell in cells and row.workload_hash == hash_]
+        rows = [row for row in made_here if row.cell in cells and row.family in families]
         tallies = {}
         by_id = {row.run_id: row for row in rows}
-        for verdict in judge(rows, self._now(), self.matrix.verdicts, discounted):
+        for verdict in judge(rows, self._now(), self.matrix.verdicts, counts):
             candidate = candidates.get((verdict.cell, verdict.scope))
             if candidate and self._is_ours(verdict):
-                failed = (by_id[run_id] for run_id in verdict.run_ids if by_id[run_id].outcome != "completed")
+                failed = (by_id[run_id] for run_id in verdict.failed_ids)
                 causes = Counter(cause for row in failed if (cause := self._cause(row)))
-                tallies[candidate] = Tally(verdict.passes, verdict.runs, causes)
+                boots = {by_id[run_id].boot_id for run_id in verdict.run_ids}
+                on_this_boot = self.bench.host.boot_id in boots
+                tallies[candidate] = Tally(verdict.passes, verdict.runs, causes, verdict.totals, on_this_boot)
         return tallies, self._seconds(rows)
 
     @property
@@ -79,13 +100,6 @@ class Tallies:
         certain = {(cell.id, self._executor): self.bench.environment(cell).hash(cell.preset) for cell in made}
         return {**self._current, **certain}
 
-    def _hash_of_workload(self) -> str | None:
-        """Of data that is not made yet nothing is known."""
-        data = self.bench.data or synthetic_place(self.plan.workload)
-        if self._workload_hash is None and data.is_file():
-            self._workload_hash = workload_hash(self.plan.workload, file_hash(data))
-        return self._workload_hash
-
     def _cause(self, row: Row) -> str | None:
         """The class of a failure, where it was explained."""
         if row.run_id not in self._causes:
@@ -97,6 +111,6 @@ class Tallies:
     def _seconds(self, rows: Iterable[Row]) -> dict[str, float]:
         taken = defaultdict(list)
         for row in rows:
-            if row.host_fingerprint == self.bench.host.fingerprint and row.outcome in COUNTED:
+            if row.host_fingerprint == self.bench.host.fingerprint and row.outcome in ENDED_BY_ITSELF:
                 taken[row.cell].append(row.finished - row.started)
         return {cell: median(each) for cell, each in taken.items()}

@@ -1,23 +1,30 @@
 """Cells, plans and campaigns as plain values, for `--json`."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from harness.base.urls import without_credentials
 from harness.campaign.plan import Plan
 from harness.campaign.run_campaign import CampaignResult
 from harness.environments.capabilities import Capabilities
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict
+from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
 from harness.matrix.cells import Cell, Workload
 
 
 def describe_cell(cell: Cell) -> dict[str, Any]:
     """Return a cell as plain values."""
     preset = cell.preset.model_dump(exclude={"name"})
-    return {"id": cell.id, "stack": cell.stack.model_dump(), "preset": {"name": cell.preset.name, **preset}} | {
-        "excluded": cell.excluded
+    places = {
+        key: url and without_credentials(url) for key, url in (("mirror", cell.stack.mirror), ("pypi", cell.stack.pypi))
     }
+    return {
+        "id": cell.id,
+        "stack": cell.stack.model_dump() | places,
+        "preset": {"name": cell.preset.name, **preset},
+    } | {"excluded": cell.excluded}
 
 
 def describe_workload(workload: Workload) -> dict[str, Any]:
@@ -32,12 +39,15 @@ def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
         "workload": plan.workload.model_dump(),
         "runs": [{"cell": planned.cell.id, "repeat": planned.repeat, "gpus": planned.gpus} for planned in plan.runs],
         "left_out": [{"cell": skipped.cell.id, "reason": skipped.reason} for skipped in plan.skipped],
+        "indexes": plan.indexes,
         "download_gb": plan.download_gb,
         "disk_gb": plan.disk_gb,
         "place": plan.place,
         "free_gb": plan.free_gb,
         "seconds_at_most": plan.seconds_at_most,
         "seconds_expected": plan.seconds_expected,
+        "limits": {"pids": plan.pids, "disk_bytes": MOST_BYTES, "files": MOST_ENTRIES},
+        "controls": plan.controls,
         "goal": asdict(plan.goal) if plan.goal else None,
         "pythons_to_fetch": plan.pythons_to_fetch,
     }
@@ -45,4 +55,6 @@ def describe_plan(plan: Plan, capabilities: Capabilities) -> dict[str, Any]:
 
 def describe_campaign(result: CampaignResult, verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Return how a campaign stands as plain values."""
-    return {**asdict(result), "verdicts": [of_results.describe_verdict(one) for one in verdicts]}
+    isolation = result.isolation and result.isolation.model_dump(mode="json", by_alias=True)
+    plain = {**asdict(replace(result, isolation=None)), "isolation": isolation}
+    return {**plain, "verdicts": [of_results.describe_verdict(one) for one in verdicts]}

@@ -13,12 +13,16 @@ from packaging.version import InvalidVersion, Version
 from harness.base.errors import UserError
 from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
 from harness.diagnosis import explain_files, explain_record
+from harness.diagnosis.judge import STOPPED, UNKNOWN
+from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
 from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Matrix, Preset
 
 LATEST = "latest"
+# No failure is named: the cause is unknown.
+UNEXPLAINED = (UNKNOWN, STOPPED)
 STANDARD_INPUT = ("-", "<stdin>")
 # By their first bytes: what logs are kept in, and what reads it.
 PACKED = {
@@ -70,6 +74,7 @@ def explain(
     Exit status: 0 when it is explained (or the run completed), 1 when the cause is unknown.
     """
     found: Explanation | None
+    told: dict[str, Any]
     if log or kernel_log:
         if run:
             raise UserError("give either RUN or --log and --kernel-log")
@@ -81,13 +86,16 @@ def explain(
         folder = _run_folder(settings.results, run)
         record = _record(folder)
         found, told, lines = _explained(settings.matrix, folder, record)
+        controls = _controls(settings.results, record)
+        told = {**told, "controls": controls}
+        lines += [f"controls  {one}" for one in controls]
     else:
         raise UserError("say what to explain: RUN (an id, `latest`, a folder), or --log FILE with --rocm and --torch")
     if as_json:
         print_json(told)
     else:
         print_lines(lines)
-    sys.exit(1 if found and found.class_ == "unknown" else 0)
+    sys.exit(1 if found and found.class_ in UNEXPLAINED else 0)
 
 
 def explanation_lines(found: Explanation, tries: list[str], folder: str) -> list[str]:
@@ -122,6 +130,14 @@ def _explained(
     detail = "" if record.detail in found.cause else f": {record.detail}"
     lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
+
+
+def _controls(results: Results, record: Record) -> list[str]:
+    """Return what controls showed of the failures of the run's cell, on its machine."""
+    if record.outcome == "completed":
+        return []
+    of = record.intent.cell, record.intent.workload, record.intent.host.machine
+    return sentences([one for one in read_isolations(results) if (one.cell, one.workload, one.machine) == of])
 
 
 def _variables(settings: Settings, found: Explanation) -> list[str]:

@@ -68,7 +68,14 @@ def goal_of(
             raise UserError("--budget goes with --until known-good or --all; say what the time is for")
         return None
     verdicts = settings.matrix.verdicts
-    return Goal(verdicts.known_good, confidence or verdicts.confidence, every, budget=budget)
+    return Goal(
+        verdicts.known_good,
+        confidence or verdicts.confidence,
+        every,
+        budget=budget,
+        mtbf_hours=verdicts.mtbf_hours.known_good,
+        boots=verdicts.known_good_boots,
+    )
 
 
 def workload_for_tags(settings: Settings, workload: Workload, *, named: bool) -> Workload:

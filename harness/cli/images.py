@@ -29,6 +29,7 @@ from harness.registry import image_commands
 from harness.registry.push_pull import push as push_image
 from harness.screen import tables
 from harness.screen.display import Steps
+from harness.screen.terminal import echo
 
 required_registry = click.option(
     "--registry", required=True, envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="Registry, e.g. ghcr.io/me."
@@ -40,7 +41,7 @@ required_registry = click.option(
 @pass_settings
 def render(settings: Settings, cell: str) -> None:
     """Print the Dockerfile of a cell."""
-    click.echo(render_cell(_with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])), nl=False)
+    echo(render_cell(_with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])), nl=False)
 
 
 @click.command()
@@ -100,9 +101,9 @@ def build(
 def _print_dockerfiles(cells: Sequence[Cell]) -> None:
     """Each stack once, and what its cells add to it."""
     for stack, of_stack in groupby(sorted(cells, key=lambda c: c.stack.name), key=lambda cell: cell.stack):
-        click.echo(stack_part(stack, base_reference(stack)), nl=False)
+        echo(stack_part(stack, base_reference(stack)), nl=False)
         for cell in of_stack:
-            click.echo(cell_part(cell))
+            echo(cell_part(cell))
 
 
 def _with_image(cell: Cell) -> Cell:
@@ -126,7 +127,7 @@ def lock(settings: Settings, stack: str, python: str | None, pypi: bool, as_json
         print_json(noted)
     else:
         of_base = "" if python or pypi else f": base {noted['base']}, digest {noted['base_digest'] or 'open'}"
-        click.echo(f"{noted['file']}{of_base}")
+        echo(f"{noted['file']}{of_base}")
 
 
 @click.command()
@@ -139,7 +140,7 @@ def push(settings: Settings, cell: str, registry: str, as_json: bool) -> None:
     chosen = _with_image(settings.matrix.cells[known(cell, settings.matrix.cells, "cell")])
     with interruptible(), Steps(err) as steps:
         reference = push_image(image_commands.the_engine(), chosen, registry, steps.step)
-    print_json({"cell": cell, "reference": reference}) if as_json else click.echo(reference)
+    print_json({"cell": cell, "reference": reference}) if as_json else echo(reference)
 
 
 @click.command()
@@ -158,4 +159,4 @@ def pull(settings: Settings, cell: str, registry: str, digest: str | None, as_js
     else:
         other = "this checkout would build another: its app, lock or preset differ"
         use = "`matrix run` uses it" if told["current"] else other
-        click.echo(f"{told['tag']} is {told['image']}; {use}")
+        echo(f"{told['tag']} is {told['image']}; {use}")

@@ -15,6 +15,7 @@ from harness import __version__
 from harness.base.errors import UserError
 from harness.base.interrupts import exit_on_interrupt
 from harness.cli.shared import INTERRUPTED, Settings, usage_line, warn
+from harness.screen.terminal import echo
 
 # Where a command is, and the first sentence of its help; one without is not listed. Each is imported when it is asked
 # for, help lines not: what some of them need takes seconds to import.
@@ -35,11 +36,19 @@ COMMANDS = {
     ),
     "explain": ("cli.explain:explain", "Say why a run failed: class, cause, the lines that show it, and what helps."),
     "export": ("cli.share:export_", "Write the records into FILE (.tar.gz), for `matrix import` on another host."),
+    "host-changed": (
+        "cli.by_hand:host_changed",
+        'Say WHAT changed about this host, such as "new PSU": from now on it is another kind of host.',
+    ),
     "import": ("cli.share:import_", "Add the records in FILES, which `matrix export` made on other hosts."),
     "index": ("cli.records:index", "Rebuild records.db from the run folders, which are the truth."),
     "inject": (
         "cli.inject:inject",
         "Inject faults into real runs, and see that each is found, explained and survived.",
+    ),
+    "isolate": (
+        "cli.isolate:isolate_command",
+        "Tell whether failures of CELL are its own, its stack's, a GPU's or the host's.",
     ),
     "lint": (
         "cli.matrix:lint",
@@ -81,6 +90,10 @@ COMMANDS = {
     "status": (
         "cli.status:status",
         "Say what the records show: a verdict for every cell that was run, or every run of one CELL.",
+    ),
+    "strike": (
+        "cli.by_hand:strike_command",
+        "Strike out RUN by hand: it counts no more, and its reason is shown on verdict, tag and report.",
     ),
     "tags": ("cli.promote:tags", "List the known-good tags that stand, and whether this host may use them."),
     "train": ("cli.train:train_command", "Train on your data, to the end: through crashes, hangs and out of memory."),
@@ -158,6 +171,24 @@ class Commands(click.Group):
     "--base", metavar="IMAGE", envvar="MATRIX_BASE", show_envvar=True, help="Base image of every stack that names none."
 )
 @click.option(
+    "--index",
+    "indexes",
+    multiple=True,
+    metavar="SOURCE=URL",
+    envvar="MATRIX_INDEX",
+    show_envvar=True,
+    help="Mirror of a source of wheels (`matrix show` lists them) or of `pypi`; https://, http:// or file://.",
+)
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="GFX",
+    envvar="MATRIX_TARGET",
+    show_envvar=True,
+    help="GPU to install device code for, where that is packages of its own (default: this host's, else gfx1100).",
+)
+@click.option(
     "--wheels",
     type=click.Path(path_type=Path),
     envvar="MATRIX_WHEELS",
@@ -174,7 +205,16 @@ class Commands(click.Group):
     "Docker and network stay those of this machine, and nothing counts for a real host.",
 )
 @click.pass_context
-def cli(context: click.Context, file: Path, results: Path, base: str | None, wheels: Path | None, root: Path) -> None:
+def cli(
+    context: click.Context,
+    file: Path,
+    results: Path,
+    base: str | None,
+    indexes: tuple[str, ...],
+    targets: tuple[str, ...],
+    wheels: Path | None,
+    root: Path,
+) -> None:
     """Find out which ROCm x PyTorch x environment trains to completion on this machine.
 
     A cell is a stack (what is installed) with a preset (environment variables), e.g. rocm6.3-torch2.9.1-plain.
@@ -184,9 +224,26 @@ def cli(context: click.Context, file: Path, results: Path, base: str | None, whe
         if not wheels.is_dir():
             raise UserError(f"--wheels {wheels}: no such folder")
         os.environ["UV_FIND_LINKS"] = ",".join(filter(None, [str(wheels.resolve()), os.environ.get("UV_FIND_LINKS")]))
-    context.obj = settings = Settings(file, results, base, root)
+    mirrors = dict(_named_url(given) for given in indexes)
+    context.obj = settings = Settings(file, results, base, root, mirrors, targets)
     if settings.simulated:
         warn([f"simulated host: {root} stands for /sys, /proc and /dev; what is seen says nothing of a real host"])
+
+
+def _named_url(given: str) -> tuple[str, str]:
+    name, equals, url = given.partition("=")
+    if not equals:
+        raise UserError(
+            f"--index {given}: should be SOURCE=URL, such as pytorch=https://mirror.example/whl/{{platform}}"
+        )
+    # Only where one is given.
+    from harness.matrix.cells import known_mirrors  # noqa: PLC0415
+
+    try:
+        known_mirrors({name: url})
+    except ValueError as error:
+        raise UserError(f"--index {name}: {error}") from None
+    return name, url
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -194,10 +251,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         sys.exit(cli(args=arguments, prog_name="matrix", standalone_mode=False))
     except UserError as error:
-        click.echo(f"matrix: {error}", err=True)
+        echo(f"matrix: {error}", err=True)
         sys.exit(2)
     except click.UsageError as error:
-        click.echo(usage_line(error), err=True)
+        echo(usage_line(error), err=True)
         sys.exit(2)
     except click.Abort as error:
         # Ctrl-C where nothing was running, or at a question; else the answer was no.
@@ -212,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         # Standard error may be what is full or closed.
         with suppress(OSError):
-            click.echo(f"matrix: {told}", err=True)
+            echo(f"matrix: {told}", err=True)
         sys.exit(2)
 
 

@@ -92,7 +92,7 @@ def compare_command(
         except KeyboardInterrupt:
             err.print(f"Interrupted; {CONTINUES}.")
             sys.exit(INTERRUPTED)
-    verdicts = of_results.verdicts(settings.results, settings.matrix)
+    verdicts = of_results.verdicts(settings.results, settings.matrix, pooled=False)
     counted = [one for one in verdicts if of_workload in (None, one.workload_hash)]
     compared = compare(counted, cells[0], cells[1:])
     if not compared:

@@ -13,6 +13,7 @@ from harness.registry.tags.known_good_tags import ALIAS
 from harness.registry.tags.promotions import KnownGood, TagMove
 from harness.registry.tags.tag_commands import TagState
 from harness.screen.display import Steps
+from harness.training.expect import USUAL_HOURS, expect_of_tag
 
 DAY = 86400
 SHORT = 19
@@ -111,28 +112,30 @@ def tags(settings: Settings, tag: str | None, registry: str | None, as_json: boo
     elif states:
         out.print(_table(states))
         for state in states:
-            if state.problem:
-                err.print(f"{state.evidence.tag}: {state.problem}", markup=False, soft_wrap=True)
+            told = expect_of_tag(state.evidence, USUAL_HOURS)
+            struck = [f"run {run} was struck out by hand: {why}" for run, why in state.evidence.struck.items()]
+            for text in filter(None, [state.problem, *struck, told and told.in_words]):
+                err.print(f"{state.evidence.tag}: {text}", markup=False, soft_wrap=True)
     else:
         out.print("No tag stands; `matrix promote` makes one of what is known-good.")
 
 
 def _promoted(evidence: KnownGood, is_: str) -> str:
-    passed = f"{evidence.passes} of {evidence.runs} runs passed"
-    rate = f"pass rate above {evidence.low:.2f} at {evidence.confidence:.0%} confidence"
+    rate = f"starts above {evidence.low:.2f} at {evidence.confidence:.0%} confidence"
+    best = f" as the best of {evidence.among}" if evidence.among > 1 else ""
     until = f"until {_day(evidence.expires_at)}"
-    return f"{evidence.tag} {is_} {evidence.cell}, {evidence.reference}: {passed}, {rate}; {until}"
+    return f"{evidence.tag} {is_} {evidence.cell}, {evidence.reference}: {evidence.shown}, {rate}{best}; {until}"
 
 
 def _moved(move: TagMove) -> str:
     evidence = move.evidence
-    why = move.reason or f"{evidence.passes} of {evidence.runs} runs passed"
+    why = move.reason or evidence.shown
     return f"{_day(move.at)} {move.move} {evidence.cell} {evidence.target}: {why}"
 
 
 def _table(states: list[TagState]) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("tag", "scope", "cell", "image", "passed", "rate above", "days old", "on this host"):
+    for name in ("tag", "scope", "cell", "image", "shown", "starts above", "days old", "on this host"):
         table.add_column(name)
     for state in states:
         evidence = state.evidence
@@ -141,7 +144,7 @@ def _table(states: list[TagState]) -> Table:
             evidence.scope,
             evidence.cell,
             evidence.target[:SHORT],
-            f"{evidence.passes} of {evidence.runs}",
+            evidence.shown,
             f"{evidence.low:.2f}",
             f"{state.age_seconds / DAY:.0f}",
             f"not valid: {state.not_here}" if state.not_here else "valid",

@@ -6,6 +6,7 @@ import click
 
 from harness.cli.shared import Settings, as_json, pass_settings, print_json, print_lines, warn
 from harness.evidence.index import rebuild_index
+from harness.screen.terminal import echo
 
 
 @click.command()
@@ -30,7 +31,7 @@ def index(settings: Settings, as_json: bool) -> None:
     if as_json:
         print_json({"records": records, "damaged": damaged})
     else:
-        click.echo(f"{records} records in {settings.results.folder / 'records.db'}")
+        echo(f"{records} records in {settings.results.folder / 'records.db'}")
 
 
 def report_on(settings: Settings) -> list[Path]:

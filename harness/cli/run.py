@@ -13,6 +13,7 @@ from harness.base.interrupts import interruptible
 from harness.campaign.bench import BenchOptions
 from harness.campaign.by_hand import command_in_cell, docker_command
 from harness.campaign.prepare import PreparedCampaign, prepare_campaign
+from harness.campaign.reach import reach_of
 from harness.campaign.reboot import check_reboot, reboot_and_resume, this_command
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.run_campaign import run_campaign, verdicts_of_campaign
@@ -33,10 +34,12 @@ from harness.cli.shared import (
     print_json,
     print_lines,
 )
+from harness.environments.verifier import verifying_stack
 from harness.evidence.health_log import unhealthy_gpus
 from harness.matrix.cells import Workload
 from harness.screen import tables
 from harness.screen.display import CampaignDisplay, Steps
+from harness.screen.terminal import echo
 
 
 def workload_options(command: Any) -> Any:
@@ -65,6 +68,11 @@ def campaign_options(command: Any) -> Any:
         click.argument("cells", nargs=-1),
         click.option("--selection", default="default", show_default=True, help="Selection of the matrix file."),
         click.option("--repeats", type=click.IntRange(min=1), help="Runs of each cell (default: 1)."),
+        click.option(
+            "--controls/--no-controls",
+            default=True,
+            help="With --repeats: where failures may be a GPU's or the host's, add runs that tell (default: yes).",
+        ),
     ):
         command = option(command)
     return workload_options(goal_options(command))
@@ -80,8 +88,8 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(describe_plan(prepared.plan, prepared.capabilities))
     else:
-        click.echo(prepared.capabilities.sentence)
-        print_lines(tables.plan_lines(prepared.plan))
+        echo(prepared.capabilities.sentence)
+        print_lines([*tables.plan_lines(prepared.plan), *_reach_line(prepared)])
 
 
 @click.command()
@@ -101,6 +109,9 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
     Each cell once, or --repeats times. With `--until known-good` as few runs as it takes to find one cell that can be
     relied on; with `--all` as many as it takes to know of every cell; both within a --budget, if one is given.
 
+    With --repeats, where a cell fails twice in a way that a GPU or the host can cause, at most 40 controls follow that
+    tell cell, stack, GPU and host apart (`matrix isolate`).
+
     Exit status: 0 when every run completed (with --until or --all: when that was reached), 1 if not, 130 after Ctrl-C.
     """
     if reboot_when_unhealthy and settings.simulated:
@@ -109,7 +120,7 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
         check_reboot()
     prepared = _prepare(settings, **options)
     err.print(prepared.capabilities.sentence, soft_wrap=True)
-    for line in tables.plan_lines(prepared.plan):
+    for line in (*tables.plan_lines(prepared.plan), *_reach_line(prepared)):
         err.print(line, soft_wrap=True, markup=False)
     prepared.plan.check_feasible()
     confirm(prepared.plan.download_gb, yes=yes)
@@ -124,9 +135,10 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
             print_json(describe_campaign(ended, verdicts))
         else:
             out.print(tables.verdicts_table(verdicts))
-            click.echo(f"Records in {settings.results.runs}, report in {files[0]} and {files[1].name}")
+            echo(f"Records in {settings.results.runs}, report in {files[0]} and {files[1].name}")
             if ended.conclusion:
                 print_lines([ended.conclusion.sentence, f"Next: {ended.conclusion.next_command}"])
+            print_lines([ended.isolation.sentence] if ended.isolation else [ended.hint] if ended.hint else [])
     if ended.interrupted:
         done = f"{ended.done} runs" if ended.total is None else f"{ended.done} of {ended.total} runs"
         err.print(f"Interrupted: {done} are done; {CONTINUES}.")
@@ -143,7 +155,9 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
 @click.argument("cell")
 @workload_options
 @click.option("--run-id", help="Id of the run; a run of that id that has its record is not run again.")
-@click.option("--print-command", is_flag=True, help="Only make the image, and print the docker command that runs it.")
+@click.option(
+    "--print-command", is_flag=True, help="Only print the docker command that runs it; pull and build nothing."
+)
 @as_json
 @pass_settings
 def run_cell_command(
@@ -154,9 +168,7 @@ def run_cell_command(
     workload = chosen_workload(settings, "default", options)
     place = bench_options(settings, options)
     if print_command:
-        with interruptible(), Steps(err) as steps:
-            printed = docker_command(place, chosen, workload, steps.step)
-        click.echo(printed)
+        echo(docker_command(place, chosen, workload))
         return
     with interruptible(), CampaignDisplay(err) as display:
         try:
@@ -165,10 +177,10 @@ def run_cell_command(
             # What became of the run was shown when it was recorded.
             sys.exit(INTERRUPTED)
     if as_json:
-        click.echo(record.model_dump_json(indent=2, by_alias=True))
+        echo(record.model_dump_json(indent=2, by_alias=True))
     else:
-        click.echo(f"{record.intent.run_id}: {record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}")
-        click.echo(f"record in {settings.results.run_folder(record.intent.run_id)}")
+        echo(f"{record.intent.run_id}: {record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}")
+        echo(f"record in {settings.results.run_folder(record.intent.run_id)}")
     sys.exit(0 if record.outcome == "completed" else 1)
 
 
@@ -188,6 +200,11 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     os.execve(program, arguments, variables)  # noqa: S606
 
 
+def _reach_line(prepared: PreparedCampaign) -> list[str]:
+    reach = reach_of(prepared)
+    return [f"  goal: {reach}"] if reach else []
+
+
 def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
     matrix, cells = settings.matrix, options["cells"]
     for cell in cells:
@@ -201,12 +218,28 @@ def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
     if goal:
         workload = workload_for_tags(settings, workload, named=bool(options["workload"]))
     repeats, named = options["repeats"] or 1, bool(cells)
-    return prepare_campaign(bench_options(settings, options), matrix, chosen, workload, repeats, goal=goal, named=named)
+    return prepare_campaign(
+        bench_options(settings, options),
+        matrix,
+        chosen,
+        workload,
+        repeats,
+        goal=goal,
+        named=named,
+        controls=options["controls"],
+    )
 
 
 def bench_options(settings: Settings, options: Mapping[str, Any]) -> BenchOptions:
     """Return what `workload_options` say of the place where cells are run."""
-    return BenchOptions(settings.results, options["data"], options["python"], options["executor"], settings.root)
+    return BenchOptions(
+        settings.results,
+        options["data"],
+        options["python"],
+        options["executor"],
+        settings.root,
+        verifying_stack(settings.matrix),
+    )
 
 
 def chosen_workload(settings: Settings, selection: str, options: Mapping[str, Any]) -> Workload:

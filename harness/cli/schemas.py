@@ -6,10 +6,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from harness.base.paths import CHECKOUT
-from harness.evidence.app_files import Progress, Reference, Result
+from harness.evidence.app_files import Progress, Reference, Result, Verification
 from harness.evidence.gpu_evidence import GPU_EVIDENCE, GpuEvidence
+from harness.evidence.host_changes import HostChange
+from harness.evidence.isolations import FaultIsolation
 from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.evidence.run_folder import RunFolder
+from harness.evidence.strikes import Strike
 from harness.evidence.work_folder import WorkFolder
 from harness.matrix.cells import Matrix
 from harness.registry.share.imports import Origin
@@ -24,9 +27,13 @@ FILES: dict[str, type[BaseModel]] = {
     "progress": Progress,
     "result": Result,
     "reference": Reference,
+    "verification": Verification,
     "intent": Intent,
     "record": Record,
     "health": HealthStep,
+    "strike": Strike,
+    "host-change": HostChange,
+    "isolation": FaultIsolation,
     "imported": Origin,
     "promotion": TagMove,
     "gpu-evidence": GpuEvidence,
@@ -36,10 +43,14 @@ NAMES = {
     "matrix": "matrix.yaml",
     "progress": f"{WorkFolder.PROGRESS.format(rank='RANK')}, a line each",
     "result": WorkFolder.RESULT,
-    "reference": WorkFolder.REFERENCE,
+    "reference": "the output of `vpoc reference`",
+    "verification": RunFolder.KEPT_VERIFICATION,
     "intent": RunFolder.INTENT,
     "record": RunFolder.RECORD,
     "health": "results/health/MACHINE.jsonl, a line each",
+    "strike": f"{RunFolder.STRIKES}, a line each, in the folder of a run that `matrix strike` struck out",
+    "host-change": "results/hosts/MACHINE.jsonl, a line each",
+    "isolation": "results/isolations/ID.json, what `matrix isolate` found",
     "imported": f"{RunFolder.IMPORTED}, in the folder of a run that came with `matrix import`",
     "promotion": "results/promotions.jsonl, a line each",
     "gpu-evidence": f"results/gpu-evidence/TIME/{GPU_EVIDENCE}",
@@ -50,17 +61,20 @@ INTRODUCTION = """\
 
 This page and the JSON Schemas in [schemas](schemas/) are made from the types by `make schemas`.
 
-A run folder, `results/runs/RUN-ID/`, holds
+A run folder, `results/runs/RUN-ID/`, is the harness's; the app is given `work/` in it and nothing else
+([how that is read](../running.md#records)). It holds
 
 | file | content |
 |---|---|
 | `intent.json` | what is to be run; written before anything starts |
-| `progress-RANK.jsonl`, `position-RANK.bin`, `stacks-RANK.txt` | where each rank is \
+| `work/progress-RANK.jsonl`, `work/position-RANK.bin`, `work/stacks-RANK.txt` | where each rank is \
 ([training](../training.md#when-nothing-moves)) |
 | `log.txt` | what the processes printed |
-| `result.json`, `output/` | written last by the app: what was really done; the model and its metadata |
-| `reference.json`, `reference.txt` | the first steps on the CPU in float32 |
-| `check-model.txt` | the model loaded in a fresh process |
+| `work/result.json`, `work/output/` | written last by the app: what was really done; \
+metadata and curves, and the model until its copy is verified |
+| `work/states/` | weights from before some steps; removed when the run has completed |
+| `kept/` | copies that the app cannot reach: `result.json`, `model-NUMBER.pt`, and `state-NUMBER.pt`, the one picked |
+| `kept/verification.json`, `verification.txt` | what this host computed again of the run, and what that printed |
 | `failure/` | of a run that did not complete ([what is in it](../watching.md#what-is-saved-of-a-failure)) |
 | `record.json` | the statement about the run; written last |
 

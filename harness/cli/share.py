@@ -13,6 +13,7 @@ from harness.cli.shared import Settings, as_json, err, pass_settings, print_json
 from harness.host.fingerprint import read_host
 from harness.registry.share.exports import export_records
 from harness.registry.share.imports import import_records
+from harness.screen.terminal import echo
 
 Item = TypeVar("Item")
 
@@ -29,11 +30,11 @@ def export_(settings: Settings, file: Path, hide: tuple[str, ...], as_json: bool
     """
     exported = export_records(settings.results, file, read_host(settings.root), hide, _shown("exporting"))
     for told in exported.left_out:
-        click.echo(f"matrix: left out: {told}", err=True)
+        echo(f"matrix: left out: {told}", err=True)
     if as_json:
         print_json({**asdict(exported), "file": str(exported.file)})
     else:
-        click.echo(f"{exported.runs} runs in {exported.file}, SHA-256 {exported.sha256}")
+        echo(f"{exported.runs} runs in {exported.file}, SHA-256 {exported.sha256}")
 
 
 @click.command("import")
@@ -50,10 +51,10 @@ def import_(settings: Settings, files: tuple[Path, ...], as_json: bool) -> None:
     for file in files:
         imported = import_records(settings.results, file, host, _shown("importing"))
         for run_id in imported.differing:
-            click.echo(f"matrix: {run_id}: is here with another content, which stays", err=True)
+            echo(f"matrix: {run_id}: is here with another content, which stays", err=True)
         told.append({**asdict(imported), "file": str(file)})
         if not as_json:
-            click.echo(f"{file}: {len(imported.runs)} runs added, {imported.duplicates} were here already")
+            echo(f"{file}: {len(imported.runs)} runs added, {imported.duplicates} were here already")
     if as_json:
         print_json(told)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from harness.base import interrupts
 from harness.base.errors import UserError
+from harness.screen.terminal import SafeConsole, echo
 
 if TYPE_CHECKING:
     from harness.evidence.records import Results
@@ -22,8 +22,8 @@ LARGE_DOWNLOAD_GB = 20
 
 # Piped tables are for grep: no line of them is broken.
 PIPED_WIDTH = 500
-out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
-err = Console(highlight=False, stderr=True)
+out = SafeConsole(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+err = SafeConsole(highlight=False, stderr=True)
 
 
 class Settings:
@@ -32,9 +32,19 @@ class Settings:
     `root` holds /sys, /proc and /dev of the host: `/`, or the folder of a simulated host.
     """
 
-    def __init__(self, file: Path, results: Path, base: str | None, root: Path = Path("/")) -> None:
+    def __init__(
+        self,
+        file: Path,
+        results: Path,
+        base: str | None,
+        root: Path = Path("/"),
+        mirrors: Mapping[str, str] | None = None,
+        targets: tuple[str, ...] = (),
+    ) -> None:
         self.file = file
         self.base = base
+        self.mirrors = mirrors or {}
+        self.targets = targets
         self.root = root.resolve()
         self._results = results.resolve()
 
@@ -48,9 +58,11 @@ class Settings:
     @cached_property
     def matrix(self) -> "Matrix":
         """The matrix file's content."""
-        from harness.matrix.load import load_matrix  # noqa: PLC0415
+        from harness.host.fingerprint import wheel_targets  # noqa: PLC0415
+        from harness.matrix.load import DEFAULT_TARGETS, Given, load_matrix  # noqa: PLC0415
 
-        return load_matrix(self.file, self.base)
+        targets = self.targets or wheel_targets(self.root) or DEFAULT_TARGETS
+        return load_matrix(self.file, given=Given(self.base, self.mirrors, targets))
 
     @property
     def simulated(self) -> bool:
@@ -105,16 +117,16 @@ def print_json(value: Any) -> None:
     settings = context.find_object(Settings) if context else None
     if settings and settings.simulated and isinstance(value, dict):
         value = {**value, "simulated": True}
-    click.echo(json.dumps(value, indent=2, allow_nan=False))
+    echo(json.dumps(value, indent=2, allow_nan=False))
 
 
 def print_lines(lines: list[str]) -> None:
     """Print lines as they are."""
     for line in lines:
-        click.echo(line)
+        echo(line)
 
 
 def warn(texts: list[str]) -> None:
     """Tell what does not keep the command from its work."""
     for text in texts:
-        click.echo(f"matrix: {text}", err=True)
+        echo(f"matrix: {text}", err=True)

@@ -7,6 +7,7 @@ import click
 from harness.base.errors import UserError
 from harness.cli.shared import as_json, print_json
 from harness.host.simulated import dual_7900xt
+from harness.screen.terminal import echo
 
 
 @click.command()
@@ -25,9 +26,9 @@ def simulate(folder: Path, as_json: bool) -> None:
     """  # noqa: D301 - click needs the character itself
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UserError(f"{folder}: is there already; name a new folder")
-    host = dual_7900xt(folder)
+    host = dual_7900xt(folder.resolve())
     gpus = [f"dev/dri/{minor}" for minor in host.render_nodes]
     if as_json:
         print_json({"schema": 2, "root": str(folder), "render_nodes": gpus})
     else:
-        click.echo(f"Wrote a host with {len(gpus)} RX 7900 XT into {folder}; try `matrix --root {folder} doctor`")
+        echo(f"Wrote a host with {len(gpus)} RX 7900 XT into {folder}; try `matrix --root {folder} doctor`")

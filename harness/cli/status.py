@@ -1,14 +1,17 @@
 """`matrix status`: what the records show."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
 from harness.base.errors import UserError
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.index import Index, Row
+from harness.evidence.isolations import FaultIsolation, read_isolations, sentences
 from harness.evidence.records import Results
 from harness.evidence.verdicts import of_results
+from harness.evidence.verdicts.counting import counts_of
+from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.fingerprint import machine_of
@@ -24,14 +27,25 @@ from harness.screen import tables
 @click.option(
     "--variants", is_flag=True, help="Show cells too that `minimise` and `train` derived from others (CELL~...)."
 )
+@click.option(
+    "--expect-hours",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    metavar="HOURS",
+    help="Say what a training of so many hours can expect of the cells that passed.",
+)
 @as_json
 @pass_settings
-def status(settings: Settings, cell: str | None, without_imported: bool, variants: bool, as_json: bool) -> None:
+def status(
+    settings: Settings, cell: str | None, without_imported: bool, variants: bool, expect_hours: float, as_json: bool
+) -> None:
     """Say what the records show: a verdict for every cell that was run, or every run of one CELL.
 
     The pass rate lies in the interval shown (each end for itself at the confidence of the matrix file), however often
-    one looks. Runs with injected faults, interrupted or discounted ones and host faults never count. What a
-    known-good tag was given to on this host is marked `tagged`; `matrix tags` says more.
+    one looks. Every run that was begun counts, host faults too, but for those with an injected fault, those that Ctrl-C
+    ended while they progressed, and those that `matrix strike` took out. What a known-good tag was given to on this
+    host is marked `tagged`; `matrix tags` says more.
     """
     results, everything = settings.results, Index(settings.results).rows()
     tags = _tags(results)
@@ -40,31 +54,70 @@ def status(settings: Settings, cell: str | None, without_imported: bool, variant
         rows = [row for row in rows if row.cell == cell]
         if not rows:
             known(cell, settings.matrix.cells, "cell")
+        counts = counts_of(results, everything)
         if as_json:
             tag_of = {run_id: one.tag for one in tags for run_id in one.run_ids}
             print_json(
                 [
-                    {**row.as_dict(), "tag": tag_of.get(row.run_id), "simulated": is_simulated_scope(row.scope)}
+                    {
+                        **row.as_dict(),
+                        "counts_as": counts[row.run_id].counts_as,
+                        "why_counted_so": counts[row.run_id].why,
+                        "tag": tag_of.get(row.run_id),
+                        "simulated": is_simulated_scope(row.scope),
+                    }
                     for row in rows
                 ]
             )
         else:
-            out.print(tables.runs_table(rows))
+            out.print(tables.runs_table(rows, counts))
             print_lines(list(_resting(tags, rows)))
         return
-    verdicts = of_results.verdicts_on(rows, results, settings.matrix)
+    verdicts = of_results.verdicts_on(rows, results, settings.matrix, everything)
     if as_json:
-        print_json([{**of_results.describe_verdict(verdict), "tag": _tag_of(verdict, tags)} for verdict in verdicts])
+        confidence = settings.matrix.verdicts.confidence
+        told = [(one, expectation_of_totals(one.totals, expect_hours, confidence)) for one in verdicts]
+        print_json(
+            [
+                {**of_results.describe_verdict(one), "tag": _tag_of(one, tags), "expectation": expected.plain}
+                for one, expected in told
+            ]
+        )
         return
     shown = [verdict for verdict in verdicts if variants or VARIANT not in verdict.cell]
-    beside = of_results.beside_the_verdicts(everything, results, machine_of(settings.root))
+    machine = machine_of(settings.root)
+    beside = of_results.beside_the_verdicts(everything, results, machine)
+    answers = [one for one in read_isolations(results) if one.machine == machine]
+    beside += sentences(answers)
+    beside += filter(None, [_hint(everything, results, machine, answers)])
     if len(shown) < len(verdicts):
         beside.append(
             f"{len(verdicts) - len(shown)} verdicts on variants of cells are not shown; --variants shows them"
         )
-    warn(beside)
+    struck = {run: why for verdict in shown for run, why in verdict.struck.items()}
+    warn([*beside, *(f"{run} was struck out by hand: {why}" for run, why in struck.items())])
     if shown or not beside:
         out.print(tables.verdicts_table(shown, tags) if shown else "No records yet; `matrix run` makes some.")
+        print_lines(list(_expectations(shown, expect_hours, settings.matrix.verdicts.confidence)))
+
+
+def _expectations(verdicts: Iterable[Verdict], hours: float, confidence: float) -> Iterator[str]:
+    """Yield what a training can expect of each cell that may be relied on, one day."""
+    for one in verdicts:
+        if one.tier in ("candidate", "good", "known-good") and not one.stale:
+            expected = expectation_of_totals(one.totals, hours, confidence)
+            yield f"{one.cell} ({one.scope}): {expected.in_words}"
+
+
+def _hint(rows: Iterable[Row], results: Results, machine: str, answers: Sequence[FaultIsolation]) -> str | None:
+    """Return how to tell what is at fault in the runs of this machine; None where nothing failed so."""
+    here = [row for row in rows if row.machine == machine and not row.imported]
+    if all(row.outcome == "completed" or row.device == "cpu" for row in here):
+        return None
+    # What explains failures takes its time to import.
+    from harness.campaign.isolate import hint  # noqa: PLC0415
+
+    return hint(here, counts_of(results), answers)
 
 
 def _tags(results: Results) -> list[KnownGood]:

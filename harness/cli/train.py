@@ -10,11 +10,13 @@ from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
 from harness.campaign.runner import CONTINUES
 from harness.cli.shared import INTERRUPTED, Settings, as_json, confirm, err, known, pass_settings, print_json
-from harness.host.fingerprint import read_host
+from harness.evidence.host_changes import host_of
 from harness.matrix.cells import ExecutorName
 from harness.screen.display import CampaignDisplay
+from harness.screen.terminal import echo
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.choose_cell import BEST, CellRequest
+from harness.training.expect import USUAL_HOURS
 from harness.training.options import own_workload, training_options
 from harness.training.prepare import TrainingRequest, prepare_training
 from harness.training.state import open_state_file
@@ -47,6 +49,12 @@ from harness.training.train import TrainingResult
     show_envvar=True,
     help="Train in a container or as a process (default: a container where a Docker engine answers).",
 )
+@click.option(
+    "--expect-hours",
+    type=click.FloatRange(0, min_open=True),
+    metavar="HOURS",
+    help="Say what a training of so many hours can expect: interruptions, restarts, time.  [default: 10]",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before a large download.")
 @training_options
 @as_json
@@ -54,6 +62,7 @@ from harness.training.train import TrainingResult
 def train_command(
     settings: Settings,
     /,
+    *,
     data: Path,
     output: Path,
     name: str | None,
@@ -63,6 +72,7 @@ def train_command(
     resume: bool,
     injected_fault: str | None,
     executor: ExecutorName | None,
+    expect_hours: float | None,
     yes: bool,
     as_json: bool,
     **options: Any,
@@ -88,9 +98,12 @@ def train_command(
     workload = own_workload(options)
     of_cell = CellRequest(cell, registry, force, workload.strategy)
     request = TrainingRequest(data, output, name, workload, of_cell, executor, resume, injected_fault, settings.root)
-    with open_state_file(settings.results, host := read_host(settings.root), output, name) as file:
+    with open_state_file(settings.results, host := host_of(settings.results, settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)
         err.print(prepared.summary, soft_wrap=True, markup=False)
+        if expect_hours is not None or prepared.state.evidence:
+            expected = prepared.expectation(expect_hours or USUAL_HOURS)
+            err.print(f"Expect: {expected}", soft_wrap=True, markup=False)
         prepared.plan.check_feasible()
         confirm(prepared.plan.download_gb, yes=yes)
         try:
@@ -102,7 +115,7 @@ def train_command(
     if as_json:
         print_json({"model": str(ended.model) if ended.model else None, "attempts": ended.attempts})
     else:
-        click.echo(_sentence(ended, output))
+        echo(_sentence(ended, output))
     sys.exit(0 if ended.model else 1)
 
 

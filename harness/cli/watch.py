@@ -10,6 +10,7 @@ from rich.markup import escape
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
 from harness.screen.display import LiveScene, StallLines, finished_lines
 from harness.screen.live import Scene
+from harness.screen.terminal import echo
 from harness.screen.watched import Snapshot, Watched, describe
 
 LOOK_SECONDS = 1.0
@@ -34,13 +35,13 @@ def watch(settings: Settings, as_json: bool) -> None:
         print_json(describe(look, scene, now))
         return
     if not look.goes_on:
-        click.echo(f"Nothing runs with {settings.results.folder} on this host; `matrix run` starts a campaign.")
+        echo(f"Nothing runs with {settings.results.folder} on this host; `matrix run` starts a campaign.")
         return
     try:
         _follow(watched, look, scene, err)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    click.echo("It has ended; `matrix status` sums up.")
+    echo("It has ended; `matrix status` sums up.")
 
 
 def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from harness.base.errors import UserError
-from harness.diagnosis.judge import Facts, cut, diagnose
+from harness.diagnosis.judge import END_LINES, Facts, cut, diagnose, stopped
 from harness.diagnosis.lines import Line, WithEnd, as_lines, read_lines
 from harness.diagnosis.scan import Found, OfRun, anybodys, scan
 from harness.diagnosis.sieve import worth_reading
@@ -49,7 +49,7 @@ def explain_run(
         # Nothing was started: the engine's message is the only evidence.
         return diagnose(refused, Found(), Facts(), _usable(presets, folder))
     # If the harness stopped the run, the kill was its own.
-    alone = outcome.name == "failed" and outcome.diagnosis != "time-limit"
+    alone = outcome.name == "failed" and outcome.diagnosis not in ("time-limit", "disk-limit")
     killed = alone and any(_was_killed(exit_) for exit_ in exits.values())
     of_run = _of_run(_pids(folder), _pids_of_others(folder), killed=killed)
     log = _scan_file(folder, RunFolder.LOG, rocm, torch)
@@ -84,7 +84,10 @@ def explain_files(
     torch: str | None = None,
     presets: Collection[str] | None = None,
 ) -> Explanation:
-    """Explain the failure in open files of any size, with their names. Of an unknown failure show the last line."""
+    """Explain the failure in open files of any size, with their names. Of an unknown failure show the last line.
+
+    A log that names no failure and ends in the middle of the work is of the class `stopped`.
+    """
     read = WithEnd(log[0]) if log else None
     found = scan(read_lines(read, log[1], worth_reading()), rocm=rocm, torch=torch) if log and read else Found()
     seen = scan(read_lines(*kernel, worth_reading(("kernel",))), ("kernel",)) if kernel else Found()
@@ -93,6 +96,8 @@ def explain_files(
         return explanation
     if read.is_empty:
         return explanation.model_copy(update={"cause": "the log is empty"})
+    if of_end := stopped(read.last_lines(log[1], END_LINES)):
+        return of_end
     last = read.last_line(log[1])
     shown = (EvidenceLine(file=last.file, line=last.number, text=cut(last.text)),) if last else ()
     return explanation.model_copy(update={"lines": shown})

@@ -2,7 +2,7 @@
 
 import re
 import signal
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -14,6 +14,10 @@ from harness.evidence.outcome import SHELL_SIGNALS, OfResult, Outcome
 from harness.evidence.run_files import EvidenceLine, Explanation
 
 UNKNOWN = "unknown"
+STOPPED = "stopped"
+"""The class of a log that ends in the middle of the work, without a failure."""
+END_LINES = 12
+"""Number of lines at the end of such a log that must not name an error."""
 LONGEST_EVIDENCE = 400
 
 # After a reset everything on the GPU is lost: errors that a process reports afterwards only follow from it.
@@ -21,6 +25,11 @@ _UNHEALTHY_GPU = frozenset({"gpu-reset", "gpu-hang", "hardware"})
 # The classes of errors that other processes log after the kernel killed one.
 _OF_A_KILL = frozenset({"oom-host", "shm", "hang-collective", "rccl", "rendezvous"})
 _DECIDED = frozenset(get_args(OfResult))
+# Words of errors, also of those that no signature knows.
+_ERROR = re.compile(
+    r"\w*(?:Error|Exception)\b|\bTraceback\b|\b(?:ERROR|CRITICAL|FATAL)\b|asynchronously reported"
+    r"|(?i:\b(?:failed|failure|fault|fatal|aborted|killed|terminated|panic|denied|not found|timed out)\b)"
+)
 _STAMP = re.compile(r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?")
 
 
@@ -70,6 +79,7 @@ def diagnose(log: Found, kernel: Found, facts: Facts, presets: Collection[str] |
         _by_word(facts, fatal=True),
         unhealthy,
         *((kernel.fatal, facts.stack) if name == "hung" else ()),
+        _told_before(log),
         log.fatal,
         kernel.fatal,
         *(hit for hit in log.endings if hit.signature.severity == "ending"),
@@ -103,12 +113,32 @@ def unknown() -> Explanation:
     )
 
 
+def stopped(ending: Sequence[Line]) -> Explanation | None:
+    """Return the explanation of a log that ends in the middle of the work; None if its end tells of an error.
+
+    `ending`: its last lines in which nothing was found, the last one first.
+    """
+    if not ending or any(_ERROR.search(line.text) for line in ending):
+        return None
+    rules = load_signatures().of("end")
+    found = next((rule for rule in rules if rule.find(ending[0].text)), None)
+    return _explanation(found, [ending[0]], Facts(), None) if found else None
+
+
 def _by_word(facts: Facts, *, fatal: bool) -> Hit | None:
     """Return the signature of the facts: of those that are certain (`fatal`), or of the exit signal or status."""
     matcher = matcher_of(("exit",))
     found = (matcher.match(word) for word in facts.words)
     hits = [Hit(one, Line("", 0, "")) for one in found if one and (one.severity == "fatal") == fatal]
     return min(hits, key=lambda hit: load_signatures().signatures.index(hit.signature), default=None)
+
+
+def _told_before(log: Found) -> Hit | None:
+    """Return the end of a process named before an exception which says only that something failed."""
+    if log.fatal is None or not log.fatal.signature.generic:
+        return None
+    ends = (hit for hit in log.endings if hit.signature.severity == "ending" and not _is_programs(hit.signature))
+    return next((hit for hit in ends if hit.line.number < log.fatal.line.number), None)
 
 
 def _unhealthy(kernel: Hit | None, log: Hit | None) -> Hit | None:

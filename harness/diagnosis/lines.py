@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 BLOCK = 1 << 18
@@ -56,12 +57,18 @@ class WithEnd:
 
     def last_line(self, name: str) -> Line | None:
         """Return the last line with a letter or digit in it; None if there is none near the end."""
+        return next(iter(self.last_lines(name, 1)), None)
+
+    def last_lines(self, name: str, count: int) -> list[Line]:
+        """Return the last lines with a letter or digit in them, the last one first; fewer if the end has fewer."""
         # Of the two bytes of UTF-16 one is zero.
         texts = _plain(self._end.replace(b"\0", b"").decode("utf-8", "replace")).split("\n")
-        for before, text in enumerate(reversed(texts)):
-            if any(letter.isalnum() for letter in text):
-                return Line(name, self._newlines + 1 - before, text.rstrip().rsplit("\r")[-1])
-        return None
+        saying = (
+            Line(name, self._newlines + 1 - before, text.rstrip().rsplit("\r")[-1])
+            for before, text in enumerate(reversed(texts))
+            if any(letter.isalnum() for letter in text)
+        )
+        return list(islice(saying, count))
 
     @property
     def is_empty(self) -> bool:

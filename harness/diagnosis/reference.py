@@ -18,14 +18,17 @@ line the first counts.
 |---|---|
 | `id` | its name |
 | `where` | `log`; `build` (pip and docker); `kernel`; `exit` (how the process ended, in words); `stack` (path and \
-function of a frame). Kernel rules also apply to any log |
+function of a frame); `end` (the last line, where nothing else was found). Kernel rules also apply to any log |
 | `text`, `regex` | literal parts of a line, regular expressions; one match is enough. Both need four letters in a \
 row, for a fast search |
 | `severity` | `fatal` (the default); `ending` (how a process ended); `lost-peer` (another rank noticed that end); \
 `symptom` (counts only if nothing else is found); `benign` |
 | `catch_all` | `true`: unspecific; a later fatal line of the environment or host counts instead |
+| `generic` | `true`: says only that something failed; the end of a process named before it counts instead |
 | `recovered_by` | literal text, on the line or within the next five, that shows that it was recovered from |
 | `traceback` | `importing-a-package`, `raised-by-the-program`: only for an exception raised so |
+| `memory` | `enough-was-free`, `enough-was-reserved`, `more-than-there-is`: only for a message of torch whose numbers \
+say so |
 | `rocm`, `torch` | versions it applies to, such as `>=7.0`; such a rule never applies if the version is unknown |
 | `class` | one of the classes below |
 | `cause`, `remedy`, `link` | one sentence each, and the source |

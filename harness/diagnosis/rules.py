@@ -13,12 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from harness.base.errors import UserError
 from harness.base.versions import Specifier
 from harness.base.yaml_lines import Document, read_yaml
+from harness.diagnosis.allocations import Allocation
 from harness.diagnosis.patterns import kind_of, needed_text, of_kinds
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
 
-Where = Literal["log", "build", "kernel", "exit", "stack"]
+Where = Literal["log", "build", "kernel", "exit", "stack", "end"]
 Severity = Literal["fatal", "ending", "lost-peer", "symptom", "benign"]
 Fault = Literal["environment", "host", "program", "run"]
 
@@ -47,9 +48,12 @@ class Signature(_Strict):
     """A known failure: its patterns, its cause, and its remedy.
 
     `text` are literal substrings, `regex` regular expressions, of one line and case-sensitive; one match is enough.
-    `where: stack` is matched with `path function` of a frame, `where: exit` with how the run ended, in words.
+    `where: stack` is matched with `path function` of a frame, `where: exit` with how the run ended, in words,
+    `where: end` with the last line of a log in which nothing else was found.
     `recovered_by`: no failure if this literal text follows within a few lines.
     `traceback`: the line must end a Python traceback that was raised in this way.
+    `memory`: what torch's message of GPU memory that ran out has to say of it.
+    `generic`: says only that something failed; the end of a process named before it counts instead.
     `catch_all`: unspecific; a later, specific fatal line of the environment or the host counts instead.
     `rocm`, `torch`: versions it applies to; such a condition is never met if the version is unknown.
     """
@@ -61,6 +65,8 @@ class Signature(_Strict):
     severity: Severity = "fatal"
     recovered_by: str | None = None
     traceback: Literal["importing-a-package", "raised-by-the-program"] | None = None
+    memory: Allocation | None = None
+    generic: bool = False
     catch_all: bool = False
     rocm: Specifier | None = None
     torch: Specifier | None = None
@@ -74,7 +80,8 @@ class Signature(_Strict):
     def _can_be_found(self) -> Self:
         if not (self.text or self.regex):
             raise ValueError("give `text:` or `regex:`")
-        for pattern in self.regex:
+        # The search for a line among many begins with these letters; the last line is compared with every rule.
+        for pattern in self.regex if self.where != "end" else ():
             if _letters(needed_text(pattern.pattern)) < SHORTEST_NEEDED:
                 raise ValueError(f"{pattern.pattern!r} should hold {SHORTEST_NEEDED} literal letters in a row")
         if any(_letters(text) < SHORTEST_NEEDED for text in self.text):

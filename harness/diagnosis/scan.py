@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
+from harness.diagnosis.allocations import memory_of
 from harness.diagnosis.lines import Line
 from harness.diagnosis.patterns import any_of, kind_of
 from harness.diagnosis.rules import Severity, Signature, Signatures, Where, load_signatures
@@ -19,6 +20,9 @@ MOST_KINDS, LONGEST_KIND = 4096, 1024
 """Number of kinds of lines that are cached, and the characters of the longest."""
 DEVICE_ASSERT = "device-assert"
 PAGE_FAULT = "gpu-page-fault"
+PAGE_FAULT_DETAILS, DETAIL_LINES = "gpu-page-fault-details", 12
+"""The details of a page fault come within this number of lines after it."""
+DRIVER_FAILED = "driver-failed"
 ABORTED = "aborted"
 REASON_LINES = 2
 """The reason why a library aborted is logged within this number of lines after the message."""
@@ -32,6 +36,7 @@ _ORDER: Sequence[Severity] = ("ending", "lost-peer", "symptom")
 # Newer kernels name the process of a page fault in one of the next lines.
 _FAULTING = re.compile(r"amdgpu:\s+Process (?P<name>.{1,40}?) pid (?P<pid>\d+) thread ")
 _FAULTING_LINES = 2
+_FAULT = re.compile(r"page fault \(.{1,200}for process (?P<name>\S+) pid (?P<pid>\d+) thread ")
 # The output of a build that pip shows: no error in it is the program's.
 _BUILD_BEGINS, _BUILD_ENDS = "lines of output]", "[end of output]"
 _BUILD_LINES = re.compile(r"\[(\d{1,6}) lines of output\]")
@@ -107,6 +112,8 @@ class Matcher:
             found = signature.find(body)
             if found is None or (signature.traceback and not (traceback and traceback.was_raised(signature.traceback))):
                 continue
+            if signature.memory and signature.memory not in memory_of(body):
+                continue
             if signature.severity == "benign":
                 return None
             if _WARNING.search(body, 0, found.start()) or not of_run(found):
@@ -162,6 +169,7 @@ class _Scan:
     dump_frame: Line | None = None
     dump_begins: bool = False
     build_ends: int = 0
+    others_fault: int = -DETAIL_LINES
 
     def take(self, line: Line, matcher: Matcher) -> None:
         """Look at the next line."""
@@ -187,15 +195,23 @@ class _Scan:
             return
         if signature.recovered_by and signature.recovered_by in line.text:
             return
+        if signature.id == PAGE_FAULT_DETAILS and line.number <= self.others_fault + DETAIL_LINES:
+            return
         hit = Hit(signature, line, (traceback.own_frame or traceback.frame) if traceback.ends else None)
         if line.number <= self.build_ends and self._is_programs(hit):
             return
+        earlier = self.last.get(process)
+        if (
+            earlier
+            and traceback.ends
+            and traceback.chained
+            and signature.severity in ("fatal", "ending")
+            and self._passed_on(earlier, hit)
+        ):
+            self.fatal.remove(earlier)
         if signature.severity != "fatal":
             self.endings.setdefault(signature.id, hit)
             return
-        earlier = self.last.get(process)
-        if earlier and traceback.ends and traceback.chained and self._passed_on(earlier, hit):
-            self.fatal.remove(earlier)
         if self.is_kernel_log and any(one.signature is signature for one in self.fatal):
             return
         self.fatal.append(hit)
@@ -227,6 +243,10 @@ class _Scan:
             return None
         first = self.fatal[0]
         catch_all = first.signature.catch_all
+        not_started = next((hit for hit in self.fatal if hit.signature.id == DRIVER_FAILED), None)
+        if not_started and self.is_kernel_log and first.signature.id == PAGE_FAULT:
+            # A driver that could not start its GPU touched memory of its own.
+            return not_started
         asserted = next((hit for hit in self.fatal if hit.signature.id == DEVICE_ASSERT), None)
         if asserted and (catch_all or first.signature.class_ == "kernel-fault"):
             # What the program asserted in its kernel is printed after the exception of the queue that it ended.
@@ -251,8 +271,14 @@ class _Scan:
         self.dump_begins = _DUMP.match(body) is not None
 
     def _forget_fault_of_another(self, line: Line) -> None:
-        found = _FAULTING.search(line.text) if self.is_kernel_log and self.fatal else None
+        if not self.is_kernel_log:
+            return
+        fault = _FAULT.search(line.text)
+        if fault and not self.of_run(fault):
+            self.others_fault = line.number
+        found = _FAULTING.search(line.text)
         if found and not self.of_run(found):
+            self.others_fault = line.number
             self.fatal = [
                 hit
                 for hit in self.fatal

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
+from harness.base.untrusted_tree import NotAFileError
 from harness.diagnosis.lines import Line, as_lines
 from harness.diagnosis.scan import Hit, matcher_of
 from harness.evidence.python_stacks import parse_stacks
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import read_positions
+from harness.evidence.work_folder import LARGEST
 
 STAGES = ("", "loader", "forward", "backward", "collective", "update")
 """The names of stages in the rules, by their numbers in the file of positions; 0 is outside of a step."""
@@ -77,28 +79,38 @@ def main_stacks(lines: Iterable[Line]) -> list[StackFrames]:
 
 def _main_stacks(folder: RunFolder, behind: int | None) -> list[StackFrames]:
     """Return the last main stack of the rank that is behind, else those of the samples, else of every rank."""
-    ranks = folder.work.stacks()
-    for files, last in (
+    ranks = {rank: partial(_of_app, folder, name) for rank, name in folder.work.stacks().items()}
+    for dumps, last in (
         ([ranks[behind]] if behind in ranks else [], True),
-        (map(folder.named, SAMPLES), False),
+        ([partial(_collected, folder, name) for name in SAMPLES], False),
         (ranks.values(), True),
     ):
         found: list[StackFrames] = []
-        for file in files:
-            stacks = main_stacks(_tail(folder, file))
+        for dump in dumps:
+            stacks = main_stacks(dump())
             found += stacks[-1:] if last else stacks
         if found:
             return found
     return []
 
 
-def _tail(folder: RunFolder, file: Path) -> list[Line]:
-    """Return the lines of a file of stacks; of a long one the last."""
+def _of_app(folder: RunFolder, name: str) -> list[Line]:
+    """Return the lines of a file of stacks that a rank wrote; of a long one the last."""
     try:
-        content = file.read_bytes()
+        return _lines(folder.name_in_work(name), *folder.work.tree.tail(name, LARGEST["stacks"], MOST_BYTES))
+    except (FileNotFoundError, NotAFileError):
+        return []
+
+
+def _collected(folder: RunFolder, name: str) -> list[Line]:
+    """Return the lines of a sample of stacks; of a long one the last."""
+    try:
+        content = folder.named(name).read_bytes()
     except OSError:
         return []
-    skipped = content[:-MOST_BYTES].count(b"\n")
-    name = file.relative_to(folder.path).as_posix()
-    lines = as_lines(content[-MOST_BYTES:].decode("utf-8", "replace").split("\n"), name)
+    return _lines(name, content[:-MOST_BYTES].count(b"\n"), content[-MOST_BYTES:])
+
+
+def _lines(name: str, skipped: int, content: bytes) -> list[Line]:
+    lines = as_lines(content.decode("utf-8", "replace").split("\n"), name)
     return [Line(line.file, line.number + skipped, line.text) for line in lines]

@@ -26,11 +26,16 @@ class Window:
 
 
 @dataclass(frozen=True)
-class BadKernel:
-    """The failures seen with a kernel, and the command that replaces it."""
+class KernelReport:
+    """The reports of users on a kernel with a GPU target.
 
+    `fails`: it is a known cause of failures; `fix` is then the command that replaces it. `seen` names its sources.
+    """
+
+    fails: bool
+    what: str
     seen: str
-    fix: str
+    fix: str | None
 
 
 @cache
@@ -48,11 +53,12 @@ def windows() -> tuple[Window, ...]:
     return tuple(Window(row["release"], *row["rocm"]) for row in _table()["drivers"])
 
 
-def bad_kernel(kernel: str, gfx: str) -> BadKernel | None:
-    """Return the known failures of a kernel with a GPU target; None if there are none."""
+def kernel_report(kernel: str, gfx: str) -> KernelReport | None:
+    """Return what is reported of a kernel with a GPU target; None if nothing is."""
     for row in _table()["kernels"]:
         if gfx in row["targets"] and re.search(row["pattern"], kernel):
-            return BadKernel(row["seen"], row["fix"])
+            seen = f"{row['seen']} ({', '.join(row['sources'])})"
+            return KernelReport(row["fails"], row["what"], seen, row.get("fix"))
     return None
 
 

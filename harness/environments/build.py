@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -24,8 +24,10 @@ from harness.environments.environment import NOT_SOURCE
 from harness.environments.images import (
     INPUTS,
     PREFIX,
+    REVISION,
     TOOLS,
     Image,
+    Inputs,
     base_reference,
     cell_labels,
     cell_tag,
@@ -33,12 +35,13 @@ from harness.environments.images import (
     find_by_labels,
     find_cell_image,
     find_stack_image,
+    find_stack_images,
     inputs_of,
     open_labels,
     stack_tag,
 )
 from harness.environments.pins import ensure_lock
-from harness.environments.wheelhouse import fetch, read_lock
+from harness.environments.wheelhouse import fetch, read_lock, requirement
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
 from harness.matrix.cells import Cell, Stack
 
@@ -50,7 +53,11 @@ FAILED = re.compile("executor failed running|did not complete successfully")
 WORDS = 400
 STOP_SECONDS = 30
 
+FindStackImage = Callable[[Engine, Inputs], Image | None]
+
 PRUNE_TRIES = 5
+# The ids of images of stacks that were built here, a line each.
+OWN_IMAGES = BUILDS / "own-images.txt"
 SMALL_BYTES = 1_000_000
 
 
@@ -87,7 +94,28 @@ def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: 
         return image
 
 
-def _build_stack(engine: Engine, stack: Stack, notify: Notify) -> Image:
+def ensure_own_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -> Image:
+    """As `ensure_stack_image`, but of an image that this checkout has built: labels are what anybody writes.
+
+    Raises:
+        UserError: when it cannot be built; nothing that looks finished is left.
+    """
+    with locked(_lock_file(stack.name)):
+        image = find_own_stack_image(engine, inputs_of(engine, stack)) or _build_stack(
+            engine, stack, notify, known=find_own_stack_image
+        )
+        # Another may have taken its tag, and an engine deletes an image with the last one.
+        _tag(engine, image, stack_tag(image.labels))
+        return image
+
+
+def find_own_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
+    """Return the image of a stack that this checkout has built from these inputs, where the engine still has it."""
+    own = set(OWN_IMAGES.read_text(encoding="ascii").split()) if OWN_IMAGES.is_file() else set[str]()
+    return next((image for image in find_stack_images(engine, inputs) if image.id in own), None)
+
+
+def _build_stack(engine: Engine, stack: Stack, notify: Notify, known: FindStackImage = find_stack_image) -> Image:
     # Before anything is fetched for it.
     _ = engine.builder
     base = ensure_base(engine, stack, notify)
@@ -95,7 +123,7 @@ def _build_stack(engine: Engine, stack: Stack, notify: Notify) -> Image:
     # The hash of the app says whether there is a compiled part.
     ensure_kernel(notify)
     inputs = inputs_of(engine, stack)
-    if image := find_stack_image(engine, inputs):
+    if image := known(engine, inputs):
         return image
     labels = {**open_labels(stack), **inputs.labels, f"{PREFIX}.kind": "stack", INPUTS: json_hash(inputs.labels)}
     tag = stack_tag(labels)
@@ -107,7 +135,11 @@ def _build_stack(engine: Engine, stack: Stack, notify: Notify) -> Image:
         _build(engine, stack.name, text, labels, ("--tag", tag, "--file", "-", str(context)))
     finally:
         _clear(engine, stack)
-    return _built(engine, tag)
+    image = _built(engine, tag)
+    OWN_IMAGES.parent.mkdir(parents=True, exist_ok=True)
+    with OWN_IMAGES.open("a", encoding="ascii") as stream:
+        stream.write(f"{image.id}\n")
+    return image
 
 
 def _context(stack: Stack) -> Path:
@@ -193,6 +225,7 @@ def _build_cell(engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, s
         **labels,
         f"{PREFIX}.kind": "cell",
         INPUTS: json_hash(labels),
+        **({REVISION: stack.labels[REVISION]} if REVISION in stack.labels else {}),
         "org.opencontainers.image.title": cell.id,
         "org.opencontainers.image.description": cell.preset.description,
     }
@@ -212,14 +245,22 @@ def _fill(context: Path, stack: Stack, lock: Path, notify: Notify) -> None:
     without = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(pip.__file__).parent, context / "tools" / "pip", ignore=without)
     for entry in read_lock(lock):
-        place = context / ("torch" if entry.name == "torch" else "others")
+        place = context / ("torch" if entry.name in with_torch(stack, wheels) else "others")
         _place(wheels[entry.name], place)
         with (place / "lock.txt").open("a", encoding="utf-8") as stream:
-            stream.write(entry.text)
+            stream.write(requirement(entry, wheels[entry.name]))
     app = app_wheel(context / "vpoc")
     name, version = app.name.split("-")[:2]
     line = f"{name}=={version} --hash=sha256:{file_hash(app)}\n"
     (context / "vpoc" / "lock.txt").write_text(line, encoding="utf-8")
+
+
+def with_torch(stack: Stack, names: Iterable[str]) -> set[str]:
+    """Return which packages are in torch's layer: where ROCm is packages, those as well."""
+    packages = stack.origin.rocm == "packages"
+    return {
+        name for name in names if name == "torch" or (packages and name.startswith(("rocm", "amd-torch", "triton")))
+    }
 
 
 def _place(wheel: Path, folder: Path) -> None:

@@ -17,7 +17,6 @@ from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import training_gpus
 from harness.matrix.cells import Cell, ExecutorName, Stack
-from harness.matrix.wheels import size
 
 GB = 10**9
 
@@ -28,7 +27,7 @@ class Capabilities:
 
     `free_bytes` is what the filesystem has that holds images (or environments), None where that is not known;
     `wheels_beside` whether wheels are kept on the same one, `keeps_compressed` whether images are kept twice there.
-    `made` are the stacks that need nothing more.
+    `made` are the stacks that need nothing more. `cores` are those of the CPU that a run may use.
     """
 
     gpus: tuple[int, ...]
@@ -41,6 +40,7 @@ class Capabilities:
     made: frozenset[str] = frozenset()
     interpreter: str | None = None
     simulated: bool = False
+    cores: int = 1
 
     @property
     def sentence(self) -> str:
@@ -97,6 +97,7 @@ def capabilities_of(
             wheels_beside=engine.folder is not None and engine.folder.stat().st_dev == cache.stat().st_dev,
             made=made,
             simulated=host.simulated,
+            cores=host.cores,
         )
     return Capabilities(
         gpus=gpus,
@@ -107,6 +108,7 @@ def capabilities_of(
         made=frozenset(name for name in stacks if (ENVIRONMENTS / name / STAMP).is_file()),
         interpreter=str(interpreter) if interpreter else None,
         simulated=host.simulated,
+        cores=host.cores,
     )
 
 
@@ -131,7 +133,7 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
 
 def room_needed(stacks: Iterable[Stack], host: Capabilities) -> tuple[float, float]:
     """Return what making the environments or images of these stacks takes: GB of downloads, GB of disk at the peak."""
-    missing = {stack.name: size(stack.accelerator) for stack in stacks if stack.name not in host.made}.values()
+    missing = {stack.name: stack.budget for stack in stacks if stack.name not in host.made}.values()
     download = sum(s.download for s in missing)
     disk = sum(s.disk for s in missing)
     if host.executor == "docker":

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.errors import UserError
 from harness.base.paths import APP, APPS, ENVIRONMENTS
 from harness.base.storage import file_hash, json_hash, locked, tree_hash, write_json
@@ -19,6 +20,7 @@ from harness.environments import pins
 from harness.environments.compiled_kernel import compiler, ensure_kernel, place_kernel
 from harness.environments.interpreters import choose_python, ensure_python
 from harness.environments.pins import Build, UnreachableError
+from harness.environments.wheelhouse import installable
 from harness.matrix.cells import Preset, Stack
 from harness.matrix.wheels import size
 
@@ -51,7 +53,8 @@ FORMER_OPTIONS = {"--lookback": "--warm-up", "--check": "--rung", "--inject-faul
 class Environment:
     """An interpreter with torch and the app, and what decides its behaviour. `image` is the one it is in, by id.
 
-    `version` is the interpreter's, such as 3.13.5. `option_names`: options that its app knows by another name.
+    `contract` is that which its app follows. `version` is the interpreter's, such as 3.13.5. `option_names`: options
+    that its app knows by another name.
     """
 
     python: Path
@@ -60,6 +63,7 @@ class Environment:
     device: Literal["cpu", "cuda"]
     image: str | None = None
     version: str | None = None
+    contract: int = OLD_CONTRACT
     option_names: Mapping[str, str] = field(default_factory=dict)
 
     def app(self, *words: str) -> tuple[str, ...]:
@@ -130,7 +134,8 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
             write_json(folder / STAMP, made)
     app = install_app(notify)
     identity = {key: made[key] for key in ("interpreter", "lock")} | {"app": app.name}
-    return Environment(python, identity, {"PYTHONPATH": str(app)}, stack.device, version=_version(folder))
+    variables = {"PYTHONPATH": str(app)}
+    return Environment(python, identity, variables, stack.device, version=_version(folder), contract=CONTRACT)
 
 
 def _is_current(stack: Stack, made: dict[str, Any], version: str, base: Path) -> bool:
@@ -150,7 +155,7 @@ def install_stack(
         UserError: when a wheel is missing, or there is no room.
     """
     try:
-        return _sync(stack, version, python, "own", more), "own"
+        return _sync(stack, version, python, "own", more, notify), "own"
     except UnreachableError as error:
         if stack.accelerator != "cpu":
             raise
@@ -161,15 +166,18 @@ def install_stack(
             f"which brings CUDA's libraries ({needed.download} GB to fetch, {needed.disk} GB of disk)"
         )
         try:
-            return _sync(stack, version, python, "pypi", more), "pypi"
+            return _sync(stack, version, python, "pypi", more, notify), "pypi"
         except UserError as second:
             raise UserError(f"{error}; then, PyPI's build: {second}") from None
 
 
-def _sync(stack: Stack, version: str, python: Path, build: Build, more: tuple[Path, ...]) -> Path:
+def _sync(
+    stack: Stack, version: str, python: Path, build: Build, more: tuple[Path, ...], notify: Callable[[str], None]
+) -> Path:
     lock = pins.ensure_lock(stack, python=version, build=build)
     options = ("--quiet", "--require-hashes", "--compile-bytecode", "--python", python)
-    pins.try_sources(stack, "pip", "sync", *options, lock, *more, build=build)
+    with installable(stack, lock, notify) as (wheels, file):
+        pins.try_sources(stack, "pip", "sync", *options, *wheels, file, *more, build=build)
     return lock
 
 
@@ -201,10 +209,11 @@ def _version(folder: Path) -> str | None:
     return None
 
 
-def image_environment(image: str, identity: dict[str, Any], stack: Stack) -> Environment:
+def image_environment(image: str, identity: dict[str, Any], contract: int, stack: Stack) -> Environment:
     """The environment in the image of a cell; the preset is in it, too."""
     names = {} if identity.get("app") == app_hash() else FORMER_OPTIONS
-    return Environment(IMAGE_PYTHON, identity, {"PATH": IMAGE_PATH}, stack.device, image, option_names=names)
+    variables = {"PATH": IMAGE_PATH}
+    return Environment(IMAGE_PYTHON, identity, variables, stack.device, image, contract=contract, option_names=names)
 
 
 def host_environment(python: Path) -> Environment:
@@ -227,7 +236,8 @@ def host_environment(python: Path) -> Environment:
     identity = {key: told[key] for key in ("torch", "hip", "cuda")}
     identity |= {"interpreter": file_hash(python.resolve()), "lock": json_hash(told["packages"]), "app": app.name}
     device: Literal["cpu", "cuda"] = "cuda" if told["gpus"] else "cpu"
-    return Environment(python, identity, {"PYTHONPATH": str(app)}, device, version=told["python"])
+    variables = {"PYTHONPATH": str(app)}
+    return Environment(python, identity, variables, device, version=told["python"], contract=CONTRACT)
 
 
 def install_app(notify: Callable[[str], None] = lambda _: None) -> Path:

@@ -1,16 +1,19 @@
 """The inputs of images, and how an engine is asked for an image. Labels identify one; tags are only for people."""
 
 import re
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from docker.errors import ImageNotFound
 from docker.utils import parse_repository_tag
 
 from harness import __version__
+from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.base.errors import UserError
-from harness.base.paths import IMAGES
+from harness.base.paths import APP, CHECKOUT, IMAGES
 from harness.base.storage import file_hash, json_hash
 from harness.environments.dockerfile import cell_part, stack_part
 from harness.environments.environment import app_hash
@@ -22,6 +25,8 @@ from harness.matrix.cells import Cell, Stack
 CELLS, STACKS = "vpoc", "vpoc-stack"
 PREFIX = "vpoc.matrix"
 INPUTS = f"{PREFIX}.inputs"
+REVISION = "org.opencontainers.image.revision"
+CONTRACT_LABEL = f"{PREFIX}.contract"
 BASE_NAME = "org.opencontainers.image.base.name"
 SHORT = 12
 TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
@@ -46,6 +51,12 @@ class Image:
     def identity(self) -> dict[str, Any]:
         """The labels that decide the behaviour of the stack in it, for the environment hash."""
         return {part: self.labels.get(f"{PREFIX}.{part}") for part in IDENTITY}
+
+    @property
+    def contract(self) -> int:
+        """The contract that the app in it follows; the old one where it does not say."""
+        told = self.labels.get(CONTRACT_LABEL, "")
+        return int(told) if re.fullmatch(r"[1-9]\d{0,5}", told, re.ASCII) else OLD_CONTRACT
 
 
 @dataclass(frozen=True)
@@ -81,11 +92,17 @@ def stack_tag(labels: Mapping[str, str]) -> str:
     return f"{STACKS}:{labels[f'{PREFIX}.stack']}-{labels[INPUTS][:SHORT]}"
 
 
+def tag_name(cell: Cell) -> str:
+    """The cell's id, and the GPU targets where its image has device code for those alone."""
+    return "-".join((cell.id, *cell.stack.targets))
+
+
 def cell_tag(cell: Cell) -> str:
     """The tag of a cell's image. A cell made for a comparison can have a name that no tag may have."""
-    if re.fullmatch(TAG, cell.id):
-        return f"{CELLS}:{cell.id}"
-    return f"{CELLS}:{re.sub('[^A-Za-z0-9_.-]', '_', cell.id)[:100]}-{json_hash(cell.id)[:SHORT]}"
+    name = tag_name(cell)
+    if re.fullmatch(TAG, name):
+        return f"{CELLS}:{name}"
+    return f"{CELLS}:{re.sub('[^A-Za-z0-9_.-]', '_', name)[:100]}-{json_hash(name)[:SHORT]}"
 
 
 def cell_labels(cell: Cell, stack_labels: Mapping[str, str]) -> dict[str, str]:
@@ -98,14 +115,33 @@ def cell_labels(cell: Cell, stack_labels: Mapping[str, str]) -> dict[str, str]:
 def open_labels(stack: Stack) -> dict[str, str]:
     """Labels that only inform: those of the OCI, and what the stack declares."""
     declared = {"accelerator": stack.accelerator, "rocm": stack.rocm, "torch": stack.torch, "python": stack.python}
+    declared |= {"targets": "-".join(stack.targets)}
     return {
         "org.opencontainers.image.title": stack.name,
         "org.opencontainers.image.description": "Volume-profile training app on one ROCm x PyTorch stack",
         "org.opencontainers.image.version": __version__,
         "org.opencontainers.image.licenses": "Apache-2.0",
+        **({REVISION: revision} if (revision := source_revision()) else {}),
         BASE_NAME: stack.base,
+        CONTRACT_LABEL: str(CONTRACT),
         **{f"{PREFIX}.{part}": value for part, value in declared.items() if value},
     }
+
+
+@cache
+def source_revision() -> str | None:
+    """Return the commit that last changed what goes into an image, with `-dirty` for later changes; None without git.
+
+    Not the checkout's: what changes only documents or the harness gives the same image.
+    """
+    git = ["git", "-C", str(CHECKOUT)]
+    places = ["--", str(APP.relative_to(CHECKOUT)), str(IMAGES.relative_to(CHECKOUT))]
+    try:
+        commit = subprocess.run([*git, "log", "-1", "--format=%H", *places], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "status", "--porcelain", *places], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit.stdout.strip()}{'-dirty' if changed.stdout.strip() else ''}" if commit.stdout.strip() else None
 
 
 def inputs_of(engine: Engine | None, stack: Stack) -> Inputs:
@@ -149,16 +185,26 @@ def find(engine: Engine, reference: str) -> Image | None:
 
 def find_by_labels(engine: Engine, labels: Mapping[str, str]) -> Image | None:
     """The newest image that has all these labels."""
+    return next(_all_by_labels(engine, labels), None)
+
+
+def _all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]:
+    """Yield the images that have all these labels, the newest first."""
     wanted = [f"{name}={value}" for name, value in labels.items()]
     with engine_errors("looking for images"):
         found = engine.client.api.images(filters={"label": wanted})
-        newest = max(found, key=lambda image: int(image["Created"]), default=None)
-        return _image(engine.client.api.inspect_image(newest["Id"])) if newest else None
+        for newest in sorted(found, key=lambda image: int(image["Created"]), reverse=True):
+            yield _image(engine.client.api.inspect_image(newest["Id"]))
 
 
 def find_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
     """The image of a stack, made from these inputs."""
     return find_by_labels(engine, {**inputs.wanted, f"{PREFIX}.kind": "stack"})
+
+
+def find_stack_images(engine: Engine, inputs: Inputs) -> Iterator[Image]:
+    """Yield the images that say they are of a stack, made from these inputs, the newest first; anybody may say so."""
+    return _all_by_labels(engine, {**inputs.wanted, f"{PREFIX}.kind": "stack"})
 
 
 def find_older_image(engine: Engine, inputs: Inputs) -> Image | None:

@@ -7,14 +7,16 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.base.certificates import trusting
 from harness.base.errors import UserError
 from harness.base.paths import CACHE, LOCKS
-from harness.base.storage import file_hash, held_locks, json_hash, write_json
+from harness.base.storage import file_hash, held_locks, json_hash, write_durably, write_json
+from harness.environments.index_pages import download, files_of
 from harness.matrix.cells import Stack
 
 # Of what uv says the beginning tells most.
@@ -22,16 +24,21 @@ WORDS = 400
 # `own` is the build the pins name, on PyTorch's index or held locally. `pypi` is the build of the same version on PyPI,
 # which brings CUDA's libraries and runs on a CPU, too: for where PyTorch's index cannot be reached.
 Build = Literal["own", "pypi"]
+# What the source packages of a stack are built with, by hash.
+BUILD_TOOLS = Path(__file__).with_name("build_tools.txt")
 # What uv says where an index does not answer.
 UNREACHABLE = "Failed to fetch"
+
+
+CONFIG = "--config-file"
 
 
 class UnreachableError(UserError):
     """The index that has a stack's wheels cannot be reached."""
 
 
-def uv(*arguments: str | Path) -> str:
-    """Run uv without the user's own configuration; return what it printed.
+def uv(*arguments: str | Path, variables: Mapping[str, str] | None = None) -> str:
+    """Run uv without the user's own configuration (or with that of `--config-file`); return what it printed.
 
     Raises:
         UserError: with uv's last words when it fails.
@@ -39,12 +46,14 @@ def uv(*arguments: str | Path) -> str:
     # An interpreter of the user's own is run without it.
     from uv import find_uv_bin  # noqa: PLC0415
 
-    command = [find_uv_bin(), "--no-config", "--no-progress", *map(str, arguments)]
+    environment = {**trusting(os.environ), **(variables or {})}
+    configured = () if CONFIG in arguments else ("--no-config",)
+    command = [find_uv_bin(), *map(str, arguments), "--no-progress", *configured]
     # What it makes stays locked as long as it is at it, though this process may be killed.
-    run = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=held_locks())
+    run = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=held_locks(), env=environment)
     if run.returncode:
         words = " ".join(line.strip() for line in run.stderr.splitlines() if line.strip())
-        raise UserError(f"uv {' '.join(command[3:5])} failed: {words[:WORDS]}")
+        raise UserError(f"uv {' '.join(command[1:3])} failed: {words[:WORDS]}")
     return run.stdout
 
 
@@ -59,12 +68,29 @@ def sources(stack: Stack, build: Build = "own") -> list[list[str]]:
 
     Wheels the user holds locally come first: they make an unreachable index no obstacle. Which file is taken is
     decided by its hash, so mixing PyPI with the PyTorch index cannot bring in another package of the same name.
+    Where ROCm is packages, too, none of them is looked for on PyPI before the source was asked. With torch in the base
+    there is only PyPI.
     """
-    if build == "pypi":
-        return [[]]
+    pypi = ["--default-index", stack.pypi] if stack.pypi else []
+    if build == "pypi" or stack.torch_from_base:
+        return [pypi]
     local = [option for folder in wheel_folders() for option in ("--find-links", folder)]
-    index = ["--index", stack.index, "--index-strategy", "unsafe-best-match"]
-    return [local, [*local, *index]] if local else [index]
+    if stack.origin.strategy == "first":
+        return [[*local, CONFIG, str(_configuration(stack))]]
+    index = ["--find-links" if stack.origin.folder else "--index", stack.index, "--index-strategy", "unsafe-best-match"]
+    return [[*local, *pypi], [*local, *index, *pypi]] if local else [[*index, *pypi]]
+
+
+def _configuration(stack: Stack) -> Path:
+    """Write the configuration of uv for a source whose index refuses what it does not hold; return the file."""
+    text = f"[[index]]\nurl = {json.dumps(stack.index)}\nignore-error-codes = {list(stack.origin.refuses)}\n"
+    if stack.pypi:
+        text += f"[[index]]\nurl = {json.dumps(stack.pypi)}\ndefault = true\n"
+    file = CACHE / "uv" / f"{json_hash(text)[:12]}.toml"
+    if not file.is_file():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(file, text.encode())
+    return file
 
 
 def pins_file(stack: Stack) -> Path:
@@ -75,11 +101,13 @@ def pins_file(stack: Stack) -> Path:
 def lock_name(stack: Stack, python: str | None = None, build: Build = "own") -> str:
     """Return the name of a stack's lock: `cpu` for its own Python, `cpu-py3.13` for another.
 
-    That of PyPI's build, `cpu-pypi`, holds the hashes for every Python.
+    The GPU targets stand in it where the stack has packages of each: `rocm7.14-torch2.14.0-gfx1100`. That of PyPI's
+    build, `cpu-pypi`, holds the hashes for every Python.
     """
     if build == "pypi":
         return f"{stack.name}-pypi"
-    return stack.name if python in (None, stack.python) else f"{stack.name}-py{python}"
+    of_python = () if python in (None, stack.python) else (f"py{python}",)
+    return "-".join((stack.name, *stack.targets, *of_python))
 
 
 def lock_file(stack: Stack, python: str | None = None, build: Build = "own") -> Path:
@@ -95,8 +123,8 @@ def lock_file(stack: Stack, python: str | None = None, build: Build = "own") -> 
 
 def _lock_to_follow(stack: Stack, name: str) -> Path | None:
     """The committed lock whose versions another Python's lock takes over, so that they differ as little as can be."""
-    committed = LOCKS / f"{stack.name}.txt"
-    return committed if name != stack.name and committed.is_file() else None
+    committed = LOCKS / f"{lock_name(stack)}.txt"
+    return committed if name != committed.stem and committed.is_file() else None
 
 
 def pins_hash(stack: Stack) -> str:
@@ -153,13 +181,35 @@ def make_lock(
     try:
         with _wanted(stack, lock_name(stack, python, build), build) as wanted:
             try_sources(stack, "pip", "compile", *target, *output, *wanted, build=build)
+        if stack.origin.folder and build == "own":
+            _add_hashes(stack, temporary, python or stack.python)
         note = {"schema": 2, "stack": stack.name, "made": time.time(), "host": platform.node(), "base": stack.base}
         note |= {"base_digest": digest, "pins": pins_hash(stack), "lock": file_hash(temporary)}
+        note |= {"index": stack.shown_index, "targets": stack.targets} if build == "own" else {}
         write_json(lock.with_suffix(".json"), note)
         temporary.replace(lock)
     finally:
         temporary.unlink(missing_ok=True)
     return lock
+
+
+def _add_hashes(stack: Stack, lock: Path, python: str) -> None:
+    """Give every line without a hash that of the file it means: a page that only lists files has none to tell uv.
+
+    Raises:
+        UserError: when a file cannot be read, or there is none.
+    """
+    text = lock.read_text(encoding="utf-8")
+    for name, version in re.findall(r"^([a-z0-9-]+)==(\S+)$", text, re.MULTILINE):
+        tags = (f"cp{python.replace('.', '')}-", "py3-")
+        files = [(file, url) for file, url in files_of(stack, name, version) if any(f"-{tag}" in file for tag in tags)]
+        if not files:
+            raise UserError(f"stack {stack.name}: {stack.shown_index} has no wheel of {name} {version} for {python}")
+        with tempfile.TemporaryDirectory(dir=lock.parent) as place:
+            digests = [download(url, Path(place, file)) for file, url in files]
+        hashes = " \\\n".join(f"    --hash=sha256:{digest}" for digest in sorted(digests))
+        text = text.replace(f"{name}=={version}\n", f"{name}=={version} \\\n{hashes}\n")
+    lock.write_text(text, encoding="utf-8")
 
 
 @contextmanager
@@ -172,13 +222,33 @@ def _wanted(stack: Stack, name: str, build: Build) -> Iterator[list[str | Path]]
             text = re.sub(r"^(torch==[^+\s]+)\+\S+", r"\1", pins.read_text(encoding="utf-8"), flags=re.MULTILINE)
             pins = Path(place, "pins.in")
             pins.write_text(text, encoding="utf-8")
+        elif stack.targets:
+            pins = Path(place, "pins.in")
+            pins.write_text(_with_device_code(stack, pins_file(stack).read_text(encoding="utf-8")), encoding="utf-8")
         arguments: list[str | Path] = [pins]
+        if stack.targets and build == "own":
+            arguments += ["--build-constraints", BUILD_TOOLS]
+            if stack.origin.extra_of == "rocm":
+                override = Path(place, "override.txt")
+                override.write_text(f"rocm[libraries,{_extras(stack)}]=={stack.rocm}.*\n", encoding="utf-8")
+                arguments += ["--override", override]
         if like:
             versions = re.findall(r"^(?!torch==)[a-z0-9-]+==\S+", like.read_text(encoding="utf-8"), re.MULTILINE)
             constraints = Path(place, "versions.txt")
             constraints.write_text("\n".join(versions) + "\n", encoding="utf-8")
             arguments += ["--constraint", constraints]
         yield arguments
+
+
+def _with_device_code(stack: Stack, text: str) -> str:
+    """Return pins with the packages of the stack's GPU targets."""
+    if stack.origin.extra_of == "torch":
+        text = re.sub(r"^torch==", f"torch[{_extras(stack)}]==", text, flags=re.MULTILINE)
+    return text + "".join(f"{requirement}\n" for requirement in stack.beside)
+
+
+def _extras(stack: Stack) -> str:
+    return ",".join(f"device-{target}" for target in stack.targets)
 
 
 def try_sources(stack: Stack, *arguments: str | Path, build: Build = "own") -> None:

@@ -7,16 +7,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
+from harness.base.certificates import trusting
 from harness.base.errors import UserError
 from harness.base.paths import WHEELS
 from harness.base.storage import file_hash, locked
 from harness.environments.pins import wheel_folders
+from harness.environments.source_packages import built_wheel
 from harness.matrix.cells import Stack
 
 # Every platform a wheel of a glibc 2.28 system may name.
@@ -75,12 +78,54 @@ def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: No
             wheel = _held(entry, tags)
             if wheel is None:
                 notify(f"fetching {entry.name} {entry.version}")
-                _download(stack, entry)
-                wheel = _held(entry, tags)
+                wheel = _built(stack, entry) or _fetched(stack, entry, tags)
             if wheel is None:
                 raise UserError(f"stack {stack.name}: no wheel of {entry.name} {entry.version} has a hash of the lock")
             wheels[entry.name] = wheel
     return wheels
+
+
+def requirement(entry: Locked, wheel: Path) -> str:
+    """Return the line of a lock that installs exactly this wheel: of one built here, by the hash it came out with."""
+    digest = file_hash(wheel)
+    return entry.text if digest in entry.hashes else f"{entry.name}=={entry.version} --hash=sha256:{digest}\n"
+
+
+@contextmanager
+def installable(
+    stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: None
+) -> Iterator[tuple[list[str | Path], Path]]:
+    """Yield options of uv and the lock to install from: as it is, or with the wheels built here in place of sources.
+
+    Raises:
+        UserError: when a source package cannot be had or built.
+    """
+    built = {}
+    for entry in read_lock(lock) if stack.origin.built else ():
+        if entry.name in stack.origin.built:
+            notify(f"building {entry.name} {entry.version} from source")
+            built[entry.name] = (entry, _built(stack, entry))
+    if not built:
+        yield [], lock
+        return
+    wheels = {name: (entry, wheel) for name, (entry, wheel) in built.items() if wheel}
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place, lock.name)
+        texts = [requirement(*wheels[e.name]) if e.name in wheels else e.text for e in read_lock(lock)]
+        file.write_text("".join(texts), encoding="utf-8")
+        yield [word for _, wheel in wheels.values() for word in ("--find-links", wheel.parent)], file
+
+
+def _built(stack: Stack, entry: Locked) -> Path | None:
+    """The wheel of an entry that its source has only as source; None where it is no such entry."""
+    if entry.name not in stack.origin.built:
+        return None
+    return built_wheel(stack, entry.name, entry.version, entry.hashes)
+
+
+def _fetched(stack: Stack, entry: Locked, tags: frozenset[Tag]) -> Path | None:
+    _download(stack, entry)
+    return _held(entry, tags)
 
 
 def _tags(stack: Stack) -> frozenset[Tag]:
@@ -128,11 +173,9 @@ def _download(stack: Stack, entry: Locked) -> None:
         lock = Path(place) / "lock.txt"
         lock.write_text(entry.text, encoding="utf-8")
         # pip downloads there first, and /tmp may be small.
-        variables = {**os.environ, "TMPDIR": place}
+        variables = {**trusting(os.environ), "TMPDIR": place}
         common = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir", "--dest", place]
-        # A version such as 2.9.1+rocm6.3 is only on the stack's own index.
-        own = ["--index-url", stack.index]
-        for index in [own] if "+" in entry.version else [[], own]:
+        for index in _places(stack, entry):
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
             command += [*common, *target, "--resume-retries", str(RESUMES), *index, "-r", str(lock)]
             run = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
@@ -142,3 +185,15 @@ def _download(stack: Stack, entry: Locked) -> None:
                 return
             said.append(" ".join(line for line in run.stderr.splitlines() if "WARNING" not in line)[:WORDS])
     raise UserError(f"stack {stack.name}: {entry.name} {entry.version} cannot be fetched: {'; then: '.join(said)}")
+
+
+def _places(stack: Stack, entry: Locked) -> list[list[str]]:
+    """Return where to look for a wheel, as options of pip, in the order to try."""
+    option = "--find-links" if stack.origin.folder else "--index-url"
+    own, other = [option, stack.index], (["--index-url", stack.pypi] if stack.pypi else [])
+    if stack.torch_from_base:
+        return [other]
+    if stack.origin.strategy == "first":
+        return [own, other]
+    # A version such as 2.9.1+rocm6.3 is only on the stack's own index.
+    return [own] if "+" in entry.version else [other, own]

@@ -4,12 +4,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from harness.base.contract import OLD_CONTRACT
 from harness.base.json_files import File, Versioned
 from harness.matrix.cells import ModelKind
 
 Phase = Literal["import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown"]
+Wait = Phase | Literal["resume"]
+"""The kinds of waiting for an advance: by phase, and for the first step after a validation or a checkpoint."""
 TimeKind = Literal["device", "loader", "copy", "validate", "checkpoint", "bookkeeping"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+"""A number of things that can be counted; larger ones are in no file of a real run, and overflow what computes."""
 
 
 class Memory(File):
@@ -20,6 +25,14 @@ class Memory(File):
     device_reserved_bytes: int | None
 
 
+class EpochLosses(File):
+    """Mean losses of one epoch."""
+
+    epoch: Count
+    train: float
+    validation: float | None
+
+
 class Progress(Versioned):
     """One line of `progress-<rank>.jsonl`, written only by the thread that does the work."""
 
@@ -27,12 +40,15 @@ class Progress(Versioned):
     monotonic: float = Field(description="seconds, never set back")
     rank: int
     pid: int
+    nonce: str | None = Field(None, description="that of the intent; null in files of older apps, as the next two")
+    number: Count | None = Field(None, description="of the line, from 1 in each process")
     phase: Phase
-    done: int
-    total: int | None
+    done: Count
+    total: Count | None
     max_step_s: float | None = Field(description="longest step since the last line, seconds")
     loss: float | None
     gradient_norm: float | None
+    epoch_losses: EpochLosses | None = Field(None, description="where an epoch has just ended")
     memory: Memory
 
 
@@ -79,24 +95,24 @@ class Sessions(File):
 class Samples(File):
     """Rows in each split."""
 
-    train: int
-    validation: int
+    train: Count
+    validation: Count
 
 
 class StepNumbers(File):
     """Loss and gradient norm of one optimizer step, counted from 1."""
 
-    step: int
+    step: Count
     loss: float
     gradient_norm: float | None = Field(description="null where it was not finite and a loss scaler skipped the step")
 
 
-class EpochLosses(File):
-    """Mean losses of one epoch."""
+class KeptState(StepNumbers):
+    """The weights from before an optimizer step, in a file, and the step's loss and gradient norm."""
 
-    epoch: int
-    train: float
-    validation: float | None
+    file: str
+    sha256: Sha256
+    step: int = Field(ge=1, le=2**53)
 
 
 class Throughput(File):
@@ -147,14 +163,15 @@ class Training(File):
     model_kind: ModelKind = "mlp"
     batch_size: int | None = Field(None, description="samples of an optimizer step, over all ranks")
     micro_batch_size: int | None = Field(None, description="samples of one forward and backward pass on one device")
-    epochs_requested: int
-    epochs_done: int
-    steps_per_epoch: int
-    steps_done: int
-    steps_skipped: int = Field(description="updates left out because a gradient was not finite")
+    epochs_requested: Count
+    epochs_done: Count
+    steps_per_epoch: Count
+    steps_done: Count
+    steps_skipped: Count = Field(description="updates left out because a gradient was not finite")
     resumed_at: tuple[int, ...] = Field((), description="steps at which it was resumed")
     samples: Samples
     first_steps: tuple[StepNumbers, ...]
+    states: tuple[KeptState, ...] = Field((), description="files in the folder of states, in order of their steps")
     epoch_losses: tuple[EpochLosses, ...]
     throughput: Throughput
     time: dict[TimeKind, float] | None = Field(None, description="where the seconds went")
@@ -171,6 +188,8 @@ class Result(Training, Versioned):
 
     app_version: str
     command: Literal["train"]
+    contract: int = Field(OLD_CONTRACT, description="version of what the app says in its files")
+    nonce: str | None = Field(None, description="that of the intent; null in files of older apps")
     workload_hash: str | None
     options: dict[str, Any]
     data: DataFile
@@ -225,15 +244,45 @@ class Reference(Versioned):
         return (*self.earlier, main)
 
 
-class ModelCheck(Versioned):
-    """The output of `vpoc check-model --json` for a model that loads and computes."""
+class LoadedModel(File):
+    """A model file that loads and computes."""
 
-    file: str
     sha256: Sha256
     bytes: int
-    model: ModelKind = "mlp"
     parameters: int
     weights_sha256: Sha256
-    target: str
-    rows: Literal["bar", "session"]
-    features: tuple[str, ...]
+
+
+class ReplayedStep(File):
+    """An optimizer step computed again, from the weights before it; null where a number is not finite."""
+
+    step: int
+    sha256: Sha256 = Field(description="of the file that had the weights")
+    loss: float | None
+    gradient_norm: float | None
+
+
+class Findings(File):
+    """The facts that were found of a model that somebody trained; null where that was not possible, with the reason."""
+
+    model: LoadedModel | None
+    model_problem: str | None
+    validation_loss: float | None
+    replay: ReplayedStep | None
+    replay_problem: str | None
+
+
+class VerifiedTraining(EarlierReference, Findings):
+    """A model of a training, computed again in parts."""
+
+
+class Verification(Reference, Findings):
+    """`verification.json`: a training computed again in parts, on the CPU in float32."""
+
+    earlier: tuple[VerifiedTraining, ...] = ()
+
+    @property
+    def models(self) -> tuple[VerifiedTraining, ...]:
+        """Every model that was looked at, in order: the main one last."""
+        names = VerifiedTraining.model_fields
+        return (*self.earlier, VerifiedTraining(**{name: getattr(self, name) for name in names}))

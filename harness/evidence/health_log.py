@@ -15,6 +15,8 @@ from harness.evidence.run_files import HealthStep
 from harness.host.facts import HostFacts
 
 FOLDER = "health"
+LOCKED = "a process that cannot be killed holds its lock"
+"""Detail of a step that finds nothing of a GPU itself, but that nobody can have it."""
 BAD = re.compile(rb'"good": *false')
 
 
@@ -71,9 +73,18 @@ def unhealthy_gpus(results: Results, host: HostFacts) -> dict[int, str]:
     return {gpu: step.detail for gpu, step in last.items() if gpu is not None and not step.good}
 
 
-def proven_gpus(results: Results, host: HostFacts, environment: str) -> frozenset[int]:
-    """The GPUs on which this environment passed a probe since the boot: what it fails at later is not its own fault."""
-    passed = [step for step in _probes(results, host) if step.environment == environment and step.good]
+def last_steps(results: Results, host: HostFacts) -> dict[int, HealthStep]:
+    """Return the last step of each GPU of this machine since the boot, by index."""
+    steps = read_steps(results, host.machine)
+    return {step.gpu: step for step in steps if step.gpu is not None and step.boot_id == host.boot_id}
+
+
+def proven_gpus(results: Results, host: HostFacts, environment: str | None = None) -> frozenset[int]:
+    """The GPUs on which this environment passed a probe since the boot: what it fails at later is not its own fault.
+
+    Without one, those on which any did: what fails there is not the host's fault.
+    """
+    passed = [step for step in _probes(results, host) if step.good and environment in (None, step.environment)]
     return frozenset(step.gpu for step in passed if step.gpu is not None)
 
 

@@ -10,11 +10,15 @@ from typing import Any, TypeVar
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
-from harness.base.storage import unfinished
+from harness.base.storage import create, unfinished
+from harness.evidence.exposure import Exposure, exposure_of, recorded_exposure
+from harness.evidence.interruptions import interruption_of
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
+from harness.evidence.run_files import Intent, Record
+from harness.evidence.strikes import struck_out
 from harness.evidence.verdicts.scope import scope_of
 from harness.matrix.cells import qualifies_for_promotion
+from harness.matrix.workload_options import family_of
 
 FILE = "records.db"
 
@@ -37,6 +41,7 @@ class Row:
     environment_hash: str
     workload: str
     workload_hash: str
+    family: str
     outcome: str
     diagnosis: str | None
     detail: str
@@ -47,6 +52,7 @@ class Row:
     injected_fault: str | None
     scope: str
     qualifies_for_promotion: bool
+    verified: bool
     device: str
     image: str | None
     machine: str
@@ -54,18 +60,40 @@ class Row:
     gpus: str
     finished: float
     imported: bool
+    first_step: bool | None
+    exposure_seconds: float | None
+    interrupted_by: str | None
+    idle_seconds: float | None
+    idle_limit: float | None
+    struck: str | None
 
     @classmethod
-    def of(cls, record: Record, *, imported: bool = False) -> "Row":
-        """The row of a record."""
+    def of(
+        cls,
+        record: Record,
+        *,
+        imported: bool = False,
+        struck: str | None = None,
+        exposure: Exposure | None = None,
+    ) -> "Row":
+        """The row of a record; `struck` is why it was struck out by hand, `exposure` what its progress shows of it."""
         intent, host = record.intent, record.intent.host
         values: dict[str, Any] = {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
         values |= {
             "scope": scope_of(intent),
-            "qualifies_for_promotion": qualifies_for_promotion(intent.options) and not host.simulated,
+            "family": family_of_intent(intent),
+            "qualifies_for_promotion": qualifies_for_promotion(intent.options)
+            and not intent.smoke_test
+            and record.verified
+            and not host.simulated,
+            "verified": record.verified,
             "imported": imported,
+            "struck": struck,
         }
+        exposure = exposure or recorded_exposure(record)
+        values |= {"first_step": exposure.first_step, "exposure_seconds": exposure.seconds}
+        values |= {"interrupted_by": interruption_of(record)}
         values |= {"samples_per_second": record.result.throughput.samples_per_second if record.result else None}
         # What neither has is a mistake here, and not a value that is missing.
         for name in {field.name for field in fields(cls)} - values.keys():
@@ -77,9 +105,14 @@ class Row:
         return asdict(self)
 
 
+def family_of_intent(intent: Intent) -> str:
+    """Return the workload family of a run; its intent may be older than that word."""
+    return intent.family or family_of(intent.options)
+
+
 NAMES = [f.name for f in fields(Row)]
 COLUMNS = ", ".join(NAMES)
-BOOLEANS = [f.name for f in fields(Row) if f.type is bool]
+BOOLEANS = [f.name for f in fields(Row) if f.type in (bool, bool | None)]
 INSERT = f"INSERT OR REPLACE INTO runs ({COLUMNS}) VALUES ({', '.join('?' * len(NAMES))})"  # noqa: S608
 
 
@@ -111,11 +144,11 @@ class Index:
 
     def _rebuild(self) -> list[str]:
         damaged: list[str] = []
-        rows = [astuple(self._row(record)) for record in self._results.records(damaged)]
+        rows = [astuple(self.row_of(record)) for record in self._results.records(damaged)]
         temporary = unfinished(self._file)
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            temporary.unlink(missing_ok=True)
+            create(temporary).close()
             with closing(sqlite3.connect(temporary)) as database, database:
                 database.execute("PRAGMA synchronous = FULL")
                 database.execute(f"CREATE TABLE runs ({COLUMNS}, PRIMARY KEY (run_id))")
@@ -183,10 +216,17 @@ class Index:
         if known - begun:
             raise sqlite3.DatabaseError("the index has runs that are gone")
         new = {record.intent.run_id: record for record in (*records, *self._readable(sorted(begun - known)))}
-        database.executemany(INSERT, [astuple(self._row(record)) for record in new.values()])
+        database.executemany(INSERT, [astuple(self.row_of(record)) for record in new.values()])
 
-    def _row(self, record: Record) -> Row:
-        return Row.of(record, imported=self._results.imported(record.intent.run_id))
+    def row_of(self, record: Record) -> Row:
+        """Return the row of a record, with what its run folder shows besides."""
+        run_id = record.intent.run_id
+        return Row.of(
+            record,
+            imported=self._results.imported(run_id),
+            struck=struck_out(self._results.folder_of(run_id)),
+            exposure=exposure_of(record, self._results.folder_of(run_id)),
+        )
 
     def _readable(self, run_ids: list[str]) -> list[Record]:
         """Their records, but for those that are damaged: `rebuild` tells of them."""
@@ -221,7 +261,7 @@ def _row_of(values: Sequence[Any]) -> Row:
     known = row.__dict__
     known.update(zip(NAMES, values, strict=True))
     for name in BOOLEANS:
-        known[name] = bool(known[name])
+        known[name] = None if known[name] is None else bool(known[name])
     return row
 
 

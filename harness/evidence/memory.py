@@ -1,6 +1,6 @@
 """The memory of a run, and whether it grew, from what its ranks told while they trained. Pure."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -9,6 +9,8 @@ from harness.evidence.app_files import Phase, Progress
 
 # A day of eight ranks is then kept in some megabytes.
 SAMPLE_SECONDS = 10.0
+# Some twenty megabytes, whatever a run tells.
+MOST_SAMPLES = 100_000
 # In less, caches and the pools of allocators still fill.
 MIN_SECONDS = 1800.0
 # Half a kilobyte kept per step, at 100 steps a second, is 92 MB between the two quarters of an hour.
@@ -43,9 +45,13 @@ class MemoryUse:
 
 
 class MemoryHistory:
-    """Takes the progress lines of a run, and keeps what they tell of memory every ten seconds of training."""
+    """Takes the progress lines of a run, and keeps what they tell of memory every ten seconds of training.
+
+    Of more than MOST_SAMPLES every second one of each rank is kept, and from then on they are taken half as often.
+    """
 
     def __init__(self) -> None:
+        self._interval = SAMPLE_SECONDS
         self._samples: list[MemorySample] = []
         self._last: dict[int, MemorySample] = {}
         self._phase: dict[int, Phase] = {}
@@ -64,12 +70,24 @@ class MemoryHistory:
         last = self._last.get(line.rank)
         begins = line.phase == "first-step" != before
         number = (last.training if last else 0) + begins
-        if last and last.pid == line.pid and not begins and line.monotonic - last.seconds < SAMPLE_SECONDS:
+        if last and last.pid == line.pid and not begins and line.monotonic - last.seconds < self._interval:
             return
         held = line.memory
         sample = MemorySample(line.rank, line.pid, number, line.monotonic, held.rss_bytes, held.device_reserved_bytes)
         self._last[line.rank] = sample
         self._samples.append(sample)
+        if len(self._samples) > MOST_SAMPLES:
+            self._thin_out()
+
+    def _thin_out(self) -> None:
+        self._interval *= 2
+        seen: Counter[int] = Counter()
+        thinned = []
+        for sample in self._samples:
+            seen[sample.rank] += 1
+            if seen[sample.rank] % 2:
+                thinned.append(sample)
+        self._samples = thinned
 
 
 def growth(samples: Iterable[MemorySample]) -> str | None:

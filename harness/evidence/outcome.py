@@ -6,24 +6,41 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.environments.executors.job import Exit
-from harness.evidence.app_files import EarlierReference, ModelCheck, Reference, Result, StepNumbers, Training
+from harness.evidence.app_files import (
+    KeptState,
+    Result,
+    StepNumbers,
+    Training,
+    Verification,
+    VerifiedTraining,
+)
+from harness.evidence.kept_states import wrong_states
 from harness.evidence.memory import MemoryUse
+from harness.evidence.rank_account import AskedWork
 from harness.evidence.run_files import OutcomeName
 from harness.evidence.work_folder import WorkFolder
 from harness.matrix.cells import RANK_PER_DEVICE, ModelKind
 
 # Relative difference allowed between the first step's numbers and the float32 reference on the CPU.
 TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}
+# How many times as much a gradient's norm may differ in a step made again: late in a training its parts cancel, and
+# what rounding leaves is large beside it (measured, in docs/evidence/numbers.md).
+NORM_FACTOR = 5
 # By how much it grows with each step. Adam's first updates follow little but the signs of gradients, so that rounding
 # turns into whole steps: the attention models amplify that, the mlp does not (measured, in docs/evidence/numbers.md).
 GROWTH: Mapping[ModelKind, float] = {"mlp": 1.0, "attention": 3.0, "attention-small": 3.0}
+# Below which differences are none.
+ROUNDING = 1e-6
 COMPARED_STEPS = 16
+MOST_NAMED = 5
 # A loss scaler skips a few updates while it finds its scale; more than that is a training that did not happen.
 MAX_SKIPPED_SHARE = 0.1
 OfEnding = Literal[
     "app-error",
     "crash",
+    "disk-limit",
     "no-progress",
     "not-finite",
     "not-started",
@@ -39,13 +56,16 @@ OfResult = Literal[
     "incomplete-result",
     "memory-grows",
     "memory-limit",
+    "missing-arch",
     "model-damaged",
     "model-does-not-load",
-    "no-reference",
     "no-result",
+    "not-begun",
     "wrong-data",
     "wrong-device",
     "wrong-stack",
+    "verification-failed",
+    "work-folder",
     "wrong-workload",
 ]
 """Diagnoses that were decided from the result or from measurements: the outcome's detail is the cause."""
@@ -53,16 +73,21 @@ Diagnosis = OfEnding | OfResult
 
 # What the app itself saw: numbers that are not finite; ranks that trained different weights.
 APP_EXITS: Mapping[int, Diagnosis] = {4: "not-finite", 5: "wrong-result"}
+UNVERIFIED = "old contract, not verified: nothing shows that the result is this run's, and it qualifies for nothing"
+NOT_INDEPENDENTLY = "not verified independently, so that it qualifies for nothing"
 # A shell or an init process reports signal n as exit code 128 + n.
 SHELL_SIGNALS = 128
 
-StoppedBy = Literal["user", "time-limit", "watchdog", "host", "start", "engine"]
+StoppedBy = Literal["user", "time-limit", "disk-limit", "watchdog", "breach", "host", "unhealthy", "start", "engine"]
 STOPPED: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
     "user": ("interrupted", None),
     "engine": ("interrupted", None),
     "time-limit": ("failed", "time-limit"),
+    "disk-limit": ("failed", "disk-limit"),
     "watchdog": ("hung", "no-progress"),
+    "breach": ("failed", "wrong-result"),
     "host": ("host-fault", "unkillable"),
+    "unhealthy": ("host-fault", "not-begun"),
     "start": ("failed", "not-started"),
 }
 
@@ -72,7 +97,10 @@ class Request:
     """The work that a run was asked to do.
 
     `gpus`: how many must be seen in use from outside. `devices`: how many the strategy is to use, of whatever kind.
-    `injected_fault`: the fault that is injected into it.
+    `hip`: the beginning of `torch.version.hip`, where it is not `rocm`'s. `injected_fault`: the fault that is injected
+    into it. `contract` is its app's, `nonce` the intent's; `resumed`: the steps that the checkpoints hold from which
+    its models resume, in order. `data_bytes`: the size of the data.
+    `not_verified`: why this host has nothing to verify it in; None where it has.
     """
 
     workload_hash: str
@@ -82,10 +110,16 @@ class Request:
     torch: str | None
     rocm: str | None
     options: Mapping[str, Any]
+    hip: str | None = None
     phases: tuple[str, ...] = ("train",)
     devices: int = 1
     max_device_memory: int | None = None
     injected_fault: str | None = None
+    contract: int = OLD_CONTRACT
+    nonce: str | None = None
+    resumed: tuple[int, ...] = ()
+    data_bytes: int = 0
+    not_verified: str | None = None
 
     @property
     def models(self) -> list[str]:
@@ -103,6 +137,21 @@ class Request:
         return int(self.options["epochs"])
 
     @property
+    def expected(self) -> AskedWork:
+        """Return what progress has to account for."""
+        return AskedWork(
+            contract=self.contract,
+            nonce=self.nonce,
+            ranks=self.ranks,
+            epochs=self.epochs,
+            processes=len(self.phases),
+            resumed=self.resumed or (0,) * len(self.models),
+            kept_steps=COMPARED_STEPS,
+            loop=str(self.options.get("loop", "plain")),
+            data_bytes=self.data_bytes,
+        )
+
+    @property
     def dtype(self) -> str:
         """The type the forward pass was asked to compute in."""
         if not self.options["use_mixed_precision"]:
@@ -111,9 +160,22 @@ class Request:
 
 
 @dataclass(frozen=True)
+class PickedState:
+    """The state of a training that was picked to be replayed; `sha256` of its file, None where that is not there."""
+
+    state: KeptState
+    sha256: str | None
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Everything seen of a run. None means it is not there.
 
+    `leftovers`: what in the work folder is no file that could be read, in words.
+    `picked`: of each model, the state from which a step was computed again; `verification`: what this host computed, or
+    `verification_problem` why nothing. `not_verified`: what of this host ended that before it could find anything.
+    `breaches`: where progress and result contradict their contract or each other, as `Accounting` finds them.
+    `no_kernels`: the environment's probe failed on a GPU where another's passed since the boot, in words.
     `host_problems`: what was found to be wrong with the host or a GPU after a run that did not complete.
     """
 
@@ -124,10 +186,15 @@ class Evidence:
     result_problem: str = f"there is no {WorkFolder.RESULT}"
     model_sha256: str | None = None
     earlier_sha256: tuple[str | None, ...] = ()
-    model_check: ModelCheck | None = None
-    reference: Reference | None = None
+    picked: tuple[PickedState | None, ...] = ()
+    verification: Verification | None = None
+    verification_problem: str = ""
+    not_verified: str | None = None
     gpus_seen: int | None = None
     memory: MemoryUse = field(default_factory=MemoryUse)
+    leftovers: str = ""
+    breaches: tuple[str, ...] = ()
+    no_kernels: str | None = None
     host_problems: tuple[str, ...] = ()
 
 
@@ -155,6 +222,11 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
     return replace(outcome, detail=f"{outcome.detail}; fault injected on purpose: {fault}")
 
 
+def stands_so_far(request: Request, evidence: Evidence) -> bool:
+    """Return whether nothing speaks against a run but, perhaps, what is found when it is verified."""
+    return _decide(replace(request, not_verified="not yet"), evidence).name == "completed"
+
+
 def _decide(request: Request, evidence: Evidence) -> Outcome:
     if evidence.stopped_by is not None:
         return Outcome(*STOPPED[evidence.stopped_by], evidence.stop_detail)
@@ -166,15 +238,27 @@ def _decide(request: Request, evidence: Evidence) -> Outcome:
         if not exit_.ok:
             crash = exit_.code < 0 or exit_.code > SHELL_SIGNALS
             diagnosis: Diagnosis = "crash" if crash else APP_EXITS.get(exit_.code, "app-error")
-            return Outcome("failed", diagnosis, f"the {phase} process ended with {exit_}")
+            ended = f"the {phase} process ended with {exit_}"
+            if evidence.no_kernels and diagnosis in ("crash", "app-error"):
+                return Outcome("failed", "missing-arch", f"{evidence.no_kernels}; {ended}")
+            return Outcome("failed", diagnosis, ended)
     if tuple(evidence.exits) != request.phases:
         return Outcome("failed", "no-result", f"of {', '.join(request.phases)} only {len(evidence.exits)} were run")
+    if evidence.leftovers:
+        return Outcome("failed", "work-folder", evidence.leftovers)
     if evidence.result is None:
         return Outcome("failed", "no-result", f"exit 0, but {evidence.result_problem}")
     for diagnosis, detail in _objections(request, evidence, evidence.result):
         return Outcome("failed", diagnosis, detail)
     done = [f"{told.epochs_done} epochs, {told.steps_done} steps" for told in evidence.result.trainings]
-    return Outcome("completed", None, f"{', then '.join(done)}, model verified")
+    return Outcome("completed", None, f"{', then '.join(done)}{_how_verified(request, evidence)}")
+
+
+def _how_verified(request: Request, evidence: Evidence) -> str:
+    if request.contract != CONTRACT:
+        return f"; {UNVERIFIED}"
+    why_not = request.not_verified or evidence.not_verified
+    return f"; {NOT_INDEPENDENTLY}: {why_not}" if why_not else ", verified"
 
 
 def _in_short(outcome: Outcome) -> str:
@@ -195,8 +279,15 @@ def _objections(request: Request, evidence: Evidence, result: Result) -> Iterato
     yield from _completeness_objections(request, result)
     if not all(map(math.isfinite, _numbers(result))):
         yield "not-finite", "a loss, gradient norm or speed is not a finite number"
+    if evidence.breaches:
+        yield "wrong-result", "; ".join(evidence.breaches)
     yield from _model_objections(evidence, result)
-    yield from _number_objections(evidence, result)
+    if any(len(set(told.rank_weights_sha256)) != 1 for told in result.trainings):
+        yield "wrong-result", "the ranks ended with different weights"
+    if request.not_verified is None:
+        if evidence.not_verified is None:
+            yield from _verified_objections(request, evidence, result)
+        yield from _state_objections(request, evidence, result)
     yield from _memory_objections(request, evidence, result)
 
 
@@ -205,7 +296,8 @@ def _numbers(result: Result) -> Iterator[float]:
     for told in result.trainings:
         if sum(step.gradient_norm is None for step in told.first_steps) > told.steps_skipped:
             yield math.nan
-        yield from (n for step in told.first_steps for n in (step.loss, step.gradient_norm) if n is not None)
+        kept = (*told.first_steps, *told.states)
+        yield from (n for step in kept for n in (step.loss, step.gradient_norm) if n is not None)
         yield from (n for epoch in told.epoch_losses for n in (epoch.train, epoch.validation) if n is not None)
         yield from (told.throughput.samples_per_second, told.throughput.train_seconds)
 
@@ -219,8 +311,9 @@ def _device_objections(request: Request, evidence: Evidence, result: Result) -> 
         yield "wrong-device", f"asked for {request.gpus} GPU; from outside {seen} in use"
     if request.torch and result.torch.version.split("+")[0] != request.torch:
         yield "wrong-stack", f"the stack declares torch {request.torch}, torch {result.torch.version} ran"
-    # torch.version.hip is like 6.3.42131-fa1d09cbd: its first two numbers are ROCm's.
-    if request.rocm and (result.torch.hip or "").split(".")[:2] != request.rocm.split(".")[:2]:
+    # torch.version.hip is like 6.3.42131-fa1d09cbd: its first two numbers are ROCm's, up to ROCm 7.14.
+    hip = request.hip or request.rocm
+    if hip and (result.torch.hip or "").split(".")[:2] != hip.split(".")[:2]:
         yield "wrong-stack", f"the stack declares ROCm {request.rocm}, HIP {result.torch.hip} ran"
 
 
@@ -277,46 +370,101 @@ def _model_objections(evidence: Evidence, result: Result) -> Iterator[tuple[Diag
             yield "model-damaged", f"the model file {training.model.file} does not have the hash the result gives"
     if len(evidence.earlier_sha256) != len(result.earlier):
         yield "model-damaged", "not all model files were looked at"
-    check = evidence.model_check
-    if check is None:
-        yield "model-does-not-load", "vpoc check-model did not succeed"
+
+
+def _state_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
+    """Yield what speaks against the states that were kept of each model."""
+    resumed = request.resumed or (0,) * len(result.trainings)
+    for told, before in zip(result.trainings, resumed, strict=False):
+        if wrong := wrong_states(told, request.nonce, before):
+            yield (
+                "wrong-result",
+                f"{told.model_kind}: its states are not of the steps drawn for the run: {_some(wrong)}",
+            )
+    for one in evidence.picked:
+        if one and one.sha256 != one.state.sha256:
+            yield "wrong-result", f"the state of step {one.state.step} does not have the hash the result gives"
+
+
+def _verified_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
+    """Yield where this host computed something else than what the result says, or nothing."""
+    found = evidence.verification
+    if found is None:
+        yield "verification-failed", f"it could not be verified: {evidence.verification_problem}"
         return
-    told = (result.model.sha256, result.model.bytes, result.model.parameters)
-    if told != (check.sha256, check.bytes, check.parameters):
+    if (found.data_sha256, found.workload_hash) != (request.data_sha256, request.workload_hash):
+        yield "verification-failed", "it was verified with other data or another workload"
+    if [one.model_kind for one in found.models] != [told.model_kind for told in result.trainings]:
+        yield "verification-failed", "other models were verified"
+        return
+    for told, right, picked in zip(result.trainings, found.models, evidence.picked, strict=True):
+        for objections in (
+            _loaded_objections(told, right),
+            _step_objections(told, right, result.dtype),
+            _validation_objections(told, right, result.dtype),
+            _replay_objections(picked, right, result.dtype),
+        ):
+            for diagnosis, detail in objections:
+                yield diagnosis, f"{told.model_kind}: {detail}" if result.earlier else detail
+
+
+def _loaded_objections(told: Training, right: VerifiedTraining) -> Iterator[tuple[Diagnosis, str]]:
+    """Yield what speaks against a model file."""
+    if right.model is None:
+        yield "model-does-not-load", right.model_problem or "the model does not load"
+        return
+    claimed = (told.model.sha256, told.model.bytes, told.model.parameters)
+    if claimed != (right.model.sha256, right.model.bytes, right.model.parameters):
         yield "model-damaged", "hash, size or parameters of the model file are not those the result gives"
-    if check.model != result.model_kind:
-        yield "model-damaged", f"the model file holds {check.model}, the result says {result.model_kind}"
-    if check.weights_sha256 not in result.rank_weights_sha256:
+    if right.model.weights_sha256 not in told.rank_weights_sha256:
         yield "wrong-result", "the weights in the model file are not those the ranks ended with"
 
 
-def _number_objections(evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
-    if any(len(set(told.rank_weights_sha256)) != 1 for told in result.trainings):
-        yield "wrong-result", "the ranks ended with different weights"
-    reference = evidence.reference
-    if reference is None:
-        yield "no-reference", "the CPU reference could not be computed"
-        return
-    if (reference.data_sha256, reference.workload_hash) != (result.data.sha256, result.workload_hash):
-        yield "no-reference", "the CPU reference is of other data or another workload"
-    if [one.model_kind for one in reference.trainings] != [told.model_kind for told in result.trainings]:
-        yield "no-reference", "the CPU reference is of other models"
-        return
-    for told, expected in zip(result.trainings, reference.trainings, strict=True):
-        for diagnosis, detail in _step_objections(told, expected, result.dtype):
-            yield diagnosis, f"{told.model_kind}: {detail}" if result.earlier else detail
-
-
-def _step_objections(told: Training, expected: EarlierReference, dtype: str) -> Iterator[tuple[Diagnosis, str]]:
+def _step_objections(told: Training, right: VerifiedTraining, dtype: str) -> Iterator[tuple[Diagnosis, str]]:
     """Yield what speaks against the first steps of one model."""
-    if told.samples != expected.samples:
-        yield "incomplete-result", f"trained on {told.samples.train} samples of {expected.samples.train}"
-    if len(expected.steps) != len(told.first_steps):
-        yield "no-reference", "the CPU reference has another number of steps"
-    for got, right in zip(told.first_steps, expected.steps, strict=False):
+    if told.samples != right.samples:
+        yield "incomplete-result", f"trained on {told.samples.train} samples of {right.samples.train}"
+    if len(right.steps) != len(told.first_steps):
+        yield "verification-failed", "another number of first steps was verified"
+    for got, expected in zip(told.first_steps, right.steps, strict=False):
         tolerance = tolerance_of(told.model_kind, dtype, got.step)
-        if not _close(got, right, tolerance):
-            yield "wrong-result", f"{_in_words(got)}, the CPU reference has {_in_words(right)} ({tolerance:g})"
+        if not _close(got, expected, tolerance):
+            yield "wrong-result", f"{_in_words(got)}, the CPU reference has {_in_words(expected)} ({tolerance:g})"
+
+
+def _validation_objections(told: Training, right: VerifiedTraining, dtype: str) -> Iterator[tuple[Diagnosis, str]]:
+    """Yield what speaks against the last validation loss, which is that of the saved model."""
+    claimed, found, tolerance = told.epoch_losses[-1].validation, right.validation_loss, TOLERANCE[dtype]
+    if claimed is None or found is None or not math.isclose(claimed, found, rel_tol=tolerance, abs_tol=ROUNDING):
+        yield "wrong-result", f"the saved model has validation loss {_number(found)}, not {_number(claimed)}"
+
+
+def _replay_objections(
+    picked: PickedState | None, right: VerifiedTraining, dtype: str
+) -> Iterator[tuple[Diagnosis, str]]:
+    """Yield what speaks against the step that was computed again."""
+    if picked is None:
+        # All its steps were made by the run that it resumes.
+        return
+    got, replay = picked.state, right.replay
+    if replay is None or (replay.step, replay.sha256) != (got.step, picked.sha256):
+        yield "wrong-result", f"step {got.step} cannot be made again: {right.replay_problem or 'another one was'}"
+        return
+    tolerances = TOLERANCE[dtype], NORM_FACTOR * TOLERANCE[dtype]
+    same_loss = replay.loss is not None and math.isclose(got.loss, replay.loss, rel_tol=tolerances[0], abs_tol=ROUNDING)
+    if not (same_loss and _close_norms(got.gradient_norm, replay.gradient_norm, tolerances[1])):
+        again = f"loss {_number(replay.loss)}, gradient norm {_number(replay.gradient_norm)}"
+        allowed = " and ".join(f"{tolerance:g}" for tolerance in tolerances)
+        yield "wrong-result", f"{_in_words(got)}; made again from its state it has {again} ({allowed})"
+
+
+def _some(steps: tuple[int, ...]) -> str:
+    more = f" and {len(steps) - MOST_NAMED} more" if len(steps) > MOST_NAMED else ""
+    return f"{', '.join(map(str, steps[:MOST_NAMED]))}{more}"
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6g}"
 
 
 def _memory_objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
@@ -342,12 +490,15 @@ def tolerance_of(kind: ModelKind, dtype: str, step: int) -> float:
 
 
 def _close(got: StepNumbers, expected: StepNumbers, tolerance: float) -> bool:
-    pairs = [(got.loss, expected.loss)]
-    if got.gradient_norm is not None:
-        pairs.append((got.gradient_norm, math.inf if expected.gradient_norm is None else expected.gradient_norm))
-    return got.step == expected.step and all(math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-6) for a, b in pairs)
+    same = got.step == expected.step and math.isclose(got.loss, expected.loss, rel_tol=tolerance, abs_tol=ROUNDING)
+    return same and _close_norms(got.gradient_norm, expected.gradient_norm, tolerance)
+
+
+def _close_norms(got: float | None, expected: float | None, tolerance: float) -> bool:
+    """Return whether gradient norms agree; a step that a loss scaler skipped has none to compare."""
+    expected = math.inf if expected is None else expected
+    return got is None or math.isclose(got, expected, rel_tol=tolerance, abs_tol=ROUNDING)
 
 
 def _in_words(step: StepNumbers) -> str:
-    norm = "none" if step.gradient_norm is None else f"{step.gradient_norm:.6g}"
-    return f"step {step.step}: loss {step.loss:.6g}, gradient norm {norm}"
+    return f"step {step.step}: loss {step.loss:.6g}, gradient norm {_number(step.gradient_norm)}"

@@ -44,11 +44,6 @@ class Results:
         return self.folder / "runs"
 
     @property
-    def references(self) -> Path:
-        """The folder of the CPU references that were computed, by workload and environment."""
-        return self.folder / "references"
-
-    @property
     def gpu_evidence(self) -> Path:
         """The folder of what `make gpu-evidence` wrote, here or on another machine; a folder in it for each time."""
         return self.folder / "gpu-evidence"
@@ -73,8 +68,8 @@ class Results:
         unnamed = unfinished(folder)
         try:
             make_folder_durably(self.runs)
-            shutil.rmtree(unnamed, ignore_errors=True)
             unnamed.mkdir()
+            (unnamed / RunFolder.WORK).mkdir()
             RunFolder(unnamed).write(RunFolder.INTENT, intent)
             reached("run-begins")
             unnamed.rename(folder)
@@ -89,9 +84,15 @@ class Results:
         return folder
 
     def finish(self, record: Record) -> None:
-        """Write the record of a run that was begun."""
+        """Write the record of a run that was begun, whatever the run did to its folder.
+
+        Raises:
+            UserError: when it cannot be written.
+        """
         reached("record-begins")
-        self.folder_of(record.intent.run_id).write(RunFolder.RECORD, record)
+        folder = self.folder_of(record.intent.run_id)
+        folder.restore(record.intent)
+        folder.write(RunFolder.RECORD, record)
         reached("record-written")
 
     def record(self, run_id: str) -> Record | None:

@@ -7,14 +7,16 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from harness.base.json_files import File, Versioned
-from harness.evidence.app_files import InputFile, Phase, Result
+from harness.base.contract import CONTRACT, OLD_CONTRACT
+from harness.base.json_files import File, OneLine, Versioned
+from harness.evidence.app_files import InputFile, Phase, Result, Wait
 from harness.host.facts import HostFacts
 from harness.matrix.cells import ExecutorName
 
 OutcomeName = Literal["completed", "failed", "hung", "interrupted", "host-fault"]
 HealthCheck = Literal["memory", "kernel-log", "probe", "reset"]
 HealthOccasion = Literal["before-run", "after-failure", "after-completion", "recheck"]
+Interruption = Literal["ctrl-c", "hup", "term", "shutdown", "harness-killed", "engine"]
 
 
 class Intent(Versioned):
@@ -35,28 +37,41 @@ class Intent(Versioned):
     container: dict[str, Any] | None = Field(None, description="what limits the container, as it was asked for")
     workload: str
     workload_hash: str
+    family: str | None = Field(None, description="hash of all options but epochs, sessions and data")
+    smoke_test: bool = Field(False, description="whether it only shows that a cell works at all")
     data: InputFile
     device: Literal["cpu", "cuda"]
     gpus: tuple[int, ...]
     torch: str | None = Field(description="the version the stack declares")
     rocm: str | None = Field(description="the version the stack declares")
+    index: str | None = Field(None, description="where this host takes the stack's torch from")
     options: dict[str, Any] = Field(description="the app's options, resolved")
     time_limit: int = Field(description="seconds")
     commands: dict[str, tuple[str, ...]] = Field(description="phase -> argument list")
     variables: dict[str, dict[str, str]] = Field(description="phase -> environment")
+    nonce: str | None = Field(None, description="a random word that progress and result of the run have to repeat")
+    contract: int = Field(OLD_CONTRACT, description="the version that the app follows in what its files say")
+    verifier: dict[str, Any] | None = Field(None, description="identity of what this host verifies it in")
+    verifier_image: str | None = Field(None, description="id of the image that environment is in, if any")
+    not_verified: str | None = Field(None, description="why this host has nothing to verify it in")
     harness_version: str
     owner_pid: int
     owner_started: int = Field(description="clock ticks since boot")
     injected_fault: str | None = Field(None, description="the fault injected on purpose; such a run is no evidence")
     started: float = Field(description="seconds since 1970")
 
+    @property
+    def verified(self) -> bool:
+        """Return whether it is to be verified: its app follows this contract, and this host has a verifier."""
+        return self.contract == CONTRACT and self.nonce is not None and self.verifier is not None
+
 
 class EvidenceLine(File):
     """A line that explains; `file` is relative to the run folder, `line` counts from 1."""
 
-    file: str
+    file: OneLine
     line: int
-    text: str
+    text: OneLine
 
 
 class Explanation(File):
@@ -64,8 +79,8 @@ class Explanation(File):
 
     rule: str | None = Field(description="the signature that matched; null where none did")
     class_: str = Field(alias="class")
-    cause: str
-    remedy: str
+    cause: OneLine
+    remedy: OneLine
     link: str | None
     presets: tuple[str, ...] = Field(description="presets of the matrix that apply the remedy")
     lines: tuple[EvidenceLine, ...]
@@ -79,21 +94,36 @@ class Record(Versioned):
     intent: Intent
     outcome: OutcomeName
     diagnosis: str | None
-    detail: str
-    exit: dict[str, str] = Field(description="phase -> how its process ended")
-    ran_on: str
+    detail: OneLine
+    exit: dict[str, OneLine] = Field(description="phase -> how its process ended")
+    ran_on: OneLine
     finished: float = Field(description="seconds since 1970")
     seconds: float = Field(description="of the app's processes")
     last_phase: Phase | None
     result: Result | None
-    longest_stall: dict[Phase, float] = Field({}, description="longest time without an advance, seconds, by phase")
+    not_verified: OneLine | None = Field(None, description="what of this host cut its verification short")
+    longest_stall: dict[Wait, float] = Field({}, description="longest time without an advance, seconds, by phase")
+    first_step: bool | None = Field(None, description="whether its first training step ended; null where unknown")
+    exposure_seconds: float | None = Field(
+        None, description="from the end of the first step to the last advance, by the harness's clock"
+    )
+    interrupted_by: Interruption | None = Field(None, description="what ended a run that is `interrupted`")
+    idle_seconds: float | None = Field(None, description="since when no rank had advanced when it was interrupted")
+    idle_limit: float | None = Field(None, description="how long that rank might have stalled, seconds")
     explanation: Explanation | None = None
-    host_problems: tuple[str, ...] = Field((), description="what is wrong with the host or a GPU, seen after the run")
+    host_problems: tuple[OneLine, ...] = Field(
+        (), description="what is wrong with the host or a GPU, seen after the run"
+    )
 
     @property
     def injected_fault(self) -> str | None:
         """The fault that was injected on purpose, as intent or result tell it; such a run is no evidence."""
         return self.intent.injected_fault or (self.result.injected_fault if self.result else None)
+
+    @property
+    def verified(self) -> bool:
+        """Return whether it was verified, as far as it came to that, and not ended before by a limit of this host."""
+        return self.intent.verified and self.not_verified is None
 
 
 class HealthStep(Versioned):
@@ -107,6 +137,6 @@ class HealthStep(Versioned):
     check: HealthCheck
     gpu: int | None = Field(description="its index among the host's; null where it is no single GPU's")
     good: bool | None = Field(description="null where nothing can be concluded")
-    detail: str
+    detail: OneLine
     at: float = Field(description="when it ended, seconds since 1970")
     seconds: float

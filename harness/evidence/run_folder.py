@@ -1,13 +1,17 @@
 """The folder of a run: the one owner of its file names, what is read from it and written to it.
 
-No other module of the harness has one of these names in its text. What the app writes is in `work_folder`.
+No other module of the harness has one of these names in its text. It is the harness's alone but for the folder in it
+that the app writes to, and that alone is given to a container: its files are those of `work_folder`.
 """
 
+import contextlib
 import hashlib
-import shutil
+import stat
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePath
 from typing import ClassVar, TypeVar
 
 from pydantic import ValidationError
@@ -15,9 +19,10 @@ from pydantic import ValidationError
 from harness.base.errors import UserError
 from harness.base.json_files import File
 from harness.base.storage import unused, write_durably, write_json
-from harness.evidence.app_files import ModelCheck
+from harness.base.untrusted_tree import Copied, NotAFileError, UntrustedTree, shown
+from harness.evidence.app_files import KeptState, Result, Verification
 from harness.evidence.run_files import Intent, Record
-from harness.evidence.work_folder import WorkFolder
+from harness.evidence.work_folder import LARGEST, WorkFolder
 
 # Loader workers put sockets under TMPDIR, and the path of a socket has at most 107 characters. A longer TMPDIR does not
 # fail: it leaves the training waiting for its first batch for ever.
@@ -35,9 +40,9 @@ class RunFolder:
     INTENT: ClassVar = "intent.json"
     RECORD: ClassVar = "record.json"
     IMPORTED: ClassVar = "imported.json"
+    STRIKES: ClassVar = "strikes.jsonl"
     LOG: ClassVar = "log.txt"
-    MODEL_CHECK_LOG: ClassVar = "check-model.txt"
-    REFERENCE_LOG: ClassVar = "reference.txt"
+    VERIFICATION_LOG: ClassVar = "verification.txt"
     PROBE_LOG: ClassVar = "probe-gpu{gpu}{number}.txt"
     PROCESS: ClassVar = "process.json"
     CONTAINER: ClassVar = "container-{log}{number}.json"
@@ -56,11 +61,35 @@ class RunFolder:
     MEMORY_OWNERS: ClassVar = "failure/memory-owners.json"
     MEMORY_GROUP: ClassVar = "failure/cgroup.json"
     INSPECTED: ClassVar = "failure/container.json"
+    # The app's, and copies of what it left there that it cannot reach.
+    WORK: ClassVar = "work"
+    KEPT_RESULT: ClassVar = "kept/result.json"
+    KEPT: ClassVar = "kept"
+    KEPT_VERIFICATION: ClassVar = "kept/verification.json"
+    KEPT_MODEL: ClassVar = "kept/model-{number}.pt"
+    KEPT_STATE: ClassVar = "kept/state-{number}.pt"
+    # Where the run is verified: what trained cannot reach it.
+    VERIFYING: ClassVar = "verifying"
+    # Runs of earlier harnesses were verified by their own app.
+    MODEL_CHECK_LOG: ClassVar = "check-model.txt"
+    REFERENCE_LOG: ClassVar = "reference.txt"
+    KEPT_REFERENCE: ClassVar = "kept/reference.json"
 
     @property
     def work(self) -> WorkFolder:
-        """The part that the app writes."""
-        return WorkFolder(self.path)
+        """The part that the app wrote. In a run of an earlier harness it is not a folder of its own."""
+        own = self.new_work
+        return own if stat.S_ISDIR(_mode(Path(own.path))) else WorkFolder(self.path)
+
+    @property
+    def new_work(self) -> WorkFolder:
+        """The part that the app of a new run writes. It is made with the intent, before anything is started."""
+        return WorkFolder(self.path / self.WORK)
+
+    @property
+    def verifying(self) -> WorkFolder:
+        """The work folder of the process that verifies the run."""
+        return WorkFolder(self.path / self.VERIFYING)
 
     @property
     def intent(self) -> Path:
@@ -78,19 +107,24 @@ class RunFolder:
         return self.path / self.IMPORTED
 
     @property
+    def strikes(self) -> Path:
+        """The decisions of a person on whether the run counts."""
+        return self.path / self.STRIKES
+
+    @property
     def log(self) -> Path:
         """The output of the processes that train."""
         return self.path / self.LOG
 
     @property
-    def model_check_log(self) -> Path:
-        """The output of the process that loads the model."""
-        return self.path / self.MODEL_CHECK_LOG
+    def verification_log(self) -> Path:
+        """The output of the process that verifies the run."""
+        return self.path / self.VERIFICATION_LOG
 
     @property
-    def reference_log(self) -> Path:
-        """The output of the process that computes the reference."""
-        return self.path / self.REFERENCE_LOG
+    def kept(self) -> Path:
+        """The folder of copies that the app cannot reach."""
+        return self.path / self.KEPT
 
     @property
     def recovered_log(self) -> Path:
@@ -115,10 +149,23 @@ class RunFolder:
         return usual if len(str(usual)) <= LONGEST_TEMPORARY else Path("/tmp") / name  # noqa: S108
 
     @property
-    def stacks(self) -> tuple[Path, ...]:
+    def stacks(self) -> tuple[PurePath, ...]:
         """Every file of Python stacks there is: those of the ranks, and those collected at a failure."""
+        work = self.work
         collected = map(self.named, (self.FIRST_STACKS, self.SECOND_STACKS, self.PY_SPY))
-        return tuple(file for file in (*self.work.stacks().values(), *collected) if file.exists())
+        return (*(work.path / name for name in work.stacks().values()), *(file for file in collected if file.exists()))
+
+    def name_in_work(self, name: str) -> str:
+        """Return the name in this folder of a file that the app wrote."""
+        return (self.work.path / name).relative_to(self.path).as_posix()
+
+    def kept_model(self, number: int) -> Path:
+        """Return the place of the copy of a model: 1 for the one that was trained first."""
+        return self.path / self.KEPT_MODEL.format(number=number)
+
+    def kept_state(self, number: int) -> Path:
+        """Return the place of the copy of a state of a model, by the number of the model."""
+        return self.path / self.KEPT_STATE.format(number=number)
 
     def named(self, name: str) -> Path:
         """Return the place of a file by one of the names above."""
@@ -148,13 +195,75 @@ class RunFolder:
         """
         return _read(self.record, Record)
 
-    def read_model_check(self) -> ModelCheck | None:
-        """Return what `vpoc check-model --json` printed, whatever is around it; None where it is not that."""
+    def keep_result(self) -> tuple[Result | None, str]:
+        """Keep a copy of the result and return it, or None and why there is none.
+
+        Raises:
+            UserError: when the folder cannot be written to.
+        """
         try:
-            text = self.model_check_log.read_text(encoding="utf-8", errors="replace")
-            return ModelCheck.parse(text[text.find("{") : text.rfind("}") + 1])
-        except (OSError, ValidationError):
-            return None
+            content = self.work.tree.read(WorkFolder.RESULT, LARGEST["result"])
+        except FileNotFoundError:
+            return None, f"there is no {WorkFolder.RESULT}"
+        except NotAFileError as error:
+            return None, f"{WorkFolder.RESULT} {error}"
+        write_durably(self.named(self.KEPT_RESULT), content)
+        try:
+            return Result.parse(content), ""
+        except ValidationError as error:
+            first = error.errors()[0]
+            return None, f"{WorkFolder.RESULT} cannot be read: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+    def keep_verification(self) -> tuple[Verification | None, str]:
+        """Keep what was found when the run was verified, and return it, or None and why there is nothing.
+
+        Raises:
+            UserError: when the folder cannot be written to.
+        """
+        try:
+            content = self.verifying.tree.read(WorkFolder.VERIFICATION, LARGEST["verification"])
+            found = Verification.parse(content)
+        except FileNotFoundError:
+            return None, f"there is no {WorkFolder.VERIFICATION}"
+        except NotAFileError as error:
+            return None, f"{WorkFolder.VERIFICATION} {error}"
+        except ValidationError as error:
+            return None, f"{WorkFolder.VERIFICATION} cannot be read: {error.errors()[0]['msg']}"
+        write_durably(self.named(self.KEPT_VERIFICATION), content)
+        return found, ""
+
+    def keep_models(self, result: Result) -> tuple[list[str | None], str]:
+        """Keep a copy of every model that a result names; return their hashes, and why one cannot be read.
+
+        A model that is not there has no hash.
+
+        Raises:
+            UserError: when the folder cannot be written to.
+        """
+        found = [
+            self._copied(self.work.keep_model, training.model.file, self.kept_model(number), "the model file")
+            for number, training in enumerate(result.trainings, 1)
+        ]
+        return [sha256 for sha256, _ in found], next((problem for _, problem in found if problem), "")
+
+    def keep_state(self, state: KeptState, number: int) -> tuple[str | None, str]:
+        """Keep a copy of a state of a model, by the number of the model; return its hash, and why it cannot be read.
+
+        Raises:
+            UserError: when the folder cannot be written to.
+        """
+        return self._copied(self.work.keep_state, state.file, self.kept_state(number), "the state")
+
+    def _copied(self, copy: Callable[[str, Path], Copied], file: str, place: Path, what: str) -> tuple[str | None, str]:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            return copy(file, place).sha256, ""
+        except NotAFileError as error:
+            return None, f"{what} {shown(file)} {error}"
+        except FileNotFoundError:
+            return None, ""
+        except OSError as error:
+            raise UserError(f"{place}: cannot be written: {error.strerror}; free space there") from None
 
     def write(self, name: str, content: object) -> None:
         """Write a file by one of the names above, durably: a text as it is, anything else as JSON.
@@ -169,27 +278,92 @@ class RunFolder:
         else:
             write_json(self.path / name, content)
 
+    def restore(self, intent: Intent) -> None:
+        """Have the folder, and the intent in it, where a process of the run may have moved or changed them.
+
+        What is in the place of the folder or of its files goes. In a container nothing can do that.
+
+        Raises:
+            UserError: when it cannot be made.
+        """
+        kind = _mode(self.path)
+        if kind and not stat.S_ISDIR(kind):
+            _remove(self.path)
+        for file in (self.intent, self.record):
+            kind = _mode(file)
+            if kind and not stat.S_ISREG(kind):
+                _remove(file)
+        with contextlib.suppress(UserError):
+            if self.read_intent() == intent:
+                return
+        self.write(self.INTENT, intent)
+
     def make_places(self) -> None:
-        """Make HOME, TMPDIR and caches of the processes.
+        """Make HOME, TMPDIR and caches of the processes of a new run.
 
         Raises:
             UserError: when another's files are where the temporary folder should be.
         """
-        # A run folder is new, so what is there already was left by a crash.
-        shutil.rmtree(self.temporary, ignore_errors=True)
+        self._make_temporary()
+        for place in self.new_work.places:
+            Path(place).mkdir(parents=True, exist_ok=True)
+
+    def make_verifying(self) -> None:
+        """Make the work folder in which the run is verified, after its own processes are gone.
+
+        Raises:
+            UserError: when it cannot be made.
+        """
+        _remove(Path(self.verifying.path))
+        self._make_temporary()
+        for place in self.verifying.places:
+            Path(place).mkdir(parents=True, exist_ok=True)
+
+    def _make_temporary(self) -> None:
+        # A run folder is new, so what is there already was left by a crash, or by the run.
+        _remove(self.temporary)
         try:
             self.temporary.mkdir(mode=0o700)
         except OSError as error:
             raise UserError(f"{self.temporary}: cannot be made: {error.strerror}; remove what is there") from None
-        for place in self.work.places:
-            place.mkdir(parents=True, exist_ok=True)
 
-    def remove_places(self, *, all_of_it: bool) -> None:
-        """Remove the temporary folder and, with `all_of_it`, HOME, caches and checkpoints too."""
-        shutil.rmtree(self.temporary, ignore_errors=True)
+    def remove_places(self, *, all_of_it: bool) -> tuple[str, ...]:
+        """Remove the temporary folder and, with `all_of_it`, HOME, caches, checkpoints and models that are kept, too.
+
+        Return what cannot be removed, in words.
+        """
+        left = [_remove(self.temporary)]
         if all_of_it:
-            for needless in (self.work.scratch, *self.work.output.glob(WorkFolder.CHECKPOINTS)):
-                shutil.rmtree(needless, ignore_errors=True)
+            left.append(_remove(Path(self.verifying.path)))
+            work = self.work
+            names = [WorkFolder.SCRATCH, WorkFolder.STATES, *self._kept_twice()]
+            with contextlib.suppress(FileNotFoundError, NotAFileError):
+                made = work.tree.names(WorkFolder.OUTPUT)
+                names += [f"{WorkFolder.OUTPUT}/{name}" for name in made if fnmatch(name, WorkFolder.CHECKPOINTS)]
+            left += [f"{shown(name)} {why}" if (why := work.tree.remove(name)) else None for name in names]
+        return tuple(one for one in left if one)
+
+    def _kept_twice(self) -> list[str]:
+        """Return the names of the models in the work folder of which there is a verified copy."""
+        try:
+            result = Result.parse(self.named(self.KEPT_RESULT).read_bytes())
+        except (OSError, ValidationError):
+            return []
+        files = [(PurePath(one.model.file).name, number) for number, one in enumerate(result.trainings, 1)]
+        return [f"{WorkFolder.OUTPUT}/{name}" for name, number in files if name and self.kept_model(number).is_file()]
+
+
+def _remove(place: Path) -> str | None:
+    """Remove a file or folder, without following links in it; return what cannot be removed, in words."""
+    why = UntrustedTree(place.parent.resolve()).remove(place.name)
+    return f"{place} {why}" if why else None
+
+
+def _mode(place: Path) -> int:
+    try:
+        return place.lstat().st_mode
+    except OSError:
+        return 0
 
 
 def _read(file: Path, model: type[Read]) -> Read | None:

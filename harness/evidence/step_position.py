@@ -2,9 +2,9 @@
 
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 
-from harness.evidence.work_folder import WorkFolder
+from harness.base.untrusted_tree import NotAFileError
+from harness.evidence.work_folder import LARGEST, WorkFolder
 
 LAYOUT = struct.Struct("<qq")
 STAGES = (
@@ -38,18 +38,18 @@ class Position:
 
 def read_position(work: WorkFolder, rank: int) -> Position | None:
     """Return the position of a rank; None where there is none that is sound."""
-    return _read(work.position(rank))
+    return _read(work, work.POSITION.format(rank=rank))
 
 
 def read_positions(work: WorkFolder) -> dict[int, Position]:
     """Return the positions of all ranks that have one, by rank."""
-    found = ((rank, _read(file)) for rank, file in work.positions().items())
+    found = ((rank, _read(work, name)) for rank, name in work.positions().items())
     return {rank: position for rank, position in found if position is not None}
 
 
-def _read(file: Path) -> Position | None:
+def _read(work: WorkFolder, name: str) -> Position | None:
     try:
-        step, stage = LAYOUT.unpack(file.read_bytes())
-    except (OSError, struct.error):
+        step, stage = LAYOUT.unpack(work.tree.read(name, LARGEST["position"]))
+    except (FileNotFoundError, NotAFileError, struct.error):
         return None
     return Position(step, stage) if step >= 0 and 0 <= stage < len(STAGES) else None

@@ -1,18 +1,18 @@
-"""The part of a run folder that the app writes: its file names, and what is read from them."""
+"""The part of a run folder that the app writes: its file names, and what is read from them.
 
-import os
+The app is not trusted. Paths here are no `Path`: nothing but an `UntrustedTree` opens what they name.
+"""
+
 import re
-import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PurePath, PurePosixPath
 from typing import ClassVar
 
-from pydantic import ValidationError
-
 from harness.base.errors import UserError
-from harness.base.storage import file_hash, unfinished
-from harness.evidence.app_files import Reference, Result, Training
+from harness.base.storage import unfinished
+from harness.base.untrusted_tree import Copied, NotAFileError, UntrustedTree
 
 # As the app names checkpoints: the optimizer steps done, and the SHA-256 of the content.
 CHECKPOINT = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
@@ -20,18 +20,38 @@ CHECKPOINT = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
 VALUES = {"rank": r"\d{1,6}", "gpu": r"\d+", "number": r"(?:-\d+)?", "log": r"[\w-]+?"}
 """The values that a placeholder in a name may have, as patterns."""
 
+MOST_RANKS = 256
+
+LARGEST: Mapping[str, int] = {
+    "result": 4 << 20,
+    "verification": 16 << 20,
+    "progress": 128 << 20,
+    "progress line": 4 << 10,
+    "position": 4 << 10,
+    "stacks": 64 << 20,
+    "model": 2 << 30,
+    "state": 2 << 30,
+    "metadata": 4 << 20,
+    "curves": 64 << 20,
+    "checkpoint": 8 << 30,
+}
+"""Bytes of the largest file of each kind that is read; a larger one is not."""
+
 
 @dataclass(frozen=True)
 class WorkFolder:
     """The files that the app writes. `path` is their folder on this host, or as the app in its container calls it."""
 
-    path: Path
+    path: PurePath
 
     RESULT: ClassVar = "result.json"
+    VERIFICATION: ClassVar = "verification.json"
+    # In runs of earlier harnesses.
     REFERENCE: ClassVar = "reference.json"
     FEATURES: ClassVar = "features.parquet"
     OUTPUT: ClassVar = "output"
     CHECKPOINTS: ClassVar = "*_checkpoints"
+    STATES: ClassVar = "states"
     SCRATCH: ClassVar = "scratch"
     TEMPORARY: ClassVar = "tmp"
     # By the environment variable that says where each is.
@@ -47,87 +67,98 @@ class WorkFolder:
     POSITION: ClassVar = "position-{rank}.bin"
     STACKS: ClassVar = "stacks-{rank}.txt"
 
+    def __post_init__(self) -> None:
+        # Also where the caller has a `Path`: what cannot open files is not used by mistake to do it.
+        object.__setattr__(self, "path", PurePosixPath(self.path))
+
     @property
-    def result(self) -> Path:
+    def tree(self) -> UntrustedTree:
+        """The way to its files."""
+        return UntrustedTree(self.path)
+
+    @property
+    def result(self) -> PurePath:
         """The app's account of what it did; written last."""
         return self.path / self.RESULT
 
     @property
-    def reference(self) -> Path:
-        """The first steps on the CPU in float32."""
-        return self.path / self.REFERENCE
+    def verification(self) -> PurePath:
+        """The training computed again in parts; in the folder of what verifies a run alone."""
+        return self.path / self.VERIFICATION
 
     @property
-    def features(self) -> Path:
+    def features(self) -> PurePath:
         """The features that one process hands to the next."""
         return self.path / self.FEATURES
 
     @property
-    def output(self) -> Path:
+    def output(self) -> PurePath:
         """The folder of models, their metadata and checkpoints."""
         return self.path / self.OUTPUT
 
     @property
-    def scratch(self) -> Path:
+    def scratch(self) -> PurePath:
         """HOME of the processes, with every cache."""
         return self.path / self.SCRATCH
 
     @property
-    def temporary(self) -> Path:
+    def temporary(self) -> PurePath:
         """TMPDIR in a container."""
         return self.scratch / self.TEMPORARY
 
     @property
-    def cache(self) -> Path:
+    def cache(self) -> PurePath:
         """The folder of the caches, each under its name in CACHES."""
         return self.scratch / "cache"
 
     @property
-    def places(self) -> tuple[Path, ...]:
+    def places(self) -> tuple[PurePath, ...]:
         """The folders that have to be there before the app starts."""
         return (self.temporary, *(self.cache / name for name in self.CACHES.values()))
 
-    def model(self, file: str) -> Path:
-        """Return the place of a model file. Only its name counts: a result cannot point out of its own run folder."""
-        return self.output / Path(file).name
-
-    def progress(self) -> dict[int, Path]:
-        """Return the progress files there are, by rank."""
+    def progress(self) -> dict[int, str]:
+        """Return the names of the progress files there are, by rank."""
         return self._by_rank(self.PROGRESS)
 
-    def positions(self) -> dict[int, Path]:
-        """Return the files of positions in a step there are, by rank."""
+    def positions(self) -> dict[int, str]:
+        """Return the names of the files of positions in a step there are, by rank."""
         return self._by_rank(self.POSITION)
 
-    def stacks(self) -> dict[int, Path]:
-        """Return the files of Python stacks there are, by rank."""
+    def stacks(self) -> dict[int, str]:
+        """Return the names of the files of Python stacks there are, by rank."""
         return self._by_rank(self.STACKS)
 
-    def position(self, rank: int) -> Path:
-        """Return where a rank tells its position in a step."""
-        return self.path / self.POSITION.format(rank=rank)
-
-    def read_result(self) -> tuple[Result | None, str]:
-        """Return the result, or None and why there is none."""
+    def has_result(self) -> bool:
+        """Return whether there is a result, of whatever kind."""
         try:
-            return Result.parse(self.result.read_bytes()), ""
-        except FileNotFoundError:
-            return None, f"there is no {self.RESULT}"
-        except (OSError, ValidationError) as error:
-            return None, f"{self.RESULT} cannot be read: {_first_problem(error)}"
+            return self.tree.look(self.RESULT).is_file
+        except (FileNotFoundError, NotAFileError):
+            return False
 
-    def model_hash(self, training: Training) -> str | None:
-        """Return the SHA-256 of a model file as it is on the disk; None where it is not there."""
-        try:
-            return file_hash(self.model(training.model.file))
-        except OSError:
-            return None
+    def keep_model(self, file: str, to: Path) -> Copied:
+        """Copy a model file to a new place that the app cannot reach; only its name counts.
 
-    def _by_rank(self, pattern: str) -> dict[int, Path]:
+        Raises:
+            FileNotFoundError: when it is not there.
+            NotAFileError: when it cannot be read, or is too large.
+            OSError: when the copy cannot be written.
+        """
+        return self.tree.copy_out(f"{self.OUTPUT}/{PurePath(file).name}", to, LARGEST["model"])
+
+    def keep_state(self, file: str, to: Path) -> Copied:
+        """Copy a state from before a step to a new place that the app cannot reach, as `keep_model`."""
+        return self.tree.copy_out(f"{self.STATES}/{PurePath(file).name}", to, LARGEST["state"])
+
+    def _by_rank(self, pattern: str) -> dict[int, str]:
         before, _, after = pattern.partition("{rank}")
-        found = {name[len(before) : len(name) - len(after)]: name for name in _names(self.path, before, after)}
-        ranks = {int(rank): self.path / name for rank, name in found.items() if re.fullmatch(VALUES["rank"], rank)}
-        return dict(sorted(ranks.items()))
+        try:
+            names = self.tree.names()
+        except (FileNotFoundError, NotAFileError):
+            return {}
+        ours = (name for name in names if name.startswith(before) and name.endswith(after))
+        found = {name[len(before) : len(name) - len(after)]: name for name in ours}
+        ranks = {int(rank): name for rank, name in found.items() if re.fullmatch(VALUES["rank"], rank)}
+        return dict(sorted(ranks.items())[:MOST_RANKS])
 
 
 def regex_of(name: str) -> str:
@@ -135,82 +166,78 @@ def regex_of(name: str) -> str:
     return re.sub(r"\\{(\w+)\\}", lambda found: VALUES[found[1]], re.escape(name))
 
 
-def read_reference(file: Path) -> Reference | None:
-    """Return a CPU reference, or None where there is no sound one."""
-    try:
-        return Reference.parse(file.read_bytes())
-    except (OSError, ValidationError):
-        return None
-
-
-def newest_checkpoints(outputs: Iterable[Path], pattern: str = WorkFolder.CHECKPOINTS) -> tuple[Path, ...]:
+def newest_checkpoints(outputs: Iterable[PurePath], pattern: str = WorkFolder.CHECKPOINTS) -> tuple[PurePath, ...]:
     """Return of each model the intact checkpoint with the most steps, whichever output folder it is in.
 
     The models of a training are told apart by the names of the folders that hold their checkpoints.
     """
-    found: dict[str, list[Path]] = {}
+    found: dict[str, list[PurePath]] = {}
     for output in outputs:
-        for file in output.glob(f"{pattern}/*.pt"):
-            if CHECKPOINT.fullmatch(file.name):
-                found.setdefault(file.parent.name, []).append(file)
+        for folder in _entries(output, ""):
+            for name in _entries(output, folder) if fnmatch(folder, pattern) else ():
+                if CHECKPOINT.fullmatch(name):
+                    found.setdefault(folder, []).append(output / folder / name)
     newest = (_newest_intact(files) for _, files in sorted(found.items()))
     return tuple(file for file in newest if file)
 
 
-def steps_done(checkpoints: Iterable[Path]) -> int:
+def steps_done(checkpoints: Iterable[PurePath]) -> int:
     """Return the optimizer steps that these checkpoints hold, over all models."""
     return sum(int(match[1]) for file in checkpoints if (match := CHECKPOINT.fullmatch(file.name)))
 
 
-def hand_over(checkpoints: Iterable[Path], output: Path) -> None:
-    """Place these checkpoints in another output folder, too. Links will do: nobody writes to them again.
+def resumed_steps(models: Sequence[str], name: str, checkpoints: Iterable[PurePath]) -> tuple[int, ...]:
+    """Return the optimizer steps in the checkpoint of each model of a training called `name`; 0 where it has none."""
+    found = {file.parent.name: steps_done([file]) for file in checkpoints}
+    names = [*(f"{name}_{model}" for model in models[:-1]), name]
+    return tuple(found.get(WorkFolder.CHECKPOINTS.replace("*", each), 0) for each in names)
+
+
+def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
+    """Copy these checkpoints into another output folder, where nothing runs yet, and verify them by their names.
 
     Raises:
-        UserError: when they cannot be placed there.
+        UserError: when they cannot be written there, or are not what their names say.
     """
     for file in checkpoints:
-        place = output / file.parent.name / file.name
+        if _is_intact(output / file.parent.name / file.name):
+            continue
+        place = Path(output, file.parent.name, file.name)
+        half = None
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            if _is_intact(place):
-                continue
-            place.unlink(missing_ok=True)
-            try:
-                place.hardlink_to(file)
-            except OSError:
-                # Another filesystem, or one without links. It gets its name when it is there as a whole.
-                half = unfinished(place)
-                shutil.copyfile(file, half)
-                with half.open("rb") as stream:
-                    os.fsync(stream.fileno())
-                half.replace(place)
+            half = unfinished(place)
+            copied = UntrustedTree(file.parent.parent).copy_out(
+                f"{file.parent.name}/{file.name}", half, LARGEST["checkpoint"]
+            )
+            if copied.sha256 not in file.name:
+                raise NotAFileError("does not have the hash in its name")
+            # It gets its name when it is there as a whole.
+            half.replace(place)
+        except NotAFileError as error:
+            raise UserError(f"{file}: {error}; remove it, and the one before it is resumed from") from None
         except OSError as error:
             raise UserError(f"{place}: cannot be written: {error.strerror}; free space there") from None
+        finally:
+            if half:
+                half.unlink(missing_ok=True)
 
 
-def _newest_intact(files: list[Path]) -> Path | None:
+def _newest_intact(files: list[PurePath]) -> PurePath | None:
     return next((file for file in sorted(files, key=lambda file: file.name, reverse=True) if _is_intact(file)), None)
 
 
-def _is_intact(file: Path) -> bool:
+def _is_intact(file: PurePath) -> bool:
     match = CHECKPOINT.fullmatch(file.name)
+    tree = UntrustedTree(file.parent.parent)
     try:
-        return match is not None and file_hash(file) == match[2]
-    except OSError:
+        return match is not None and tree.hash(f"{file.parent.name}/{file.name}", LARGEST["checkpoint"]) == match[2]
+    except (FileNotFoundError, NotAFileError):
         return False
 
 
-def _first_problem(error: OSError | ValidationError) -> str:
-    if isinstance(error, OSError):
-        return str(error)
-    details = error.errors()[0]
-    return f"{'.'.join(map(str, details['loc']))}: {details['msg']}"
-
-
-def _names(folder: Path, before: str, after: str) -> Iterator[str]:
-    # Asked ten times a second: not by Path.glob, which takes several times as long.
+def _entries(output: PurePath, folder: str) -> list[str]:
     try:
-        with os.scandir(folder) as entries:
-            yield from (e.name for e in entries if e.name.startswith(before) and e.name.endswith(after))
-    except OSError:
-        return
+        return UntrustedTree(output).names(folder)
+    except (FileNotFoundError, NotAFileError):
+        return []

@@ -105,8 +105,9 @@ class BrokenTorch(ExternalFault):
 
     def before_start(self, folder: Path) -> None:
         """Put such a torch there."""
-        (folder / BROKEN).mkdir()
-        (folder / BROKEN / "torch.py").write_text(f"raise ImportError({NO_LIBRARY!r})\n", encoding="utf-8")
+        broken = Path(RunFolder(folder).work.path, BROKEN)
+        broken.mkdir()
+        (broken / "torch.py").write_text(f"raise ImportError({NO_LIBRARY!r})\n", encoding="utf-8")
 
 
 class FullDisk(ExternalFault):
@@ -122,7 +123,7 @@ class FullDisk(ExternalFault):
         Raises:
             UserError: when this is refused.
         """
-        place = RunFolder(folder).work.output
+        place = Path(RunFolder(folder).work.output)
         place.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={FULL_DISK_BYTES}", "tmpfs", str(place)]
         mounted = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -131,8 +132,9 @@ class FullDisk(ExternalFault):
 
     def after(self, folder: Path) -> None:
         """Unmount it, with what is in it."""
-        if RunFolder(folder).work.output.is_mount():
-            subprocess.run(["umount", "--lazy", RunFolder(folder).work.output], check=False, capture_output=True)
+        place = Path(RunFolder(folder).work.output)
+        if place.is_mount():
+            subprocess.run(["umount", "--lazy", str(place)], check=False, capture_output=True)
 
 
 class Paused(ExternalFault):

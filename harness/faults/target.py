@@ -14,6 +14,7 @@ from harness.campaign.runner import InterruptedRunError, PendingRun, Runner
 from harness.environments.capabilities import capabilities_of, why_not
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
+from harness.environments.verifier import verifying_stack
 from harness.evidence.records import Results, new_run_id
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
@@ -127,7 +128,8 @@ def make_target(
         UserError: when the matrix has none, or it cannot run here.
     """
     cell = _cell(matrix)
-    bench = open_bench(BenchOptions(results, executor=executor, root=root), [cell], lambda _: ())
+    options = BenchOptions(results, executor=executor, root=root, verifying=verifying_stack(matrix))
+    bench = open_bench(options, [cell], lambda _: ())
     if reason := why_not(cell, capabilities_of(bench.host, bench.engine, [cell], None), named=True):
         raise UserError(f"cell {cell.id}, into which faults are injected, cannot run here: {reason}")
     display = _Notifying(notify)

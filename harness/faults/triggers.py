@@ -60,7 +60,7 @@ class BackgroundInjection:
             self._thread.join()
 
     def _wait_and_inject(self) -> None:
-        reader = ProgressReader(RunFolder(self._site.folder).work)
+        reader = ProgressReader(RunFolder(self._site.folder).new_work)
         while not self._site.folder.exists() or not any(line.phase == "step" for line in reader.new()):
             if self._over.wait(STEP_POLL_SECONDS):
                 self.problem = "the training made no step"

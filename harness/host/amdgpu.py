@@ -12,6 +12,9 @@ from harness.host.facts import GpuFacts
 
 Value = TypeVar("Value")
 
+# The blocks that computing depends on: scheduler, shader and copy engines, power. Not those of video and of displays.
+FIRMWARE = ("imu", "me", "mec", "mec2", "mes", "mes_kiq", "pfp", "rlc", "sdma", "sdma2", "smc", "sos")
+
 
 def device_folder(gpu: GpuFacts, root: Path = Path("/")) -> Path | None:
     """The GPU's own folder in sysfs; None where the driver gave it no render node."""
@@ -31,6 +34,17 @@ def total_memory(folder: Path) -> int | None:
 def product_name(folder: Path) -> str | None:
     """Return the name that a card gives itself, which few do, from a GPU's own folder in sysfs."""
     return read_text(folder / "product_name")
+
+
+def firmware(folder: Path) -> dict[str, str]:
+    """Return the versions of its firmware by block, as 0x00000083, from a GPU's own folder in sysfs."""
+    found = ((block, read_text(folder / f"fw_version/{block}_fw_version")) for block in FIRMWARE)
+    return {block: version for block, version in found if version}
+
+
+def vbios(folder: Path) -> str | None:
+    """Return the version of its VBIOS, such as 113-EXT85837-100, from a GPU's own folder in sysfs."""
+    return read_text(folder / "vbios_version")
 
 
 def memory_in_use(gpu: GpuFacts, root: Path = Path("/")) -> int | None:

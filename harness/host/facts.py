@@ -15,12 +15,15 @@ class GpuFacts(File):
     render_node: str | None
     kfd_id: int | None = Field(description="the driver's id of it, in /sys/class/kfd/kfd/proc")
     displays: tuple[str, ...] = Field((), description="its connectors with a screen attached, on or asleep")
+    firmware: dict[str, str] = Field({}, description="version by block, of those that computing depends on")
+    vbios: str | None = Field(None, description="version of its VBIOS")
 
 
 class HostFacts(File):
-    """The machine. Its kind (what evidence is bound to) is GPU targets, their count, driver and kernel.
+    """The machine. Its kind (what evidence is bound to) is GPU targets, their count and firmware, driver and kernel.
 
-    A simulated one (`matrix --root FOLDER`) is a kind of its own: no real host is ever taken for it.
+    A change that a person reported makes another kind of it. A simulated one (`matrix --root FOLDER`) is a kind of its
+    own: no real host is ever taken for it.
     """
 
     fingerprint: str
@@ -34,4 +37,7 @@ class HostFacts(File):
     memory_bytes: int
     gpus: tuple[GpuFacts, ...]
     boot_id: str
+    changes: tuple[str, ...] = Field((), description="what `matrix host-changed` noted, the oldest first")
+    former_fingerprints: tuple[str, ...] = Field((), description="its fingerprint before each of these changes")
+    kernel_parameters: dict[str, str] = Field({}, description="those of the kernel and of amdgpu that ROCm depends on")
     simulated: bool = Field(False, description="read from a folder that stands for /sys, /proc and /dev")

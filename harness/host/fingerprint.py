@@ -5,10 +5,11 @@ import platform
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from harness.base.storage import json_hash
 from harness.base.sysfs import read_text
-from harness.host.amdgpu import product_name, total_memory
+from harness.host.amdgpu import firmware, product_name, total_memory, vbios
 from harness.host.displays import connected_displays
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes import boot_id
@@ -18,6 +19,16 @@ WHEEL_TARGETS = frozenset(
     {"gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1200", "gfx1201"}
 )
 
+# Of amdgpu, and of the kernel's command line: those that change how ROCm computes, copies or recovers.
+DRIVER_PARAMETERS = (
+    "aspm", "cwsr_enable", "debug_mask", "dpm", "gpu_recovery", "gttsize", "halt_if_hws_hang", "hws_max_conc_proc",
+    "lockup_timeout", "mcbp", "mes", "mes_kiq", "noretry", "no_system_mem_limit", "ppfeaturemask",
+    "queue_preemption_timeout_ms", "reset_method", "runpm", "sched_policy", "sg_display", "uni_mes", "vm_fragment_size",
+    "vm_update_mode",
+)  # fmt: skip
+KERNEL_PARAMETERS = re.compile(
+    r"(?:^|\s)(amd_iommu|intel_iommu|iommu|pci|pcie_aspm|pcie_acs_override|processor\.max_cstate)=(\S+)"
+)
 
 # The machine itself. Every other root is a simulated host.
 REAL_ROOT = Path("/")
@@ -44,7 +55,15 @@ def read_host(root: Path) -> HostFacts:
     targets = sorted(gpu.gfx for gpu in gpus)
     simulated = is_simulated(root)
     # Left out where it is false: the kinds of real hosts that records name stay what they are.
-    kind = {"gpus": targets, "driver": driver, "kernel": kernel, **({"simulated": True} if simulated else {})}
+    kind: dict[str, Any] = {
+        "gpus": targets,
+        "driver": driver,
+        "kernel": kernel,
+        **({"simulated": True} if simulated else {}),
+    }
+    if any(gpu.firmware for gpu in gpus):
+        # The same, for a driver that does not tell of it.
+        kind["firmware"] = sorted((gpu.gfx, sorted(gpu.firmware.items())) for gpu in gpus)
     machine = _machine(root)
     return HostFacts(
         machine=machine[:MACHINE_LENGTH],
@@ -58,6 +77,7 @@ def read_host(root: Path) -> HostFacts:
         memory_bytes=memory,
         gpus=gpus,
         boot_id=boot_id(),
+        kernel_parameters=dict(_kernel_parameters(root)),
         simulated=simulated,
     )
 
@@ -91,9 +111,20 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
             memory_bytes=total_memory(card),
             render_node=f"/dev/dri/renderD{minor}" if minor else None,
             kfd_id=int(read_text(folder / "gpu_id") or 0) or None,
+            firmware=firmware(card),
+            vbios=vbios(card),
         )
         yield gpu.model_copy(update={"displays": connected_displays(gpu, root)})
         index += 1
+
+
+def _kernel_parameters(root: Path) -> Iterator[tuple[str, str]]:
+    yield from sorted(KERNEL_PARAMETERS.findall(read_text(root / "proc/cmdline") or ""))
+    for name in DRIVER_PARAMETERS:
+        # However they were set: on the command line or by modprobe.
+        value = read_text(root / "sys/module/amdgpu/parameters" / name)
+        if value is not None:
+            yield f"amdgpu.{name}", value
 
 
 def gfx_target(version: int) -> str:
@@ -104,6 +135,11 @@ def gfx_target(version: int) -> str:
 def training_gpus(host: HostFacts) -> tuple[GpuFacts, ...]:
     """Return the GPUs that PyTorch's wheels have kernels for."""
     return tuple(gpu for gpu in host.gpus if gpu.gfx in WHEEL_TARGETS)
+
+
+def wheel_targets(root: Path) -> tuple[str, ...]:
+    """Return the targets of the GPUs that PyTorch's wheels have kernels for, each once."""
+    return tuple(sorted({gpu.gfx for gpu in read_gpus(root) if gpu.gfx in WHEEL_TARGETS}))
 
 
 def _match(file: Path, pattern: str) -> str | None:

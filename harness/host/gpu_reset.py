@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.base.time_limits import ANSWER_SECONDS, Look
 from harness.host.amdgpu import device_folder, pci_address
-from harness.host.displays import connected_displays
+from harness.host.displays import why_a_screen_may_be_lost
 from harness.host.facts import GpuFacts
 from harness.host.fingerprint import is_simulated
 from harness.host.memory_owners import memory_owners
@@ -31,7 +31,7 @@ class Reset:
 
 
 def reset_gpu(gpu: GpuFacts, root: Path = Path("/")) -> Reset:
-    """Reset a GPU. Refused when a screen is attached to it or a process holds memory on it, or that is not known.
+    """Reset a GPU. Refused when it may drive a screen or a process holds memory on it, or that is not known.
 
     Of a simulated host only the kernel's file is written to: AMD's tools would reset a GPU of the machine itself.
     """
@@ -51,8 +51,8 @@ def reset_gpu(gpu: GpuFacts, root: Path = Path("/")) -> Reset:
 
 def _used_by(gpu: GpuFacts, root: Path) -> str | None:
     """Whom a reset would take something away from, in words."""
-    if screens := connected_displays(gpu, root):
-        return f"a screen is attached to it ({', '.join(screens)})"
+    if why := why_a_screen_may_be_lost(gpu, root):
+        return why
     names = {str(gpu.kfd_id), pci_address(gpu, root)}
     if holders := [owner for owner in memory_owners((), root) if owner.gpu in names]:
         told = ", ".join(sorted({f"{owner.name or 'process'} (pid {owner.pid})" for owner in holders}))

@@ -1,7 +1,9 @@
 """Messages of the kernel log about GPUs that stopped answering."""
 
+import math
 import re
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -11,19 +13,31 @@ SIGNATURES = Path(__file__).parents[1] / "diagnosis" / "signatures.yaml"
 """The one place for how amdgpu words it: the rules of CLASS for the kernel log. A page fault is of another class."""
 CLASS = "gpu-reset"
 ADDRESS = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
+SINCE_BOOT = re.compile(r"^\[ *(\d+\.\d+)\]")
+# The lines of one reset are at most so far apart, with an address and without.
+SAME_RESET_SECONDS = 10.0
 
 
 def reset_lines(kernel_log: Iterable[str], addresses: Collection[str]) -> list[str]:
     """The lines that tell of a reset or a timeout of the GPUs at these PCI addresses (as `0000:03:00.0`).
 
-    A line that names no address counts: older drivers leave it out. One that names another GPU does not.
+    A line that names no address counts, as older drivers leave it out, unless another GPU was reset within ten seconds
+    of it. One that names another GPU does not.
     """
     patterns = reset_patterns()
-    return [
-        line.strip()
-        for line in kernel_log
-        if any(pattern.search(line) for pattern in patterns) and _concerns(line, addresses)
-    ]
+    lines = [line.strip() for line in kernel_log if any(pattern.search(line) for pattern in patterns)]
+    if not addresses:
+        return lines
+    wanted = {address.lower() for address in addresses}
+    times_of_others = [_seconds(line) for line in lines if (named := _named(line)) and not named & wanted]
+
+    def concerns(line: str) -> bool:
+        if named := _named(line):
+            return bool(named & wanted)
+        at = _seconds(line)
+        return not any(abs(at - other) <= SAME_RESET_SECONDS for other in times_of_others)
+
+    return [line for line in lines if concerns(line)]
 
 
 @cache
@@ -36,6 +50,15 @@ def reset_patterns(file: Path = SIGNATURES) -> tuple[re.Pattern[str], ...]:
     )
 
 
-def _concerns(line: str, addresses: Collection[str]) -> bool:
-    named = {address.lower() for address in ADDRESS.findall(line)}
-    return not named or not addresses or bool(named & set(addresses))
+def _named(line: str) -> set[str]:
+    return {address.lower() for address in ADDRESS.findall(line)}
+
+
+def _seconds(line: str) -> float:
+    """Return when a line was logged, in seconds of whatever clock its log has; NaN, near to nothing, if unknown."""
+    if since_boot := SINCE_BOOT.match(line):
+        return float(since_boot[1])
+    try:
+        return datetime.fromisoformat(line.split(" ", 1)[0]).timestamp()
+    except ValueError:
+        return math.nan

@@ -50,7 +50,7 @@ class ProcessId:
 def _start_ticks(pid: int) -> int | None:
     """Field 22 of /proc/PID/stat; None where no such process runs."""
     try:
-        fields = _stat(pid)
+        fields = stat_of(pid)
     except OSError:
         return None
     return None if fields[0] in ("Z", "X") else int(fields[19])
@@ -58,11 +58,11 @@ def _start_ticks(pid: int) -> int | None:
 
 def _begins_program(pid: int) -> bool:
     """Return whether a process is taking up a program, and has memory for it but no variables yet: fields 23 and 51."""
-    fields = _stat(pid)
+    fields = stat_of(pid)
     return fields[20] != "0" and fields[48] == "0" and fields[0] not in ("Z", "X")
 
 
-def _stat(pid: int) -> list[str]:
+def stat_of(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the third on; raises OSError."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     # The second field, the program's name, may hold blanks and brackets.

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import psutil
 
+from harness.base.text import one_line
 from harness.host.processes import environment_of
+from harness.host.unmarked import reap_orphans, unmarked
 
 RUN_MARK = "MATRIX_RUN"
 WAIT_SECONDS = 0.02
@@ -18,6 +20,8 @@ WAIT_SECONDS = 0.02
 KILLED_SECONDS = 10.0
 STATES = {"T": "stopped (state T)", "t": "stopped by a tracer (state t)", "D": "in an uninterruptible wait (state D)"}
 COMMAND_WIDTH = 200
+NAMED, NAMED_WIDTH = 5, 60
+FLEETING, FLEETING_SECONDS = "one that is a new one all the time", 0.1
 
 
 @dataclass(frozen=True)
@@ -54,14 +58,20 @@ class RunProcess:
 
 
 def processes_of_run(folder: Path) -> list[psutil.Process]:
-    """Return every live process that was started by a run, loader workers and strays included."""
+    """Return every live process that was started by a run, loader workers and strays included.
+
+    Of a run that this process started they are found without their mark, too.
+    """
     mark = run_mark(folder)
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid != os.getpid() and environment_of(process.pid).get(RUN_MARK) == mark and _runs(process):
+            if process.pid != os.getpid() and environment_of(process.pid).get(RUN_MARK) == mark:
                 found.append(process)
-    return found
+    for pid in unmarked(mark, [process.pid for process in found]):
+        with contextlib.suppress(psutil.Error):
+            found.append(psutil.Process(pid))
+    return [process for process in found if _runs(process)]
 
 
 def run_mark(folder: Path) -> str:
@@ -71,16 +81,29 @@ def run_mark(folder: Path) -> str:
 
 def end_processes_of_run(folder: Path, grace: float) -> bool:
     """End what a run left: TERM, `grace` seconds, KILL. Return False when something cannot be killed."""
-    for signal_ in ("terminate", "kill", "kill"):
-        # Looked for again each time: what is being ended may start something more.
-        processes = processes_of_run(folder)
-        for process in processes:
-            with contextlib.suppress(psutil.Error):
-                getattr(process, signal_)()
-        seconds = grace if signal_ == "terminate" else max(grace, KILLED_SECONDS)
-        if not processes or (not _left_after(seconds, processes) and not processes_of_run(folder)):
-            return True
-    return False
+    found = processes_of_run(folder)
+    for process in found:
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    _left_after(grace, found)
+    until = time.monotonic() + 2 * max(grace, KILLED_SECONDS)
+    # Looked for again each time: what is being ended may start something more, and be gone when it is looked for.
+    while (found := processes_of_run(folder)) or reap_orphans(kill=True):
+        if time.monotonic() > until:
+            return False
+        _kill(found)
+        _left_after(WAIT_SECONDS, found)
+    return True
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    """Kill processes, and the groups of those in other sessions than ours: a group has no time to start more."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+        with contextlib.suppress(OSError):
+            if os.getsid(process.pid) != os.getsid(0):
+                os.killpg(os.getpgid(process.pid), signal.SIGKILL)
 
 
 def _left_after(seconds: float, processes: list[psutil.Process]) -> list[psutil.Process]:
@@ -106,6 +129,35 @@ def look_at_processes(folder: Path) -> tuple[RunProcess, ...]:
     """Return the live processes of the run of a folder, loader workers and strays included, by pid."""
     found = (_look(process) for process in processes_of_run(folder))
     return tuple(sorted((process for process in found if process), key=lambda process: process.pid))
+
+
+def survivors(folder: Path, seconds: float) -> tuple[str, ...]:
+    """Return what still runs of a run some time after its process ended, each in a few words.
+
+    With no time given, only what does not carry its mark: the other helpers have not noticed yet that it crashed.
+    """
+    _left_after(seconds, processes_of_run(folder))
+    left = [one for one in look_at_processes(folder) if seconds or not is_of_run(one.pid, folder)]
+    if not left and _follow_one_another():
+        return (FLEETING,)
+    return tuple(f"{one.pid} ({one.command[:NAMED_WIDTH] or one.name})" for one in left)
+
+
+def _follow_one_another() -> bool:
+    """Return whether there are always new processes, each gone before it can be looked at."""
+    if not reap_orphans():
+        return False
+    time.sleep(FLEETING_SECONDS)
+    return reap_orphans() > 0
+
+
+def name_survivors(left: Sequence[str]) -> str:
+    """Return what a record says of them; empty for none."""
+    if not left:
+        return ""
+    named = [*left[:NAMED], *([f"{len(left) - NAMED} more"] if len(left) > NAMED else [])]
+    subject = "1 process survived its run" if len(left) == 1 else f"{len(left)} processes survived their run"
+    return f"{subject}: {', '.join(named)}; ended"
 
 
 def is_of_run(pid: int, folder: Path) -> bool:
@@ -142,8 +194,8 @@ def _look(process: psutil.Process) -> RunProcess | None:
             cpu_seconds=times.user + times.system,
             rss_bytes=process.memory_info().rss,
             threads=int(status["Threads"]),
-            name=status["Name"],
-            command=" ".join(" ".join(process.cmdline()).split())[:COMMAND_WIDTH],
+            name=one_line(status["Name"]),
+            command=one_line(" ".join(" ".join(process.cmdline()).split()))[:COMMAND_WIDTH],
             catches=_catches(status, signal.SIGUSR1) or _catches(status, signal.SIGUSR2),
         )
     except (psutil.Error, OSError, KeyError, ValueError):

@@ -175,18 +175,25 @@ class SimulatedHost:
         sensors = {"power1_average": 18_000_000, "power1_cap": 300_000_000, "temp1_input": 41_000}
         for name, value in (sensors | {"temp1_label": "edge"}).items():
             self.write(gpu / "hwmon/hwmon0" / name, value)
+        self.firmware(gpu, mes="0x00000082", smc="0x004e8200", sdma="0x00000016", mec="0x00000236", rlc="0x00000096")
+        self.write(gpu / "vbios_version", "113-EXT85837-100")
         self.drive(gpu, "amdgpu")
         self.topology(gpu, version, 168)
         for connector in ("DP-1", "HDMI-A-1"):
-            self.connect(gpu, connector, connected=False)
+            self.connect(gpu, connector, "disconnected")
         return gpu
 
-    def connect(self, gpu: Path, connector: str, *, connected: bool) -> None:
-        """Attach a screen to a connector of a GPU, or take it away."""
+    def firmware(self, gpu: Path, **versions: str) -> None:
+        """Set the versions of blocks of a GPU's firmware."""
+        for block, version in versions.items():
+            self.write(gpu / "fw_version" / f"{block}_fw_version", version)
+
+    def connect(self, gpu: Path, connector: str, status: str = "connected") -> None:
+        """Attach a screen to a connector of a GPU, or let the connector say something else."""
         card = f"card{self.gpus.index(gpu)}"
         place = gpu / f"drm/{card}/{card}-{connector}"
-        self.write(place / "status", "connected" if connected else "disconnected")
-        self.write(place / "enabled", "enabled" if connected else "disabled")
+        self.write(place / "status", status)
+        self.write(place / "enabled", "enabled" if status == "connected" else "disabled")
 
 
 Host = TypeVar("Host", bound=SimulatedHost)
@@ -222,6 +229,8 @@ def without_gpu(host: Host) -> Host:
 def with_driver(host: Host, links: int) -> Host:
     """Add the driver of ROCm 7.0 and the topology of KFD, with the processor and its links to so many GPUs."""
     host.write("sys/module/amdgpu/version", "6.14.14")
+    for name, value in {"cwsr_enable": "1", "gpu_recovery": "-1", "mes": "0", "ppfeaturemask": "0xfff7bfff"}.items():
+        host.write(f"sys/module/amdgpu/parameters/{name}", value)
     host.write("sys/class/kfd/kfd/topology/nodes/0/properties", CPU_NODE.format(links=links))
     host.write("sys/class/kfd/kfd/topology/nodes/0/gpu_id", 0)
     host.node("dev/kfd")
@@ -237,7 +246,7 @@ def with_dual_7900xt(host: Host) -> Host:
         host.width(host.pci(port, 0x1022, 0x14AB, 0x060400), 16, most_speed="32.0")
         host.radeon(port, bus)
     host.write(host.gpus[0] / "mem_info_vram_used", 812 << 20)
-    host.connect(host.gpus[0], "DP-1", connected=True)
+    host.connect(host.gpus[0], "DP-1")
     return host
 
 

@@ -11,7 +11,19 @@ from packaging.version import Version
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from harness.matrix.wheels import index_url, missing_wheel, pythons_of
+from harness.base.urls import without_credentials
+from harness.matrix.wheels import (
+    PYPI,
+    PYTORCH,
+    Size,
+    Source,
+    index_url,
+    missing_wheel,
+    pythons_of,
+    release_of,
+    size,
+    wheel_sources,
+)
 
 VISIBILITY_VARIABLES = frozenset(
     {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
@@ -46,6 +58,29 @@ def _distinct(devices: tuple[int, ...]) -> tuple[int, ...]:
     return devices
 
 
+def _sorted_targets(targets: tuple[str, ...]) -> tuple[str, ...]:
+    for target in targets:
+        if not re.fullmatch(r"gfx[0-9a-f]{3,4}", target):
+            raise ValueError(f"{target!r} is not a GPU target such as gfx1100")
+    return tuple(sorted(set(targets)))
+
+
+def known_mirrors(mirrors: dict[str, str]) -> dict[str, str]:
+    """Return mirrors as they are.
+
+    Raises:
+        ValueError: where one is of a source that there is not, or no URL.
+    """
+    for name, url in mirrors.items():
+        if name not in (known := (*wheel_sources(), PYPI)):
+            raise ValueError(f"there is no source {name!r} of wheels; known are {', '.join(known)}")
+        if not re.match(r"(https?|file)://\S+$", url):
+            raise ValueError(f"{name}: {url!r} is not a URL with https://, http:// or file://")
+    return mirrors
+
+
+Mirrors = Annotated[dict[str, str], AfterValidator(known_mirrors)]
+Targets = Annotated[tuple[str, ...], AfterValidator(_sorted_targets)]
 Variables = Annotated[dict[str, str], AfterValidator(_settable)]
 Devices = Annotated[tuple[int, ...], AfterValidator(_distinct)]
 Positive = Annotated[int, Field(ge=1)]
@@ -82,6 +117,10 @@ class Stack(_Strict):
     rocm: str | None = None
     torch: str | None = None
     python: str = "3.11"
+    source: str = Field(PYTORCH, description="where its wheels come from: a source of harness/matrix/wheels.yaml")
+    targets: Targets = Field((), description="GPUs to install device code for, where that is packages of its own")
+    mirror: SkipJsonSchema[str | None] = Field(None, description="in place of its source's URL")
+    pypi: SkipJsonSchema[str | None] = Field(None, description="in place of PyPI, for what its source does not have")
     base: str = DEFAULT_BASE
     torch_from_base: bool = Field(False, description="torch is in the base image; no wheel of it is installed")
     executors: tuple[ExecutorName, ...] = ("process", "docker")
@@ -105,9 +144,11 @@ class Stack(_Strict):
             if "process" in self.executors:
                 raise ValueError("a stack whose torch is in the base image has `executors: [docker]`")
             return self
-        problem = missing_wheel(self.torch, self.rocm, self.python)
+        problem = missing_wheel(self.torch, self.rocm, self.python, self.source)
         if problem:
             raise ValueError(problem)
+        if self.targets and self.origin.rocm != "packages":
+            raise ValueError(f"source {self.source} has the code of every GPU in one wheel; leave `targets:` out")
         return self
 
     @property
@@ -118,12 +159,61 @@ class Stack(_Strict):
     @property
     def pythons(self) -> tuple[str, ...]:
         """The Pythons it can take as a process, oldest first: all that its torch has wheels for. Its image has one."""
-        return pythons_of(self.torch) if self.torch else (self.python,)
+        return pythons_of(self.torch, self.rocm, self.source) if self.torch else (self.python,)
+
+    @property
+    def origin(self) -> Source:
+        """The source its wheels come from."""
+        return wheel_sources()[self.source]
+
+    @property
+    def budget(self) -> Size:
+        """The download and the disk space that installing it takes."""
+        if self.torch_from_base and self.accelerator == "rocm":
+            return size("base")
+        release = release_of(self.torch or "", self.rocm, self.source)
+        packages = self.accelerator == "rocm" and self.origin.rocm == "packages"
+        return (release and release.size) or size("packages" if packages else self.accelerator)
 
     @property
     def index(self) -> str:
-        """The wheel index torch comes from."""
-        return index_url(self.accelerator, self.rocm)
+        """The URL of the wheel index that torch comes from: the source's own, or a mirror's."""
+        url = index_url(self.accelerator, self.rocm, self.source, self.mirror)
+        # What a page lists is beside it only where its URL ends so.
+        return f"{url.rstrip('/')}/" if self.origin.folder else url
+
+    @property
+    def shown_index(self) -> str | None:
+        """The index as it may be shown, without name and password; None where no wheel of torch is installed."""
+        installed = self.framework == "torch" and self.torch is not None and not self.torch_from_base
+        return without_credentials(self.index) if installed else None
+
+    @property
+    def label(self) -> str:
+        """The label of its torch's version, such as rocm6.3 or cpu."""
+        release = release_of(self.torch or "", self.rocm, self.source)
+        return (release and release.label) or (f"rocm{self.rocm}" if self.rocm else "cpu")
+
+    @property
+    def hip(self) -> str | None:
+        """The beginning of its `torch.version.hip`, two numbers; None without ROCm."""
+        release = release_of(self.torch or "", self.rocm, self.source)
+        series = ".".join(self.rocm.split(".")[:2]) if self.rocm else None
+        return (release and release.hip) or series
+
+    @property
+    def runtime(self) -> str:
+        """The version that the build of its image compares `torch.version.hip` with, or `cpu`."""
+        release = release_of(self.torch or "", self.rocm, self.source)
+        return (release and release.hip) or self.rocm or "cpu"
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The requirements of its GPU targets that no package has, though they are needed."""
+        release = release_of(self.torch or "", self.rocm, self.source)
+        named = release.beside.items() if release else ()
+        wanted = [text for prefix, text in named if any(target.startswith(prefix) for target in self.targets)]
+        return tuple(text.replace("{version}", f"{self.torch}+{self.label}") for text in wanted)
 
 
 class Preset(_Strict):
@@ -192,6 +282,9 @@ class Workload(_Strict):
     threads: int = Field(1, ge=1)
     time_limit: int = Field(description="seconds", ge=1)
     max_device_memory: Positive | None = Field(None, description="bytes in use on a GPU above which a run fails")
+    smoke_test: bool = Field(
+        False, description="whether it only shows that a cell works at all: it qualifies for nothing"
+    )
 
     @model_validator(mode="after")
     def _nothing_is_ignored(self) -> Self:
@@ -206,7 +299,7 @@ class Workload(_Strict):
     @property
     def qualifies_for_promotion(self) -> bool:
         """True if a completed run speaks for a stack."""
-        return qualifies_for_promotion(self.model_dump())
+        return not self.smoke_test and qualifies_for_promotion(self.model_dump())
 
 
 def qualifies_for_promotion(options: Mapping[str, Any]) -> bool:
@@ -254,16 +347,49 @@ class Selection(_Strict):
     description: str
     stacks: tuple[str, ...] | Literal["all"]
     presets: tuple[str, ...] | Literal["all"]
+    reasons: dict[str, Reason] = Field({}, description="stack -> why it is in it, and where")
     workload: str = "quick"
 
 
+class TwoGpus(_Strict):
+    """A step of the order in which stacks go on to two GPUs. A version stands for every one that begins so."""
+
+    rocm: tuple[str, ...]
+    always: bool = Field(False, description="goes on to two GPUs whatever time is left")
+    last_without_atomics: bool = Field(False, description="comes last where the GPUs' slots lack PCIe atomics")
+    reason: Reason
+
+    def holds(self, rocm: str) -> bool:
+        """Return whether a ROCm version is one of its own."""
+        return any(rocm == own or rocm.startswith(f"{own}.") for own in self.rocm)
+
+
+class MtbfHours(_Strict):
+    """Mean times between failures that a lower bound must exceed, in hours; 0 asks for none."""
+
+    candidate: float = Field(0.25, ge=0)
+    good: float = Field(1.0, ge=0)
+    known_good: float = Field(3.0, ge=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.candidate <= self.good <= self.known_good:
+            raise ValueError("thresholds must rise: candidate <= good <= known_good")
+        return self
+
+
 class Verdicts(_Strict):
-    """Pass rates that a one-sided lower bound must exceed, and the confidence of that bound."""
+    """The thresholds of verdicts: shares of starts that a lower bound must exceed, and mean times between failures.
+
+    `confidence` is that of each bound; `known_good_boots` on how many boots the runs of a known-good cell were made.
+    """
 
     candidate: float = Field(0.5, gt=0, lt=1)
     good: float = Field(0.8, gt=0, lt=1)
     known_good: float = Field(0.9, gt=0, lt=1)
     confidence: float = Field(0.95, gt=0, lt=1)
+    mtbf_hours: MtbfHours = MtbfHours()
+    known_good_boots: int = Field(2, ge=1)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -291,12 +417,14 @@ class Matrix(_Strict):
 
     version: Literal[2] = Field(alias="schema")
     base: str = Field(DEFAULT_BASE, description="base image of every stack that names none")
+    mirrors: Mirrors = Field({}, description="source of wheels -> URL to take instead, also file://; `pypi` is one")
     stacks: dict[Name, Stack]
     presets: dict[Name, Preset]
     workloads: dict[Name, Workload]
     selections: dict[Name, Selection]
     exclude: tuple[Exclusion, ...] = ()
     verdicts: Verdicts = Verdicts()
+    two_gpus: tuple[TwoGpus, ...] = Field((), description="the order in which stacks go on to two GPUs")
 
     def cell(self, stack: str, preset: str) -> Cell:
         """The cell of a stack and a preset, both by name."""

@@ -1,7 +1,7 @@
 """Reads matrix.yaml. Every mistake in it is reported with file, line and the nearest valid choice."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
@@ -11,11 +11,14 @@ from pydantic import BaseModel, ValidationError
 from harness.base.errors import UserError
 from harness.base.schema1 import upgraded_values
 from harness.base.yaml_lines import read_yaml
-from harness.matrix.cells import Matrix, Stack
+from harness.matrix.cells import Matrix, Selection, Stack
+from harness.matrix.wheels import PYPI, PYTORCH, wheel_sources
 
 Path_ = tuple[str | int, ...]
 # A longer list of choices is cut.
 LISTED = 40
+# The 7900 XT, for where no GPU is: to lock and to build needs none.
+DEFAULT_TARGETS = ("gfx1100",)
 NAMED_SECTIONS = ("stacks", "presets", "workloads", "selections")
 
 
@@ -27,7 +30,20 @@ class Problem:
     text: str
 
 
-def load_matrix(file: Path, base: str | None = None) -> Matrix:
+@dataclass(frozen=True)
+class Given:
+    """The words of the caller in place of the file's, and what the host decides.
+
+    `base`: image of every stack that names none. `mirrors`: URLs by source of wheels. `targets`: the GPUs to install
+    device code for, where that is packages of its own and the stack names none.
+    """
+
+    base: str | None = None
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    targets: tuple[str, ...] = DEFAULT_TARGETS
+
+
+def load_matrix(file: Path, base: str | None = None, given: Given | None = None) -> Matrix:
     """Read and check a matrix file. `base` replaces the base image of every stack that names none.
 
     Raises:
@@ -42,18 +58,19 @@ def load_matrix(file: Path, base: str | None = None) -> Matrix:
     if not isinstance(document.data, dict):
         raise UserError(f"{file}: should be a mapping with the keys {', '.join(_keys(Matrix))}")
     old = document.data.get("schema") == 1
-    found = _checked(upgraded_values(document.data) if old else document.data, base)
+    given = given or Given(base)
+    found = _checked(upgraded_values(document.data) if old else document.data, given)
     if isinstance(found, Matrix):
         return found
     lines = [f"{file}:{document.line(p.where)}: {'.'.join(map(str, p.where))}: {p.text}" for p in found]
     raise UserError("\n".join(lines))
 
 
-def _checked(tree: Mapping[str, Any], base: str | None) -> Matrix | list[Problem]:
+def _checked(tree: Mapping[str, Any], given: Given) -> Matrix | list[Problem]:
     if problems := list(_own_names(tree)):
         return problems
     try:
-        matrix = Matrix.model_validate(_completed(tree, base))
+        matrix = Matrix.model_validate(_completed(tree, given))
     except ValidationError as error:
         return [_explain(details) for details in error.errors()]
     return list(_cross_check(matrix)) or matrix
@@ -77,11 +94,13 @@ def _own_names(tree: Mapping[str, Any]) -> Iterator[Problem]:
                 yield Problem((section, name, "name"), "the key above is the name; remove `name:`")
 
 
-def _completed(tree: Mapping[str, Any], base: str | None) -> dict[str, Any]:
-    """The tree with what is said elsewhere: names by their keys, the base image by the file's or the user's."""
+def _completed(tree: Mapping[str, Any], given: Given) -> dict[str, Any]:
+    """The tree with what is said elsewhere: names by their keys, the rest by the file as a whole or by the caller."""
     plain = dict(tree)
-    if base:
-        plain["base"] = base
+    if given.base:
+        plain["base"] = given.base
+    if given.mirrors:
+        plain["mirrors"] = {**_mapping(tree.get("mirrors")), **given.mirrors}
     for section in NAMED_SECTIONS:
         if isinstance(tree.get(section), Mapping):
             plain[section] = {
@@ -89,9 +108,22 @@ def _completed(tree: Mapping[str, Any], base: str | None) -> dict[str, Any]:
                 for name, value in tree[section].items()
             }
     stacks = plain.get("stacks")
-    if "base" in plain and isinstance(stacks, dict):
-        plain["stacks"] = {n: {"base": plain["base"], **s} if isinstance(s, Mapping) else s for n, s in stacks.items()}
+    if isinstance(stacks, dict):
+        plain["stacks"] = {
+            name: {**_shared(plain, stack, given), **stack} if isinstance(stack, Mapping) else stack
+            for name, stack in stacks.items()
+        }
     return plain
+
+
+def _shared(plain: Mapping[str, Any], stack: Mapping[str, Any], given: Given) -> dict[str, Any]:
+    """Return the values of a stack where it does not say otherwise itself."""
+    source = str(stack.get("source", PYTORCH))
+    mirrors = _mapping(plain.get("mirrors"))
+    shared = {"base": plain.get("base"), "mirror": mirrors.get(source), "pypi": mirrors.get(PYPI)}
+    if (known := wheel_sources().get(source)) and known.rocm == "packages":
+        shared["targets"] = given.targets
+    return {key: value for key, value in shared.items() if value is not None}
 
 
 def _explain(details: Any) -> Problem:
@@ -126,15 +158,7 @@ def _cross_check(matrix: Matrix) -> Iterator[Problem]:
         if expected and not stack.name.startswith(expected):
             yield Problem(("stacks", stack.name), f"its contents are {expected}: the name should start with that")
     for selection in matrix.selections.values():
-        at = ("selections", selection.name)
-        for key, known in (("stacks", matrix.stacks), ("presets", matrix.presets)):
-            listed = getattr(selection, key)
-            for i, name in enumerate(() if listed == "all" else listed):
-                if name not in known:
-                    yield Problem((*at, key, i), f"unknown name {name!r}; {nearest(name, list(known))}")
-        if selection.workload not in matrix.workloads:
-            hint = nearest(selection.workload, list(matrix.workloads))
-            yield Problem((*at, "workload"), f"unknown workload {selection.workload!r}; {hint}")
+        yield from _check_selection(matrix, selection)
     for i, exclusion in enumerate(matrix.exclude):
         for key, known in (("stack", matrix.stacks), ("preset", matrix.presets)):
             name = getattr(exclusion, key)
@@ -142,6 +166,21 @@ def _cross_check(matrix: Matrix) -> Iterator[Problem]:
                 yield Problem(("exclude", i, key), f"unknown name {name!r}; {nearest(name, list(known))}")
     if len(matrix.cells) != len(matrix.stacks) * len(matrix.presets):
         yield Problem(("stacks",), "two cells have the same id; rename a stack or a preset")
+
+
+def _check_selection(matrix: Matrix, selection: Selection) -> Iterator[Problem]:
+    at = ("selections", selection.name)
+    for key, known in (("stacks", matrix.stacks), ("presets", matrix.presets)):
+        listed = getattr(selection, key)
+        for i, name in enumerate(() if listed == "all" else listed):
+            if name not in known:
+                yield Problem((*at, key, i), f"unknown name {name!r}; {nearest(name, list(known))}")
+    for name in selection.reasons:
+        if selection.stacks == "all" or name not in selection.stacks:
+            yield Problem((*at, "reasons", name), f"{name!r} is not among its `stacks:`")
+    if selection.workload not in matrix.workloads:
+        hint = nearest(selection.workload, list(matrix.workloads))
+        yield Problem((*at, "workload"), f"unknown workload {selection.workload!r}; {hint}")
 
 
 def stack_prefix(stack: Stack) -> str | None:

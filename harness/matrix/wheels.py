@@ -1,86 +1,165 @@
-"""Which torch exists for which ROCm and Python: a lookup in `wheels.yaml`."""
+"""Where torch's wheels come from and which exist, for which ROCm and Python: a lookup in `wheels.yaml`."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Literal, Self
 
 from packaging.version import Version
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from harness.base.yaml_lines import read_yaml
 
-INDEX = "https://download.pytorch.org/whl"
+TABLE = Path(__file__).with_name("wheels.yaml")
+# The source of every stack that names none.
+PYTORCH = "pytorch"
+# Not a source of torch: where everything else comes from. A mirror can stand for it, too.
+PYPI = "pypi"
 # As the harness itself: with older ones nothing is tested.
 OLDEST_PYTHON = Version("3.11")
 
 
-@dataclass(frozen=True)
-class Release:
-    """The platforms one torch version was built for."""
-
-    torch: str
-    rocm: tuple[str, ...]
-    python: tuple[str, ...]
+BudgetKind = Literal["cpu", "rocm", "packages", "base", "pypi", "any"]
 
 
-@dataclass(frozen=True)
-class Size:
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class Size(_Strict):
     """Budget for a stack, in GB."""
 
     download: float
     disk: float
 
 
-@cache
-def _table() -> Any:
-    return read_yaml(Path(__file__).with_name("wheels.yaml")).data
+class Source(_Strict):
+    """A place that has wheels of torch, and how they are to be installed.
+
+    In `url`, `{platform}` stands for `cpu` or `rocm6.3`, and `{rocm}` for the version alone.
+    """
+
+    description: str
+    url: str
+    rocm: Literal["inside", "packages"] = Field(description="in torch's wheel, or pip packages beside it")
+    triton: str = Field(description="what the package is called, and where it is")
+    strategy: Literal["first", "best"]
+    said_by: tuple[str, ...] = Field(min_length=1, description="what was read, in place of the index itself")
+    extra_of: Literal["rocm", "torch"] | None = Field(None, description="whose extra brings the device code")
+    refuses: tuple[int, ...] = Field((), description="HTTP statuses that say that a package is not here")
+    built: tuple[str, ...] = Field((), description="packages that exist only as source")
+    folder: bool = Field(False, description="a page that lists files, not an index")
+
+    @model_validator(mode="after")
+    def _knows_its_device_code(self) -> Self:
+        if (self.rocm == "packages") is not (self.extra_of is not None):
+            raise ValueError("`extra_of:` goes with `rocm: packages`, and only with it")
+        return self
+
+
+class Release(_Strict):
+    """Versions of torch that a source has, and the platforms they were built for."""
+
+    source: str = PYTORCH
+    torch: tuple[str, ...]
+    rocm: tuple[str, ...]
+    python: tuple[str, ...]
+    label: str | None = Field(None, description="of the version, where it is not rocm<ROCm>")
+    hip: str | None = Field(None, description="the beginning of torch.version.hip, where it is not ROCm's")
+    size: Size | None = Field(None, description="where it is not that of its kind")
+    beside: dict[str, str] = Field(
+        {}, description="needed packages of GPU targets that begin so; nothing requires them"
+    )
+
+
+class Wheels(_Strict):
+    """Everything wheels.yaml says."""
+
+    version: Literal[2] = Field(alias="schema")
+    checked: date = Field(description="when its sources were last compared with what they are about")
+    sources: dict[str, Source]
+    releases: tuple[Release, ...]
+    sizes: dict[BudgetKind, Size]
+
+    @model_validator(mode="after")
+    def _refers_to_itself(self) -> Self:
+        unknown = {release.source for release in self.releases} - self.sources.keys()
+        if unknown:
+            raise ValueError(f"releases of sources that are not listed: {', '.join(sorted(unknown))}")
+        return self
 
 
 @cache
-def releases() -> dict[str, Release]:
-    """Every known torch release by its version."""
-    return {
-        version: Release(version, tuple(row["rocm"]), tuple(row["python"]))
-        for row in _table()["releases"]
-        for version in row["torch"]
-    }
+def load_wheels(file: Path = TABLE) -> Wheels:
+    """Read a table of wheels, once.
+
+    Raises:
+        pydantic.ValidationError: where it has an unknown key, or refers to a source that it does not list.
+    """
+    return Wheels.model_validate(read_yaml(file).data)
 
 
-def size(accelerator: str) -> Size:
-    """Return the download and the disk space that installing a stack takes."""
-    return Size(**_table()["sizes"][accelerator])
+def wheel_sources() -> Mapping[str, Source]:
+    """Return every source by its name."""
+    return load_wheels().sources
 
 
-def missing_wheel(torch: str, rocm: str | None, python: str) -> str | None:
+def release_of(torch: str, rocm: str | None, source: str = PYTORCH) -> Release | None:
+    """Return the release of a source that has a torch for a ROCm version (None: for CPUs); None where there is none."""
+    releases = (one for one in load_wheels().releases if one.source == source and torch in one.torch)
+    return next((one for one in releases if rocm is None or rocm in one.rocm), None)
+
+
+def size(kind: BudgetKind) -> Size:
+    """Return the download and the disk space that a kind of stack takes; of packages, with one GPU target's."""
+    return load_wheels().sizes[kind]
+
+
+def missing_wheel(torch: str, rocm: str | None, python: str, source: str = PYTORCH) -> str | None:
     """Why there is no such wheel and what exists instead, or None where there is one.
 
-    `rocm` is None for a CPU wheel, which every release has.
+    `rocm` is None for a CPU wheel, which every release of PyTorch's has.
     """
-    release = releases().get(torch)
+    if source not in wheel_sources():
+        return f"there is no source {source!r} of wheels; known are {', '.join(wheel_sources())}"
+    mine = [release for release in load_wheels().releases if release.source == source]
+    of_torch = [release for release in mine if torch in release.torch]
+    where = "" if source == PYTORCH else f" of source {source}"
+    if not of_torch:
+        known = {version for release in mine for version in release.torch}
+        return f"torch {torch} is not a known release{where}; known are {_listed(known)}{_elsewhere(torch, rocm)}"
+    release = release_of(torch, rocm, source)
     if release is None:
-        return f"torch {torch} is not a known release; known are {_listed(releases())}"
-    if rocm is not None and rocm not in release.rocm:
-        instead = [r.torch for r in releases().values() if rocm in r.rocm]
+        instead = {version for one in mine if rocm in one.rocm for version in one.torch}
         offers = f"ROCm {rocm} has torch {_listed(instead)}" if instead else f"no torch was released for ROCm {rocm}"
-        return f"torch {torch} has no wheel for ROCm {rocm}: it exists for ROCm {_listed(release.rocm)}, and {offers}"
+        exists = _listed(version for one in of_torch for version in one.rocm)
+        no_wheel = f"torch {torch} has no wheel{where} for ROCm {rocm}: it exists for ROCm {exists}, and {offers}"
+        return no_wheel + _elsewhere(torch, rocm)
     if python not in release.python:
-        return f"torch {torch} has no wheel for Python {python}: it exists for Python {_listed(release.python)}"
+        return f"torch {torch} has no wheel{where} for Python {python}: it exists for Python {_listed(release.python)}"
     return None
 
 
-def pythons_of(torch: str) -> tuple[str, ...]:
+def pythons_of(torch: str, rocm: str | None = None, source: str = PYTORCH) -> tuple[str, ...]:
     """Return the Pythons from 3.11 on that a torch has wheels for, oldest first; none where it is not known."""
-    release = releases().get(torch)
+    release = release_of(torch, rocm, source)
     versions = sorted(map(Version, release.python)) if release else []
     return tuple(str(version) for version in versions if version >= OLDEST_PYTHON)
 
 
-def index_url(accelerator: str, rocm: str | None) -> str:
-    """The PyTorch wheel index that holds the wheels of a platform."""
-    return f"{INDEX}/rocm{rocm}" if accelerator == "rocm" else f"{INDEX}/cpu"
+def index_url(accelerator: str, rocm: str | None, source: str = PYTORCH, mirror: str | None = None) -> str:
+    """Return the place that holds the wheels of a platform: the source's own, or a mirror's."""
+    platform = f"rocm{rocm}" if accelerator == "rocm" else "cpu"
+    return (mirror or wheel_sources()[source].url).replace("{platform}", platform).replace("{rocm}", rocm or "")
+
+
+def _elsewhere(torch: str, rocm: str | None) -> str:
+    """Return the end of a sentence that names the sources with exactly that pair; empty where there is none."""
+    having = [name for name in wheel_sources() if release_of(torch, rocm, name) and rocm is not None]
+    return f"; `source: {having[0]}` has it" if having else ""
 
 
 def _listed(versions: Iterable[str]) -> str:
-    names = sorted(versions, key=Version)
+    names = sorted(set(versions), key=Version)
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

@@ -1,5 +1,6 @@
 """A workload as the app's options: by name, as arguments, and hashed. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from harness.base.storage import json_hash
@@ -86,6 +87,20 @@ def arguments(options: dict[str, Any]) -> tuple[str, ...]:
         else:
             words += [flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
     return tuple(words)
+
+
+# How much is trained on, and how often: what a run shows of one amount it shows of another.
+AMOUNTS = frozenset({"epochs", "data_fraction"})
+
+
+def family_of(options: Mapping[str, Any], max_device_memory: int | None = None, *, smoke_test: bool = False) -> str:
+    """Identity of what failures are counted over: all options but epochs, sessions and data.
+
+    A limit of memory is another question to the same run, and a smoke test shows less than what it is a part of.
+    """
+    kept = {name: value for name, value in options.items() if name not in AMOUNTS}
+    limit = {"max_device_memory": max_device_memory} if max_device_memory else {}
+    return json_hash({"options": kept, **limit, **({"smoke_test": True} if smoke_test else {})})
 
 
 def workload_hash(workload: Workload, data_sha256: str, *, resumed: bool = False) -> str:

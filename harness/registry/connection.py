@@ -32,6 +32,11 @@ class _Session(Session):
         # Without an `auth` the library uses ~/.netrc.
         self.auth = lambda request: request
 
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """Keep an authority that was set: the library prefers the variables REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE."""
+        merged = super().merge_environment_settings(url, proxies, stream, verify, cert)
+        return {**merged, "verify": self.verify} if self.verify is not True else merged
+
     def rebuild_auth(self, prepared_request: PreparedRequest, response: Response) -> None:
         """Drop credentials at a redirect to another host, without the library's second look at ~/.netrc."""
         before, after = response.request.url or "", prepared_request.url or ""

@@ -34,6 +34,12 @@ class BuildPlan:
     place: str
 
     @property
+    def indexes(self) -> dict[str, str]:
+        """Return the places that the wheels of the stacks to build come from, by stack."""
+        stacks = (cell.stack for cell in self.build)
+        return {stack.name: stack.shown_index for stack in stacks if stack.shown_index}
+
+    @property
     def unlocked(self) -> list[str]:
         """Return the stacks whose lock has to be resolved first."""
         return list(dict.fromkeys(c.stack.name for c in self.build if not pins.lock_file(c.stack).is_file()))
@@ -46,6 +52,7 @@ class BuildPlan:
             "there": [cell.id for cell in self.there],
             "left_out": [{"cell": skipped.cell.id, "reason": skipped.reason} for skipped in self.skipped],
             "to_be_locked": self.unlocked,
+            "indexes": self.indexes,
             "download_gb": round(self.download_gb, 1),
             "disk_gb": round(self.disk_gb, 1),
             "free_gb": self.free_gb,
@@ -132,7 +139,7 @@ def lock(
     if build == "pypi" and stack.accelerator != "cpu":
         raise UserError(f"stack {stack.name}: PyPI has no build of torch for ROCm; leave --pypi out")
     name = pins.lock_name(stack, python, build)
-    digest = _resolve_base(engine, stack, notify) if name == stack.name else None
+    digest = _resolve_base(engine, stack, notify) if name == pins.lock_name(stack) else None
     notify(f"resolving the wheels of {name}")
     file = pins.make_lock(stack, LOCKS / f"{name}.txt", digest, python, build)
     return {**pins.provenance(file), "file": str(file)}

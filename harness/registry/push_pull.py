@@ -1,7 +1,17 @@
 """Images to and from a registry. Credentials are the docker command's own."""
 
 from harness.base.errors import UserError
-from harness.environments.images import CELLS, PREFIX, Image, cell_tag, check_is_of, find, find_cell_image, inputs_of
+from harness.environments.images import (
+    CELLS,
+    PREFIX,
+    Image,
+    cell_tag,
+    check_is_of,
+    find,
+    find_cell_image,
+    inputs_of,
+    tag_name,
+)
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
 from harness.matrix.cells import Cell
 from harness.registry.tags.promotions import KnownGood
@@ -9,7 +19,7 @@ from harness.registry.tags.promotions import KnownGood
 
 def remote_name(registry: str, cell: Cell) -> str:
     """Return the name of a cell's image in a registry such as `ghcr.io/me`."""
-    return f"{registry.rstrip('/')}/{CELLS}:{cell.id}"
+    return f"{registry.rstrip('/')}/{CELLS}:{tag_name(cell)}"
 
 
 def push(engine: Engine, cell: Cell, registry: str, notify: Notify) -> str:

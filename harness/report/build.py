@@ -9,8 +9,10 @@ from harness.base.errors import UserError
 from harness.environments.dockerfile import render
 from harness.evidence.gpu_evidence import read_gpu_evidence
 from harness.evidence.index import Row
+from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
+from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Matrix
 from harness.matrix.lint import beyond_cpu, lint
@@ -38,20 +40,20 @@ def build_report(
     rows: Sequence[Row],
     matrix: Matrix,
     current: Mapping[tuple[str, str], str],
-    discounted: frozenset[str],
+    counts: Counts,
     made: float,
     promoted: Iterable[KnownGood] = (),
     host_kind: str | None = None,
 ) -> Report:
-    """Return the report on all runs of a folder; `current`, `discounted` as in `judge`, `made` in seconds since 1970.
+    """Return the report on all runs of a folder; `current`, `counts` as in `judge`, `made` in seconds since 1970.
 
     `rows` are those of its index, `promoted` the evidence of the known-good tags in force. The recommended cell and
     commands are for hosts of `host_kind`, or for all hosts if it is None. Unreadable records are left out.
     """
     rows = sorted(rows, key=lambda row: (row.started, row.run_id))
-    verdicts = judge(rows, current, matrix.verdicts, discounted)
+    verdicts = judge(rows, current, matrix.verdicts, counts)
     made_here = [row for row in rows if not row.imported]
-    own = judge(made_here, current, matrix.verdicts, discounted) if len(made_here) < len(rows) else verdicts
+    own = judge(made_here, current, matrix.verdicts, counts) if len(made_here) < len(rows) else verdicts
     counted = [row for row in rows if row.injected_fault is None]
 
     @cache
@@ -63,7 +65,7 @@ def build_report(
 
     newest_of_hosts = {row.host_fingerprint: row.run_id for row in rows}.values()
     hosts = [record.intent.host for run_id in newest_of_hosts if (record := read(run_id))]
-    found = failures(verdicts, rows)
+    found = failures(verdicts, rows, counts)
     explanations = {one.newest: _explanation(read(one.newest)) for one in found}
     ids = group_ids(rows)
     grids = groups(rows, GridVerdicts(verdicts, own), matrix, {host.kind: host for host in hosts})
@@ -73,7 +75,6 @@ def build_report(
     here = [one for one in usable if host_kind in (None, one.host_kind)]
     valid = [one for one in promoted if made < one.expires_at and host_kind in (None, one.host_kind)]
     tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}
-    uncounted = discounted | {row.run_id for row in rows if row.injected_fault is not None}
     presets = {row.preset for row in rows}
     return Report(
         made=made,
@@ -82,15 +83,15 @@ def build_report(
         headline=_headline(counted),
         answers=Answers(
             use=(*which_cell(here, matrix.verdicts, tags), *_elsewhere(usable, here)),
-            notes=what_the_notes_changed(verdicts),
+            notes=what_the_notes_changed(judge(rows, current, matrix.verdicts, counts, pooled=False)),
             failures=what_fails(verdicts, found, explanations),
-            criteria=which_criteria_are_met(matrix, rows, uncounted, read),
+            criteria=which_criteria_are_met(matrix, rows, counts, read),
             next=what_next(best_by_scope(here), found, explanations, tags, cells),
         ),
-        cautions=cautions(rows, verdicts, discounted, matrix),
+        cautions=(*cautions(rows, verdicts, counts, matrix), *sentences(read_isolations(results))),
         groups=grids,
         verdicts=verdict_lines(verdicts, ids),
-        runs=run_lines(rows, verdicts, ids, discounted),
+        runs=run_lines(rows, verdicts, ids, counts),
         details=_details(results, _shown_in_full(rows, [one.newest for one in found]), read),
         dockerfiles=_dockerfiles({place.cell for grid in grids for place in grid.places}, matrix),
         excluded=_excluded(matrix),

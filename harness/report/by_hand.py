@@ -8,11 +8,13 @@ from pathlib import Path
 from harness.environments.executors.container import WORK, Container, container_from_record
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import WorkFolder
 from harness.matrix.variants import VARIANT
 from harness.matrix.workload_options import OWN_DATA
 
 # Not the run folder, whose content is evidence.
-FOLDER = RunFolder(Path("/tmp/by-hand"))  # noqa: S108
+FOLDER = Path("/tmp/by-hand")  # noqa: S108
+WORK_FOLDER, TEMPORARY = WorkFolder(FOLDER), RunFolder(FOLDER).temporary
 RUN_FOLDER = "--run-dir"
 PROGRAM = "vpoc"
 # `matrix export` writes this in place of a data file's path.
@@ -43,9 +45,9 @@ def again(intent: Intent) -> str:
 
 
 def _make_folders(container: Container | None) -> str:
-    places = [FOLDER.work.output, *FOLDER.work.places]
+    places = [WORK_FOLDER.output, *WORK_FOLDER.places]
     if container is None:
-        places.append(FOLDER.temporary)
+        places.append(TEMPORARY)
     return shlex.join(["mkdir", "-p", *map(str, places)])
 
 
@@ -53,9 +55,9 @@ def _command(intent: Intent, phase: str, container: Container | None) -> str:
     words, variables = intent.commands[phase], intent.variables.get(phase, {})
     if container is not None:
         by_entry_point = words[words.index(PROGRAM) + 1 :] if PROGRAM in words else words
-        return replace(container, work=str(FOLDER.work.path)).command_line(variables, by_entry_point)
+        return replace(container, work=str(FOLDER)).command_line(variables, by_entry_point)
     folder = words[words.index(RUN_FOLDER) + 1] if RUN_FOLDER in words[:-1] else str(WORK)
-    moved = {folder: str(FOLDER.work.path), variables.get("TMPDIR", folder): str(FOLDER.temporary)}
+    moved = {folder: str(FOLDER), variables.get("TMPDIR", folder): str(TEMPORARY)}
     set_ = [f"{name}={_moved(value, moved)}" for name, value in sorted(variables.items())]
     return shlex.join(["env", "--ignore-environment", *set_, *(_moved(word, moved) for word in words)])
 

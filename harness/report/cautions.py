@@ -1,17 +1,16 @@
 """Warnings against conclusions that the records do not support. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from harness.evidence.index import Row
+from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
 from harness.report.words import many
 
 
-def cautions(
-    rows: Sequence[Row], verdicts: Sequence[Verdict], discounted: Collection[str], matrix: Matrix
-) -> tuple[str, ...]:
+def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, matrix: Matrix) -> tuple[str, ...]:
     """Return warnings, the most serious first; `rows` are all runs, including those with an injected fault."""
     said = []
     counted = [row for row in rows if row.injected_fault is None]
@@ -22,6 +21,12 @@ def cautions(
     if simulated := sum(is_simulated_scope(row.scope) for row in counted):
         were = "was" if simulated == 1 else "were"
         said.append(f"{many(simulated, 'run')} {were} made on a simulated host, and say nothing about a real one.")
+    if unverified := sum(not row.verified for row in counted):
+        were = "1 run was" if unverified == 1 else f"{unverified} runs were"
+        said.append(
+            f"{were} not verified by the host, for want of an environment of its own for it, because of another app, "
+            "or as that took more than it may: what completed says so itself, and qualifies for nothing."
+        )
     if any(verdict.stale for verdict in verdicts):
         said.append("Runs marked stale were made with an environment that has changed since; they are not counted.")
     stacks = [matrix.stacks[name] for name in {row.stack for row in counted} if name in matrix.stacks]
@@ -31,13 +36,18 @@ def cautions(
             "Between these stacks ROCm and torch change together: a difference cannot be attributed to one of them. "
             "The selection `neighbours` changes one at a time."
         )
-    injected, unhealthy = len(rows) - len(counted), sum(row.run_id in discounted for row in counted)
+    injected = len(rows) - len(counted)
+    faults = sum(counts[row.run_id].gpu_fault for row in counted)
+    struck = [row for row in counted if row.struck is not None]
     if injected:
         had = "1 run had a fault" if injected == 1 else f"{injected} runs had faults"
         said.append(f"{had} injected on purpose: shown among the runs, but not counted.")
-    if unhealthy:
-        were = "1 run was" if unhealthy == 1 else f"{unhealthy} runs were"
-        said.append(f"{were} discounted because a GPU was unhealthy: shown among the runs, but not counted.")
+    if faults:
+        said.append(
+            f"A GPU was reset, or found unhealthy, after {many(faults, 'run')}: each of them counts as failed, "
+            "also where it had completed."
+        )
+    said += [f"Run {row.run_id} was struck out by hand, and does not count: {row.struck}." for row in struck]
     if imported := sum(row.imported for row in counted):
         was = "was" if imported == 1 else "were"
         said.append(f"{many(imported, 'run')} {was} imported from other hosts; the filter below leaves them out.")

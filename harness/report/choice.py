@@ -3,17 +3,19 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import get_args
 
-from harness.evidence.verdicts.rates import lower_bound
+from harness.evidence.verdicts.expectation import expectation_of_totals
+from harness.evidence.verdicts.missing import missing_to
 from harness.evidence.verdicts.verdict import Tier, Verdict
+from harness.evidence.verdicts.words import claim_in_words, in_words
 from harness.matrix.cells import Verdicts
-from harness.report.words import at_least, many, names, share
+from harness.report.words import many, names, share
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
+# Of a training, for what the cell makes of it.
+USUAL_HOURS = 10.0
 NOT_TO_BE_USED: tuple[Tier, ...] = ("failing", "flaky")
 # Known-good tags by cell, environment hash and scope.
 Tags = Mapping[tuple[str, str, str], str]
-# The number of further runs is not predicted beyond this.
-FORESEEN = 200
 
 
 def best_by_scope(verdicts: Iterable[Verdict]) -> list[Verdict]:
@@ -33,49 +35,41 @@ def which_cell(verdicts: Sequence[Verdict], thresholds: Verdicts, tags: Tags) ->
     return tuple(_in_words(one, verdicts, thresholds, tags) for one in best)
 
 
-def runs_to_go(passes: int, runs: int, thresholds: Verdicts) -> int | None:
-    """Return how many more completed runs make a cell known good; None if that takes more than FORESEEN."""
-    for more in range(FORESEEN + 1):
-        if lower_bound(passes + more, runs + more, thresholds.confidence) > thresholds.known_good:
-            return more
-    return None
-
-
 def _best(found: Sequence[Verdict]) -> Verdict:
     good = {verdict.cell: verdict.low for verdict in found if verdict.tier == "known-good"}
     # A single failure with another workload does not outweigh a known-good verdict; a clearly lower pass rate does.
     bad = {v.cell for v in found if v.tier in NOT_TO_BE_USED and v.high < good.get(v.cell, 2)}
 
-    def rank(verdict: Verdict) -> tuple[bool, bool, int, float, bool]:
-        tier = TIERS.index(verdict.tier)
-        return verdict.cell not in bad, verdict.qualifies_for_promotion, tier, verdict.low, verdict.preset == "plain"
+    def rank(verdict: Verdict) -> tuple[bool, bool, int, float, float, bool]:
+        tier, may = TIERS.index(verdict.tier), verdict.qualifies_for_promotion
+        bounds = (verdict.mtbf_low, verdict.low)
+        return verdict.cell not in bad, may, tier, *bounds, verdict.preset == "plain"
 
     return max(found, key=rank)
 
 
 def _in_words(best: Verdict, verdicts: Sequence[Verdict], thresholds: Verdicts, tags: Tags) -> str:
     cell, scope = f"`{best.cell}`", f"`{best.scope}`"
-    runs = f"{best.passes} of {many(best.runs, 'run')} of workload `{best.workload}` completed"
-    sure = f"{share(thresholds.confidence)} confidence"
+    runs = f"{best.passes} of {many(best.runs, 'run')} of workload `{best.workload}` passed"
+    shown = f"{in_words(best.totals)}, with workload `{best.workload}`"
+    claim = f"{claim_in_words(best)} ({share(thresholds.confidence)} confidence each)"
     if best.tier in NOT_TO_BE_USED:
         why = f", mostly for `{best.diagnosis}`" if best.diagnosis else ""
         said = [f"On {scope}: no cell can be recommended. The best, {cell}, is {best.tier}: {runs}{why}."]
     elif best.tier == "known-good":
-        said = [
-            f"On {scope}: use {cell}, which is known good: {runs}; it completes more than {at_least(best.low)} of the"
-        ]
-        said[0] += f" time ({sure})."
+        said = [f"On {scope}: use {cell}, which is known good: {shown}: {claim}."]
+        said.append(f"{_sentence(expectation_of_totals(best.totals, USUAL_HOURS, thresholds.confidence).in_words)}.")
     else:
-        said = [
-            f"On {scope}: no cell is known good yet. The best so far is {cell} ({best.tier}): {runs}, which shows that"
-        ]
-        said[0] += f" it completes more than {at_least(best.low)} of the time ({sure})."
-        more = runs_to_go(best.passes, best.runs, thresholds)
-        if more:
-            said.append(f"{many(more, 'more run')} without a failure would make it known good.")
+        said = [f"On {scope}: no cell is known good yet. The best so far is {cell} ({best.tier}): {shown}: {claim}."]
+        more = missing_to(best.totals, "known_good", thresholds, thresholds.confidence)
+        said.append(f"Without a failure, {more.in_words} would make it known good.")
     if tag := tags.get((best.cell, best.environment_hash, best.scope)):
         said.append(f"Its image has the tag `{tag}`.")
     return " ".join([*said, *_besides(best, verdicts)])
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _besides(best: Verdict, verdicts: Sequence[Verdict]) -> list[str]:
@@ -92,7 +86,9 @@ def _besides(best: Verdict, verdicts: Sequence[Verdict]) -> list[str]:
     ]
     if best.imported:
         said.append(f"Of these runs, {best.imported} came from other hosts by import.")
-    if not best.qualifies_for_promotion:
+    if not best.verified:
+        said.append("These runs were not verified by the host (each says why), and qualify for nothing.")
+    elif not best.qualifies_for_promotion:
         said.append(f"Workload `{best.workload}` does not qualify for promotion.")
     if best.executor == "process" and best.tier not in NOT_TO_BE_USED:
         said.append("These runs were processes; only runs in containers qualify an image for promotion.")

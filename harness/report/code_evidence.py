@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import get_args
 
+from harness.base.text import one_line
 from harness.evidence.gpu_evidence import EvidenceFile, GpuEvidence, GpuEvidenceFacts, GpuEvidenceRow, RowVerdict
 from harness.report.model import CodeEvidence, CodeRow, CodeRun
 from harness.report.words import utc
@@ -99,5 +100,5 @@ def _revision(facts: GpuEvidenceFacts) -> str:
 
 def _line(text: str) -> str:
     """Return a text on one line, without what a terminal takes for a command, cut where it is too long."""
-    line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    line = one_line(" ".join(text.split()))
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"

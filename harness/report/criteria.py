@@ -1,11 +1,12 @@
 """The user's own criteria: which are met, and by which run. Pure."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.base.durations import span
 from harness.evidence.index import Row
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.counting import Counts
 from harness.matrix.cells import Matrix, Workload
 from harness.matrix.workload_options import workload_hash
 from harness.report.words import many
@@ -14,25 +15,22 @@ CRITERIA = ("immediate", "full", "production")
 ReadRecord = Callable[[str], Record | None]
 
 
-def which_criteria_are_met(
-    matrix: Matrix, rows: Sequence[Row], uncounted: Collection[str], read: ReadRecord
-) -> tuple[str, ...]:
+def which_criteria_are_met(matrix: Matrix, rows: Sequence[Row], counts: Counts, read: ReadRecord) -> tuple[str, ...]:
     """Return a sentence for each criterion; `read` returns the record of a run. Only runs on GPUs can meet one."""
     workloads = [matrix.workloads[name] for name in CRITERIA if name in matrix.workloads]
+    counted = [row for row in rows if counts[row.run_id].counts]
     return tuple(
-        _in_words(
-            workload, [row for row in rows if row.workload == workload.name and row.run_id not in uncounted], read
-        )
+        _in_words(workload, [row for row in counted if row.workload == workload.name], counts, read)
         for workload in workloads
     )
 
 
-def _in_words(workload: Workload, rows: Sequence[Row], read: ReadRecord) -> str:
+def _in_words(workload: Workload, rows: Sequence[Row], counts: Counts, read: ReadRecord) -> str:
     named = f"`{workload.name}` ({workload.description})"
     one_of_each = {row.workload_hash: row.run_id for row in rows}
     same = {hash_ for hash_, run_id in one_of_each.items() if _as_defined(workload, read(run_id))}
     tried = [row for row in rows if row.workload_hash in same]
-    completed = [row for row in tried if row.outcome == "completed"]
+    completed = [row for row in tried if counts[row.run_id].counts_as == "passed"]
     # If several runs meet the criterion, name the newest of this host.
     completed.sort(key=lambda row: (row.device != "cpu", not row.imported, row.started))
     record = read(completed[-1].run_id) if completed else None

@@ -2,13 +2,14 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
+from harness.base.untrusted_tree import NotAFileError
 from harness.evidence.app_files import Progress, Training
-from harness.evidence.progress import parse_lines
-from harness.evidence.work_folder import WorkFolder
+from harness.evidence.progress import parse_lines, whole_lines
+from harness.evidence.work_folder import LARGEST, WorkFolder
 from harness.report.model import LossCurve, MemoryCurve, PhaseSpan
 
 POINTS = 150
@@ -33,12 +34,14 @@ class ProgressCurves:
 def read_progress(work: WorkFolder, started: float, ended: float) -> ProgressCurves:
     """Return the progress of the first ranks of a run that lasted from `started` to `ended`, seconds since 1970."""
     ranks = {}
-    for rank, file in list(work.progress().items())[:RANKS]:
+    for rank, name in list(work.progress().items())[:RANKS]:
         try:
-            lines = file.read_bytes().splitlines()
-        except OSError:
+            with work.tree.open(name, LARGEST["progress"]) as file:
+                count = sum(1 for _ in whole_lines(file))
+                kept = list(parse_lines(_thinned(whole_lines(file), count)))
+        except (FileNotFoundError, NotAFileError):
             break
-        if kept := list(parse_lines(_thinned(lines))):
+        if kept:
             ranks[rank] = kept
     return ProgressCurves(
         phases=tuple(span for rank, lines in ranks.items() for span in _spans(rank, lines, started, ended)),
@@ -54,15 +57,15 @@ def loss_curves(progress: ProgressCurves, trainings: Sequence[Training]) -> tupl
     return tuple(curve for curve in curves if curve.steps or curve.train)
 
 
-def _thinned(lines: Sequence[bytes]) -> Iterator[bytes]:
+def _thinned(lines: Iterable[bytes], count: int) -> Iterator[bytes]:
     """Yield evenly spaced lines, and every line that begins a phase: a run of an hour has thousands of lines."""
-    every = max(1, -(-len(lines) // POINTS))
+    every = max(1, -(-count // POINTS))
     phase = b""
     for number, line in enumerate(lines):
         match = PHASE.search(line)
         begins = match is not None and match[1] != phase
         phase = match[1] if match else phase
-        if begins or number % every == 0 or number == len(lines) - 1:
+        if begins or number % every == 0 or number == count - 1:
             yield line
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from harness.evidence.index import Row
 from harness.evidence.run_files import Explanation
+from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.verdict import Verdict
 from harness.report.words import many, names
 
@@ -22,13 +23,13 @@ class Failure:
     stack: str
 
 
-def failures(verdicts: Iterable[Verdict], rows: Iterable[Row]) -> list[Failure]:
-    """Return the diagnoses of the runs that count, the most frequent first; `rows` are in the order of time."""
-    counted = {run_id for verdict in verdicts if not verdict.stale for run_id in verdict.run_ids}
+def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -> list[Failure]:
+    """Return the diagnoses of the runs that failed, the most frequent first; `rows` are in the order of time."""
+    failed = {run_id for verdict in verdicts if not verdict.stale for run_id in verdict.failed_ids}
     found: dict[str, list[Row]] = {}
     for row in rows:
-        if row.run_id in counted and row.outcome != "completed":
-            found.setdefault(row.diagnosis or row.outcome, []).append(row)
+        if row.run_id in failed:
+            found.setdefault(counts[row.run_id].diagnosis or row.diagnosis or row.outcome, []).append(row)
     listed = [
         Failure(diagnosis, len(runs), tuple(dict.fromkeys(row.cell for row in runs)), runs[-1].run_id, runs[-1].stack)
         for diagnosis, runs in found.items()

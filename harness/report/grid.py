@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.evidence.index import Row
-from harness.evidence.verdicts.verdict import COUNTED, Verdict
+from harness.evidence.verdicts.counting import Counts
+from harness.evidence.verdicts.verdict import Verdict
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.report.model import GridPlace, Group, PassCount, RunLine, VerdictLine
@@ -15,7 +16,8 @@ NOTHING = PassCount(tier="untested", passes=0, runs=0)
 NOT_COUNTED = "none of its runs counts"
 # One line of a program's output can be a page long.
 LONGEST = 400
-NOT_AS_THEY_ARE = ("group", "low", "high", "diagnoses", "not_counted")
+OF_TOTALS = ("started", "starts", "failures", "hours", "longest", "boots")
+NOT_AS_THEY_ARE = ("group", "low", "high", "start_low", "mtbf_low", "diagnoses", "not_counted", *OF_TOTALS)
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,9 @@ def verdict_lines(verdicts: Iterable[Verdict], ids: Mapping[Key, str]) -> tuple[
             **{name: getattr(verdict, name) for name in VerdictLine.model_fields if name not in NOT_AS_THEY_ARE},
             low=math.floor(verdict.low * 1000) / 1000,
             high=math.ceil(verdict.high * 1000) / 1000,
+            start_low=math.floor(verdict.start_low * 1000) / 1000,
+            mtbf_low=math.floor(verdict.mtbf_low * 1000) / 1000,
+            **{name: getattr(verdict.totals, name) for name in OF_TOTALS},
             diagnoses=dict(verdict.diagnoses),
             not_counted=dict(verdict.not_counted),
         )
@@ -63,7 +68,7 @@ def verdict_lines(verdicts: Iterable[Verdict], ids: Mapping[Key, str]) -> tuple[
 
 
 def run_lines(
-    rows: Iterable[Row], verdicts: Iterable[Verdict], ids: Mapping[Key, str], discounted: Collection[str]
+    rows: Iterable[Row], verdicts: Iterable[Verdict], ids: Mapping[Key, str], counts: Counts
 ) -> tuple[RunLine, ...]:
     """Return the runs, newest first."""
     stale = {(*key_of(v), v.cell, v.environment_hash) for v in verdicts if v.stale}
@@ -74,13 +79,16 @@ def run_lines(
             cell=row.cell,
             environment_hash=row.environment_hash[:12],
             outcome=row.outcome,
-            diagnosis=row.diagnosis,
+            diagnosis=counts[row.run_id].diagnosis or row.diagnosis,
             detail=row.detail[:LONGEST],
             ran_on=row.ran_on,
             started=round(row.started),
             seconds=round(row.seconds, 1),
             samples_per_second=row.samples_per_second and round(row.samples_per_second, 1),
-            uncounted=_uncounted(row, discounted, (*key_of(row), row.cell, row.environment_hash) in stale),
+            uncounted=counts[row.run_id].kind
+            or ("stale" if (*key_of(row), row.cell, row.environment_hash) in stale else None),
+            failed=counts[row.run_id].counts_as == "failed",
+            why_counted_so=counts[row.run_id].why,
             imported=row.imported,
         )
         for row in sorted(rows, key=lambda row: (row.started, row.run_id), reverse=True)
@@ -89,17 +97,7 @@ def run_lines(
 
 def key_of(one: Row | Verdict) -> Key:
     """Return the values that must be equal for runs to be comparable."""
-    return one.workload_hash, one.host_kind, one.executor, one.scope
-
-
-def _uncounted(row: Row, discounted: Collection[str], stale: bool) -> str | None:
-    if row.injected_fault is not None:
-        return "injected fault"
-    if row.run_id in discounted:
-        return "discounted"
-    if row.outcome not in COUNTED:
-        return row.outcome
-    return "stale" if stale else None
+    return one.family, one.host_kind, one.executor, one.scope
 
 
 def _current(verdicts: Iterable[Verdict]) -> dict[Key, dict[str, Verdict]]:
@@ -129,7 +127,7 @@ def _group(
     return Group(
         id=id_,
         workload=newest.workload,
-        workload_hash=newest.workload_hash[:12],
+        family=newest.family[:12],
         host_kind=newest.host_kind,
         host=f"{made_of}, kernel {host.kernel} ({newest.host_kind[:6]})" if host else f"kind {newest.host_kind}",
         executor=newest.executor,

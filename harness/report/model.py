@@ -51,7 +51,7 @@ class Group(File):
 
     id: str
     workload: str
-    workload_hash: str
+    family: str = Field(description="of the workloads of its runs, which are counted together")
     host_kind: str
     host: str = Field(description="in words")
     executor: str
@@ -75,6 +75,14 @@ class VerdictLine(File):
     runs: int
     low: float = Field(description="the pass rate is above this at the confidence of the matrix file")
     high: float
+    started: int = Field(description="starts that reached the end of the first training step")
+    starts: int
+    start_low: float = Field(description="the share of starts that succeed is above this")
+    failures: int = Field(description="after the first step")
+    hours: float = Field(description="of training after the first step")
+    mtbf_low: float = Field(description="the mean time between failures is above this, in hours")
+    longest: float = Field(description="hours of the third-longest run: the claim is about trainings up to that length")
+    boots: int = Field(description="on how many boots the runs were made")
     diagnoses: dict[str, int]
     not_counted: dict[str, int]
     imported: int = Field(description="of the runs that count, those added by `matrix import`")
@@ -97,8 +105,10 @@ class RunLine(File):
     seconds: float
     samples_per_second: float | None
     uncounted: str | None = Field(
-        description="why it is not counted: injected fault, discounted, stale, interrupted, host-fault"
+        description="why it is not counted: injected fault, struck, stale, interrupted, not begun"
     )
+    failed: bool = Field(description="it counts as failed, also where it completed and left a GPU unhealthy")
+    why_counted_so: str = Field(description="in words, where its outcome does not say it")
     imported: bool
 
 

@@ -78,13 +78,14 @@
       + (Object.keys(one.diagnoses).length ? ` Failures: ${counts(one.diagnoses)}.` : "")
       + (Object.keys(one.not_counted).length ? ` Not counted: ${counts(one.not_counted)}.` : "")
       + (one.imported ? ` ${one.imported} of the counted runs were imported.` : "")
-      + (one.qualifies_for_promotion ? "" : " This workload does not qualify for promotion.")));
+      + (one.qualifies_for_promotion ? "" : " It does not qualify for promotion.")));
   }
 
   function runRow(run, open) {
     const full = report().details[run.run_id];
     const name = full ? make("button", { type: "button", class: "run", onclick: () => open(run) }, run.run_id) : run.run_id;
-    const why = [run.diagnosis, run.uncounted ? `not counted: ${run.uncounted}` : "", run.imported ? "imported" : ""];
+    const counted = run.uncounted ? `not counted: ${run.uncounted}` : run.why_counted_so ? "counted as failed" : "";
+    const why = [run.diagnosis, counted, run.imported ? "imported" : ""];
     return make("tr", { "data-run": run.run_id }, make("td", {}, name), make("td", { class: "outcome" }, run.outcome),
       make("td", {}, why.filter(Boolean).join("; ")), make("td", {}, when(run.started)),
       make("td", { class: "number" }, run.seconds.toFixed(1)),
@@ -184,7 +185,8 @@
     const content = [
       make("h3", { tabindex: "-1" }, `Run ${run.run_id}`),
       make("p", {}, make("span", { class: "outcome" }, run.outcome + (run.diagnosis ? ` (${run.diagnosis})` : "")),
-        run.detail ? `: ${run.detail}` : "", run.uncounted ? ` Not counted: ${run.uncounted}.` : ""),
+        run.detail ? `: ${run.detail}` : "", run.uncounted ? ` Not counted: ${run.why_counted_so || run.uncounted}.`
+          : run.why_counted_so ? ` Counted as failed: ${run.why_counted_so}.` : ""),
       ...detail.host_problems.map((text) => make("p", { class: "caution" }, text)),
       ...(detail.explanation ? explanation(detail.explanation) : []),
       charts(detail),

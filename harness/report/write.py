@@ -6,11 +6,13 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.storage import write_durably
+from harness.base.text import printable
 from harness.environments.environment_hashes import current_hashes
-from harness.evidence.discounted_runs import discounted_runs
+from harness.evidence.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
-from harness.host.fingerprint import REAL_ROOT, read_host
+from harness.evidence.verdicts.counting import counts_of
+from harness.host.fingerprint import REAL_ROOT
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import read_moves, standing_tags
 from harness.report.build import build_report
@@ -36,8 +38,8 @@ def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> t
         # Without the tags the rest of the report is still worth writing.
         promoted = []
         damaged.append(str(error))
-    discounted = discounted_runs(results, rows)
-    report = build_report(results, rows, matrix, current, discounted, time.time(), promoted, read_host(root).kind)
+    counts = counts_of(results, rows)
+    report = build_report(results, rows, matrix, current, counts, time.time(), promoted, host_of(results, root).kind)
     files = {
         "report.html": to_html(report),
         "report.md": to_markdown(report),
@@ -45,7 +47,7 @@ def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> t
         "report.xml": to_junit(report),
     }
     for name, text in files.items():
-        write_durably(results.folder / name, text.encode())
+        write_durably(results.folder / name, printable(text).encode())
     return [results.folder / name for name in files], [*damaged, *report.code.unreadable]
 
 

@@ -1,4 +1,4 @@
-"""Checks the GPUs of a run: before it, and after it when it did not complete."""
+"""Checks the GPUs of a run, before it and after it."""
 
 import tempfile
 import time
@@ -6,23 +6,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.base.paths import DATA
 from harness.environments.executors.job import Executor
-from harness.evidence.health_log import append_steps, proven_gpus, read_steps, unhealthy_gpus
+from harness.evidence.health_log import LOCKED, append_steps, last_steps, proven_gpus, unhealthy_gpus
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthOccasion, HealthStep
 from harness.evidence.run_folder import RunFolder
-from harness.host.amdgpu import memory_in_use, pci_address
+from harness.host.amdgpu import memory_in_use
 from harness.host.facts import GpuFacts
 from harness.host.gpu_reset import reset_gpu
-from harness.host.kernel_log import read_kernel_log
-from harness.host.kernel_resets import reset_lines
 from harness.run.gpu_probe import probe_gpu
-from harness.run.gpu_recovery import Actions, Step, probe, recover_gpu, wait_for_memory
+from harness.run.gpu_recovery import MIB, Actions, Step, probe, probe_or_reset, recover_gpu, wait_for_memory
+from harness.run.kernel_log_step import look_for_resets
 from harness.run.spec import Run, RunSpec, resolve_run
 
+UNPROVEN = "not begun, as no stack's probe has passed on it since the boot"
+IN_DOUBT = "not begun, as its stack's probe never passed on it and fails, and no probe followed the last run on it"
+NO_KERNELS = "no kernels for this card: its probe fails where another stack's passed since the boot"
 UNKILLABLE = "a process of a run on it cannot be killed"
+# A probe after a run serves the next one that begins within this time: nobody can have waited long to use the GPU.
+SERVES_SECONDS = 600.0
 
 MemoryBefore = Mapping[int, int | None]
 
@@ -57,6 +62,10 @@ class Checkup:
         """Return whether the environment passed a probe on a GPU since the boot."""
         return gpu.index in proven_gpus(self.results, self.spec.intent.host, self.spec.environment_hash)
 
+    def known(self, gpu: GpuFacts) -> bool:
+        """Return whether any environment passed a probe on a GPU since the boot."""
+        return gpu.index in proven_gpus(self.results, self.spec.intent.host)
+
     def note(self, step: Step, when: HealthOccasion) -> Step:
         """Write a step down at once: what follows may never return."""
         line = HealthStep(
@@ -76,29 +85,82 @@ class Checkup:
         return step
 
 
-def before_run(checkup: Checkup) -> tuple[MemoryBefore, tuple[str, ...]]:
-    """Return how much memory is in use on each GPU of a run that is about to start, and what forbids to start it.
+class Readiness(NamedTuple):
+    """The state of the GPUs of a run before it: memory in use, what forbids to start it, what its probe failed at.
 
-    An environment that was never probed on a GPU since the boot is probed first: without that, a probe that fails
-    after the run could not tell an unhealthy GPU from an environment that never worked on it. A probe that cannot be
-    killed forbids the run. The memory is None where the driver does not tell.
+    `no_kernels`: its environment's probe fails on a GPU where another's has passed since the boot; the run may show
+    more, as its preset may help.
+    """
+
+    memory: MemoryBefore
+    unfit: str | None = None
+    no_kernels: str | None = None
+
+
+def before_run(checkup: Checkup, actions: Actions | None = None) -> Readiness:
+    """Probe the GPUs of a run that is about to start.
+
+    A GPU that fails is reset where that is possible. The probe after the run before serves, but for an environment that
+    never passed one on that GPU since the boot: without that, a probe that fails after the run could not tell an
+    unhealthy GPU from an environment that never worked on it. Where no environment has passed one on that GPU since the
+    boot, or no probe followed the last run on it, a probe that fails forbids the run: it could be the doing of the host
+    or of that run. The memory is None where the driver does not tell.
 
     Raises:
         UserError: when the results folder cannot be written.
     """
-    before = {gpu.index: checkup.actions.memory_in_use(gpu) for gpu in checkup.spec.gpus}
-    known = {
-        step.gpu
-        for step in read_steps(checkup.results, checkup.spec.intent.host.machine)
-        if (step.boot_id, step.environment, step.check)
-        == (checkup.spec.intent.host.boot_id, checkup.spec.environment_hash, "probe")
-    }
-    steps = [
-        checkup.note(probe(gpu, checkup.actions, proven=False), "before-run")
-        for gpu in checkup.spec.gpus
-        if gpu.index not in known
-    ]
-    return before, tuple(_unkillable(steps))
+    actions = actions or checkup.actions
+    before = {gpu.index: actions.memory_in_use(gpu) for gpu in checkup.spec.gpus}
+    unproven, doubtful, refuted = [], [], []
+    last = last_steps(checkup.results, checkup.spec.intent.host)
+    for gpu in checkup.spec.gpus:
+        if checkup.proven(gpu) and _serves(last.get(gpu.index), time.time()):
+            continue
+        step = _probed_before(checkup, gpu, actions)
+        if step.good is None and not step.of_environment and not checkup.known(gpu):
+            unproven.append(f"GPU {gpu.index}: {step.detail}")
+        elif step.in_doubt and not _is_good_probe(last.get(gpu.index)):
+            doubtful.append(f"GPU {gpu.index}: {step.detail}")
+        elif step.in_doubt:
+            refuted.append(f"GPU {gpu.index}: {step.detail}")
+    unhealthy = unhealthy_gpus(checkup.results, checkup.spec.intent.host)
+    forbidding = [f"GPU {gpu.index}: {unhealthy[gpu.index]}" for gpu in checkup.spec.gpus if gpu.index in unhealthy]
+    if forbidding:
+        return Readiness(before, f"not begun, on an unhealthy GPU: {'; '.join(forbidding)}")
+    if unproven:
+        return Readiness(before, f"{UNPROVEN}: {'; '.join(unproven)}")
+    if doubtful:
+        return Readiness(before, f"{IN_DOUBT}: {'; '.join(doubtful)}")
+    for gpu in checkup.spec.gpus:
+        # From here on a run is on it, whatever becomes of this process: no probe of before serves the next one.
+        checkup.note(Step("memory", gpu.index, None, _in_words(before[gpu.index]), 0.0), "before-run")
+    return Readiness(before, None, f"{NO_KERNELS}: {'; '.join(refuted)}" if refuted else None)
+
+
+def _probed_before(checkup: Checkup, gpu: GpuFacts, actions: Actions) -> Step:
+    """Probe a GPU, and reset it where it fails; write all steps down and return the last."""
+    for step in probe_or_reset(gpu, actions, proven=checkup.proven(gpu)):
+        checkup.note(step, "before-run")
+        if not step.killable:
+            # It may hold the locks of all of them for ever.
+            for other in checkup.spec.gpus:
+                if other != gpu:
+                    checkup.note(Step("probe", other.index, False, LOCKED, 0.0), "before-run")
+    return step
+
+
+def _serves(step: HealthStep | None, now: float) -> bool:
+    """Return whether the last step on a GPU is a probe that the next run may rely on."""
+    return step is not None and _is_good_probe(step) and 0 <= now - step.at < SERVES_SECONDS
+
+
+def _is_good_probe(step: HealthStep | None) -> bool:
+    """Return whether the last step on a GPU is a probe that passed: then no run was begun on it since."""
+    return step is not None and step.check == "probe" and bool(step.good)
+
+
+def _in_words(memory: int | None) -> str:
+    return "its memory is not known" if memory is None else f"{memory // MIB} MiB in use before the run"
 
 
 def after_failure(
@@ -119,11 +181,16 @@ def after_failure(
     """
     if not checkup.spec.gpus:
         return HealthReport()
-    # The kernel log first: a reset of ours is not to be found in it.
-    steps = [checkup.note(_kernel_log(checkup, since), "after-failure")]
-    for gpu in () if unkillable else checkup.spec.gpus:
-        steps_of_gpu = recover_gpu(gpu, before.get(gpu.index), actions or checkup.actions, proven=checkup.proven(gpu))
-        steps += [checkup.note(step, "after-failure") for step in steps_of_gpu]
+    recoveries = [
+        recover_gpu(gpu, before.get(gpu.index), actions or checkup.actions, proven=checkup.proven(gpu))
+        for gpu in (() if unkillable else checkup.spec.gpus)
+    ]
+    # Only a while after the kill the kernel notices that a queue is not given back, so that each waits for its memory
+    # first; what the probes and resets of recovery do is none of the run's.
+    steps = [checkup.note(next(recovery), "after-failure") for recovery in recoveries]
+    steps.append(checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-failure"))
+    for recovery in recoveries:
+        steps += [checkup.note(step, "after-failure") for step in recovery]
     if any(_unkillable(steps)):
         after_unkillable(checkup)
     return _report(checkup, steps)
@@ -141,24 +208,44 @@ def after_unkillable(checkup: Checkup) -> None:
         checkup.note(Step("probe", gpu.index, False, UNKILLABLE, 0.0), "after-failure")
 
 
-def after_interruption(checkup: Checkup, before: MemoryBefore, actions: Actions | None = None) -> HealthReport:
-    """Wait until the GPUs of a run that somebody ended have their memory back, and no more.
+def after_interruption(
+    checkup: Checkup, before: MemoryBefore, since: float, actions: Actions | None = None
+) -> HealthReport:
+    """Wait until the GPUs of a run that somebody ended have their memory back, and read the kernel log.
+
+    No more: who interrupts does not want to wait, and the next run probes them. `since` as in `after_failure`.
 
     Raises:
         UserError: when the results folder cannot be written.
     """
-    waited = [wait_for_memory(gpu, before.get(gpu.index), actions or checkup.actions) for gpu in checkup.spec.gpus]
-    return _report(checkup, [checkup.note(step, "after-failure") for step in waited])
-
-
-def after_completion(checkup: Checkup) -> None:
-    """Write down that a run completed on its GPUs: with its artefacts verified it is its own probe.
-
-    Raises:
-        UserError: when the results folder cannot be written.
-    """
+    if not checkup.spec.gpus:
+        return HealthReport()
+    steps = []
     for gpu in checkup.spec.gpus:
-        checkup.note(Step("probe", gpu.index, True, "a run completed on it", 0.0), "after-completion")
+        waited = wait_for_memory(gpu, before.get(gpu.index), actions or checkup.actions)
+        steps.append(checkup.note(waited, "after-failure"))
+    steps.append(checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-failure"))
+    return _report(checkup, steps)
+
+
+def after_completion(checkup: Checkup, since: float, actions: Actions | None = None) -> HealthReport:
+    """Check the GPUs of a run that completed: it may have left one unhealthy for the next.
+
+    `since` as in `after_failure`.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    if not checkup.spec.gpus:
+        return HealthReport()
+    steps = [checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-completion")]
+    for gpu in checkup.spec.gpus:
+        # What completed may have avoided by its preset what the probe, which has none, fails at.
+        steps_of_gpu = probe_or_reset(gpu, actions or checkup.actions, proven=checkup.proven(gpu))
+        steps += [checkup.note(step, "after-completion") for step in steps_of_gpu]
+    if any(_unkillable(steps)):
+        after_unkillable(checkup)
+    return _report(checkup, steps) if any(step.good is False for step in steps) else HealthReport()
 
 
 def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/")) -> dict[int, str]:
@@ -182,19 +269,6 @@ def recheck(run: Run, results: Results, executor: Executor, root: Path = Path("/
                     after_unkillable(checkup)
                     break
     return unhealthy_gpus(results, run.host)
-
-
-def _kernel_log(checkup: Checkup, since: float) -> Step:
-    began = time.monotonic()
-    log = read_kernel_log(since, checkup.root)
-    seconds = time.monotonic() - began
-    if log.missing is not None:
-        return Step("kernel-log", None, None, log.missing, seconds)
-    addresses = {address for gpu in checkup.spec.gpus if (address := pci_address(gpu, checkup.root))}
-    resets = reset_lines(log.lines, addresses)
-    more = f" (and {len(resets) - 1} more)" if len(resets) > 1 else ""
-    told = resets[0] + more if resets else f"{len(log.lines)} lines, no reset among them"
-    return Step("kernel-log", None, not resets, told, seconds)
 
 
 def _problems(steps: Iterable[Step]) -> Iterator[str]:

@@ -23,11 +23,15 @@ POLL_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Probed:
-    """The answer of a probe: `good` is None where it says nothing of the GPU."""
+    """The answer of a probe: `good` is None where it says nothing of the GPU.
+
+    `of_environment`: it failed before it asked anything of the GPU.
+    """
 
     good: bool | None
     detail: str
     killable: bool = True
+    of_environment: bool = False
 
 
 class _Check(BaseModel):
@@ -86,7 +90,9 @@ def read_answer(log: Path) -> Probed:
     broken = next(one for one in answer.checks if one.check == answer.breaks_at)
     detail = f"{broken.check} {broken.outcome}: {broken.detail}"
     # Without torch nothing was asked of the GPU.
-    return Probed(None if broken.check == "import" else False, detail, killable)
+    if broken.check == "import":
+        return Probed(None, detail, killable, of_environment=True)
+    return Probed(False, detail, killable)
 
 
 def _end(handle: Handle, folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Recovers one GPU after a run that did not complete, until it is known to be healthy or unhealthy."""
+"""Recovers one GPU, until it is known to be healthy or unhealthy."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +29,11 @@ class Actions:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of recovery: its finding, and the seconds it took. `good` is None where nothing can be concluded."""
+    """One step of recovery: its finding, and the seconds it took. `good` is None where nothing can be concluded.
+
+    `of_environment`: a probe that failed before it asked anything of the GPU. `in_doubt`: one that failed there, but in
+    an environment that never passed one.
+    """
 
     check: HealthCheck
     gpu: int | None
@@ -37,15 +41,22 @@ class Step:
     detail: str
     seconds: float
     killable: bool = True
+    of_environment: bool = False
+    in_doubt: bool = False
 
 
 def recover_gpu(gpu: GpuFacts, memory_before: int | None, actions: Actions, *, proven: bool) -> Iterator[Step]:
-    """Wait for its memory, probe it, and where it fails reset it and probe it again.
+    """Wait for its memory, probe it, and where it fails reset it and probe it again."""
+    yield wait_for_memory(gpu, memory_before, actions)
+    yield from probe_or_reset(gpu, actions, proven=proven)
+
+
+def probe_or_reset(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Iterator[Step]:
+    """Probe a GPU, and where it fails reset it and probe it again.
 
     `proven`: the environment of the probe passed on this GPU before. Otherwise a probe that fails may be the
     environment's own fault: nothing is concluded then, and nothing reset, but for a probe that cannot be killed.
     """
-    yield wait_for_memory(gpu, memory_before, actions)
     first = probe(gpu, actions, proven=proven)
     yield first
     if first.good is not False:
@@ -82,7 +93,10 @@ def probe(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Step:
         # No environment can do that by itself.
         good = False
         detail += "; it cannot be killed"
-    elif good is False and not proven:
+    in_doubt = good is False and not proven and probed.killable
+    if in_doubt:
         good = None
         detail += "; this environment never passed a probe on this GPU since the boot, so the fault may be its own"
-    return Step("probe", gpu.index, good, detail, actions.now() - began, probed.killable)
+    return Step(
+        "probe", gpu.index, good, detail, actions.now() - began, probed.killable, probed.of_environment, in_doubt
+    )

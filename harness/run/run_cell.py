@@ -6,21 +6,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from harness.base.errors import UserError
 from harness.base.interrupts import open_to_interruption, shielded
-from harness.base.storage import write_durably
 from harness.diagnosis import explain_run
 from harness.environments.executors.job import Executor, Exit
-from harness.evidence.app_files import Phase, Result
+from harness.evidence.accounting import Accounting
+from harness.evidence.app_files import Result, Wait
+from harness.evidence.interruptions import host_is_shutting_down, interruption_by
 from harness.evidence.last_line import last_line
+from harness.evidence.leftovers import Leftover, in_short, leftovers, remove_excess
 from harness.evidence.memory import MemoryUse
 from harness.evidence.outcome import APP_EXITS, Evidence, Outcome, decide
 from harness.evidence.records import Results
-from harness.evidence.run_files import Explanation, Record
-from harness.evidence.work_folder import hand_over, read_reference
+from harness.evidence.run_files import Explanation, Interruption, Record
+from harness.evidence.work_folder import hand_over
 from harness.host.gpu_memory import GpuWatch
+from harness.host.run_processes import end_processes_of_run, name_survivors
 from harness.run.gpu_health import (
     Checkup,
     MemoryBefore,
+    Readiness,
     after_completion,
     after_failure,
     after_interruption,
@@ -28,11 +33,9 @@ from harness.run.gpu_health import (
     before_run,
 )
 from harness.run.spec import Run, RunSpec, resolve_run
-from harness.run.watch.limits import Limits, known_stalls, limits_of
-from harness.run.watch.watch import Observer, OnStall, Watch
-
-# Loading a model and sixteen steps on the CPU; the VPOC phase before them is what takes time.
-VERIFY_LIMIT_SECONDS = 1800
+from harness.run.verify import keep, verify
+from harness.run.watch.limits import LIMITS, Limits, known_stalls, limits_of
+from harness.run.watch.watch import GRACE_SECONDS, Observer, OnStall, Watch
 
 APP_WORDS = {"app-error", *APP_EXITS.values()}
 """Diagnoses of what the app said itself, where there is no result."""
@@ -48,6 +51,24 @@ class Notes(list[str]):
             yield
         except Exception as error:
             self.append(f"{what} failed: {type(error).__name__}: {error}")
+
+
+class Unreadable(list[str]):
+    """Lines on what an app left and that nothing here could make sense of: such a run has failed, and only that."""
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Note an error of reading what an app left.
+
+        Raises:
+            UserError: as what is done in here does: of the harness's own files.
+        """
+        try:
+            yield
+        except UserError:
+            raise
+        except Exception as error:
+            self.append(f"what it left cannot be read: {type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True)
@@ -80,49 +101,73 @@ def run_cell(
         spec = resolve_run(run, results.folder_of(run.run_id))
         results.begin(spec.intent)
         gpus = GpuWatch(spec.kfd_ids, root) if spec.intent.device == "cuda" else None
-        watch = Watch(spec.folder, executor, observe, gpus, on_stall, root)
+        accounting = Accounting(spec.request.expected, LIMITS)
+        watch = Watch(spec.folder, executor, observe, gpus, on_stall, root, accounting)
         checkup = Checkup(spec, results, executor, root)
         notes = Notes()
-        memory: MemoryBefore = {}
+        ready = Readiness({})
         evidence = Evidence(exits={})
+        interrupted_by: Interruption | None = None
         interrupt: KeyboardInterrupt | None = None
         began = time.monotonic()
         try:
             spec.folder.make_places()
-            hand_over(spec.resume_from or (), spec.folder.work.output)
+            hand_over(spec.resume_from or (), spec.work.output)
             with watch, open_to_interruption():
                 with notes.tolerated("checking the GPUs before the run"):
-                    memory, problems = before_run(checkup)
-                    if problems:
-                        evidence = Evidence(exits={}, stopped_by="host", stop_detail="; ".join(problems))
+                    ready = before_run(checkup)
+                    if ready.unfit:
+                        evidence = Evidence(exits={}, stopped_by="unhealthy", stop_detail=ready.unfit)
+                # What the kernel log says of a reset by recovery before it is none of the run's.
+                began = time.monotonic()
                 if evidence.stopped_by is None:
                     evidence = _carry_out(spec, watch, results, notes)
-                if evidence.stopped_by is None and evidence.result is not None:
-                    evidence = _verify(spec, watch, evidence, evidence.result, results.references)
+                    evidence = _accounted(evidence, accounting)
+                watch.sweep()
+                if watch.stopped_by is None and (result := evidence.result) is not None:
+                    evidence = _verified(spec, executor, evidence, result, root)
         except KeyboardInterrupt as caught:
             interrupt = caught
+            interrupted_by = interruption_by(str(caught), shutting_down=host_is_shutting_down())
             evidence = replace(evidence, stopped_by="user", stop_detail=f"stopped by {caught or 'Ctrl-C'}")
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
-        conclusion = _conclude(spec, checkup, evidence, memory, notes, began if interrupt is None else None)
+        conclusion = _conclude(
+            spec,
+            checkup,
+            replace(evidence, no_kernels=ready.no_kernels),
+            ready.memory,
+            notes,
+            began if interrupt is None else None,
+        )
         interrupt = interrupt or conclusion.interrupt
-        record = _record(spec, conclusion, watch, notes)
+        _remove_unneeded(spec, conclusion.outcome, notes)
+        if conclusion.evidence.stopped_by == "engine":
+            interrupted_by = "engine"
+        record = _record(spec, conclusion, watch, notes, interrupted_by)
         results.finish(record)
-        spec.folder.remove_places(all_of_it=record.outcome == "completed" and spec.resume_from is None)
         if evidence.stopped_by == "user":
             # After the record: whoever interrupts may not wait for long.
             with notes.tolerated("waiting for the GPUs' memory"):
-                after_interruption(checkup, memory)
+                after_interruption(checkup, ready.memory, _since(began))
         if interrupt:
             raise interrupt
     return record
 
 
+def _remove_unneeded(spec: RunSpec, outcome: Outcome, notes: Notes) -> None:
+    """Remove the files that nobody needs after the run."""
+    with notes.tolerated("removing the files that nobody needs"):
+        notes += spec.folder.remove_places(all_of_it=outcome.name == "completed" and spec.resume_from is None)
+        if outcome.diagnosis == "disk-limit":
+            notes.append(remove_excess(spec.work))
+
+
 def _carry_out(spec: RunSpec, watch: Watch, results: Results, notes: Notes) -> Evidence:
     """Run the phases one after the other, as far as they succeed."""
-    history: Sequence[Mapping[Phase, float]] = ()
+    history: Sequence[Mapping[Wait, float]] = ()
     with notes.tolerated("reading the stalls of earlier runs"):
-        history = () if spec.limits else known_stalls(results, spec.intent)
+        history = () if spec.limits else known_stalls(results, spec.intent, spec.workload_hashes)
     limits = Limits.fixed(spec.limits) if spec.limits else limits_of(history, spec.intent.device)
     exits: dict[str, Exit] = {}
     deadline = time.monotonic() + spec.intent.time_limit
@@ -132,7 +177,16 @@ def _carry_out(spec: RunSpec, watch: Watch, results: Results, notes: Notes) -> E
             exits[phase] = exit_
         if exit_ is None or not exit_.ok or watch.stopped_by:
             break
-    result, problem = spec.folder.work.read_result()
+    unreadable = Unreadable()
+    result: Result | None = None
+    problem = ""
+    found = tuple(Leftover(name, "was replaced") for name in sorted(watch.replaced))
+    with unreadable.reading():
+        result, problem = spec.folder.keep_result()
+        found = (*found, *leftovers(spec.work))
+    unexpected = tuple(one for one in found if not one.expected)
+    if unexpected:
+        notes.append(in_short(unexpected))
     return Evidence(
         exits=exits,
         stopped_by=watch.stopped_by,
@@ -141,39 +195,24 @@ def _carry_out(spec: RunSpec, watch: Watch, results: Results, notes: Notes) -> E
         result_problem=problem,
         gpus_seen=watch.gpus_seen,
         memory=MemoryUse.of(watch.memory.samples),
+        leftovers="; ".join(filter(None, [in_short(tuple(one for one in found if one.expected)), *unreadable])),
     )
 
 
-def _verify(spec: RunSpec, watch: Watch, evidence: Evidence, result: Result, references: Path) -> Evidence:
-    """Load the model in a fresh process and compute the reference. What fails here is missing from the evidence.
+def _accounted(evidence: Evidence, accounting: Accounting) -> Evidence:
+    """Return the evidence with what its progress does not account for."""
+    unreadable, breaches = Unreadable(), accounting.breaches
+    with unreadable.reading():
+        breaches = accounting.close(evidence.result)
+    return replace(evidence, breaches=breaches, leftovers="; ".join(filter(None, [evidence.leftovers, *unreadable])))
 
-    The reference of a workload in an environment, without any preset, is computed once, then cached.
-    """
-    model = str(spec.seen.model(result.model.file))
-    check = replace(spec.model_check, arguments=(*spec.model_check.arguments, model))
-    exit_ = watch.execute(check, VERIFY_LIMIT_SECONDS)
-    model_check = spec.folder.read_model_check() if exit_ and exit_.ok else None
-    work, cached = spec.folder.work, references / f"{spec.reference_hash}.json"
-    reference = None
-    if not watch.stopped_by:
-        reference, source, copy = read_reference(cached), cached, work.reference
-        if reference is None:
-            exit_ = watch.execute(spec.reference, VERIFY_LIMIT_SECONDS)
-            reference = read_reference(work.reference) if exit_ and exit_.ok else None
-            source, copy = copy, source
-        if reference:
-            write_durably(copy, source.read_bytes())
-    evidence = replace(
-        evidence,
-        model_sha256=work.model_hash(result),
-        earlier_sha256=tuple(map(work.model_hash, result.earlier)),
-        model_check=model_check,
-        reference=reference,
-    )
-    if watch.stopped_by in ("engine", "start"):
-        # Not the training's fault: nothing could be started to verify it.
-        return replace(evidence, stopped_by="engine", stop_detail=watch.stop_detail)
-    return evidence
+
+def _verified(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result, root: Path) -> Evidence:
+    """Return the evidence with what was kept and found of a run that ended by itself with a result."""
+    unreadable = Unreadable()
+    with unreadable.reading():
+        evidence = verify(spec, executor, keep(spec, evidence, result), result, root)
+    return replace(evidence, leftovers="; ".join(filter(None, [evidence.leftovers, *unreadable])))
 
 
 def _conclude(
@@ -187,16 +226,21 @@ def _conclude(
         with notes.tolerated("noting that the GPUs can be used no more"):
             after_unkillable(checkup)
     outcome, explanation = decide(spec.request, evidence), None
+    if evidence.stopped_by == "unhealthy":
+        return RunConclusion(outcome, evidence, None)
     if outcome.name == "completed":
-        with notes.tolerated("noting that the GPUs are healthy"):
-            after_completion(checkup)
+        try:
+            with open_to_interruption(), notes.tolerated("checking the GPUs after the run"):
+                health = after_completion(checkup, _since(began))
+                evidence = replace(evidence, host_problems=health.problems)
+        except KeyboardInterrupt as caught:
+            notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
+            return RunConclusion(outcome, evidence, None, caught)
     elif began is not None:
         try:
             with open_to_interruption():
                 with notes.tolerated("checking the GPUs after the run"):
-                    # Not the intent's time: the clock may have been set since.
-                    since = time.time() - (time.monotonic() - began)
-                    health = after_failure(checkup, memory, since, unkillable=evidence.stopped_by == "host")
+                    health = after_failure(checkup, memory, _since(began), unkillable=evidence.stopped_by == "host")
                     evidence = replace(evidence, host_problems=health.problems)
                 outcome = decide(spec.request, evidence)
                 with notes.tolerated("explaining it"):
@@ -205,31 +249,49 @@ def _conclude(
                         spec.folder, outcome, evidence.exits, intent.host, intent.rocm, intent.torch
                     )
         except KeyboardInterrupt as caught:
+            # A probe that had just been started, and that nobody has noted yet.
+            with notes.tolerated("ending what it left"):
+                end_processes_of_run(spec.folder.path, GRACE_SECONDS)
             # The run itself had ended before, and stays what it was.
             notes.append(f"the post-run checks were stopped by {caught or 'Ctrl-C'}")
             return RunConclusion(outcome, evidence, explanation, caught)
     return RunConclusion(outcome, evidence, explanation)
 
 
-def _record(spec: RunSpec, conclusion: RunConclusion, watch: Watch, notes: Notes) -> Record:
+def _since(began: float | None) -> float:
+    """Return a time on the monotonic clock in seconds since 1970: the clock may have been set since."""
+    return time.time() - (time.monotonic() - began) if began is not None else time.time()
+
+
+def _record(
+    spec: RunSpec, conclusion: RunConclusion, watch: Watch, notes: Notes, interrupted_by: Interruption | None
+) -> Record:
     outcome, evidence = conclusion.outcome, conclusion.evidence
     unkillable = (evidence.stop_detail,) if evidence.stopped_by == "host" else ()
     result = evidence.result
     said = f": {last_line(spec.folder.log)}" if outcome.diagnosis in APP_WORDS and result is None else ""
+    left = [evidence.leftovers] if evidence.leftovers and outcome.diagnosis != "work-folder" else []
+    exposure = watch.exposure.exposure
     names = sorted({device.gfx or device.name for device in result.devices}) if result else []
     return Record(
         intent=spec.intent,
         outcome=outcome.name,
         diagnosis=outcome.diagnosis,
-        # What was decided, what the app said of it, and what of ours failed.
-        detail="; ".join([f"{outcome.detail}{said}", *notes]),
+        # What was decided, what the app said of it, what it left that still ran or cannot be read, what of ours failed.
+        detail="; ".join(filter(None, [f"{outcome.detail}{said}", name_survivors(watch.survivors), *left, *notes])),
         exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
         ran_on=f"{result.device} ({', '.join(names)}) x{len(result.devices)}" if result else "unknown",
         finished=time.time(),
         seconds=watch.seconds,
         last_phase=watch.last.phase if watch.last else None,
         result=result,
+        not_verified=evidence.not_verified,
         longest_stall=watch.longest_stall,
+        first_step=exposure.first_step,
+        exposure_seconds=exposure.seconds,
+        interrupted_by=interrupted_by if outcome.name == "interrupted" else None,
+        idle_seconds=watch.idle.idle if watch.idle else None,
+        idle_limit=watch.idle.limit if watch.idle else None,
         explanation=conclusion.explanation,
         host_problems=(*unkillable, *evidence.host_problems),
     )

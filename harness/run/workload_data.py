@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.paths import DATA
 from harness.base.storage import file_hash
+from harness.base.untrusted_tree import NotAFileError, UntrustedTree
 from harness.environments.environment import Environment, app_hash
 from harness.environments.executors.container import container_of, inside
 from harness.environments.executors.job import Executor, Job, JobLost
@@ -17,6 +18,8 @@ from harness.matrix.cells import Workload
 
 POLL_SECONDS = 0.05
 STOP_SECONDS = 5.0
+WORK = "work"
+LARGEST_DATA = 4 << 30
 
 
 def read_data(file: Path) -> InputFile:
@@ -52,7 +55,12 @@ def synthetic_file(workload: Workload, environment: Environment, executor: Execu
             ok, said = _app(Path(place), environment, executor, ("synth", *options))
             if not ok:
                 raise UserError(f"synthetic data could not be made: {said}")
-            (Path(place) / file.name).replace(file)
+            made_there = Path(place) / file.name
+            try:
+                UntrustedTree(Path(place) / WORK).copy_out(file.name, made_there, LARGEST_DATA)
+            except (OSError, NotAFileError) as error:
+                raise UserError(f"synthetic data could not be made: {file.name}: {error}") from None
+            made_there.replace(file)
     return file
 
 
@@ -74,14 +82,16 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
 def _app(
     folder: Path, environment: Environment, executor: Executor, words: tuple[str, ...], *data: Path
 ) -> tuple[bool, str]:
-    """Run a command of the app in a folder that it may write to; whether it succeeded, and its last line.
+    """Run a command of the app, which may write to a folder in this one; whether it succeeded, and its last line.
 
     Raises:
         UserError: when it cannot be started.
     """
-    container = container_of(environment.image, folder, data, 0) if environment.image else None
+    work = folder / WORK
+    work.mkdir()
+    container = container_of(environment.image, work, data, 0) if environment.image else None
     variables = {"PATH": os.defpath, "HOME": ".", **environment.variables}
-    job = Job(environment.app(*words), variables, folder, folder / "said.txt", container)
+    job = Job(environment.app(*words), variables, folder, folder / "said.txt", container, work=work)
     try:
         handle = executor.start(job)
         try:

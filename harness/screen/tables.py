@@ -1,6 +1,7 @@
 """The tables that commands print."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import floor
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
@@ -9,8 +10,11 @@ from rich.table import Table
 from harness.base.durations import span
 from harness.environments.interpreters import python_source
 from harness.evidence.index import Row
+from harness.evidence.verdicts.counting import CountName, Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
+from harness.evidence.verdicts.words import hours_in_words
+from harness.host.disk_use import MOST_BYTES, MOST_ENTRIES
 from harness.matrix.cells import Cell, Workload
 from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood
@@ -80,12 +84,23 @@ def plan_lines(plan: "Plan") -> list[str]:
         f"Plan: {len(cells)} cells, {runs} of workload {workload.name} ({workload.description}){each}",
         f"  cells: {', '.join(cells) or 'none'}",
         f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
+        f"  wheels: {', '.join(dict.fromkeys(plan.indexes.values())) or 'none'}",
         f"  time: {_time(plan)}",
+        f"  each run: at most {_limits(plan)}",
     ]
+    if plan.controls:
+        lines.append(
+            f"  controls: at most {plan.controls} more runs, where a cell fails twice as a bad GPU or host can do"
+        )
     if plan.pythons_to_fetch:
         versions = " and ".join(plan.pythons_to_fetch)
         lines.append(f"  Python {versions}: not installed, to be fetched from {python_source()}")
     return lines + _left_out(plan.skipped)
+
+
+def _limits(plan: "Plan") -> str:
+    disk = f"{MOST_BYTES / 1e9:.0f} GB and {MOST_ENTRIES:,} files in its folder"
+    return disk if plan.pids is None else f"{disk}, {plan.pids:,} processes and threads"
 
 
 def build_lines(plan: "BuildPlan") -> list[str]:
@@ -96,37 +111,49 @@ def build_lines(plan: "BuildPlan") -> list[str]:
         f"  cells: {', '.join(cell.id for cell in plan.build) or 'none'}",
         f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
     ]
+    if plan.indexes:
+        lines.append(f"  wheels: {', '.join(dict.fromkeys(plan.indexes.values()))}")
     if plan.unlocked:
         lines.append(f"  wheels to be resolved first: {', '.join(plan.unlocked)}")
     return lines + _left_out(plan.skipped)
 
 
+COUNT_WORDS: Mapping[CountName, str] = {"passed": "passed", "failed": "failed", "not-counted": "not counted"}
+
+
 def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) -> Table:
-    """Return a table of verdicts with the number of runs and the bounds of the pass rate.
+    """Return a table of verdicts with the number of runs, the bound of their starts, and that of their hours.
 
     Verdicts that one of the `tags` rests on are marked; the tag is that of their scope.
     """
-    table = _table("cell", "verdict", "passed", "pass rate", "scope", "workload", "ran on", "not counted", "why")
+    names = ("cell", "verdict", "passed", "starts above", "hours", "MTBF above", "scope", "workload", "ran on")
+    table = _table(*names, "not counted", "why")
     for one in verdicts:
         tagged = any(is_about(evidence, one) for evidence in tags)
         marks = (("tagged", tagged), ("stale", one.stale), (f"{one.imported} imported", one.imported))
         cell = " ".join([one.cell, *(f"({mark})" for mark, holds in marks if holds)])
-        rate = f"{one.low:.0%} to {one.high:.0%}" if one.runs else ""
+        totals = one.totals
+        starts = f"{floor(one.start_low * 100)}%" if one.runs else ""
+        lasts = (f"{totals.hours:.1f}", hours_in_words(one.mtbf_low)) if totals.hours else ("", "")
         not_counted = ", ".join(f"{count} {name}" for name, count in one.not_counted.items())
         why = ", ".join(f"{name} x{count}" for name, count in one.diagnoses.items())
-        workload = f"{one.workload} ({one.workload_hash[:8]})"
+        workload = f"{one.workload} ({one.family[:8]})"
         scope = f"{one.scope}, {one.executor}"
-        values = map(escape, (f"{one.passes} of {one.runs}", rate, scope, workload, one.ran_on, not_counted, why))
+        values = map(
+            escape, (f"{one.passes} of {one.runs}", starts, *lasts, scope, workload, one.ran_on, not_counted, why)
+        )
         table.add_row(escape(cell), f"[{TIER_COLOURS[one.tier]}]{one.tier}[/]", *values)
     return table
 
 
-def runs_table(rows: Iterable[Row]) -> Table:
-    """Return a table of runs, oldest first."""
-    table = _table("run", "outcome", "why", "ran on", "seconds", "samples/s", "detail")
+def runs_table(rows: Iterable[Row], counts: Counts) -> Table:
+    """Return a table of runs, oldest first, with how each counts."""
+    table = _table("run", "outcome", "counts as", "why", "ran on", "seconds", "samples/s", "detail")
     for row in rows:
+        count = counts[row.run_id]
+        counted = f"{COUNT_WORDS[count.counts_as]}: {count.why}" if count.why else COUNT_WORDS[count.counts_as]
         speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
-        texts = (row.diagnosis or "", row.ran_on, f"{row.seconds:.1f}", speed, row.detail)
+        texts = (counted, row.diagnosis or count.diagnosis or "", row.ran_on, f"{row.seconds:.1f}", speed, row.detail)
         run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
         table.add_row(escape(run), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
     return table

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.base.errors import UserError
-from harness.evidence.discounted_runs import discounted_runs
-from harness.evidence.index import FILE, Row, read_rows
+from harness.evidence.index import FILE, Row, family_of_intent, read_rows
 from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, owner_alive
 from harness.evidence.run_files import Intent, Record
+from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.processes import boot_id
 from harness.matrix.cells import Matrix
@@ -118,9 +118,9 @@ class Watched:
 
     def _verdicts(self, look: Snapshot) -> list[Verdict]:
         """Return the verdicts on the workloads that are running; on all workloads if none is."""
-        wanted = {(i.workload_hash, i.host.kind, i.executor) for i in look.running}
-        rows = [r for r in self._rows if not wanted or (r.workload_hash, r.host_kind, r.executor) in wanted]
-        return judge(rows, {}, self.matrix.verdicts, discounted_runs(self.results, self._rows))
+        wanted = {(family_of_intent(i), i.host.kind, i.executor) for i in look.running}
+        rows = [r for r in self._rows if not wanted or (r.family, r.host_kind, r.executor) in wanted]
+        return judge(rows, {}, self.matrix.verdicts, counts_of(self.results, self._rows))
 
 
 def _run_names(results: Results) -> frozenset[str]:
@@ -146,7 +146,7 @@ def current_of(before: Current | None, intent: Intent, results: Results, now: fl
     for line in last_lines(work).values():
         if current.lines.get(line.rank) != line:
             current = current.advanced(line)
-    if work.result.exists():
+    if work.has_result():
         return replace(current, doing="checking the trained model", still=None)
     if current.last is None:
         return current

@@ -1,13 +1,22 @@
 """How a campaign with a goal ended, in a sentence, and what to type next. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor
 
 from harness.base.durations import span
-from harness.evidence.verdicts.rates import lower_bound
+from harness.evidence.verdicts.words import hours_in_words, in_words
 from harness.search.goal import Goal
-from harness.search.schedule import Candidate, CandidateStatus, EndReason, Tally, status_of, straight_passes
+from harness.search.schedule import (
+    Candidate,
+    CandidateStatus,
+    EndReason,
+    Tally,
+    hours_missing,
+    reaches_both,
+    status_of,
+    straight_passes,
+)
 
 # Longer lists of cells are cut to the first and a count.
 _LISTED = 3
@@ -35,7 +44,7 @@ def conclude(
     """Sum up. `tallies` holds every candidate; a tag takes confidence `tags_at`, None where none qualifies."""
     statuses = {one: status_of(tally, goal) for one, tally in tallies.items()}
     good = [one for one, now in statuses.items() if now == "known-good"]
-    best = max(tallies, key=lambda one: lower_bound(tallies[one].passes, tallies[one].runs, goal.of_each))
+    best = max(tallies, key=lambda one: _nearness(tallies[one], goal))
     scopes = {one.cell: {other.scope for other in tallies if other.cell == one.cell} for one in tallies}
     names = {one: one.cell if len(scopes[one.cell]) == 1 else f"{one.cell} ({one.scope})" for one in tallies}
     if goal.every:
@@ -56,17 +65,29 @@ def conclude(
 
 _NOT_FOUND: Mapping[EndReason, str] = {
     "out-of-time": "The time is over and no cell is shown to be known-good yet",
+    "another-boot": "No cell is known-good before it ran on another boot too",
     "exhausted": "No cell was found to be known-good",
 }
 
 
 def _shown(goal: Goal, name: str, tally: Tally) -> str:
     # Rounded down, so as to claim no more than was shown.
-    low = floor(lower_bound(tally.passes, tally.runs, goal.of_each) * 1000) / 1000
+    totals = tally.shown
+    low = floor(totals.start_rate(goal.of_each) * 1000) / 1000
+    shown = in_words(totals) if totals.hours else f"{tally.passes} of {tally.runs} runs passed"
+    mtbf = hours_in_words(totals.mtbf(goal.of_each))
+    lasts = f" and its mean time between failures above {mtbf}" if totals.hours else ""
     return (
-        f"{name} is known-good: {tally.passes} of {tally.runs} runs completed, so that its pass rate is above "
-        f"{max(goal.rate, low):.3g} with {goal.of_each:.4g} confidence"
+        f"{name} is known-good: {shown}, so that the share of its starts that succeed is above "
+        f"{max(goal.rate, low):.3g}{lasts} with {goal.of_each:.4g} confidence"
     )
+
+
+def _nearness(tally: Tally, goal: Goal) -> tuple[bool, float, float]:
+    """Return what makes one candidate nearer to the goal than another."""
+    totals = tally.shown
+    mtbf = min(totals.mtbf(goal.of_each), goal.mtbf_hours) if goal.mtbf_hours else 0.0
+    return reaches_both(totals, goal), totals.start_rate(goal.of_each), mtbf
 
 
 def _among(goal: Goal) -> str:
@@ -86,7 +107,12 @@ def _nearest(
     if statuses[best] == "open" and tallies[best].runs:
         left = straight_passes(tallies[best], goal)
         takes = f", about {span(left * seconds[best.cell])}" if best.cell in seconds else ""
-        said.append(f"nearest is {names[best]} {_counted(tallies[best])}, {left} more would do{takes}")
+        hours = max(0.0, hours_missing(tallies[best].shown, goal))
+        long = f" with {hours:.1f} more hours of training" if hours else ""
+        said.append(f"nearest is {names[best]} {_counted(tallies[best])}, {left} more{long} would do{takes}")
+    booted = [f"{names[one]} ({in_words(tallies[one].shown)})" for one in statuses if statuses[one] == "another-boot"]
+    if booted:
+        said.append(f"all else is shown of {_some(booted)}")
     for now, word in (("hopeless", "dropped"), ("undecided", "too near the line")):
         ones = [f"{names[one]} {_counted(tallies[one])}" for one in statuses if statuses[one] == now]
         said += [f"{word}: {_some(ones)}"] if ones else []
@@ -107,6 +133,7 @@ def _all_of_them(
     sentence = f"{over}{settled} of {len(statuses)} cells are settled, each with {goal.confidence:.4g} confidence"
     words = (
         ("known-good", f"above {goal.rate:.3g}"),
+        ("another-boot", "to be run on another boot too"),
         ("ruled-out", f"below {goal.rate:.3g}"),
         ("undecided", "too near that line to tell"),
         ("open", "still open"),
@@ -120,19 +147,21 @@ def _all_of_them(
 def _trained_or_promoted(goal: Goal, cell: str, tally: Tally, tags_at: float | None) -> str:
     if tags_at is None:
         return f"matrix train --cell {cell} --data merged.csv --output TRAINING"
-    if lower_bound(tally.passes, tally.runs, tags_at) > goal.rate:
+    if reaches_both(tally.shown, replace(goal, confidence=tags_at, every=False)):
         return f"matrix promote {cell}"
     return f"matrix run {cell} --until known-good"
 
 
 def _more(why: EndReason, tried: list[Candidate]) -> str:
+    if why == "another-boot":
+        return "reboot, then the same command again: it continues from these records"
     if why == "out-of-time":
         return "the same command again: it continues from these records"
     return f"matrix status {tried[0].cell}" if tried else "matrix doctor"
 
 
 def _counted(tally: Tally) -> str:
-    return f"({tally.passes} of {tally.runs} completed)"
+    return f"({tally.passes} of {tally.runs} passed)"
 
 
 def _some(names: list[str]) -> str:

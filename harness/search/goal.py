@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Goal:
-    """One cell `among` so many shown to have a pass rate above `rate`, or `every` one shown to be above or below it.
+    """One cell `among` so many shown to be known-good, or `every` one shown to be so or not.
+
+    Known-good is a share of successful starts above `rate` and, where they are asked for, a mean time between failures
+    above `mtbf_hours`, on so many `boots`.
 
     `confidence` is that of the answer where one cell is looked for, and that of each claim where all are settled.
     `budget` is what the campaign may take in seconds, None where it may take what it takes.
@@ -16,6 +19,8 @@ class Goal:
     every: bool = False
     among: int = 1
     budget: float | None = None
+    mtbf_hours: float = 0.0
+    boots: int = 1
 
     @property
     def of_each(self) -> float:

@@ -11,7 +11,7 @@ from typing import Protocol
 from harness.search.goal import Goal
 from harness.search.schedule import Candidate, End, EndReason, Tally, next_run
 
-# So many runs of a cell in a row that did not count, being the host's fault or discounted by it, are enough.
+# So many runs of a cell in a row that did not count, since they were not begun, are enough.
 UNCOUNTED = 3
 
 
@@ -60,7 +60,7 @@ def pursue(goal: Goal, seed: int, runner: CandidateRunner, time_left: Callable[[
             candidate, counted = last
             uncounted[candidate] = 0 if known.get(candidate, Tally()).runs > counted else uncounted[candidate] + 1
             if uncounted[candidate] == UNCOUNTED:
-                why = f"{UNCOUNTED} runs in a row did not count, being the host's fault (`matrix doctor`)"
+                why = f"{UNCOUNTED} runs in a row were not begun on an unhealthy GPU (`matrix doctor`)"
                 runner.leave_out(candidate, why)
             last = None
         candidates = runner.candidates()

@@ -9,11 +9,13 @@ from math import ceil, log
 from statistics import median
 from typing import Final, Literal, NamedTuple
 
-from harness.evidence.verdicts.rates import lower_bound
+from harness.evidence.verdicts.exposure_rates import expected_failures
+from harness.evidence.verdicts.rates import runs_to_show
+from harness.evidence.verdicts.totals import Life, Totals
 from harness.search.goal import Goal
 
-CandidateStatus = Literal["known-good", "ruled-out", "hopeless", "undecided", "open"]
-EndReason = Literal["reached", "exhausted", "out-of-time"]
+CandidateStatus = Literal["known-good", "another-boot", "ruled-out", "hopeless", "undecided", "open"]
+EndReason = Literal["reached", "another-boot", "exhausted", "out-of-time"]
 
 # Beta prior of a pass rate that nothing is known of, with weight near 1 as in `rates`.
 PASS_RATE_PRIOR: Final = (1.0, 0.5)
@@ -44,16 +46,33 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Tally:
-    """The runs of a candidate that count, and what its failures were diagnosed as."""
+    """The runs of a candidate that count, and what its failures were diagnosed as.
+
+    `totals` are their starts and hours; where they are not given every run is a start alone, and passes when it
+    succeeds. `on_this_boot`: whether one of them was made since the boot.
+    """
 
     passes: int = 0
     runs: int = 0
     diagnoses: Mapping[str, int] = field(default_factory=dict)
+    totals: Totals | None = None
+    on_this_boot: bool = True
 
     @property
     def failures(self) -> int:
-        """Runs that did not complete."""
+        """Runs that did not pass."""
         return self.runs - self.passes
+
+    @property
+    def shown(self) -> Totals:
+        """Return what the runs show."""
+        return self.totals or Totals(self.passes, self.runs, boots=1 if self.runs else 0)
+
+    @property
+    def hours_of_a_run(self) -> float:
+        """Return the hours that a run trains on average; 0 where nothing is known of that."""
+        lengths = self.shown.lengths
+        return sum(lengths) / len(lengths) if lengths else 0.0
 
 
 class _Lent(NamedTuple):
@@ -101,8 +120,13 @@ def next_run(
     statuses = {one: status_of(tally, goal) for one, tally in known.items()}
     if not goal.every and "known-good" in statuses.values():
         return End("reached")
+    waiting = "another-boot" in statuses.values()
+    if waiting and not goal.every:
+        return End("another-boot")
     left = [one for one in in_random_order(candidates, seed) if statuses[one] == "open"]
     if not left:
+        if waiting:
+            return End("another-boot")
         return End("reached" if goal.every and "undecided" not in statuses.values() else "exhausted")
     usual = median(seconds.values()) if seconds else None
     fitting = [one for one in left if time_left is None or time_left > (seconds.get(one.cell, usual) or 0)]
@@ -125,13 +149,47 @@ def next_run(
 
 def status_of(tally: Tally, goal: Goal) -> CandidateStatus:
     """Return where a candidate stands: shown to be above the goal's rate or below it, dropped, undecided, or open."""
-    return _status(tally.passes, tally.runs, goal)
+    totals = tally.shown
+    if reaches_both(totals, goal):
+        if totals.boots >= goal.boots:
+            return "known-good"
+        return "another-boot" if tally.on_this_boot else "open"
+    now = _status(tally.passes, tally.runs, goal)
+    few = Totals(lives=(Life(totals.hours / UNDECIDED_AFTER),))
+    if now == "undecided" and totals.lengths and hours_missing(few, goal) > 0:
+        now = "open"
+    if now == "open" and not goal.every and _is_too_frail(totals.failures, totals.hours, goal.mtbf_hours):
+        return "hopeless"
+    return now
+
+
+def reaches_both(totals: Totals, goal: Goal) -> bool:
+    """Return whether the bounds of the starts and of the mean time between failures are above the goal's."""
+    enough = totals.starts >= runs_to_show(totals.starts - totals.started, goal.rate, goal.of_each)
+    return enough and hours_missing(totals, goal) <= 0
+
+
+def hours_missing(totals: Totals, goal: Goal) -> float:
+    """Return how many hours of training without a failure would show the goal's mean time between failures."""
+    if goal.mtbf_hours == 0:
+        return 0.0
+    return goal.mtbf_hours * expected_failures(totals.failures, goal.of_each) - totals.hours
+
+
+def _is_too_frail(failures: int, hours: float, mtbf_hours: float) -> bool:
+    """Return whether the mean time between failures is as long as that with less than the probability HOPELESS.
+
+    The failure rate is distributed as Gamma(1/2 + failures), in hours, after half an hour of the claim for nothing.
+    """
+    if not failures or mtbf_hours == 0:
+        return False
+    from scipy.special import gammainc  # noqa: PLC0415
+
+    return bool(gammainc(0.5 + failures, hours / mtbf_hours + 0.5) < HOPELESS)
 
 
 @cache
 def _status(passes: int, runs: int, goal: Goal) -> CandidateStatus:
-    if runs >= runs_to_show(runs - passes, goal.rate, goal.of_each):
-        return "known-good"
     if goal.every and runs >= runs_to_show(passes, 1 - goal.rate, goal.of_each):
         return "ruled-out"
     # Imported here as in `rates`: all commands would wait for it.
@@ -154,25 +212,17 @@ def in_random_order(candidates: Iterable[Candidate], seed: int) -> list[Candidat
     return ordered
 
 
-@cache
-def runs_to_show(failures: int, rate: float, confidence: float) -> int:
-    """Return the fewest runs, so many of them failures, of which the lower bound of the pass rate is above `rate`."""
-    enough = failures + 1
-    while lower_bound(enough - failures, enough, confidence) <= rate:
-        enough *= 2
-    too_few = enough // 2
-    while enough - too_few > 1:
-        middle = (enough + too_few) // 2
-        if middle > failures and lower_bound(middle - failures, middle, confidence) > rate:
-            enough = middle
-        else:
-            too_few = middle
-    return enough
-
-
 def straight_passes(tally: Tally, goal: Goal) -> int:
-    """Return how many passes without a failure would show that the rate is above the goal's."""
-    return max(0, runs_to_show(tally.failures, goal.rate, goal.of_each) - tally.runs)
+    """Return how many passes without a failure would reach the goal, as long as those that were made.
+
+    Of a cell of which no hours are known only the starts are counted.
+    """
+    totals = tally.shown
+    starts = runs_to_show(totals.starts - totals.started, goal.rate, goal.of_each) - totals.starts
+    hours = max(0.0, hours_missing(totals, goal))
+    runs = ceil(hours / tally.hours_of_a_run) if tally.hours_of_a_run else 0
+    boot = 0 if totals.boots >= goal.boots or tally.on_this_boot else 1
+    return max(0, starts, runs, boot)
 
 
 def _runs_to_settle(tally: Tally, goal: Goal) -> int:
@@ -194,7 +244,7 @@ def _runs_to_settle(tally: Tally, goal: Goal) -> int:
 
 def _promise(tally: Tally, borrowed: tuple[float, float], goal: Goal) -> float:
     a, b = PASS_RATE_PRIOR[0] + tally.passes + borrowed[0], PASS_RATE_PRIOR[1] + tally.failures + borrowed[1]
-    return _success_per_run(a, b, straight_passes(tally, goal))
+    return _success_per_run(a, b, max(1, straight_passes(tally, goal)))
 
 
 @cache

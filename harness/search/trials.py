@@ -4,7 +4,6 @@ What runs them is an argument; pure but for that.
 """
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import count
 from statistics import median
@@ -13,15 +12,12 @@ from typing import Protocol
 from harness.base.errors import UserError
 from harness.base.storage import json_hash
 from harness.evidence.run_files import Record
-from harness.evidence.verdicts.verdict import COUNTED
+from harness.evidence.verdicts.counting import NOT_BEGUN, Counts
 from harness.matrix.cells import Cell
 
-# A host fault so often in a row is not going to pass.
-MOST_FAULTS = 3
 
-
-class DiscountedError(Exception):
-    """A run that was counted before turned out to be discounted by an unhealthy GPU."""
+class RecountedError(Exception):
+    """A run that had passed turned out to have failed: a GPU was found unhealthy after it."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +40,8 @@ class TrialRunner(Protocol):
     def run(self, trial: Trial) -> Record:
         """Run a trial."""
 
-    def discounted(self) -> Collection[str]:
-        """Return the ids of the runs that do not count, because their GPU was unhealthy."""
+    def counts(self) -> Counts:
+        """Return the count of every run that was ever run there."""
 
 
 @dataclass
@@ -55,48 +51,48 @@ class Trials:
     runner: TrialRunner
     campaign: str
     total: int
-    _counted: set[str] = field(default_factory=set)
+    _told: dict[str, bool] = field(default_factory=dict)
     _repeats: Counter[str] = field(default_factory=Counter)
     _seconds: list[float] = field(default_factory=list)
-    _discounted: Collection[str] | None = None
+    _counts: Counts | None = None
 
     def passed(self, cell: Cell, position: int) -> bool:
-        """Return whether a run of a cell completed: one that was made before at this position, or a new one.
+        """Return whether a run of a cell passed: one that was made before at this position, or a new one.
 
-        Runs that were interrupted, discounted or a host fault say nothing and are repeated.
+        Runs that do not count say nothing and are repeated.
 
         Raises:
-            DiscountedError: when a run that was returned earlier turned out to be discounted.
-            UserError: when the host fails again and again; also what the runner raises.
+            RecountedError: when a run that was said to have passed turned out to have failed.
+            UserError: when a GPU is unhealthy; also what the runner raises.
         """
         self._repeats[cell.id] += 1
         base = f"{self.campaign}-{position:04d}-{json_hash(cell.id)[:6]}"
-        faults = 0
         for attempt in count(1):
             run_id = base if attempt == 1 else f"{base}-again{attempt}"
             record = self.runner.find(run_id)
             if record is None:
                 record = self._run(cell, run_id, position)
-                faults += record.outcome == "host-fault"
-            if faults == MOST_FAULTS:
-                raise UserError(f"{record.detail}; fix the host (`matrix doctor`), then the same command continues")
+                if record.diagnosis == NOT_BEGUN:
+                    raise UserError(f"{record.detail}; fix the host (`matrix doctor`), then the same command continues")
             self._seconds.append(record.finished - record.intent.started)
-            if record.outcome in COUNTED and run_id not in self._known_discounted():
-                self._counted.add(run_id)
-                return record.outcome == "completed"
+            count_ = self._known()[run_id]
+            if count_.counts:
+                self._told[run_id] = count_.counts_as == "passed"
+                return self._told[run_id]
         raise AssertionError("the attempts never end")
 
     def _run(self, cell: Cell, run_id: str, position: int) -> Record:
         # Those that were made before tell it already at the first run of a search that is continued.
         left = median(self._seconds) * (self.total - position + 1) if self._seconds else None
         record = self.runner.run(Trial(cell, run_id, self._repeats[cell.id], position, left))
-        if record.outcome != "completed":
-            self._discounted = None
-            if self._counted & set(self._known_discounted()):
-                raise DiscountedError
+        # What its GPUs were probed for before it, and after, may tell of runs before it.
+        self._counts = None
+        known = self._known()
+        if any((known[run_id].counts_as == "passed") != passed for run_id, passed in self._told.items()):
+            raise RecountedError
         return record
 
-    def _known_discounted(self) -> Collection[str]:
-        if self._discounted is None:
-            self._discounted = self.runner.discounted()
-        return self._discounted
+    def _known(self) -> Counts:
+        if self._counts is None:
+            self._counts = self.runner.counts()
+        return self._counts

@@ -11,6 +11,7 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix, Strategy
 from harness.matrix.load import nearest
 from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError, resolve_tag
+from harness.registry.tags.suspension import suspension_by
 
 BEST = "best"
 
@@ -50,8 +51,10 @@ def choose_training_cell(
     summary = ""
     if request.cell is None:
         try:
-            evidence = resolve_tag(request.registry, host, results, now, None, request.strategy)
-            summary = f"{evidence.cell}: {evidence.tag}, {evidence.passes} of {evidence.runs} runs completed"
+            evidence = resolve_tag(
+                request.registry, host, results, now, None, request.strategy, suspension_by(results, matrix)
+            )
+            summary = f"{evidence.cell}: {evidence.tag}, {evidence.shown}"
             if not is_of_strategy(evidence.scope, request.strategy):
                 summary += (
                     f"; they used devices otherwise: of strategy {request.strategy} nothing is known to be good here"

@@ -1,10 +1,11 @@
 """Prepare a training of the user's own: resume the one that was begun with the same request, or begin one."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from harness.base.errors import UserError
 from harness.base.schema1 import former_names
 from harness.base.storage import json_hash
 from harness.campaign.bench import Bench, BenchOptions, open_bench
@@ -13,6 +14,7 @@ from harness.campaign.plan import Plan, make_plan, plain_cpu_cell
 from harness.campaign.recovery import close_leftovers
 from harness.environments.capabilities import capabilities_of, choose_engine
 from harness.environments.environment import image_environment
+from harness.environments.verifier import verifying_stack
 from harness.evidence.records import Results
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import training_gpus
@@ -20,8 +22,10 @@ from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
 from harness.matrix.workload_options import options_of
 from harness.registry.push_pull import pull_known_good
 from harness.registry.tags.known_good import KnownGood, lock_of, why_not_usable
+from harness.registry.tags.suspension import suspension_by
 from harness.run.workload_data import read_data
 from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
+from harness.training.expect import expectation_in_words
 from harness.training.state import StateFile, TrainingState, new_state
 from harness.training.train import TrainingJob, TrainingResult, train
 
@@ -46,7 +50,10 @@ class TrainingRequest:
 
 @dataclass(frozen=True)
 class PreparedTraining:
-    """A training that can be run. `summary` says in which cell, and why in that."""
+    """A training that can be run. `summary` says in which cell, and why in that.
+
+    `expectation` says in a line what a training of so many hours can expect there.
+    """
 
     job: TrainingJob
     state: TrainingState
@@ -54,6 +61,7 @@ class PreparedTraining:
     plan: Plan
     bench: Bench
     summary: str
+    expectation: Callable[[float], str]
 
     def run(self, display: Display) -> TrainingResult:
         """Train to the end.
@@ -67,7 +75,7 @@ class PreparedTraining:
         if bench.engine and evidence:
             image = pull_known_good(bench.engine, evidence, display.step)
             cell = self.job.cell
-            bench.use_environment(cell, image_environment(image.id, image.identity, cell.stack))
+            bench.use_environment(cell, image_environment(image.id, image.identity, image.contract, cell.stack))
         return train(self.job, self.state, self.file, bench, display)
 
 
@@ -78,7 +86,7 @@ def prepare_training(
 
     Raises:
         UserError: when the data cannot be read, there is no cell that can train here, or its tag may not be used here
-            (any more).
+            (any more), or an image of a registry would run as a process.
     """
     workload = request.workload
     options, data = options_of(workload), read_data(request.data).sha256
@@ -92,8 +100,13 @@ def prepare_training(
         choice = _choose(request, matrix, results, host)
         state, summary = new_state(key, choice.cell.id, choice.evidence), choice.summary
     cell, evidence = matrix.cells[state.cell], state.evidence
-    place = BenchOptions(results, request.data, None, request.executor, request.root)
+    place = BenchOptions(results, request.data, None, request.executor, request.root, verifying_stack(matrix))
     bench = open_bench(place, [cell], lambda host: _gpus(evidence, host), host)
+    if evidence and bench.engine is None and request.cell.registry:
+        raise UserError(
+            f"{evidence.tag}: images of a registry run in containers only, which have the walls that processes lack; "
+            "start the Docker engine, or give --cell to train in an environment made here"
+        )
     if evidence and bench.engine is None:
         summary += "; as a process, where its tag is about its image"
     able = replace(capabilities_of(host, bench.engine, [cell], None), gpus=bench.gpus)
@@ -104,7 +117,11 @@ def prepare_training(
     job = TrainingJob(
         cell, plain_cpu_cell(matrix), workload, request.output, request.name, request.resume, request.injected_fault
     )
-    return PreparedTraining(job, state, file, plan, bench, summary)
+
+    def expectation(hours: float) -> str:
+        return expectation_in_words(evidence, cell.id, workload.strategy, matrix, results, bench.host, hours)
+
+    return PreparedTraining(job, state, file, plan, bench, summary, expectation)
 
 
 def _resumed(
@@ -116,8 +133,9 @@ def _resumed(
     """
     summary = f"resuming the training begun {_when(begun.began)}"
     evidence = begun.evidence
-    # Perhaps it was a new kernel or driver that ended it.
-    if evidence is None or why_not_usable(evidence, host, time.time(), lock_of(evidence)) is None:
+    # Perhaps it was a new kernel or driver that ended it, or the cell, which reset the GPU.
+    holds = evidence is None or why_not_usable(evidence, host, time.time(), lock_of(evidence)) is None
+    if holds and (evidence is None or suspension_by(results, matrix)(evidence) is None):
         return begun, f"{begun.cell}: {summary}"
     choice = _choose(request, matrix, results, host)
     update = {"cell": choice.cell.id, "evidence": choice.evidence}

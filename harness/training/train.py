@@ -3,7 +3,7 @@
 import glob
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from harness.base.errors import UserError
@@ -81,6 +81,8 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
             settings = settings_after(asked, state.begins)
             begin = next_fallback(attempts, settings, len(_healthy(job, bench))) if attempts else "first"
             if begin is None:
+                if why := records[-1].not_verified:
+                    display.problem(f"the model was not verified independently: {why}")
                 return TrainingResult(as_dicts, _finish(job, state, file, bench))
             if isinstance(begin, Exhausted) and first_of_call:
                 begin = "by-hand"
@@ -115,7 +117,9 @@ def _so_far(
 
 def _finish(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench) -> Path:
     """Put the model where the user wants it, and remove what only further attempts would need."""
-    publish(_output(state.run_ids[-1], bench), job.output, keep_checkpoints=job.resume)
+    last = state.run_ids[-1]
+    if record := bench.results.record(last):
+        publish(bench.results.folder_of(last), record, job.output, keep_checkpoints=job.resume)
     # First: an older checkpoint that a half-done removal leaves must not be published instead.
     file.remove()
     for run_id in state.run_ids:
@@ -144,7 +148,7 @@ def _attempt(
 
 
 def _as_attempt(
-    run: Run, job: TrainingJob, settings: AttemptSettings, checkpoints: tuple[Path, ...], *, first: bool
+    run: Run, job: TrainingJob, settings: AttemptSettings, checkpoints: tuple[PurePath, ...], *, first: bool
 ) -> Run:
     """The run of an attempt, in place of the usual one of its cell."""
     preset = preset_of(run.cell.preset, settings, run.cell.stack.torch)
@@ -165,7 +169,9 @@ def _as_attempt(
     )
 
 
-def _checkpoints(job: TrainingJob, state: TrainingState, before: Sequence[Attempt], bench: Bench) -> tuple[Path, ...]:
+def _checkpoints(
+    job: TrainingJob, state: TrainingState, before: Sequence[Attempt], bench: Bench
+) -> tuple[PurePath, ...]:
     """The best checkpoints to resume from."""
     trusted = next((n for n in range(len(before), 0, -1) if before[n - 1].wrong), 0)
     outputs = [_output(run_id, bench) for run_id in state.run_ids[trusted : len(before)]]
@@ -174,7 +180,7 @@ def _checkpoints(job: TrainingJob, state: TrainingState, before: Sequence[Attemp
         return found
     names = [job.name, *(f"{job.name}_{kind}" for kind in job.workload.model)]
     patterns = [WorkFolder.CHECKPOINTS.replace("*", glob.escape(name)) for name in names]
-    return tuple(file for pattern in patterns for file in newest_checkpoints([job.output], pattern))
+    return tuple(file for pattern in patterns for file in newest_checkpoints([job.output.resolve()], pattern))
 
 
 def _planned(job: TrainingJob, settings: AttemptSettings, number: int, bench: Bench) -> PlannedRun:
@@ -263,5 +269,5 @@ def _said(state: TrainingState, bench: Bench) -> str:
     return line.removeprefix("vpoc: ")
 
 
-def _output(run_id: str, bench: Bench) -> Path:
+def _output(run_id: str, bench: Bench) -> PurePath:
     return bench.results.folder_of(run_id).work.output

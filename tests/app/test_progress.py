@@ -12,7 +12,7 @@ from ranks.processes import until
 
 from vpoc import stacks
 from vpoc.errors import Interrupted, UserError
-from vpoc.progress import PHASES, Progress, finite, rss_bytes
+from vpoc.progress import NONCE, PHASES, Progress, finite, rss_bytes
 
 KEYS = [
     "schema",
@@ -20,12 +20,15 @@ KEYS = [
     "monotonic",
     "rank",
     "pid",
+    "nonce",
+    "number",
     "phase",
     "done",
     "total",
     "max_step_s",
     "loss",
     "gradient_norm",
+    "epoch_losses",
     "memory",
 ]
 
@@ -55,6 +58,26 @@ def test_a_line_per_change_of_phase(tmp_path):
     assert abs(first["wall"] - time.time()) < 60
     assert first["memory"]["rss_bytes"] > 1_000_000
     assert first["memory"]["device_allocated_bytes"] is None
+
+
+def test_every_line_repeats_the_nonce_of_the_run_and_has_a_number(tmp_path, monkeypatch):
+    monkeypatch.setenv(NONCE, "a" * 32)
+    for _ in range(2):
+        progress = Progress(tmp_path)
+        for name in ("import", "init", "data"):
+            progress.phase(name)
+    assert [line["number"] for line in lines(tmp_path)] == [1, 2, 3] * 2
+    assert {line["nonce"] for line in lines(tmp_path)} == {"a" * 32}
+    monkeypatch.delenv(NONCE)
+    assert Progress(tmp_path).nonce is None
+
+
+def test_the_losses_of_an_epoch_are_in_the_line_that_ends_it(tmp_path):
+    losses = {"epoch": 1, "train": 0.5, "validation": 0.25}
+    progress = Progress(tmp_path)
+    progress.phase("checkpoint", 10, 5, losses)
+    progress.phase("step", 10, 5)
+    assert [line["epoch_losses"] for line in lines(tmp_path)] == [losses, None]
 
 
 def test_at_most_a_line_a_second_with_the_longest_step(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.app_files import Result
+from harness.evidence.isolations import FaultIsolation
 from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
@@ -15,7 +16,9 @@ from harness.matrix.load import load_matrix
 from harness.registry.tags.promotions import KnownGood
 from tests.harness.gpu_tree import Tree, a_gpu
 
-DATA, WORKLOAD, WEIGHTS, MODEL = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
+DATA, WORKLOAD, WEIGHTS, MODEL, STATE = ("a" * 64, "b" * 64, "c" * 64, "d" * 64, "5" * 64)
+# The steps of an mlp of which the nonce of the tests asks a state.
+DRAWN = (2, 8, 11, 20, 23, 32)
 OPTIONS = {
     "epochs": 2,
     "batch_size": 64,
@@ -93,6 +96,10 @@ def result_values() -> dict[str, Any]:
         "steps_done": 32,
         "steps_skipped": 0,
         "first_steps": first,
+        "states": [
+            {"file": f"mlp-{n}.pt", "sha256": STATE, "step": n, "loss": 0.6 + n / 100, "gradient_norm": 0.5}
+            for n in DRAWN
+        ],
         "epoch_losses": [{"epoch": n, "train": 0.6, "validation": 0.65} for n in (1, 2)],
         "throughput": {"samples_per_second": 1000.0, "train_seconds": 2.0},
         "rank_weights_sha256": [WEIGHTS],
@@ -152,6 +159,9 @@ def make_intent(host: HostFacts) -> Callable[..., Intent]:
             "time_limit": 60,
             "commands": {"train": ("python", "-m", "vpoc", "train")},
             "variables": {"train": {}},
+            "nonce": "0" * 32,
+            "contract": 2,
+            "verifier": {},
             "harness_version": "0.1.0",
             "owner_pid": 1,
             "owner_started": 0,
@@ -180,6 +190,8 @@ def make_record(make_intent: Callable[..., Intent], result_values: dict[str, Any
                 "finished": 1e9 + 5,
                 "seconds": 5.0,
                 "last_phase": "teardown",
+                "first_step": outcome == "completed",
+                "exposure_seconds": 3600.0 if outcome == "completed" else 0.0,
                 "result": Result.model_validate(result_values) if outcome == "completed" else None,
             }
         )
@@ -223,6 +235,35 @@ def make_evidence(host: HostFacts) -> Callable[..., KnownGood]:
             "previous": None,
         }
         return KnownGood.model_validate({**values, **changes})
+
+    return make
+
+
+@pytest.fixture
+def make_isolation(host: HostFacts) -> Callable[..., FaultIsolation]:
+    """Makes an answer of controls: GPU 1 is at fault; keywords replace its fields."""
+
+    def make(**changes: Any) -> FaultIsolation:
+        values: dict[str, Any] = {
+            "id": "isolate-a",
+            "cell": "cpu-plain",
+            "stack": "cpu",
+            "workload": "quick",
+            "machine": host.machine,
+            "failures": 3,
+            "cause": "gpu",
+            "sound": False,
+            "possible": ["gpu"],
+            "not_varied": [],
+            "runs_left": 0,
+            "error": 0.05,
+            "counts": [
+                {"cell": "cpu-plain", "gpus": [1], "passes": 1, "runs": 9},
+                {"cell": "cpu-plain", "gpus": [0], "passes": 9, "runs": 9},
+            ],
+            "at": 1e9,
+        }
+        return FaultIsolation.model_validate({**values, **changes})
 
     return make
 

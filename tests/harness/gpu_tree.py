@@ -68,7 +68,7 @@ class Tree:
         self.write(index, "mem_info_vram_used", f"{used}\n")
 
     def connect(self, index: int, connector: str, status: str) -> None:
-        self._host.connect(self._host.gpus[index], connector, connected=status == "connected")
+        self._host.connect(self._host.gpus[index], connector, status)
 
     def hold(self, index: int, pid: int, used: int) -> None:
         """Have a process hold memory, as KFD tells it."""

@@ -43,7 +43,7 @@ class Pretending(Bench):
 
     def run_cell(self, run: Any, *_: object) -> Any:
         self.made.append((run.planned.cell.id, run.planned.gpus))
-        return SimpleNamespace(outcome="completed", finished=1.0, intent=SimpleNamespace(started=0.0))
+        return SimpleNamespace(outcome="completed", diagnosis=None, finished=1.0, intent=SimpleNamespace(started=0.0))
 
 
 class Listening:

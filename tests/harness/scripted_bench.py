@@ -27,6 +27,7 @@ class Scripted(Bench):
 
     def run(self, planned: PlannedRun, run_id: str, workload: Any, campaign: str | None = None) -> Any:
         known = {"host": self.host, "gpus": planned.gpus, "repeat": planned.repeat, "campaign": campaign}
+        known["started"] = 1e9 + len(self.made) - 1
         cell = planned.cell
         intent = self.make_record(run_id, "failed", cell=cell.id, preset=cell.preset.name, **known).intent
         return SimpleNamespace(

@@ -104,7 +104,7 @@ def container(images: dict[str, Image], folder: Path, tmp_path: Path) -> Contain
     """What limits a container of the caller's, with one file to read."""
     data = tmp_path / "data.csv"
     data.write_text("not to be changed\n", encoding="utf-8")
-    return container_of(images["cpu-plain"].id, folder, (data,), 2 << 30)
+    return container_of(images["cpu-plain"].id, Path(RunFolder(folder).new_work.path), (data,), 2 << 30)
 
 
 Start = Callable[..., Handle]

@@ -91,7 +91,7 @@ def test_from_inside(user: tuple[int, int], run_code: RunCode, container: Contai
     assert seen["first process"] in ("docker-init", "tini")
     assert seen["shm"] == 8 << 30
     assert seen["devices"] == []
-    assert {(folder / name).stat().st_uid for name in ("probe", "scratch/probe")} == {user[0]}
+    assert {(folder / name).stat().st_uid for name in ("work/probe", "work/scratch/probe")} == {user[0]}
 
 
 def test_from_outside(start: Start, engine: Engine, container: Container, folder: Path) -> None:
@@ -114,7 +114,7 @@ def test_from_outside(start: Start, engine: Engine, container: Container, folder
     assert not limits["Devices"]
     assert not limits["Binds"]
     writable = [(m["Source"], m["Destination"]) for m in told["Mounts"] if m["RW"]]
-    assert writable == [(str(folder), "/work")]
+    assert writable == [(str(folder / "work"), "/work")]
     assert [m["Destination"] for m in told["Mounts"] if not m["RW"]] == ["/data/data.csv"]
     locked = {"Name": "memlock", "Hard": -1, "Soft": -1}
     kept = json.loads((folder / "container-log.json").read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ import pytest
 import testinfra
 from testinfra.host import Host
 
+from harness.base.contract import CONTRACT
 from harness.environments.images import Image
 from harness.environments.pins import lock_file
 from harness.environments.wheelhouse import read_lock
@@ -105,6 +106,7 @@ def test_the_labels_say_what_it_is(image: Image, stack: Stack) -> None:
     assert labels["vpoc.matrix.cell"] == labels["org.opencontainers.image.title"] == f"{stack.name}-plain"
     assert labels["vpoc.matrix.torch"] == stack.torch
     assert labels["org.opencontainers.image.base.name"] == stack.base
+    assert labels["vpoc.matrix.contract"] == str(CONTRACT)
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
     for part in ("base", "lock", "app", "recipe", "inputs", "cell-recipe"):
         assert len(labels[f"vpoc.matrix.{part}"]) == 64, part

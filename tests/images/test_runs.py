@@ -70,7 +70,7 @@ def records(results: Path) -> list[dict[str, Any]]:
 
 
 def training(results: Path) -> bool:
-    return any('"step"' in f.read_text(encoding="utf-8") for f in results.glob("runs/*/progress-0.jsonl"))
+    return any('"step"' in f.read_text(encoding="utf-8") for f in results.glob("runs/*/work/progress-0.jsonl"))
 
 
 def containers(engine: Engine, results: Path) -> list[Any]:
@@ -91,7 +91,7 @@ def test_cells_run_as_containers(words: list[str], results: Path, engine: Engine
     assert set(phases["exit"]) == {"features", "train"}
     container = plain["intent"]["container"]
     assert (container["user"], container["group"], container["devices"]) == (os.getuid(), os.getgid(), [])
-    assert container["work"] == str(results / "runs" / plain["intent"]["run_id"])
+    assert container["work"] == str(results / "runs" / plain["intent"]["run_id"] / "work")
     assert containers(engine, results) == []
     verdicts = json.loads(run([*words, "status", "--json"]).stdout)
     assert {(verdict["executor"], verdict["stale"]) for verdict in verdicts} == {("docker", False)}
@@ -203,7 +203,7 @@ def test_the_printed_command_does_the_same_by_hand(words: list[str], results: Pa
     shell = printed if subprocess.run(["prlimit", "--memlock=unlimited", "true"], check=False).returncode == 0 else None
     done = run(["sh", "-ec", shell or printed.replace("--ulimit memlock=-1:-1", "")])
     assert "epoch 2/2" in done.stdout
-    assert (results / "by-hand" / "output" / "model.pt").is_file()
+    assert (results / "by-hand" / "work" / "output" / "model.pt").is_file()
 
 
 def test_an_engine_that_dies_in_mid_run(

@@ -20,6 +20,7 @@ from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.job import Executor
 from harness.environments.executors.process import ProcessExecutor
+from harness.environments.verifier import Verifier
 from harness.evidence.app_files import InputFile, Phase
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
@@ -133,7 +134,7 @@ def host() -> HostFacts:
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """One results folder for the session, so that the reference is computed once."""
+    """One results folder for the session."""
     return Results(tmp_path_factory.mktemp("results"))
 
 
@@ -182,7 +183,7 @@ def _runs_of(
         cell = Cell(matrix.stacks["cpu"], preset or matrix.presets["plain"])
         run_id = f"{re.sub('[^a-z0-9]+', '-', name)[:60]}-{time.time_ns()}"
         workload = TINY.model_copy(update=changes)
-        made = Run(run_id, cell, workload, data, environment, host, limits=limits)
+        made = Run(run_id, cell, workload, data, environment, host, limits=limits, verifier=Verifier(given))
         return run_cell(made, results, executor or ProcessExecutor())
 
     return run

@@ -34,7 +34,7 @@ def run(command: list[str], expected: int = 0) -> subprocess.CompletedProcess[st
 
 
 def training(results: Path) -> bool:
-    files = (results / "runs").glob("*/progress-0.jsonl")
+    files = (results / "runs").glob("*/work/progress-0.jsonl")
     return any(
         '"phase":"step"' in f.read_text().replace(" ", "") and not (f.parent / "record.json").exists() for f in files
     )

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from benchmarks.kill_tester import Place
-from harness.search.schedule import runs_to_show
+from harness.evidence.verdicts.rates import runs_to_show
 from tests.system.conftest import Command
 
 Wait = Callable[..., None]
 CELLS = ("cpu-one", "cpu-plain")
 # So low that a few runs are enough; two cells share what may be wrong.
-LOW = "verdicts: {candidate: 0.1, good: 0.2, known_good: 0.4, confidence: 0.7}\n"
+LOW = (
+    "verdicts: {candidate: 0.1, good: 0.2, known_good: 0.4, confidence: 0.7, known_good_boots: 1, "
+    "mtbf_hours: {candidate: 0, good: 0, known_good: 0}}\n"
+)
 ENOUGH = runs_to_show(0, 0.4, 1 - 0.3 / len(CELLS))
 
 
@@ -70,7 +73,7 @@ def test_a_known_good_cell_is_found_though_the_search_was_killed(
     assert isinstance(begun["seed"], int)
     assert [run["cell"] for run in begun["runs"]] == list(CELLS)
     said = done.stdout.splitlines()
-    assert said[-2].startswith(f"{cell} is known-good: {ENOUGH} of {ENOUGH} runs completed")
+    assert said[-2].startswith(f"{cell} is known-good: {ENOUGH} of {ENOUGH} starts")
     # As a process nothing can be promoted.
     assert said[-1] == f"Next: matrix train --cell {cell} --data merged.csv --output TRAINING"
 

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from harness.base.contract import OLD_CONTRACT
 from harness.environments.environment import Environment
 from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor, ProcessHandle
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
-from harness.evidence.run_folder import RunFolder
 from harness.host.run_processes import processes_of_run
 from harness.run.watch.limits import LIMITS
 
@@ -25,30 +27,43 @@ RunTiny = Callable[..., Record]
 Tamper = Callable[[Path], object]
 
 
-class Replaying(ProcessExecutor):
-    """Lays what a real training left into the run folder, in place of a training, and changes it.
+class Recording(ProcessExecutor):
+    """Copies what a training has left before it is verified, and afterwards removed where nobody needs it."""
 
-    What the model check said of it is repeated too, as long as the model is the same.
-    """
+    def __init__(self, to: Path) -> None:
+        self._to = to
+
+    def start(self, job: Job) -> ProcessHandle:
+        if "verify" in job.arguments:
+            shutil.copytree(job.folder / "work", self._to)
+        return super().start(job)
+
+
+class Replaying(ProcessExecutor):
+    """Lays what a real training left into the run folder, in place of a training, and changes it."""
 
     def __init__(self, original: Path, tamper: Tamper) -> None:
         self._original = original
         self._tamper = tamper
 
     def start(self, job: Job) -> ProcessHandle:
-        if "train" in job.arguments:
-            for name in ("progress-0.jsonl", "result.json"):
-                shutil.copyfile(self._original / name, job.folder / name)
-            shutil.copytree(self._original / "output", job.folder / "output", dirs_exist_ok=True)
-            self._tamper(job.folder)
-            return super().start(replace(job, arguments=("true",)))
-        if "check-model" in job.arguments and self._same_model(job.folder):
-            return super().start(replace(job, arguments=("cat", str(RunFolder(self._original).model_check_log))))
-        return super().start(job)
+        if "train" not in job.arguments:
+            return super().start(job)
+        shutil.copytree(self._original, job.folder / "work", dirs_exist_ok=True)
+        _bring_up_to_date(job.folder / "work" / "progress-0.jsonl")
+        self._tamper(job.folder / "work")
+        return super().start(replace(job, arguments=("true",)))
 
-    def _same_model(self, folder: Path) -> bool:
-        models = [place / "output" / "model.pt" for place in (folder, self._original)]
-        return models[0].is_file() and models[0].read_bytes() == models[1].read_bytes()
+
+def _bring_up_to_date(progress: Path) -> None:
+    """Let its lines be of now: progress would show by its times alone that it is of another run."""
+    lines = [json.loads(line) for line in progress.read_text(encoding="utf-8").splitlines()]
+    for clock, now in (("monotonic", time.monotonic()), ("wall", time.time())):
+        last = lines[-1][clock]
+        for line in lines:
+            # Nothing takes any time here.
+            line[clock] = now - (last - line[clock]) / 1000
+    progress.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
 
 
 def in_result(change: Callable[[dict[str, Any]], object]) -> Tamper:
@@ -73,6 +88,23 @@ def other_model_with_its_hash(folder: Path) -> None:
     in_result(lambda values: values["model"].update(sha256=digest, bytes=11))(folder)
 
 
+def other_states(folder: Path) -> None:
+    digest = hashlib.sha256(b"no state").hexdigest()
+    for file in (folder / "states").iterdir():
+        file.write_bytes(b"no state")
+    in_result(lambda v: v.update(states=[{**one, "sha256": digest} for one in v["states"]]))(folder)
+
+
+def better_validation(folder: Path) -> None:
+    """In progress, too, so that nothing but the saved model speaks against it."""
+    told = json.loads((folder / "result.json").read_text(encoding="utf-8"))["epoch_losses"]
+    for name in ("result.json", "progress-0.jsonl"):
+        text = (folder / name).read_text(encoding="utf-8")
+        for epoch in told:
+            text = text.replace(f"{epoch['validation']}", f"{epoch['validation'] * 0.9}")
+        (folder / name).write_text(text, encoding="utf-8")
+
+
 def a_part(values: dict[str, Any]) -> None:
     values.update(samples={**values["samples"], "train": 64}, steps_per_epoch=1, steps_done=2)
     values["first_steps"] = values["first_steps"][:2]
@@ -89,26 +121,47 @@ LIES: dict[str, tuple[Tamper, str]] = {
     "other data": (in_result(lambda v: v["data"].update(sha256="0" * 64)), "wrong-data"),
     "wrong first loss": (in_result(lambda v: v["first_steps"][0].update(loss=0.123)), "wrong-result"),
     "NaN speed": (in_result(lambda v: v["throughput"].update(samples_per_second=float("nan"))), "not-finite"),
-    "trained on a part": (in_result(a_part), "incomplete-result"),
+    "trained on a part": (in_result(a_part), "wrong-result"),
     "other weights than the saved ones": (
         in_result(lambda v: v.update(rank_weights_sha256=["0" * 64])),
         "wrong-result",
     ),
+    "states of no weights": (other_states, "wrong-result"),
+    "a better validation loss": (better_validation, "wrong-result"),
     "another device": (in_result(lambda v: v.update(device="cuda")), "wrong-device"),
 }
 
 
 @pytest.fixture(scope="module")
-def original(completed: Record, results: Results) -> Path:
-    """The folder of a real run that completed."""
-    return results.run_folder(completed.intent.run_id)
+def real(run_tiny_once: RunTiny, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Record]:
+    """What a real run that completed had left, and its record."""
+    place = tmp_path_factory.mktemp("real") / "work"
+    record = run_tiny_once(executor=Recording(place))
+    assert record.outcome == "completed", record.detail
+    return place, record
 
 
-def test_the_truth_about_a_real_run_is_believed(run_tiny: RunTiny, original: Path, results: Results) -> None:
+@pytest.fixture
+def original(real: tuple[Path, Record]) -> Path:
+    """What a real run that completed had left."""
+    return real[0]
+
+
+@pytest.fixture
+def as_if_it_were_that_run(real: tuple[Path, Record], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the next run the nonce of the real one, so that what that left is its own."""
+    nonce = real[1].intent.nonce
+    monkeypatch.setattr("harness.run.spec.token_hex", lambda _: nonce)
+
+
+@pytest.mark.usefixtures("as_if_it_were_that_run")
+def test_the_truth_about_a_real_run_is_believed(run_tiny: RunTiny, original: Path) -> None:
     record = run_tiny(executor=Replaying(original, lambda _: None))
     assert (record.outcome, record.diagnosis) == ("completed", None), record.detail
+    assert record.detail.endswith(", verified")
 
 
+@pytest.mark.usefixtures("as_if_it_were_that_run")
 @pytest.mark.parametrize("name", LIES)
 def test_a_lie_about_a_real_run_is_caught(name: str, run_tiny: RunTiny, original: Path, results: Results) -> None:
     tamper, diagnosis = LIES[name]
@@ -117,6 +170,52 @@ def test_a_lie_about_a_real_run_is_caught(name: str, run_tiny: RunTiny, original
     back = results.record(record.intent.run_id)
     assert back is not None
     assert (back.outcome, back.detail) == (record.outcome, record.detail)
+
+
+def test_an_app_of_an_old_contract_is_believed_and_its_run_qualifies_for_nothing(
+    run_tiny: RunTiny, original: Path, environment: Environment
+) -> None:
+    older = replace(environment, contract=OLD_CONTRACT)
+    record = run_tiny(executor=Replaying(original, lambda _: None), environment=older)
+    assert (record.outcome, record.intent.verified) == ("completed", False), record.detail
+    # Of a contract in which a result says nothing of its run, nobody can tell that it is another's.
+    assert record.detail.endswith(
+        "; old contract, not verified: nothing shows that the result is this run's, and it qualifies for nothing"
+    )
+
+
+def with_the_nonce(folder: Path) -> None:
+    """Put the nonce of the run that is told of into what another left."""
+    nonce = json.loads((folder.parent / "intent.json").read_text(encoding="utf-8"))["nonce"]
+    for file in (folder / "progress-0.jsonl", folder / "result.json"):
+        file.write_text(re.sub(r'"nonce": ?"[0-9a-f]+"', f'"nonce": "{nonce}"', file.read_text()), encoding="utf-8")
+
+
+def no_progress(folder: Path) -> None:
+    with_the_nonce(folder)
+    (folder / "progress-0.jsonl").unlink()
+
+
+def half_of_the_progress(folder: Path) -> None:
+    with_the_nonce(folder)
+    file = folder / "progress-0.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    file.write_text("".join(lines[: len(lines) // 2]), encoding="utf-8")
+
+
+FABRICATED: dict[str, tuple[Tamper, str]] = {
+    "what another run left": (lambda _: None, "rank 0: its progress is of another run"),
+    "a result without progress": (no_progress, "rank 0 reported no progress"),
+    "half of the progress": (half_of_the_progress, "rank 0: it did not report its end"),
+}
+
+
+@pytest.mark.parametrize("name", FABRICATED)
+def test_a_result_that_its_run_does_not_account_for_is_wrong(name: str, run_tiny: RunTiny, original: Path) -> None:
+    tamper, words = FABRICATED[name]
+    record = run_tiny(executor=Replaying(original, tamper))
+    assert (record.outcome, record.diagnosis) == ("failed", "wrong-result"), record.detail
+    assert record.detail.startswith(words)
 
 
 def test_an_interpreter_that_is_gone_is_a_failed_run(run_tiny: RunTiny, environment: Environment) -> None:
@@ -147,7 +246,7 @@ class Signalling(ProcessExecutor):
             struck = False
 
             def poll(self) -> Exit | None:
-                lines = job.folder / "progress-0.jsonl"
+                lines = job.folder / "work" / "progress-0.jsonl"
                 if not self.struck and lines.exists() and '"step"' in lines.read_text():
                     self._process.send_signal(number)
                     self.struck = True

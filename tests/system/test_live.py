@@ -98,7 +98,7 @@ def test_watch_follows_a_campaign_of_another_process_to_its_end(
     campaign = subprocess.Popen(
         quick_command.slow(tmp_path, 1)(tmp_path, "run"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    wait(lambda: list(tmp_path.glob("runs/*/progress-0.jsonl")))
+    wait(lambda: list(tmp_path.glob("runs/*/work/progress-0.jsonl")))
     moment = subprocess.run(
         quick_command(tmp_path, "watch", "--json"), capture_output=True, text=True, check=True, timeout=60
     )
@@ -117,7 +117,7 @@ def test_watch_follows_a_campaign_of_another_process_to_its_end(
 
 def test_ctrl_c_ends_the_watching_and_nothing_else(tmp_path: Path, quick_command: Command, wait: Wait) -> None:
     with endless_run(quick_command(tmp_path, "run-cell", "cpu-plain", "--workload", "endless")) as running:
-        wait(lambda: any('"step"' in f.read_text() for f in tmp_path.glob("runs/*/progress-0.jsonl")))
+        wait(lambda: any('"step"' in f.read_text() for f in tmp_path.glob("runs/*/work/progress-0.jsonl")))
         with Terminal(quick_command(tmp_path, "watch"), 24, 80) as terminal:
             wait(lambda: "cpu-plain, endless" in terminal.text)
             wait(lambda: re.search(r"step \d+ of \d+, .*0\.\d GB", " ".join(terminal.text.split())))

@@ -21,9 +21,9 @@ def schema(name: str) -> Draft202012Validator:
 def test_a_run_completes_and_every_file_follows_its_schema(completed: Record, results: Results) -> None:
     record = completed
     folder = results.run_folder(record.intent.run_id)
-    for name in ("intent", "record", "result", "reference"):
-        schema(name).validate(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
-    lines = [json.loads(line) for line in (folder / "progress-0.jsonl").read_text(encoding="utf-8").splitlines()]
+    for name in ("intent", "record", "kept/result", "kept/verification"):
+        schema(Path(name).name).validate(json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
+    lines = [json.loads(line) for line in (folder / "work/progress-0.jsonl").read_text(encoding="utf-8").splitlines()]
     for line in lines:
         schema("progress").validate(line)
     phases = list(dict.fromkeys(line["phase"] for line in lines))
@@ -39,11 +39,13 @@ def test_a_run_completes_and_every_file_follows_its_schema(completed: Record, re
 
 def test_the_run_leaves_model_and_log_and_nothing_temporary(completed: Record, results: Results) -> None:
     folder = results.run_folder(completed.intent.run_id)
-    # The checkpoints are gone: they are three times the model and more, and nobody goes on from a run that completed.
-    left = ["model.pt", "model_curves.csv", "model_curves.png", "model_metadata.json"]
-    assert sorted(f.name for f in (folder / "output").iterdir()) == left
+    # The checkpoints are gone: they are three times the model and more, and nobody resumes a run that completed. Of the
+    # model the copy is kept that was verified.
+    left = ["model_curves.csv", "model_curves.png", "model_metadata.json"]
+    assert {file.name for file in (folder / "kept").glob("*.pt")} == {"model-1.pt", "state-1.pt"}
+    assert sorted(f.name for f in (folder / "work/output").iterdir()) == left
     assert (folder / "log.txt").stat().st_size > 0
-    assert not RunFolder(folder).work.scratch.exists()
+    assert not Path(RunFolder(folder).work.scratch).exists()
     assert not RunFolder(folder).temporary.exists()
 
 

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwr
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.index import Row
+from harness.evidence.verdicts.counting import count_runs
 from harness.matrix.load import load_matrix
 from harness.report.build import build_report
 from harness.report.model import Report
@@ -30,7 +31,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     matrix = load_matrix(CHECKOUT / "matrix.yaml")
     results = write_runs(tmp_path_factory.mktemp("results"), matrix, RUNS)
     rows = [Row.of(record, imported=results.imported(record.intent.run_id)) for record in results.records()]
-    return build_report(results, rows, matrix, {}, frozenset(), made=1e9)
+    return build_report(results, rows, matrix, {}, count_runs(rows), made=1e9)
 
 
 @pytest.fixture(scope="module")

@@ -135,19 +135,19 @@ def test_a_fault_is_survived_to_the_same_bits(
     assert second.result is not None
     assert second.result.resumed_at == (29,)
     assert trainer.weights == weights_of_one_go(make_trainer, uninterrupted, tmp_path)
-    assert not list(trainer.results.runs.glob("*/scratch"))
+    assert not list(trainer.results.runs.glob("*/work/scratch"))
 
 
 def in_second_epoch(trainer: Trainer) -> bool:
     return any(
         re.search(r'"phase":\s*"step".*"done":\s*(29|[3-5]\d)\b', line)
-        for file in trainer.results.runs.glob("*-train-1/progress-0.jsonl")
+        for file in trainer.results.runs.glob("*-train-1/work/progress-0.jsonl")
         for line in file.read_text(encoding="utf-8").splitlines()
     )
 
 
 def has_checkpoint(trainer: Trainer) -> bool:
-    return bool(list(trainer.results.runs.glob("*-train-1/output/*_checkpoints/*.pt")))
+    return bool(list(trainer.results.runs.glob("*-train-1/work/output/*_checkpoints/*.pt")))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.long)])

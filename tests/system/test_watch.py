@@ -17,7 +17,6 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import read_position
-from harness.evidence.work_folder import WorkFolder
 from harness.host.run_processes import processes_of_run
 from harness.run.spec import base_variables
 from harness.run.watch.limits import LIMITS, Limits
@@ -34,13 +33,15 @@ def train(
     """Trains with further options until it ends, or is ended."""
     monkeypatch.setattr("harness.run.watch.watch.GRACE_SECONDS", 2.0)
     folder = tmp_path / "runs" / "mine"
+    work = folder / "work"
+    work.mkdir(parents=True)
     RunFolder(folder).make_places()
 
     def train(*options: str) -> Watch:
         watch = Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, None)
-        places = ("--data", data.path, "--output", str(folder / "output"), "--run-dir", str(folder))
+        places = ("--data", data.path, "--output", str(work / "output"), "--run-dir", str(work))
         fixed = ("--device", "cpu", "--lookback", "20", "--epochs", "100000", "--threads", "1", *options)
-        variables = {**base_variables(WorkFolder(folder), RunFolder(folder).temporary, 1), **environment.variables}
+        variables = {**base_variables(RunFolder(folder).work, RunFolder(folder).temporary, 1), **environment.variables}
         job = Job(environment.app("train", *places, *fixed), variables, folder, folder / "log.txt")
         watch.execute(job, 120, TIGHT)
         assert processes_of_run(folder) == []
@@ -76,7 +77,7 @@ def test_ctrl_c_on_a_training_that_hangs_keeps_where_it_stands(
     def press_when_it_hangs() -> None:
         until = time.monotonic() + 60
         while time.monotonic() < until and (
-            (position := read_position(WorkFolder(folder), 0)) is None or position.step < 40
+            (position := read_position(RunFolder(folder).work, 0)) is None or position.step < 40
         ):
             time.sleep(0.05)
         time.sleep(2.5)

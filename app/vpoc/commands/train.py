@@ -1,4 +1,4 @@
-"""`vpoc train` and `vpoc reference`."""
+"""`vpoc train`, `vpoc reference` and `vpoc verify`."""
 
 import os
 import subprocess
@@ -80,6 +80,46 @@ def reference_command(output: Path, steps: int, **chosen: Any) -> None:
 
     with progress, signals.interruptible(progress):
         write_json(output, first_steps.reference(_options(chosen), steps, progress))
+    click.echo(f"wrote {output}")
+
+
+@click.command("verify")
+@TRAINING_OPTIONS
+@click.option(
+    "--trained",
+    type=(str, IN_FILE),
+    multiple=True,
+    metavar="MODEL FILE",
+    help="File of the trained MODEL, such as mlp.",
+)
+@click.option(
+    "--state",
+    type=(str, click.IntRange(min=1), IN_FILE),
+    multiple=True,
+    metavar="MODEL STEP FILE",
+    help="Weights of MODEL before optimizer step STEP, as `vpoc train --run-dir` keeps some.",
+)
+@click.option("--steps", type=click.IntRange(1, LARGEST_COUNT), default=16, help="First steps to make.")
+@click.option("--output", type=IN_FILE, required=True, help="JSON file to write.")
+def verify_command(output: Path, steps: int, trained: Any, state: Any, **chosen: Any) -> None:
+    """Compute parts of a finished training again.
+
+    Writes what `vpoc reference` does and, of each model, what its file holds, its loss on the validation samples, and
+    loss and gradient norm of one step from the weights before it: all in float32 on the CPU. Takes the options of
+    `vpoc train`. A file that is no model, or no state, is reported in the output and is no error.
+    """
+    feature_options(chosen)
+    files = [file for *_, file in (*trained, *state)]
+    require_output(output, chosen["data"], chosen["features"], *files)
+    progress = _start(chosen)
+
+    from vpoc.files import write_json  # noqa: PLC0415
+    from vpoc.training import signals  # noqa: PLC0415
+    from vpoc.training import verify as again  # noqa: PLC0415
+
+    states = {kind: again.KeptState(step, file) for kind, step, file in state}
+    with progress, signals.interruptible(progress):
+        write_json(output, again.verify(_options(chosen), dict(trained), states, steps, progress))
     click.echo(f"wrote {output}")
 
 

@@ -13,7 +13,7 @@ from vpoc.data.sessions import Sessions
 from vpoc.errors import UserError
 from vpoc.files import read_bytes
 
-CONTRACT = re.compile(r"[A-Z0-9]{1,4}[FGHJKMNQUVXZ]\d{1,4}")
+CONTRACT_NAME = re.compile(r"[A-Z0-9]{1,4}[FGHJKMNQUVXZ]\d{1,4}")
 """A root with the letter of a month and a year, such as ESH6; a continuous series has no month."""
 _EPOCH = dt.date(1970, 1, 1)
 AUTO, COLUMN, CALENDAR, NONE = "auto", "column", "calendar", "none"
@@ -27,7 +27,7 @@ def roll_numbers(sessions: Sessions, symbols: tuple[str, ...], rolls: str) -> In
     the calendar. UserError on a file that cannot be read so.
     """
     if rolls == AUTO:
-        named = len(symbols) > 1 or any(CONTRACT.fullmatch(symbol) for symbol in symbols)
+        named = len(symbols) > 1 or any(CONTRACT_NAME.fullmatch(symbol) for symbol in symbols)
         rolls = COLUMN if named else CALENDAR
     if rolls == NONE or not len(sessions):
         return np.zeros(len(sessions), dtype=np.int64)

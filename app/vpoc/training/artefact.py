@@ -1,6 +1,8 @@
 """The model file: tensors and plain values only, so that it loads with `weights_only=True`."""
 
 import io
+import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,12 +55,19 @@ def serialise(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
     return buffer.getvalue()
 
 
-def load_model(path: Path) -> LoadedModel:
-    """Read a model file; UserError with exit code 1 when it is truncated, corrupt or no model of this program."""
+def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int] | None = None) -> LoadedModel:
+    """Read a model file; UserError with exit code 1 when it is truncated, corrupt or no model of this program.
+
+    Of another `kind`, or with other `hidden_layers` where it is an mlp, it is none either, where these are given.
+    """
     content = read_bytes(path)
     try:
-        document = as_schema2(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+        document = as_schema2(load_plain(content))
+        asked = kind, hidden_layers if kind == "mlp" else None
         kind = document.get("model", "mlp")
+        # Before so large a network is made.
+        if (asked[0] or kind) != kind or (asked[1] is not None and list(asked[1]) != list(document["hidden_layers"])):
+            raise ValueError(kind)
         model = network(kind, len(document["features"]), document["hidden_layers"])
         model.load_state_dict(document["state_dict"])
         facts = {name: document[name] for name in ("features", "scaling", "target", "bar_seconds")}
@@ -67,6 +76,27 @@ def load_model(path: Path) -> LoadedModel:
         raise UserError(f"{path}: not an intact model file; train it again or copy it again", exit_code=1) from error
     model.eval()
     return LoadedModel(path=path, sha256=sha256(content), bytes=len(content), kind=kind, model=model, **facts)
+
+
+def load_state(path: Path, model: Network) -> str:
+    """Give `model` the weights in the file of a kept state and return its SHA-256; UserError as load_model."""
+    content = read_bytes(path)
+    try:
+        model.load_state_dict(load_plain(content)["state_dict"])
+    except Exception as error:  # as above
+        raise UserError(f"{path}: not an intact file of a state of this model", exit_code=1) from error
+    return sha256(content)
+
+
+def load_plain(content: bytes) -> Any:
+    """Return the tensors and plain values in a file of torch.save.
+
+    ValueError where they are compressed, which torch never does: a small file could then fill the memory.
+    """
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+            raise ValueError("compressed")
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
 
 def require_finite(loaded: LoadedModel) -> None:

@@ -16,7 +16,7 @@ from vpoc.device import clean_up, describe
 from vpoc.errors import Interrupted, UserError
 from vpoc.features.table import NAMES, SCALING
 from vpoc.files import sha256
-from vpoc.models.by_name import fresh_network, input_shape
+from vpoc.models.by_name import fresh_network, input_shape, parameter_count
 from vpoc.progress import Progress, finite
 from vpoc.terminal import watched
 from vpoc.training import checkpoint
@@ -29,6 +29,7 @@ from vpoc.training.curves import Curves
 from vpoc.training.faults.injector import injector_of
 from vpoc.training.feeds import Feed, LoaderFeed, ResidentFeed
 from vpoc.training.flat_loop import FlatTrainer, suits
+from vpoc.training.kept_states import FOLDER, KeptStates, drawn_steps, parts_of
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, Step, Trainer
 from vpoc.training.prepared import Prepared
@@ -94,6 +95,7 @@ class Fit:
         self.ledger = Ledger()
         self.curves = Curves()
         model = fresh_network(kind, len(NAMES), options.hidden_layers, options.seed)
+        parameters = parameter_count(model)
         strategy = strategy_of(options, model, run.devices, run.ranks, input_shape(kind, len(NAMES)))
         self.micro = micro_batch_size(options, strategy, kind)
         trainer = FlatTrainer if suits(options, kind, self.micro) else Trainer
@@ -104,6 +106,9 @@ class Fit:
         self._fault = str(options.injected_fault) if options.injected_fault else None
         self.position, self.history = Position(), History(injected_fault=self._fault)
         last = self.order.steps * options.epochs
+        drawn = drawn_steps(last, parts_of(last, options.epochs, parameters), kind, progress.nonce)
+        states = options.run_dir and options.run_dir / FOLDER
+        self.states = self.trainer.states = KeptStates(states, kind, drawn, self.rank)
         if options.injected_fault and options.injected_fault.step > last:
             raise UserError(f"--inject-fault {self._fault}: there are only {last} steps")
         self.saved, self.saved_steps = time.monotonic(), 0
@@ -140,7 +145,7 @@ class Fit:
             self._train(feed, epoch)
             self._validate(epoch)
             self.position = Position(epoch + 1)
-            self.save()
+            self.save(self.history.epoch_losses[-1])
         self.trainer.require_sound()
         weights = self.trainer.strategy.weights()
         self.history.seconds = self.ledger.seconds()
@@ -183,6 +188,7 @@ class Fit:
             self.progress.phase("step", total, 1)
         if step.number <= FIRST_STEPS:
             self.history.first_steps.append(step_facts(step))
+        self.states.after(step.number, step.loss, step.gradient_norm)
         first = step.number - len(step.losses) + 1
         for number, (loss, weight) in enumerate(zip(step.losses, step.weights, strict=True), start=first):
             self.history.loss += loss * weight
@@ -236,13 +242,14 @@ class Fit:
                 exit_code=5,
             )
 
-    def save(self) -> None:
-        """Write a checkpoint, on the first rank; all must come."""
+    def save(self, epoch_losses: dict[str, Any] | None = None) -> None:
+        """Write a checkpoint, on the first rank; all must come. `epoch_losses`: where an epoch has just ended."""
         self.ledger.to("checkpoint")
         self.trainer.require_finite()
         # A checkpoint is the first rank's: a wrong one would pass its weights on to all.
         self._require_equal_weights()
-        self.progress.phase("checkpoint", self.order.steps * self.options.epochs, self.trainer.steps_done)
+        total = self.order.steps * self.options.epochs
+        self.progress.phase("checkpoint", total, self.trainer.steps_done, epoch_losses)
         self.injector.checkpoint(self.saved_steps, self.trainer.steps_done)
         state = checkpoint.state_of(self.trainer)
         if self.rank == 0:
@@ -251,7 +258,7 @@ class Fit:
             identity = identity_of(self.options, self.run, self.kind)
             checkpoint.write_checkpoint(self.folder, state, self.position, self.history, identity, manner)
         self.saved, self.saved_steps = time.monotonic(), self.trainer.steps_done
-        self.progress.phase("step", self.order.steps * self.options.epochs, self.trainer.steps_done)
+        self.progress.phase("step", total, self.trainer.steps_done)
         self.ledger.to("bookkeeping")
 
     def resume(self) -> None:

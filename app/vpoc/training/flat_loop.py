@@ -58,13 +58,22 @@ class FlatTrainer(Trainer):
         self.strategy.forward.train()
         size = self.options.batch_size
         for chunk in feed.resident(epoch, first):
-            order, sums = chunk.order, chunk.weight_sums
-            single = min(max(FIRST_STEPS - self.steps_done, 0), len(sums))
-            for rows, weight_sums in (
-                *((order[n * size : (n + 1) * size], sums[n : n + 1]) for n in range(single)),
-                *([(order[single * size :], sums[single:])] if single < len(sums) else []),
-            ):
-                yield from self._blocks(chunk, rows, weight_sums, requests)
+            for start, end in self._together(len(chunk.weight_sums)):
+                self.keep_state(self.steps_done + 1)
+                rows, sums = chunk.order[start * size : end * size], chunk.weight_sums[start:end]
+                yield from self._blocks(chunk, rows, sums, requests)
+
+    def _together(self, steps: int) -> Iterator[tuple[int, int]]:
+        """Yield which of the next `steps` are made together, from and to: alone those whose numbers are kept."""
+        before = self.steps_done
+        alone = set(range(min(max(FIRST_STEPS - before, 0), steps)))
+        alone |= {step - before - 1 for step in self.states.steps if before < step <= before + steps}
+        start = 0
+        for single in sorted(alone):
+            yield from [(start, single)] if start < single else []
+            yield single, single + 1
+            start = single + 1
+        yield from [(start, steps)] if start < steps else []
 
     def _blocks(
         self,

@@ -13,6 +13,7 @@ from vpoc.errors import UserError
 from vpoc.progress import Progress
 from vpoc.step_stage import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepStage
 from vpoc.training.feeds import Batch, Feed, InOrder, Micro, loaded
+from vpoc.training.kept_states import KeptStates
 from vpoc.training.ledger import Ledger
 from vpoc.training.precision import autocast, forward_dtype
 from vpoc.training.samples import Samples
@@ -67,7 +68,7 @@ class ValidationScore:
 class Trainer:
     """A model on its devices, with what adjusts it. `dtype` names the type of the forward pass.
 
-    Tells `stage` where it is in a step.
+    Tells `stage` where it is in a step, and `states` that it is about to make one.
     """
 
     def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
@@ -75,6 +76,7 @@ class Trainer:
         self.options = options
         self.ledger = ledger
         self.stage = stage
+        self.states = KeptStates(None, "", frozenset(), 0)
         self.device = strategy.devices[0]
         self.make_optimizer()
         self.dtype = str(forward_dtype(options, self.device)).removeprefix("torch.")
@@ -125,6 +127,7 @@ class Trainer:
             batch = next(batches, None)
             if batch is None:
                 break
+            self.keep_state(number)
             self.ledger.to("device")
             loss, gradient_norm, asked = self._step(batch, number, requests)
             self.steps_done = number
@@ -134,6 +137,12 @@ class Trainer:
             yield Step(number, [loss], [batch.weight_sum], gradient_norm, now - started, batch.samples, asked)
             started = now
         self.stage.at(self.steps_done, OUTSIDE)
+
+    def keep_state(self, number: int) -> None:
+        """Keep the weights before the step `number`, if it was drawn."""
+        if number in self.states.steps:
+            self.ledger.to("checkpoint")
+            self.states.before(number, self.strategy.weights)
 
     def _step(self, batch: Batch, number: int, requests: Requests) -> tuple[float, float, tuple[float, ...]]:
         strategy, at = self.strategy, self.stage.at

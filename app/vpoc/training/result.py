@@ -31,6 +31,7 @@ def training_facts(trained: Trained, model: dict[str, Any], metadata_file: str) 
         "steps_skipped": fit.trainer.steps_skipped,
         "resumed_at": fit.history.resumed_at,
         "first_steps": fit.history.first_steps,
+        "states": fit.states.facts,
         "epoch_losses": fit.history.epoch_losses,
         "throughput": {
             "samples_per_second": options.epochs * len(fit.train) / training,

@@ -12,7 +12,7 @@ from vpoc.device import describe
 from vpoc.errors import UserError
 from vpoc.files import json_bytes, sha256, write_atomic, write_json
 from vpoc.gpu_memory.out_of_memory import is_out_of_memory
-from vpoc.progress import Progress
+from vpoc.progress import CONTRACT, Progress
 from vpoc.ranks.launch import Ranks, ranks_of
 from vpoc.training.artefact import serialise
 from vpoc.training.checkpoint import set_aside
@@ -50,7 +50,14 @@ def train(options: TrainOptions, output: Path, name: str, progress: Progress, sa
     leave_ranks(options, device)
     if options.run_dir is not None and ranks.rank == 0:
         *earlier, main = trainings
-        facts = {**about(trained), **main, "earlier": earlier, "memory": run.memory.peaks()}
+        facts = {
+            **about(trained),
+            **main,
+            "contract": CONTRACT,
+            "nonce": progress.nonce,
+            "earlier": earlier,
+            "memory": run.memory.peaks(),
+        }
         write_json(options.run_dir / "result.json", facts)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from harness.doctor.compatibility import bad_kernel, window_of
+from harness.doctor.compatibility import kernel_report, window_of
 from harness.doctor.finding import Finding, note, ok, problem, warning
 from harness.doctor.machine import Machine, listed
 
@@ -67,8 +67,12 @@ def driver_window(machine: Machine) -> Iterator[Finding]:
 def kernel(machine: Machine) -> Iterator[Finding]:
     """Known failures of this kernel with these GPUs."""
     targets = list(dict.fromkeys(gpu.facts.gfx for gpu in machine.training))
-    known = [(gfx, bad) for gfx in targets if (bad := bad_kernel(machine.host.kernel, gfx))]
-    for gfx, bad in known:
-        yield warning(f"kernel {machine.host.kernel} with {gfx} is known to fail", bad.seen, bad.fix)
+    known = [(gfx, report) for gfx in targets if (report := kernel_report(machine.host.kernel, gfx))]
+    for gfx, report in known:
+        what = f"kernel {machine.host.kernel} with {gfx} {report.what}"
+        if report.fails and report.fix:
+            yield warning(what, report.seen, report.fix)
+        else:
+            yield note(what, report.seen)
     if targets and not known:
         yield ok(f"no failure of kernel {machine.host.kernel} with {listed(targets)} is known")

@@ -11,6 +11,7 @@ from typing import Any
 from docker.types import LogConfig, Mount, Ulimit
 
 from harness.base.errors import UserError
+from harness.environments.executors.pids import LEAST_PIDS
 from harness.host.facts import GpuFacts
 
 HOSTNAME = "matrix"
@@ -20,6 +21,9 @@ SHARED_MEMORY = 8 << 30
 # A run that grows without end is to be killed before the host is.
 MEMORY_SHARE = 0.9
 UNLIMITED = -1
+# What the engine keeps of the output, twice: it is followed, and this is for who comes late.
+LOG_FILE_BYTES = 32 << 20
+LOG_OPTIONS = {"max-size": str(LOG_FILE_BYTES), "max-file": "2"}
 KFD = "/dev/kfd"
 # Where the app finds things inside.
 WORK, DATA = Path("/work"), Path("/data")
@@ -50,6 +54,7 @@ class Container:
     devices: tuple[DeviceNode, ...] = ()
     memory_bytes: int | None = None
     shared_memory_bytes: int = SHARED_MEMORY
+    pids: int = LEAST_PIDS
 
     @property
     def groups(self) -> tuple[int, ...]:
@@ -82,8 +87,9 @@ class Container:
             "extra_hosts": {HOSTNAME: LOOPBACK},
             "shm_size": self.shared_memory_bytes,
             "ulimits": [Ulimit(name="memlock", soft=UNLIMITED, hard=UNLIMITED)],
+            "pids_limit": self.pids,
             # The engine's configuration may keep no output at all, and without a limit it fills the disk of images.
-            "log_config": LogConfig(type="json-file", config={"max-size": "1g", "max-file": "2"}),
+            "log_config": LogConfig(type="json-file", config=LOG_OPTIONS),
             **memory,
         }
 
@@ -100,7 +106,9 @@ class Container:
             "--shm-size",
             str(self.shared_memory_bytes),
         ]
-        words += ["--ulimit", f"memlock={UNLIMITED}:{UNLIMITED}"]
+        words += ["--ulimit", f"memlock={UNLIMITED}:{UNLIMITED}", "--pids-limit", str(self.pids)]
+        words += ["--log-driver", "json-file"]
+        words += [word for name, value in LOG_OPTIONS.items() for word in ("--log-opt", f"{name}={value}")]
         if self.memory_bytes:
             words += ["--memory", str(self.memory_bytes), "--memory-swap", str(self.memory_bytes)]
         words += [word for device in self.devices for word in ("--device", f"{device.host}:{device.inside}")]

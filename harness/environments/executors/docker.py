@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import struct
 import threading
 import time
@@ -14,13 +15,18 @@ from docker.errors import APIError, NotFound
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.storage import unused, write_json
-from harness.environments.executors.container import Container
+from harness.environments.executors.bounded_log import SLACK_BYTES, BoundedLog
+from harness.environments.executors.container import LOG_FILE_BYTES, Container
 from harness.environments.executors.job import Exit, Handle, Job, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
 from harness.host.run_processes import RUN_MARK, run_mark
+from harness.host.unmarked import track_container
 
 LABEL = "vpoc.matrix.run"
 LOG_SECONDS = 10
+# The engine writes each line with its time as JSON, at most some eighty bytes for one: below this no file is full.
+NEVER_ROTATED_BYTES = LOG_FILE_BYTES // 100
+COMPARED_BYTES = 1 << 16
 ASK_SECONDS = 1.0
 BY_SIGNAL, LAST_SIGNAL = 128, 64
 # How the engine says that it has no right to raise a limit; then its own limit holds.
@@ -41,7 +47,10 @@ class ContainerHandle:
         log.touch()
         self._log = log
         self._begins = log.stat().st_size
-        self._copied = False
+        self._bounded = BoundedLog(log, self._begins)
+        self._output: Any = None
+        self._copied_bytes = 0
+        self._copied = self._overdue = False
         self._copying = threading.Thread(target=self._copy_output, daemon=True)
         self._copying.start()
 
@@ -103,24 +112,73 @@ class ContainerHandle:
         return self.inspected
 
     def _copy_output(self) -> None:
+        trimmed = 0
         with contextlib.suppress(*ENGINE_ERRORS, OSError, ValueError, struct.error), self._log.open("ab", 0) as file:
-            for chunk in self._api.logs(self._id, stream=True, follow=True):
+            self._output = self._api.logs(self._id, stream=True, follow=True)
+            for chunk in self._output:
+                if self._overdue:
+                    return
                 file.write(chunk)
+                self._copied_bytes += len(chunk)
+                if self._copied_bytes - trimmed >= SLACK_BYTES:
+                    self._bounded.trim()
+                    trimmed = self._copied_bytes
             self._copied = True
 
     def _finish_log(self) -> None:
-        """Have the whole output in the log before the container goes."""
+        """Have the output in the log, within its bounds, before the container goes.
+
+        Of a container that writes fast, the engine drops what nobody has read yet, and then the end does not come here.
+        """
         self._copying.join(LOG_SECONDS)
-        if not self._copied:
-            try:
-                output = self._api.logs(self._id)
-            except ENGINE_ERRORS:
-                raise JobLost("the Docker engine does not give the container's output") from None
+        try:
+            if not (self._copied and self._ends_as_the_engine_says()):
+                self._stop_copying()
+                self._copy_what_the_engine_keeps()
+                return
+        except ENGINE_ERRORS:
+            raise JobLost("the Docker engine does not give the container's output") from None
+        except OSError:
             # A full disk is reported where the record is written.
-            with contextlib.suppress(OSError), self._log.open("r+b") as file:
-                file.truncate(self._begins)
-                file.seek(self._begins)
-                file.write(output)
+            return
+        self._bounded.finish()
+
+    def _ends_as_the_engine_says(self) -> bool:
+        if self._copied_bytes < NEVER_ROTATED_BYTES:
+            return True
+        last = self._api.logs(self._id, tail=1)
+        with self._log.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - len(last), 0))
+            return bool(file.read() == last)
+
+    def _stop_copying(self) -> None:
+        self._overdue = True
+        if self._copying.is_alive():
+            with contextlib.suppress(*ENGINE_ERRORS, OSError, ValueError):
+                self._output.close()
+            self._copying.join(LOG_SECONDS)
+
+    def _copy_what_the_engine_keeps(self) -> None:
+        """Put the engine's copy, which is bounded, in the place of what was followed, or after its beginning."""
+        output = iter(self._api.logs(self._id, stream=True))
+        first = b""
+        for chunk in output:
+            first += chunk
+            if len(first) >= COMPARED_BYTES:
+                break
+        with self._log.open("r+b") as file:
+            file.seek(self._begins)
+            followed = file.read(len(first))
+            # The engine still has the beginning, or has it alone.
+            whole = first.startswith(followed)
+            seam = self._begins if whole else min(self._begins + self._copied_bytes, self._bounded.head_ends)
+            file.truncate(seam)
+            file.seek(seam)
+            kept = file.write(first) + sum(map(file.write, output))
+        if whole:
+            self._bounded.finish()
+        else:
+            self._bounded.finish_after_gap(seam, max(self._copied_bytes, kept))
 
     def _remove(self) -> None:
         with contextlib.suppress(*ENGINE_ERRORS):
@@ -175,6 +233,7 @@ class DockerExecutor:
         wanted = {"label": f"{LABEL}={run_mark(job.folder)}"}
         with contextlib.suppress(*ENGINE_ERRORS):
             for found in self._engine.client.api.containers(all=True, filters=wanted):
+                track_container(run_mark(job.folder), found["Id"])
                 return ContainerHandle(self._engine, found["Id"], job.log)
         return None
 
@@ -208,6 +267,7 @@ class DockerExecutor:
         try:
             reached("container-created")
             created.start()
+            track_container(mark, created.id)
             reached("job-started")
             if job.note:
                 self._note(job.note, created.id)

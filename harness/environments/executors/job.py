@@ -17,7 +17,9 @@ class JobLost(Exception):  # noqa: N818
 
 @dataclass(frozen=True)
 class Job:
-    """One process that works in `folder`. `variables` is its whole environment: nothing else leaks in.
+    """One process of the run whose folder is `folder`. `variables` is its whole environment: nothing else leaks in.
+
+    Outside of a container it works in `work`, or in that folder where there is none.
 
     `log` gets its output. `container` says what limits it where it runs in one. `note` gets what is known of it once it
     was started: by that another harness finds the process, and people see what the engine made of each container.
@@ -29,6 +31,7 @@ class Job:
     log: Path
     container: "Container | None" = None
     note: Path | None = None
+    work: Path | None = None
 
 
 @dataclass(frozen=True)

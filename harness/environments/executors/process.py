@@ -8,9 +8,11 @@ from pathlib import Path
 
 from harness.base.failpoints import reached
 from harness.base.storage import held_locks, write_json
+from harness.environments.executors.bounded_log import BoundedLog, Trimming
 from harness.environments.executors.job import Exit, Handle, Job
 from harness.host.processes import ProcessId
-from harness.host.run_processes import RUN_MARK, end_processes_of_run, run_mark
+from harness.host.run_processes import RUN_MARK, end_processes_of_run, processes_of_run, run_mark
+from harness.host.unmarked import reap_orphans, track, track_process
 
 GRACE_SECONDS = 1.0
 # What a shell cannot tell: the status of a process that is not our child.
@@ -22,9 +24,10 @@ class ProcessHandle:
 
     inspected = None
 
-    def __init__(self, process: subprocess.Popen[bytes], job: Job) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], job: Job, log: BoundedLog) -> None:
         self._process = process
         self._folder = job.folder
+        self._trimming = Trimming(log)
 
     @property
     def pid(self) -> int:
@@ -33,8 +36,12 @@ class ProcessHandle:
 
     def poll(self) -> Exit | None:
         """How the process ended, or None while it runs."""
+        reap_orphans()
         code = self._process.poll()
-        return None if code is None else Exit(code)
+        if code is None:
+            return None
+        self._trimming.end()
+        return Exit(code)
 
     def stop(self, grace: float) -> bool:
         """End the process and everything it started."""
@@ -46,7 +53,9 @@ class ProcessHandle:
             self._process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace)
-        return end_processes_of_run(self._folder, grace)
+        gone = end_processes_of_run(self._folder, grace)
+        self._trimming.end()
+        return gone
 
 
 class FoundHandle:
@@ -84,30 +93,35 @@ class ProcessExecutor:
         process = None
         try:
             with job.log.open("ab") as log:
+                bounded = BoundedLog(job.log, log.tell())
+                track(run_mark(job.folder))
                 process = subprocess.Popen(
                     job.arguments,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env={**job.variables, RUN_MARK: run_mark(job.folder)},
-                    cwd=job.folder,
+                    cwd=job.work or job.folder,
                     start_new_session=True,
                     # An orphan of a dead harness keeps its GPUs locked.
                     pass_fds=held_locks(),
                 )
+            track_process(run_mark(job.folder), process.pid)
             reached("job-started")
             with contextlib.suppress(ProcessLookupError):
                 # A process that has ended already needs not be found again.
                 if job.note:
                     write_json(job.note, asdict(ProcessId.of(process.pid)))
         except BaseException:
-            # Nobody else knows of it; an interruption may come before we do, too.
+            # Nobody else knows of it; an interruption may come before we do, too. Its status is left to its `Popen`.
+            for left in processes_of_run(job.folder):
+                track_process(run_mark(job.folder), left.pid)
             end_processes_of_run(job.folder, GRACE_SECONDS)
             if process:
                 process.poll()
             raise
         reached("job-noted")
-        return ProcessHandle(process, job)
+        return ProcessHandle(process, job, bounded)
 
     def find(self, job: Job) -> Handle | None:
         """Return the process that works in the folder of a job if it still runs."""
@@ -118,4 +132,7 @@ class ProcessExecutor:
         except (OSError, ValueError):
             return None
         identity = ProcessId(**told)
-        return FoundHandle(identity, job.folder) if identity.alive() else None
+        if not identity.alive():
+            return None
+        track_process(run_mark(job.folder), identity.pid)
+        return FoundHandle(identity, job.folder)

@@ -6,30 +6,41 @@ from dataclasses import asdict
 from typing import Any
 
 from harness.environments.environment_hashes import current_hashes
-from harness.evidence.discounted_runs import discounted_runs
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results
+from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Matrix
 
 
-def verdicts(results: Results, matrix: Matrix, *, without_imported: bool = False) -> list[Verdict]:
+def verdicts(results: Results, matrix: Matrix, *, without_imported: bool = False, pooled: bool = True) -> list[Verdict]:
     """Return the verdicts on all records, or on those that were made with this results folder."""
-    rows = [row for row in Index(results).rows() if not (without_imported and row.imported)]
-    return verdicts_on(rows, results, matrix)
+    everything = Index(results).rows()
+    rows = [row for row in everything if not (without_imported and row.imported)]
+    return verdicts_on(rows, results, matrix, everything, pooled=pooled)
 
 
-def verdicts_on(rows: Sequence[Row], results: Results, matrix: Matrix) -> list[Verdict]:
-    """Return the verdicts on these rows of the index."""
+def verdicts_on(
+    rows: Sequence[Row],
+    results: Results,
+    matrix: Matrix,
+    everything: Sequence[Row] | None = None,
+    *,
+    pooled: bool = True,
+) -> list[Verdict]:
+    """Return the verdicts on these rows of the index; `everything` are all of it, where they were read before.
+
+    `pooled` as in `judge`.
+    """
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
-    return judge(rows, current, matrix.verdicts, discounted_runs(results, rows))
+    return judge(rows, current, matrix.verdicts, counts_of(results, everything), pooled=pooled)
 
 
 def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> list[str]:
     """Return what verdicts on all rows of the index leave out, a line each; `machine` is this one, as in `HostFacts`.
 
-    Unfinished runs, injected faults, damaged records.
+    Unfinished runs, injected faults, runs that were not verified, damaged records.
     """
     lines: list[str] = []
     damaged: list[str] = []
@@ -48,6 +59,9 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
     injected = sum(row.injected_fault is not None for row in rows)
     if injected:
         lines.append(f"{injected} runs with an injected fault are not counted")
+    unverified = sum(not row.verified for row in rows)
+    if unverified:
+        lines.append(f"{unverified} runs were not verified by their host, and qualify for nothing")
     unreadable = sum(map(results.has_record, others))
     if unreadable:
         lines.append(f"{unreadable} records cannot be read; `matrix index` says why")
@@ -56,4 +70,11 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
 
 def describe_verdict(verdict: Verdict) -> dict[str, Any]:
     """A verdict as plain values."""
-    return {**asdict(verdict), "diagnosis": verdict.diagnosis, "simulated": is_simulated_scope(verdict.scope)}
+    totals = verdict.totals
+    hours = {"hours": totals.hours, "longest_hours": totals.longest}
+    return {
+        **asdict(verdict),
+        "totals": {**asdict(totals), **hours},
+        "diagnosis": verdict.diagnosis,
+        "simulated": is_simulated_scope(verdict.scope),
+    }

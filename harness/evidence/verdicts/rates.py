@@ -36,6 +36,22 @@ def upper_bound(passes: int, runs: int, confidence: float) -> float:
 
 
 @cache
+def runs_to_show(failures: int, rate: float, confidence: float) -> int:
+    """Return the fewest runs, so many of them failures, of which the lower bound of the pass rate is above `rate`."""
+    enough = failures + 1
+    while lower_bound(enough - failures, enough, confidence) <= rate:
+        enough *= 2
+    too_few = enough // 2
+    while enough - too_few > 1:
+        middle = (enough + too_few) // 2
+        if middle > failures and lower_bound(middle - failures, middle, confidence) > rate:
+            enough = middle
+        else:
+            too_few = middle
+    return enough
+
+
+@cache
 def _lower_bound(passes: int, failures: int, confidence: float) -> float:
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):

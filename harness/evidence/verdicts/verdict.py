@@ -1,31 +1,38 @@
 """Records -> verdicts: which environment trains to the end, on how many runs, and with what certainty. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from harness.evidence.index import Row
+from harness.evidence.verdicts.counting import Counts, count_runs
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
+from harness.evidence.verdicts.totals import Totals, totals_of
 from harness.matrix.cells import Verdicts
 
 Tier = Literal["untested", "excluded", "failing", "flaky", "seen", "candidate", "good", "known-good"]
 
+Threshold = Literal["candidate", "good", "known_good"]
 OUTCOMES = ("completed", "failed", "hung", "interrupted", "host-fault")
-# What says something about the cell: the others are the user's doing, or the host's.
-COUNTED = ("completed", "failed", "hung")
 # Upper bound of the pass rate below which a cell fails whatever else it does.
 FAILING = 0.5
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on runs that may be counted together: same environment, workload, kind of host, executor and scope.
+    """The verdict on runs that may be counted together.
 
-    `runs` are those that count, `passes` of them completed; the pass rate lies above `low` and, each for itself, below
-    `high` with the confidence of the matrix file, also when looked at after every run. `not_counted`: by what keeps
-    them from it (`interrupted`, `host-fault`, `discounted`). `outcomes` are of all but discounted runs, `diagnoses` of
-    those that count, the most frequent first.
+    Those are of the same environment, workload family, kind of host, executor and scope. `totals` are their starts and
+    hours; the share of starts lies above `start_low`, the mean time between failures above `mtbf_low` hours. `workload`
+    and its hash are of the newest of them.
+
+    `runs` are those that count, as `count_runs` finds, and `passes` of them passed; the pass rate lies above `low` and,
+    each for itself, below `high` with the confidence of the matrix file, also when looked at after every run.
+    `verified`: progress and result of all runs were compared. `not_counted`: by what keeps them from it (`interrupted`,
+    `struck`, `not begun`). `outcomes` are of all runs, `diagnoses` of those that failed, the most frequent first;
+    `failed_ids` are those, and after `gpu_faults` of them a GPU was reset or found unhealthy. `struck`: why a person
+    struck out runs, by id. `hours_ids` are those of which only the hours count.
     """
 
     cell: str
@@ -36,21 +43,30 @@ class Verdict:
     ran_on: str
     workload: str
     workload_hash: str
+    family: str
     environment_hash: str
     host_kind: str
     executor: str
     qualifies_for_promotion: bool
+    verified: bool
     stale: bool
     tier: Tier
     passes: int
     runs: int
     low: float
     high: float
+    totals: Totals
+    start_low: float
+    mtbf_low: float
     outcomes: Mapping[str, int]
     diagnoses: Mapping[str, int]
     not_counted: Mapping[str, int]
     imported: int
     run_ids: tuple[str, ...]
+    failed_ids: tuple[str, ...]
+    gpu_faults: tuple[str, ...]
+    struck: Mapping[str, str]
+    hours_ids: tuple[str, ...]
     last: str
     last_at: float
 
@@ -60,56 +76,74 @@ class Verdict:
         return next(iter(self.diagnoses), None)
 
 
-def tier_of(passes: int, runs: int, thresholds: Verdicts) -> Tier:
-    """The tier that so many passes of so many runs reach. Where nothing passed it is `failing`, on few runs too."""
+def tier_of(passes: int, runs: int, totals: Totals, thresholds: Verdicts) -> Tier:
+    """Return the tier that runs reach. Where nothing passed it is `failing`, on few runs too.
+
+    It takes both bounds: of the share of starts, and of the mean time between failures. How many runs passed depends on
+    how long they were: it decides only between `failing`, `flaky` and `seen`.
+    """
     if not runs:
         return "untested"
-    low = lower_bound(passes, runs, thresholds.confidence)
-    if passes == 0 or upper_bound(passes, runs, thresholds.confidence) < FAILING:
+    if passes == 0:
         return "failing"
-    if low > thresholds.known_good:
+    if reaches(totals, "known_good", thresholds) and totals.boots >= thresholds.known_good_boots:
         return "known-good"
-    if low > thresholds.good:
+    if reaches(totals, "good", thresholds):
         return "good"
     if passes < runs:
-        return "flaky"
-    return "candidate" if low > thresholds.candidate else "seen"
+        return "failing" if upper_bound(passes, runs, thresholds.confidence) < FAILING else "flaky"
+    return "candidate" if reaches(totals, "candidate", thresholds) else "seen"
+
+
+def reaches(totals: Totals, threshold: Threshold, thresholds: Verdicts, confidence: float | None = None) -> bool:
+    """Return whether both bounds are above those of a threshold, at the confidence of the matrix file or another."""
+    confidence = confidence or thresholds.confidence
+    hours: float = getattr(thresholds.mtbf_hours, threshold)
+    enough = totals.start_rate(confidence) > getattr(thresholds, threshold)
+    return enough and (hours == 0 or totals.mtbf(confidence) > hours)
 
 
 def judge(
     rows: Iterable[Row],
     current: Mapping[tuple[str, str], str],
     thresholds: Verdicts,
-    discounted: Collection[str] = (),
+    counts: Counts | None = None,
+    *,
+    pooled: bool = True,
 ) -> list[Verdict]:
     """One verdict per identity of evidence, in the order of cells.
 
     `current` holds the environment hash a cell would have now with an executor; where that is not known, the newest
     one counts. Records of another one are stale: they are shown apart and never pooled. Runs with an injected fault do
     not count.
-    `discounted` are ids of runs from which nothing may be concluded, as `harness.evidence.discounted_runs` finds them.
+    `counts` are of all runs of the results folder; without them nothing is known of the GPUs' health. Where runs are
+    not `pooled` there is a verdict for each workload of a family: the share of runs that pass depends on their length.
     """
+    rows = list(rows)
+    counts = count_runs(rows) if counts is None else counts
     rows = sorted((row for row in rows if row.injected_fault is None), key=lambda row: (row.started, row.run_id))
     # What was made elsewhere says nothing about what a cell would be here.
     newest = {(row.cell, row.executor): row.environment_hash for row in sorted(rows, key=lambda row: not row.imported)}
     current = {**newest, **current}
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        identity = (row.cell, row.workload_hash, row.host_kind, row.executor, row.environment_hash, row.scope)
+        about = row.family if pooled else row.workload_hash
+        identity = (row.cell, about, row.host_kind, row.executor, row.environment_hash, row.scope)
         groups.setdefault(identity, []).append(row)
-    return [_verdict(group, current, thresholds, discounted) for _, group in sorted(groups.items())]
+    return [_verdict(group, current, thresholds, counts) for _, group in sorted(groups.items())]
 
 
-def _verdict(
-    group: list[Row], current: Mapping[tuple[str, str], str], thresholds: Verdicts, discounted: Collection[str]
-) -> Verdict:
+def _verdict(group: list[Row], current: Mapping[tuple[str, str], str], thresholds: Verdicts, counts: Counts) -> Verdict:
     last = group[-1]
-    telling = [row for row in group if row.run_id not in discounted]
-    outcomes = Counter(row.outcome for row in telling)
-    counted = [row for row in telling if row.outcome in COUNTED]
-    passes, runs = outcomes["completed"], len(counted)
-    not_counted = {name: outcomes[name] for name in OUTCOMES if name not in COUNTED}
-    not_counted["discounted"] = len(group) - len(telling)
+    outcomes = Counter(row.outcome for row in group)
+    counted = [row for row in group if counts[row.run_id].counts]
+    failed = [row for row in counted if counts[row.run_id].counts_as == "failed"]
+    passes, runs = len(counted) - len(failed), len(counted)
+    not_counted = Counter(counts[row.run_id].kind for row in group if not counts[row.run_id].counts)
+    diagnoses = Counter(counts[row.run_id].diagnosis or row.diagnosis for row in failed)
+    totals = totals_of(group, counts)
+    # Others, such as those that were struck out, take nothing from what these show.
+    claimed = [row for row in group if counts[row.run_id].counts or counts[row.run_id].hours_count] or group
     known = [row.ran_on for row in group if row.ran_on != "unknown"]
     return Verdict(
         cell=last.cell,
@@ -120,21 +154,30 @@ def _verdict(
         ran_on=known[-1] if known else "unknown",
         workload=last.workload,
         workload_hash=last.workload_hash,
+        family=last.family,
         environment_hash=last.environment_hash,
         host_kind=last.host_kind,
         executor=last.executor,
-        qualifies_for_promotion=last.qualifies_for_promotion,
+        qualifies_for_promotion=all(row.qualifies_for_promotion for row in claimed),
+        verified=all(row.verified for row in claimed),
         stale=current[last.cell, last.executor] != last.environment_hash,
-        tier=tier_of(passes, runs, thresholds),
+        tier=tier_of(passes, runs, totals, thresholds),
         passes=passes,
         runs=runs,
         low=lower_bound(passes, runs, thresholds.confidence),
+        totals=totals,
+        start_low=totals.start_rate(thresholds.confidence),
+        mtbf_low=totals.mtbf(thresholds.confidence),
         high=upper_bound(passes, runs, thresholds.confidence),
         outcomes={name: outcomes[name] for name in OUTCOMES},
-        diagnoses=dict(Counter(row.diagnosis for row in counted if row.diagnosis).most_common()),
-        not_counted={name: count for name, count in not_counted.items() if count},
+        diagnoses={name: count for name, count in diagnoses.most_common() if name},
+        not_counted=dict(not_counted),
         imported=sum(row.imported for row in counted),
         run_ids=tuple(row.run_id for row in counted),
+        failed_ids=tuple(row.run_id for row in failed),
+        gpu_faults=tuple(row.run_id for row in failed if counts[row.run_id].gpu_fault),
+        hours_ids=tuple(row.run_id for row in group if counts[row.run_id].hours_count),
+        struck={row.run_id: row.struck for row in group if row.struck is not None},
         last=last.run_id,
         last_at=last.finished,
     )

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from harness.environments.executors.container import WORK, inside
 from harness.evidence.app_files import Result, Training
 from harness.evidence.run_files import HealthStep, Intent, Record
+from harness.evidence.run_folder import RunFolder
+from harness.matrix.wheels import index_url, load_wheels
 from harness.registry.share.scrub import Scrubber
 
 RUN, DATA, TEMPORARY = "<run>", "<data>", "<temporary>"
@@ -50,7 +53,9 @@ def scrubber_of_run(intent: Intent, folder: Path, scrubber: Scrubber) -> Scrubbe
     """Return a scrubber that also replaces the paths that a run was given."""
     variables = [of_phase for of_phase in intent.variables.values() if "HOME" in of_phase]
     # The folder may have been moved since the run: its path at that time is the parent of HOME.
-    places = {str(Path(of_phase["HOME"]).parent): RUN for of_phase in variables}
+    homes = [Path(of_phase["HOME"]).parent for of_phase in variables]
+    # The app's folder is in that of the run; in runs of earlier harnesses it was the same.
+    places = {str(home.parent if home.name == RunFolder.WORK else home): RUN for home in homes}
     places |= {of_phase["TMPDIR"]: TEMPORARY for of_phase in variables if "TMPDIR" in of_phase}
     places |= {str(folder.absolute()): RUN, intent.data.path: DATA}
     if intent.container:
@@ -71,10 +76,19 @@ def _names_of_outputs(intent: Intent) -> set[str]:
     return found
 
 
+def _public_places() -> Iterator[str]:
+    """Yield the URLs that the sources of wheels have for every platform."""
+    for release in load_wheels().releases:
+        for rocm in release.rocm:
+            yield index_url("rocm", rocm, release.source)
+    yield index_url("cpu", None)
+
+
 def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
     """Return an intent for other hosts. Fingerprint and kind of the host stay: evidence refers to these hashes."""
     machine = intent.host.machine
-    host = intent.host.model_copy(update={"machine": hashed(machine), "boot_id": hashed(intent.host.boot_id)})
+    facts: dict[str, Any] = {"machine": hashed(machine), "boot_id": hashed(intent.host.boot_id)}
+    host = intent.host.model_copy(update={**facts, "changes": tuple(map(scrubber.text, intent.host.changes))})
     values: dict[str, Any] = {
         "run_id": shared_id(machine, intent.run_id),
         "campaign": shared_id(machine, intent.campaign) if intent.campaign else None,
@@ -83,6 +97,8 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
         "data": intent.data.model_copy(update={"path": DATA}),
         "commands": {phase: tuple(scrubber.value(words)) for phase, words in intent.commands.items()},
         "variables": {phase: scrubber.value(variables) for phase, variables in intent.variables.items()},
+        # A mirror may be named after who runs it.
+        "index": intent.index if intent.index in set(_public_places()) else None,
         "owner_pid": 0,
         "owner_started": 0,
     }

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.storage import unfinished
+from harness.base.storage import create, unfinished
 from harness.registry.share.shared_files import SHARED
 
 ENDING = ".tar.gz"
@@ -44,7 +44,7 @@ def write_archive(file: Path, members: Iterable[tuple[str, bytes]]) -> None:
         raise UserError(f"{file}: exists already; choose another name")
     temporary = unfinished(file)
     try:
-        with temporary.open("wb") as raw:
+        with create(temporary) as raw:
             # Without a name and a time, so that equal records give equal bytes.
             with (
                 gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,

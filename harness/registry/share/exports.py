@@ -85,7 +85,7 @@ def _files(results: Results, row: Row, scrubber: Scrubber) -> dict[str, bytes]:
 
 
 def _health(results: Results, taken: Iterable[Row], scrubber: Scrubber) -> Iterator[tuple[str, bytes]]:
-    """Yield the health logs of the machines of these runs, which decide which runs are discounted."""
+    """Yield the health logs of the machines of these runs, which say after which runs a GPU was unhealthy."""
     imported = {row.machine: row.imported for row in taken}
     lines: dict[str, set[str]] = {}
     for step in read_steps(results):

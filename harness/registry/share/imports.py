@@ -81,7 +81,6 @@ def import_records(
     make_folder_durably(results.runs)
     with locked(results.folder / LOCK):
         place = unfinished(results.folder / "import")
-        shutil.rmtree(place, ignore_errors=True)
         try:
             place.mkdir()
             unpack(file, place)

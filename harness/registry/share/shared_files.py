@@ -5,12 +5,13 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from harness.base.storage import json_hash
+from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.app_files import Result
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
@@ -22,17 +23,22 @@ from harness.registry.share.scrub import Scrubber
 NAMES = (
     RunFolder.INTENT,
     RunFolder.RECORD,
+    RunFolder.STRIKES,
     RunFolder.LOG,
+    RunFolder.VERIFICATION_LOG,
     RunFolder.MODEL_CHECK_LOG,
     RunFolder.REFERENCE_LOG,
     RunFolder.PROBE_LOG,
     RunFolder.CONTAINER,
-    WorkFolder.RESULT,
-    WorkFolder.REFERENCE,
-    WorkFolder.STACKS,
-    WorkFolder.PROGRESS,
+    RunFolder.KEPT_RESULT,
+    RunFolder.KEPT_VERIFICATION,
+    RunFolder.KEPT_REFERENCE,
 )
-SHARED = re.compile("|".join([*map(regex_of, NAMES), rf"{RunFolder.FAILURE}/[\w-]+\.(?:txt|json)"]))
+# In runs of earlier harnesses these lie beside the others.
+OF_APP = (WorkFolder.RESULT, WorkFolder.REFERENCE, WorkFolder.STACKS, WorkFolder.PROGRESS)
+IN_WORK = rf"(?:{RunFolder.WORK}/)?(?:{'|'.join(map(regex_of, OF_APP))})"
+IN_FAILURE = rf"{RunFolder.FAILURE}/[\w-]+\.(?:txt|json)"
+SHARED = re.compile("|".join([*map(regex_of, NAMES), IN_WORK, IN_FAILURE]))
 # Other lines of the kernel log are about networks, disks and other people's programs.
 OF_GPUS_AND_MEMORY = re.compile(
     r"amdgpu|kfd|\bdrm\b|\bring\b|iommu|AMD-Vi|pcie|\bAER\b|\bmce\b|oom|out of memory|blocked for more than|segfault",
@@ -49,8 +55,8 @@ def shared_files(record: Record, folder: RunFolder, scrubber: Scrubber) -> dict[
         RunFolder.INTENT: _json(shared_intent(record.intent, scrubber)),
         RunFolder.RECORD: _json(shared_record(record, scrubber)),
     }
-    for name, file in _evidence(folder).items():
-        if name not in files and (content := _read(file)) is not None:
+    for name in _evidence(folder):
+        if name not in files and (content := _read(folder, name)) is not None:
             files[name] = _shared_evidence(name, content, scrubber)
     return files
 
@@ -61,7 +67,7 @@ def imported_files(folder: RunFolder) -> dict[str, bytes]:
     Raises:
         OSError: when a file cannot be read.
     """
-    return {name: file.read_bytes() for name, file in _evidence(folder).items()}
+    return {name: folder.named(name).read_bytes() for name in _evidence(folder)}
 
 
 def content_hash(files: Mapping[str, bytes]) -> str:
@@ -69,34 +75,30 @@ def content_hash(files: Mapping[str, bytes]) -> str:
     return json_hash([[name, hashlib.sha256(files[name]).hexdigest()] for name in sorted(files)])
 
 
-def _evidence(folder: RunFolder) -> dict[str, Path]:
-    """Return the files that are exported, by name. Links are left out: they may lead anywhere."""
-    files = (file for place in (folder.path, folder.failure) for file in place.glob("*"))
-    found = {file.relative_to(folder.path).as_posix(): file for file in files}
-    return {
-        name: file
-        for name, file in sorted(found.items())
-        if SHARED.fullmatch(name) and file.is_file() and not file.is_symlink()
-    }
+def _evidence(folder: RunFolder) -> list[str]:
+    """Return the names of the files that are exported. Links are left out: they may lead anywhere."""
+    tree, found = UntrustedTree(folder.path), []
+    for place in ("", RunFolder.FAILURE, PurePosixPath(RunFolder.KEPT_RESULT).parent, RunFolder.WORK):
+        with suppress(FileNotFoundError, NotAFileError):
+            found += [(PurePosixPath(place) / entry.name).as_posix() for entry in tree.entries(place) if entry.is_file]
+    return sorted(name for name in found if SHARED.fullmatch(name))
 
 
-def _read(file: Path) -> bytes | None:
+def _read(folder: RunFolder, name: str) -> bytes | None:
     """Return the content of a file, without the middle if it is too large; None if it cannot be read."""
-    with suppress(OSError), file.open("rb") as stream:
-        size = file.stat().st_size
-        if size <= LARGEST_BYTES:
-            return stream.read(LARGEST_BYTES)
+    with suppress(FileNotFoundError, NotAFileError), UntrustedTree(folder.path).open(name, ANY_SIZE) as file:
+        if file.size <= LARGEST_BYTES:
+            return file.read(0, LARGEST_BYTES)
         half = LARGEST_BYTES // 2
-        head = stream.read(half).rpartition(b"\n")[0]
-        stream.seek(size - half)
-        tail = stream.read(half).partition(b"\n")[2]
-        return head + f"\n[{size - len(head) - len(tail)} bytes left out]\n".encode() + tail
+        head = file.read(0, half).rpartition(b"\n")[0]
+        tail = file.read(file.size - half, half).partition(b"\n")[2]
+        return head + f"\n[{file.size - len(head) - len(tail)} bytes left out]\n".encode() + tail
     return None
 
 
 def _shared_evidence(name: str, content: bytes, scrubber: Scrubber) -> bytes:
     text = content.decode(errors="replace")
-    if name == WorkFolder.RESULT:
+    if name in (WorkFolder.RESULT, RunFolder.KEPT_RESULT):
         with suppress(ValidationError):
             return _json(shared_result(Result.parse(text), scrubber))
     if name == RunFolder.KERNEL_LOG:

@@ -8,11 +8,12 @@ from harness.base.paths import LOCKS
 from harness.base.storage import file_hash
 from harness.evidence.records import Results
 from harness.evidence.verdicts.scope import is_of_strategy
-from harness.host.facts import HostFacts
+from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import training_gpus
 from harness.matrix.cells import Strategy
 from harness.registry.tags.promotions import PROMOTIONS, KnownGood, read_moves, standing_tags
 from harness.registry.tags.registry_tags import RegistryTags
+from harness.registry.tags.suspension import Suspension
 
 __all__ = ["KnownGood", "NotForThisHostError", "NothingPromotedError", "resolve_tag", "why_not_usable"]
 
@@ -45,8 +46,14 @@ def why_not_usable(evidence: KnownGood, host: HostFacts, now: float, lock: str |
             return f"it is for {wanted}, and this host has {_gpus(host)}"
         if evidence.driver != host.driver:
             return f"its runs had amdgpu driver {evidence.driver}, and this host has {host.driver}"
+        changed = [_changed_firmware(evidence, gpu) for gpu in fitting]
+        if changed.count("") < evidence.gpu_count:
+            return next(filter(None, changed))
     if evidence.kernel != host.kernel:
         return f"its runs had kernel {evidence.kernel}, and this host has {host.kernel}"
+    if evidence.host_fingerprint in host.former_fingerprints:
+        since = host.changes[host.former_fingerprints.index(evidence.host_fingerprint) :]
+        return f"its runs were on this host before it was changed: {', '.join(since)}"
     made_with = evidence.environment.get("lock")
     if lock and made_with and lock != made_with:
         return f"the lock of {evidence.stack} has changed since"
@@ -60,8 +67,11 @@ def resolve_tag(
     now: float,
     scope: str | None = None,
     strategy: Strategy | None = None,
+    suspension: Suspension = lambda _: None,
 ) -> KnownGood:
     """Return the newest promotion that this host may use, of `scope` if given.
+
+    `suspension` says which are suspended: later runs of theirs reset a GPU, or failed too often.
 
     If `strategy` is given, promotions whose runs used that strategy come first.
 
@@ -83,19 +93,25 @@ def resolve_tag(
         wanted = f"known-good-{scope}" if scope else "known-good tag"
         place = registry or results.folder / PROMOTIONS
         raise NothingPromotedError(f"{place}: no {wanted} is in force; `matrix promote` creates one")
+
+    def why_not(evidence: KnownGood) -> str | None:
+        usable = why_not_usable(evidence, host, now, lock_of(evidence))
+        return _of_another_device(evidence, host, scope) or usable or suspended(suspension(evidence))
+
     for evidence in candidates:
-        if (
-            not _of_another_device(evidence, host, scope)
-            and why_not_usable(evidence, host, now, lock_of(evidence)) is None
-        ):
+        if why_not(evidence) is None:
             if tags:
                 tags.check(evidence)
             return _reached_by(evidence, tags)
     # Prefer the reason for a tag of this kind of device: the user may be able to fix it.
     nearest = min(candidates, key=lambda evidence: _of_another_device(evidence, host, scope) is not None)
-    reason = _of_another_device(nearest, host, scope) or why_not_usable(nearest, host, now, lock_of(nearest))
-    refused = f"{nearest.tag} may not be used here: {reason}; {OVERRIDE}"
+    refused = f"{nearest.tag} may not be used here: {why_not(nearest)}; {OVERRIDE}"
     raise NotForThisHostError(refused, _reached_by(nearest, tags))
+
+
+def suspended(why: str | None) -> str | None:
+    """Return that a tag is suspended, in words; None if it is not."""
+    return f"it is suspended: {why}" if why else None
 
 
 def _reached_by(evidence: KnownGood, tags: RegistryTags | None) -> KnownGood:
@@ -113,6 +129,22 @@ def _of_another_device(evidence: KnownGood, host: HostFacts, scope: str | None) 
     if scope is None and not evidence.gfx and training_gpus(host):
         return f"it is for a CPU, and this host has {_gpus(host)}"
     return None
+
+
+def _changed_firmware(evidence: KnownGood, gpu: GpuFacts) -> str:
+    """Return how a GPU's firmware differs from that of all GPUs of its target that were used; "" if it does not.
+
+    Blocks of which one side does not tell are no difference, nor is anything in evidence of before it was kept.
+    """
+    differences = []
+    for had in evidence.firmware.get(gpu.gfx, ()):
+        blocks = [block for block in sorted(had.keys() & gpu.firmware.keys()) if had[block] != gpu.firmware[block]]
+        if not blocks:
+            return ""
+        told = ", ".join(f"{block} {had[block]}" for block in blocks)
+        now = ", ".join(f"{block} {gpu.firmware[block]}" for block in blocks)
+        differences.append(f"its runs had firmware {told}, and GPU {gpu.index} of this host has {now}")
+    return differences[0] if differences else ""
 
 
 def _gpus(host: HostFacts) -> str:

@@ -1,14 +1,18 @@
 """The rule of promotion: the verdicts that qualify for a known-good tag, and what the others lack. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness import __version__
 from harness.base.errors import UserError
 from harness.evidence.index import Row
 from harness.evidence.run_files import Intent
-from harness.evidence.verdicts.rates import lower_bound, upper_bound
-from harness.evidence.verdicts.verdict import Verdict, tier_of
+from harness.evidence.verdicts.counting import Counts
+from harness.evidence.verdicts.missing import Shortfall, missing_to
+from harness.evidence.verdicts.rates import upper_bound
+from harness.evidence.verdicts.totals import Totals, totals_of
+from harness.evidence.verdicts.verdict import Tier, Verdict
+from harness.evidence.verdicts.words import in_words
 from harness.matrix.cells import Verdicts
 from harness.matrix.variants import VARIANT
 from harness.registry.tags.known_good_tags import tag_of
@@ -16,18 +20,26 @@ from harness.registry.tags.promotions import KnownGood
 
 VALID_SECONDS = 90 * 86400
 """Evidence expires after this time, if nothing changes before."""
-# The most runs of a cell that are considered; for a pass rate above .9, 33 are enough.
-MOST_RUNS = 1000
+FAILED: frozenset[Tier] = frozenset({"failing", "flaky"})
 
 
 @dataclass(frozen=True)
 class TagClaim:
-    """A verdict, and the counts for the image of its newest run alone, as a tag points to one image."""
+    """A verdict, and the counts for the image of its newest run alone, as a tag points to one image.
+
+    `among`: the best of how many it may be: the cells, each in each of its scopes, that had runs of the same family.
+    """
 
     verdict: Verdict
     image: str | None
     passes: int
+    totals: Totals
     run_ids: tuple[str, ...]
+    among: int = 1
+
+    def confidence(self, thresholds: Verdicts) -> float:
+        """Return the confidence of each of its bounds: the best of many looks better than it is (Bonferroni)."""
+        return 1 - (1 - thresholds.confidence) / self.among
 
     @property
     def runs(self) -> int:
@@ -35,19 +47,33 @@ class TagClaim:
         return len(self.run_ids)
 
 
-def claim_of(verdict: Verdict, rows: Mapping[str, Row]) -> TagClaim:
-    """Return the claim of a verdict for the image of its newest run; `rows` are by run id."""
+def claims_of(verdicts: Sequence[Verdict], rows: Mapping[str, Row], counts: Counts) -> list[TagClaim]:
+    """Return the claim of each verdict for the image of its newest run; `rows` are by run id."""
+    tried: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for verdict in verdicts:
+        if verdict.runs:
+            tried.setdefault((verdict.family, verdict.executor), set()).add((verdict.cell, verdict.scope))
+    return [_claim(one, rows, counts, max(1, len(tried.get((one.family, one.executor), ())))) for one in verdicts]
+
+
+def _claim(verdict: Verdict, rows: Mapping[str, Row], counts: Counts, among: int) -> TagClaim:
     counted = [rows[run_id] for run_id in verdict.run_ids]
     image = counted[-1].image if counted else None
     mine = [row for row in counted if row.image == image]
-    passes = sum(row.outcome == "completed" for row in mine)
-    return TagClaim(verdict, image, passes, tuple(row.run_id for row in mine))
+    failed = set(verdict.failed_ids)
+    passes = sum(row.run_id not in failed for row in mine)
+    interrupted = (rows[run_id] for run_id in verdict.hours_ids if rows[run_id].image == image)
+    totals = totals_of([*mine, *interrupted], counts)
+    return TagClaim(verdict, image, passes, totals, tuple(row.run_id for row in mine), among)
 
 
-def missing_passes(passes: int, runs: int, thresholds: Verdicts) -> int | None:
-    """Return how many more runs must pass, without a failure, until it is known good; None if that is out of reach."""
-    further = range(MOST_RUNS - runs)
-    return next((n for n in further if tier_of(passes + n, runs + n, thresholds) == "known-good"), None)
+def missing_of(claim: TagClaim, thresholds: Verdicts) -> Shortfall:
+    """Return what is missing until a claim is known good: of the runs of its image, and of all runs."""
+    both = [
+        missing_to(totals, "known_good", thresholds, claim.confidence(thresholds))
+        for totals in (claim.totals, claim.verdict.totals)
+    ]
+    return Shortfall(max(one.starts for one in both), max(one.hours for one in both), max(one.boots for one in both))
 
 
 def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
@@ -56,19 +82,18 @@ def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
     of_what = f"cell {verdict.cell} with workload {verdict.workload}"
     if verdict.executor != "docker" or claim.image is None:
         return f"{of_what}: its runs used no image; run it with --executor docker"
+    if not verdict.verified:
+        return f"{of_what}: its runs were not verified (each says why); build it again, and the cpu stack, and run it"
     if not verdict.qualifies_for_promotion:
         return f"{of_what}: that workload does not qualify for promotion; `matrix show` says which do"
     if verdict.stale:
         return f"{of_what}: its records are stale: its image has changed since; run it again"
-    missing = max(
-        (missing_passes(passes, runs, thresholds) for passes, runs in _counts(claim)),
-        key=lambda n: MOST_RUNS if n is None else n,
-    )
-    if missing == 0:
+    missing = missing_of(claim, thresholds)
+    if missing.nothing:
         return None
-    so_far = f"{claim.passes} of {claim.runs} runs of its image passed, {verdict.passes} of {verdict.runs} in all"
-    needed = "no number of further runs makes it known-good" if missing is None else f"{missing} more must pass"
-    return f"{of_what}: it is {verdict.tier}: {so_far}; {needed}"
+    many = f" (as the best of {claim.among} that were tried, it is held to more)" if claim.among > 1 else ""
+    told = f"{in_words(claim.totals)} with its image, {in_words(verdict.totals)} in all"
+    return f"{of_what}: it is {verdict.tier}: {told}; {missing.in_words} without a failure would do{many}"
 
 
 def choose_claims(claims: Iterable[TagClaim], cell: str | None, thresholds: Verdicts) -> list[TagClaim]:
@@ -85,7 +110,7 @@ def choose_claims(claims: Iterable[TagClaim], cell: str | None, thresholds: Verd
     if not qualified:
         raise UserError(str(refusal(max(claims, key=lambda claim: _nearness(claim, thresholds)), thresholds)))
     best: dict[str, TagClaim] = {}
-    for claim in sorted(qualified, key=lambda claim: (_low(claim, thresholds), claim.verdict.last_at)):
+    for claim in sorted(qualified, key=lambda claim: (*_bounds(claim, thresholds), claim.verdict.last_at)):
         best[claim.verdict.scope] = claim
     return [best[scope] for scope in sorted(best)]
 
@@ -102,7 +127,8 @@ def evidence_of(
 ) -> KnownGood:
     """Return the evidence for a tag; `newest` is the intent of the claim's newest run, `now` in seconds since 1970."""
     verdict = claim.verdict
-    used = [gpu.gfx for gpu in newest.host.gpus if gpu.index in newest.gpus] if newest.device == "cuda" else []
+    gpus = [gpu for gpu in newest.host.gpus if gpu.index in newest.gpus] if newest.device == "cuda" else []
+    used = {gpu.gfx for gpu in gpus}
     return KnownGood(
         tag=tag_of(verdict.scope),
         scope=verdict.scope,
@@ -114,20 +140,36 @@ def evidence_of(
         passes=claim.passes,
         runs=claim.runs,
         low=_low(claim, thresholds),
-        high=upper_bound(claim.passes, claim.runs, thresholds.confidence),
+        high=upper_bound(claim.passes, claim.runs, claim.confidence(thresholds)),
         confidence=thresholds.confidence,
+        among=claim.among,
+        started=claim.totals.started,
+        starts=claim.totals.starts,
+        failures=claim.totals.failures,
+        incidents=claim.totals.incidents,
+        restart_seconds=claim.totals.restart_seconds,
+        hours=claim.totals.hours,
+        mtbf_low=claim.totals.mtbf(claim.confidence(thresholds)),
+        longest_hours=claim.totals.longest,
+        boots=claim.totals.boots,
         host_kind=verdict.host_kind,
         host_fingerprint=newest.host.fingerprint,
-        gfx=tuple(sorted(set(used))),
+        gfx=tuple(sorted(used)),
         gpu_count=int(newest.options.get("devices", 1)) if used else 0,
         driver=newest.host.driver,
         kernel=newest.host.kernel,
+        firmware={
+            target: tuple(gpu.firmware for gpu in gpus if gpu.gfx == target and gpu.firmware)
+            for target in sorted({gpu.gfx for gpu in gpus if gpu.firmware})
+        },
         environment_hash=verdict.environment_hash,
         environment=newest.environment,
         workload=verdict.workload,
         workload_hash=verdict.workload_hash,
+        family=verdict.family,
         executor="docker",
         run_ids=claim.run_ids,
+        struck=dict(verdict.struck),
         promoted_at=now,
         # Counted from the last run: promoting again does not renew the evidence.
         expires_at=min(now, verdict.last_at) + VALID_SECONDS,
@@ -137,30 +179,45 @@ def evidence_of(
 
 
 def is_about(evidence: KnownGood, verdict: Verdict) -> bool:
-    """Return whether evidence and verdict have the same cell, scope, environment, workload and kind of host."""
-    mine = (verdict.cell, verdict.scope, verdict.environment_hash, verdict.workload_hash, verdict.host_kind)
-    its = (evidence.cell, evidence.scope, evidence.environment_hash, evidence.workload_hash, evidence.host_kind)
-    return mine == its and verdict.executor == "docker"
+    """Return whether evidence and verdict have the same cell, scope, environment, workload family and kind of host.
+
+    Evidence of an earlier harness has no family: it is about the workload of its newest run.
+    """
+    return evidence.host_kind == verdict.host_kind and _is_about_cell(evidence, verdict)
 
 
 def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:
-    """Return why a tag would no longer qualify: its verdict fell below `good`; None if it did not."""
+    """Return why a tag would no longer qualify: its verdict fell below the tag's tier; None if it did not.
+
+    So did it where runs on this host failed repeatedly since the promotion, whatever kind of host this is now.
+    """
     for verdict in verdicts:
-        if is_about(evidence, verdict) and verdict.tier not in ("good", "known-good"):
+        below = verdict.tier != evidence.tier and is_about(evidence, verdict)
+        here = verdict.imported < verdict.runs and verdict.last_at > evidence.promoted_at
+        if below or (here and verdict.tier in FAILED and _is_about_cell(evidence, verdict)):
             why = f", {verdict.diagnosis}" if verdict.diagnosis else ""
             return f"its cell is {verdict.tier} now: {verdict.passes} of {verdict.runs} runs passed{why}"
     return None
 
 
-def _counts(claim: TagClaim) -> tuple[tuple[int, int], ...]:
-    """Return (passes, runs) of the image, and of all runs: both must qualify."""
-    return (claim.passes, claim.runs), (claim.verdict.passes, claim.verdict.runs)
+def _is_about_cell(evidence: KnownGood, verdict: Verdict) -> bool:
+    mine = (verdict.cell, verdict.scope, verdict.environment_hash)
+    its = (evidence.cell, evidence.scope, evidence.environment_hash)
+    same_work = (
+        evidence.family == verdict.family if evidence.family else evidence.workload_hash == verdict.workload_hash
+    )
+    return mine == its and same_work and verdict.executor == "docker"
+
+
+def _bounds(claim: TagClaim, thresholds: Verdicts) -> tuple[float, float]:
+    return claim.totals.mtbf(claim.confidence(thresholds)), _low(claim, thresholds)
 
 
 def _low(claim: TagClaim, thresholds: Verdicts) -> float:
-    return lower_bound(claim.passes, claim.runs, thresholds.confidence)
+    return claim.totals.start_rate(claim.confidence(thresholds))
 
 
-def _nearness(claim: TagClaim, thresholds: Verdicts) -> tuple[bool, bool, bool, float]:
+def _nearness(claim: TagClaim, thresholds: Verdicts) -> tuple[bool | float, ...]:
     verdict = claim.verdict
-    return claim.image is not None, verdict.qualifies_for_promotion, not verdict.stale, _low(claim, thresholds)
+    may = (claim.image is not None, verdict.qualifies_for_promotion, not verdict.stale)
+    return (*may, _low(claim, thresholds), claim.totals.mtbf(claim.confidence(thresholds)))

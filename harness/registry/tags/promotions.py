@@ -11,6 +11,8 @@ from harness.base.json_files import Versioned
 from harness.base.storage import locked, make_folder_durably, sync_folder
 from harness.evidence.app_files import Sha256
 from harness.evidence.records import Results
+from harness.evidence.verdicts.totals import Life, Totals
+from harness.evidence.verdicts.words import hours_in_words, in_words
 from harness.matrix.cells import ExecutorName
 
 PROMOTIONS = "promotions.jsonl"
@@ -31,9 +33,19 @@ class KnownGood(Versioned):
     image: Digest = Field(description="the image's id, which is the digest of its configuration")
     passes: int
     runs: int
-    low: float = Field(description="the pass rate is above this, with `confidence`")
+    low: float = Field(description="the share of starts that succeed is above this, with `confidence`")
     high: float = Field(description="the pass rate is below this, with `confidence`")
-    confidence: float
+    confidence: float = Field(description="of all bounds together: each is held to more where `among` is more than 1")
+    among: int = Field(1, description="cells, each in each of its scopes, that it was the best of")
+    started: int | None = Field(None, description="starts that reached the end of the first training step")
+    starts: int | None = None
+    failures: int | None = Field(None, description="after the first step")
+    incidents: int | None = Field(None, description="those failures, where the ones of a burst are one")
+    restart_seconds: float | None = Field(None, description="what a failure cost beside the steps that were lost")
+    hours: float | None = Field(None, description="of training after the first step")
+    mtbf_low: float | None = Field(None, description="the mean time between failures is above this, in hours")
+    longest_hours: float | None = Field(None, description="the claim is about trainings up to that length")
+    boots: int | None = Field(None, description="on how many boots the runs were made")
     tier: Literal["known-good"] = "known-good"
     host_kind: str
     host_fingerprint: str
@@ -41,12 +53,17 @@ class KnownGood(Versioned):
     gpu_count: int = Field(description="GPUs used by a run; 0 on a CPU")
     driver: str | None
     kernel: str
+    firmware: dict[str, tuple[dict[str, str], ...]] = Field(
+        {}, description="target -> version by block of each of the GPUs used; empty where it was not told"
+    )
     environment_hash: Sha256
     environment: dict[str, Any]
     workload: str
-    workload_hash: Sha256
+    workload_hash: Sha256 = Field(description="of the newest run")
+    family: Sha256 | None = Field(None, description="of the workloads of all runs, which are counted together")
     executor: ExecutorName
     run_ids: tuple[str, ...] = Field(description="the runs of that image that count, oldest first")
+    struck: dict[str, str] = Field({}, description="runs that a person struck out, with the reason of each")
     promoted_at: float = Field(description="seconds since 1970")
     expires_at: float = Field(description="seconds since 1970")
     harness_version: str
@@ -56,6 +73,17 @@ class KnownGood(Versioned):
     def target(self) -> str:
         """Return the target of the tag: the digest in the registry, or the image's id without one."""
         return self.digest or self.image
+
+    @property
+    def shown(self) -> str:
+        """Return what its runs showed, in words: of a tag of before hours were counted, how many passed."""
+        if self.started is None or self.starts is None or self.hours is None:
+            return f"{self.passes} of {self.runs} runs passed"
+        lives = (Life(self.hours),) if self.hours else ()
+        totals = Totals(self.started, self.starts, self.failures or 0, lives, self.boots or 0)
+        lasts = f", MTBF above {hours_in_words(self.mtbf_low)}" if self.mtbf_low else ""
+        long = f", in trainings up to {hours_in_words(self.longest_hours)}" if self.longest_hours else ""
+        return f"{in_words(totals)}{lasts}{long}"
 
     @property
     def reference(self) -> str:

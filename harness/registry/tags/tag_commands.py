@@ -8,15 +8,17 @@ from typing import Any
 
 from harness.base.errors import UserError
 from harness.environments.images import find
+from harness.evidence.host_changes import host_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts import of_results
+from harness.evidence.verdicts.counting import counts_of
 from harness.host.engine import Engine, Notify, find_engine
-from harness.host.fingerprint import REAL_ROOT, is_simulated, read_host
+from harness.host.fingerprint import REAL_ROOT, is_simulated
 from harness.matrix.cells import Matrix
 from harness.registry.image_commands import the_engine
 from harness.registry.push_pull import push_image, remote_name
-from harness.registry.tags.known_good import lock_of, why_not_usable
+from harness.registry.tags.known_good import lock_of, suspended, why_not_usable
 from harness.registry.tags.known_good_tags import (
     ALIAS,
     Seen,
@@ -28,9 +30,10 @@ from harness.registry.tags.known_good_tags import (
     move_tag,
 )
 from harness.registry.tags.local_tags import LocalTags
-from harness.registry.tags.promote import TagClaim, choose_claims, claim_of, evidence_of, fallen
+from harness.registry.tags.promote import TagClaim, choose_claims, claims_of, evidence_of
 from harness.registry.tags.promotions import KnownGood, TagMove, place_of, read_moves, standing_tags
 from harness.registry.tags.registry_tags import RegistryTags
+from harness.registry.tags.suspension import suspension_by
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class TagState:
     is_alias: bool
     age_seconds: float
     not_here: str | None
+    suspended: str | None
     problem: str | None
 
     @property
@@ -52,6 +56,7 @@ class TagState:
             "age_seconds": self.age_seconds,
             "valid_here": self.not_here is None,
             "not_here": self.not_here,
+            "suspended": self.suspended,
             "problem": self.problem,
         }
 
@@ -78,12 +83,13 @@ def promote(
     """
     if is_simulated(root):
         raise UserError("--root: runs on a simulated host show nothing about a real one; nothing is promoted on them")
-    kind = read_host(root).kind
+    kind = host_of(results, root).kind
     # Runs on another kind of host, or on this one before it changed, are no evidence for it.
-    mine = [row for row in Index(results).rows() if not row.imported and row.host_kind == kind]
+    everything = Index(results).rows()
+    mine = [row for row in everything if not row.imported and row.host_kind == kind]
     rows = {row.run_id: row for row in mine}
-    verdicts = of_results.verdicts_on(mine, results, matrix)
-    claims = choose_claims((claim_of(verdict, rows) for verdict in verdicts), cell, matrix.verdicts)
+    verdicts = of_results.verdicts_on(mine, results, matrix, everything)
+    claims = choose_claims(claims_of(verdicts, rows, counts_of(results, everything)), cell, matrix.verdicts)
     engine = the_engine()
     return [
         _promote(results, matrix, claim, engine, registry, now, notify, replace=replace, dry_run=dry_run)
@@ -131,22 +137,23 @@ def tag_states(
     moves = place.moves()
     tags = standing_tags(moves)
     alias = alias_of(tags.values())
-    verdicts = of_results.verdicts(results, matrix)
-    host = read_host(root)
+    suspension = suspension_by(results, matrix)
+    host = host_of(results, root)
     states = []
     for tag, evidence in sorted(tags.items()):
         elsewhere = disturbed(place, moves, tag)
         back = f"`matrix promote` or `matrix demote` with `--replace {elsewhere}` overwrites that"
         moved = f"somebody else moved it to {elsewhere}; {back}" if elsewhere else None
-        fell = fallen(evidence, verdicts)
+        suspended_for = suspension(evidence)
         away = f"`matrix demote {tag}{f' --registry {registry}' if registry else ''} --reason ...` removes it"
         states.append(
             TagState(
                 evidence=evidence,
                 is_alias=evidence == alias,
                 age_seconds=now - evidence.promoted_at,
-                not_here=why_not_usable(evidence, host, now, lock_of(evidence)),
-                problem=moved or (f"{fell}; {away}" if fell else None),
+                not_here=why_not_usable(evidence, host, now, lock_of(evidence)) or suspended(suspended_for),
+                suspended=suspended_for,
+                problem=moved or (f"{suspended(suspended_for)}; {away}" if suspended_for else None),
             )
         )
     return states

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.run.watch.limits import KNOWN_LIMITS, RankStall
+from harness.run.watch.limits import SUSPECT_EARLIER_SECONDS, RankStall
 from harness.run.watch.python_stacks import StackSample, waits_for_others
 
-BETWEEN_SAMPLES_SECONDS = 10.0
-# Taking samples takes longer on a loaded machine. A hang of steady steps is to be found soon all the same: it is
-# hurried once its limit and the usual time between two samples are over.
-HURRY_AFTER_SECONDS = KNOWN_LIMITS["step"] + BETWEEN_SAMPLES_SECONDS
+# So that the second one is taken when the time of a suspect is up.
+BETWEEN_SAMPLES_SECONDS = SUSPECT_EARLIER_SECONDS
+# Once it is up: taking samples takes longer on a loaded machine.
 LEAST_BETWEEN_SAMPLES_SECONDS = 5.0
 
 
@@ -28,17 +27,22 @@ class Confirmation:
         self._take = take
         self._samples: tuple[StackSample, ...] = ()
 
-    def judge(self, suspects: Sequence[RankStall], now: float) -> Hang | None:
-        """Return a hang once every suspect is known to hang, or one has made no progress for too long in any case."""
+    def judge(self, suspects: Sequence[RankStall], late: Sequence[RankStall], now: float) -> Hang | None:
+        """Return a hang once all are known to hang that are late, or one has made no progress for too long in any case.
+
+        `late`: the suspects whose time is up.
+        """
         if not suspects:
             self._samples = ()
             return None
-        if not self._samples or now - self._samples[-1].taken >= _pause(suspects):
+        if not self._samples or now - self._samples[-1].taken >= _pause(suspects, hurry=bool(late)):
             self._samples = (*self._samples[-1:], self._take())
-        reasons = [self._reason(one) for one in suspects]
+        if not late:
+            return None
+        reasons = [self._reason(one) for one in late]
         if None not in reasons:
             return Hang(next((reason for reason in reasons if reason), ""), self._samples)
-        if any(one.idle > one.cap for one in suspects):
+        if any(one.idle > one.cap for one in late):
             return Hang("stacks change, but that is too long in any case", self._samples)
         return None
 
@@ -55,11 +59,10 @@ class Confirmation:
         return "" if waiting or len(seen) == 1 else None
 
 
-def _pause(suspects: Sequence[RankStall]) -> float:
+def _pause(suspects: Sequence[RankStall], *, hurry: bool) -> float:
     """Return the seconds between two samples."""
-    hurry = any(one.limit < HURRY_AFTER_SECONDS <= one.idle for one in suspects)
     usual = LEAST_BETWEEN_SAMPLES_SECONDS if hurry else BETWEEN_SAMPLES_SECONDS
-    return min(usual, *(one.limit for one in suspects))
+    return min(usual, *(one.limit / 3 for one in suspects))
 
 
 def _waits(sample: StackSample, rank: int) -> bool:

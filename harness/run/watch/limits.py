@@ -1,11 +1,11 @@
 """How long a rank may stall, learned from earlier runs, and which ranks stall for longer. The caller gives the time."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.evidence.app_files import Phase, Progress
+from harness.evidence.app_files import Phase, Progress, Wait
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent
@@ -29,17 +29,24 @@ KNOWN_LIMITS: Mapping[Phase, float] = {
     "init": 60,
     "data": 120,
     "features": 120,
-    "first-step": 60,
-    "step": 15,
-    "validate": 60,
+    # A cold cache of compiled kernels.
+    "first-step": 300,
+    "step": 30,
+    "validate": 120,
     "checkpoint": 120,
     "teardown": 60,
 }
+# The same for the first step after a validation or a checkpoint, with new loader workers.
+RESUME_LIMIT, KNOWN_RESUME_LIMIT = 300.0, 120.0
 ENOUGH_RUNS = 5
 # The newest tell best what this machine is like now.
 RUNS = 20
 # How much longer than ever before something may take.
-FACTOR = 5.0
+FACTOR = 3.0
+# Of this run, until it is known how even its steps are.
+STEADY_STEPS = 20
+# A rank is looked at before its time is up, so that two samples of its stacks are there when it is.
+SUSPECT_EARLIER_SECONDS = 10.0
 # A rank that waits for another has not stalled longer than that one, but for the second between two lines of each.
 JITTER_SECONDS = 3.0
 
@@ -48,49 +55,57 @@ PositionOf = Callable[[int], Position | None]
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds without an advance after which a rank is suspected to hang.
+    """Seconds without an advance after which a rank hangs.
 
-    `phases`: by phase. `steady_step`: in phase `step` once steps are steady, which is at once, or with
-    `steady_after_validation` after the first validation: the short last batch of the first epoch has shapes of its own,
-    for which a GPU's kernels are compiled.
+    `phases`: by phase, and for what is waited for the first step after a validation or a checkpoint. `steady_step`: in
+    phase `step` once steps are steady, which is after `steady_after` of them, and with `steady_after_validation` after
+    the first validation: the short last batch of the first epoch has shapes of its own, for which a GPU's kernels are
+    compiled.
     """
 
-    phases: Mapping[Phase, float]
+    phases: Mapping[Wait, float]
     steady_step: float
+    steady_after: int = 0
     steady_after_validation: bool = False
 
     @classmethod
     def fixed(cls, phases: Mapping[Phase, float]) -> "Limits":
         """Return limits that are the same for every step."""
-        return cls(phases, phases["step"])
+        waits: dict[Wait, float] = dict(phases.items())
+        return cls({**waits, "resume": phases["first-step"]}, phases["step"])
 
 
-def limits_of(history: Sequence[Mapping[Phase, float]], device: Literal["cpu", "cuda"]) -> Limits:
+def limits_of(history: Sequence[Mapping[Wait, float]], device: Literal["cpu", "cuda"]) -> Limits:
     """Return limits from what is known: the longest stalls, by phase, of completed runs of the same kind.
 
-    They are max(floor, 5 x the longest); the floors are loose until five runs are known.
+    They are max(floor, 3 x the longest); the floors are loose until five runs are known.
     """
     enough = len(history) >= ENOUGH_RUNS
-    floors = KNOWN_LIMITS if enough else LIMITS
+    floors: dict[Wait, float] = dict((KNOWN_LIMITS if enough else LIMITS).items())
+    floors["resume"] = KNOWN_RESUME_LIMIT if enough else RESUME_LIMIT
     longest = {phase: max((run.get(phase, 0.0) for run in history), default=0.0) for phase in floors}
     return Limits(
         {phase: max(floor, FACTOR * longest[phase]) for phase, floor in floors.items()},
         max(KNOWN_LIMITS["step"], FACTOR * longest["step"]),
+        steady_after=0 if enough else STEADY_STEPS,
         steady_after_validation=device == "cuda" and not enough,
     )
 
 
-def known_stalls(results: Results, intent: Intent) -> list[Mapping[Phase, float]]:
+def known_stalls(results: Results, intent: Intent, workload_hashes: Collection[str]) -> list[Mapping[Wait, float]]:
     """Return the longest stalls, by phase, of the newest runs with the same identity of evidence that completed.
+
+    `workload_hashes`: those of the workload; a resumed training has one of its own, and yet takes as long in a step.
 
     Raises:
         UserError: when index or records cannot be read.
     """
-    wanted = (intent.environment_hash, intent.workload_hash, intent.host.kind, intent.executor)
+    wanted = (intent.environment_hash, intent.host.kind, intent.executor)
     same = [
         row.run_id
         for row in Index(results).rows()
-        if (row.environment_hash, row.workload_hash, row.host_kind, row.executor) == wanted
+        if (row.environment_hash, row.host_kind, row.executor) == wanted
+        and row.workload_hash in workload_hashes
         and row.outcome == "completed"
         and row.injected_fault is None
         # How long it takes here, no other machine can tell.
@@ -104,7 +119,7 @@ def known_stalls(results: Results, intent: Intent) -> list[Mapping[Phase, float]
 class RankStall:
     """A rank that does not advance: since `idle` seconds, where `limit` are allowed.
 
-    After `cap` seconds it hangs, whatever else there is to be seen of it.
+    It is suspected shortly before. After `cap` seconds it hangs, whatever else there is to be seen of it.
     """
 
     rank: int
@@ -112,6 +127,11 @@ class RankStall:
     done: int
     idle: float
     limit: float
+
+    @property
+    def suspected(self) -> bool:
+        """True where its time is up, or nearly."""
+        return self.idle > self.limit - min(SUSPECT_EARLIER_SECONDS, self.limit / 3)
 
     @property
     def cap(self) -> float:
@@ -123,14 +143,24 @@ class RankStall:
 class _Rank:
     """The place of a rank, and since when it is there.
 
-    `fresh`: no step was made since it came back to stepping from something else.
+    `fresh`: no step was made since it came back to stepping from something else. `steps`: how many it made of this
+    model in this process; `step`: the number of the last one that was reported, if any.
     """
 
     phase: Phase
     done: int
     since: float
     fresh: bool = False
+    steps: int = 0
+    step: int | None = None
     validated: bool = False
+
+    @property
+    def wait(self) -> Wait:
+        """The kind of what is waited for."""
+        if not self.fresh:
+            return self.phase
+        return "resume" if self.steps else "first-step"
 
 
 class Watchdog:
@@ -138,9 +168,9 @@ class Watchdog:
 
     def __init__(self, now: float, limits: Limits) -> None:
         self._limits = limits
-        self._longest: dict[Phase, float] = {}
+        self._longest: dict[Wait, float] = {}
         # The same of what is trained now: a second model's steps and kernels are not those of the first.
-        self._known: dict[Phase, float] = {}
+        self._known: dict[Wait, float] = {}
         # Before its first line a process is importing.
         self._ranks: dict[int, _Rank] = {0: _Rank("import", 0, now)}
 
@@ -153,39 +183,44 @@ class Watchdog:
             self._note(before, now)
             another_model = line.phase == "first-step" and before.phase != "first-step"
             if another_model:
-                self._known.pop("step", None)
-                self._known.pop("first-step", None)
+                for wait in ("step", "first-step", "resume"):
+                    self._known.pop(wait, None)
             # Loader workers that make the first batch may be starting.
             fresh = line.phase == "step" and before.phase not in ("step", "first-step")
+            steps, step = (0, None) if another_model else (before.steps, before.step)
+            if line.phase in ("first-step", "step"):
+                # Quick ones are not all told: those of an epoch may show only in the first number after it.
+                steps, step = steps + max(0, line.done - (line.done if step is None else step)), line.done
             validated = line.phase == "validate" or (before.validated and not another_model)
-            self._ranks[line.rank] = _Rank(line.phase, line.done, now, fresh, validated)
+            self._ranks[line.rank] = _Rank(line.phase, line.done, now, fresh, steps, step, validated)
+
+    def forgive(self, seconds: float) -> None:
+        """Take note that nobody could look for so long: what was not seen then is no stall."""
+        self._ranks = {rank: replace(seen, since=seen.since + seconds) for rank, seen in self._ranks.items()}
 
     @property
     def ranks(self) -> frozenset[int]:
         """All ranks that are known."""
         return frozenset(self._ranks)
 
-    def longest_stall(self, now: float) -> dict[Phase, float]:
-        """Return the longest time without an advance so far, by phase; seconds.
-
-        What passes before the first step of a later epoch counts as phase `first-step`.
-        """
+    def longest_stall(self, now: float) -> dict[Wait, float]:
+        """Return the longest time without an advance so far, by what was waited for; seconds."""
         told = dict(self._longest)
         for rank in self._ranks.values():
-            phase = _kind(rank)
-            told[phase] = max(told.get(phase, 0.0), now - rank.since)
+            told[rank.wait] = max(told.get(rank.wait, 0.0), now - rank.since)
         return told
 
     def suspects(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
-        """Return the ranks that stall for too long, where no rank that may still advance could be the reason."""
-        stalled = self._all_stalls(now, position_of)
-        late = [one for one in stalled if one.idle > one.limit]
-        patient = [one for one in stalled if one.idle <= one.limit and one.phase != "teardown"]
-        return tuple(one for one in late if not any(_may_wait_for(one, other, position_of) for other in patient))
+        """Return the ranks whose time is up or nearly so, where no rank that may still advance could be the reason."""
+        return _without_excuse(self._all_stalls(now, position_of), position_of, lambda one: one.suspected)
+
+    def late(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
+        """Return the suspects whose time is up."""
+        return _without_excuse(self._all_stalls(now, position_of), position_of, lambda one: one.idle > one.limit)
 
     def stalled(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
-        """Return the suspects, and the ranks that may be waiting for them."""
-        least = min((one.idle for one in self.suspects(now, position_of)), default=math.inf)
+        """Return the ranks whose time is up, and those that may be waiting for them."""
+        least = min((one.idle for one in self.late(now, position_of)), default=math.inf)
         return tuple(one for one in self._all_stalls(now, position_of) if one.idle > least / 2)
 
     def at_work(self, now: float, position_of: PositionOf = lambda _: None) -> tuple[RankStall, ...]:
@@ -206,21 +241,30 @@ class Watchdog:
         return {rank: at_work.get(rank, math.inf if at_work else last) for rank in self._ranks}
 
     def _limit(self, number: int, rank: _Rank, idle: float, position_of: PositionOf) -> float:
-        if rank.fresh and idle > self._limits.steady_step and _has_its_batch(rank, position_of(number)):
+        if rank.wait == "resume" and idle > self._limits.steady_step and _has_its_batch(rank, position_of(number)):
             rank = replace(rank, fresh=False)
-        known = self._known.get(_kind(rank))
-        if rank.phase != "step" or (rank.fresh and known is None):
-            return max(self._limits.phases[_kind(rank)], FACTOR * (known or 0.0))
-        steady = rank.validated or not self._limits.steady_after_validation
+        waits, first = self._known, self._known.get("first-step", 0.0)
+        if rank.wait == "resume":
+            return max(self._limits.phases["resume"], FACTOR * max(waits.get("resume", 0.0), first))
+        if rank.wait != "step":
+            return max(self._limits.phases[rank.wait], FACTOR * waits.get(rank.wait, 0.0))
+        validated = rank.validated or not self._limits.steady_after_validation
+        steady = validated and rank.steps >= self._limits.steady_after
         floor = self._limits.steady_step if steady else self._limits.phases["step"]
         # Before the second step the first is all there is to go by.
-        longest = self._known.get("first-step", 0.0) if known is None else known
-        return max(floor, FACTOR * longest)
+        return max(floor, FACTOR * waits.get("step", first))
 
     def _note(self, rank: _Rank, now: float) -> None:
-        phase = _kind(rank)
         for longest in (self._longest, self._known):
-            longest[phase] = max(longest.get(phase, 0.0), now - rank.since)
+            longest[rank.wait] = max(longest.get(rank.wait, 0.0), now - rank.since)
+
+
+def _without_excuse(
+    stalls: Sequence[RankStall], position_of: PositionOf, is_late: Callable[[RankStall], bool]
+) -> tuple[RankStall, ...]:
+    patient = [one for one in stalls if not is_late(one) and one.phase != "teardown"]
+    late = (one for one in stalls if is_late(one))
+    return tuple(one for one in late if not any(_may_wait_for(one, other, position_of) for other in patient))
 
 
 def _may_wait_for(one: RankStall, other: RankStall, position_of: PositionOf) -> bool:
@@ -238,10 +282,6 @@ def _may_wait_for(one: RankStall, other: RankStall, position_of: PositionOf) -> 
 
 def _jitter(one: RankStall) -> float:
     return min(JITTER_SECONDS, one.idle / 2)
-
-
-def _kind(rank: _Rank) -> Phase:
-    return "first-step" if rank.fresh else rank.phase
 
 
 def _has_its_batch(rank: _Rank, position: Position | None) -> bool:

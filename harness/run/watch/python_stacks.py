@@ -11,9 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harness.base.untrusted_tree import NotAFileError
 from harness.evidence.python_stacks import CallStack, Frame, parse_stacks
 from harness.evidence.step_position import Position, read_positions
-from harness.evidence.work_folder import WorkFolder
+from harness.evidence.work_folder import LARGEST, WorkFolder
 from harness.host.run_processes import RunProcess, catches
 
 SIGNAL, WITHOUT_LOCK = signal.SIGUSR1, signal.SIGUSR2
@@ -22,6 +23,8 @@ ANSWER_SECONDS = 1.0
 SETTLED_SECONDS = 0.06
 SAMPLE_SECONDS = 10.0
 LOOK_SECONDS = 0.01
+# Of one answer: the stacks of a few hundred threads.
+MOST_BYTES = 1 << 20
 # Where a rank waits for others: torch's collectives, and the app's own exchange through shared memory.
 COLLECTIVE = re.compile(r"/torch/distributed/|/vpoc/ranks/exchange\.py$")
 AUTOGRAD_ENGINE = re.compile(r"/torch/autograd/(__init__|graph)\.py$")
@@ -122,12 +125,12 @@ def _ask(work: WorkFolder, process: RunProcess) -> ProcessStacks | None:
         # What an interpreter that ends does not catch any more would kill it.
         if not catches(process.pid, signum):
             continue
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, NotAFileError):
             os.kill(process.pid, signum)
             if (rank := _grown(work, process.rank, before)) is not None:
-                with work.stacks()[rank].open("rb") as stream:
-                    stream.seek(before.get(rank, 0))
-                    return ProcessStacks(process.pid, rank, stream.read().decode(errors="replace"))
+                with work.tree.open(work.STACKS.format(rank=rank), LARGEST["stacks"]) as file:
+                    told = file.read(before.get(rank, 0), MOST_BYTES)
+                return ProcessStacks(process.pid, rank, told.decode(errors="replace"))
     return None
 
 
@@ -147,4 +150,9 @@ def _grown(work: WorkFolder, rank: int | None, before: Mapping[int, int]) -> int
 
 def _sizes(work: WorkFolder, rank: int | None) -> dict[int, int]:
     """Return the sizes of the files of stacks, by rank: another rank that answers late is not taken for this one."""
-    return {one: file.stat().st_size for one, file in work.stacks().items() if rank in (None, one)}
+    sizes = {}
+    for one, name in work.stacks().items():
+        with contextlib.suppress(OSError, NotAFileError):
+            if rank in (None, one):
+                sizes[one] = work.tree.look(name).size
+    return sizes

@@ -11,15 +11,20 @@ from typing import Self
 from harness.base.interrupts import skippable
 from harness.base.time_limits import Look
 from harness.environments.executors.job import Executor, Exit, Handle, Job, JobLost
-from harness.evidence.app_files import Phase, Progress
+from harness.evidence.accounting import Accounting
+from harness.evidence.app_files import Progress, Wait
+from harness.evidence.exposure import ExposureWatch
 from harness.evidence.memory import MemoryHistory
 from harness.evidence.outcome import StoppedBy
 from harness.evidence.progress import ProgressReader
+from harness.evidence.rank_account import SeenAt
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import Position, read_position
+from harness.evidence.work_folder import WorkFolder
 from harness.host.cgroup import MemoryGroupWatch
+from harness.host.disk_use import DiskWatch
 from harness.host.gpu_memory import GpuWatch
-from harness.host.run_processes import end_processes_of_run, is_of_run, look_at_processes
+from harness.host.run_processes import end_processes_of_run, is_of_run, look_at_processes, survivors
 from harness.run.watch.collect import FailureScene, collect
 from harness.run.watch.confirm import Confirmation, Hang
 from harness.run.watch.limits import Limits, RankStall, Watchdog
@@ -31,8 +36,14 @@ SAMPLE_SECONDS = 1.0
 TELL_SECONDS = 1.0
 # Time the app has to end its loader workers and to write its last lines.
 GRACE_SECONDS = 10.0
+# Helpers of Python's multiprocessing end by themselves, soon after the process that they helped.
+SETTLE_SECONDS = 3.0
+# No host has as many GPUs; something is kept of each rank, and the app names them.
+MOST_RANKS = 1024
 # Between the two samples of the stacks of what is not suspected to hang, and yet is to be stopped.
 BETWEEN_SAMPLES_SECONDS = 1.0
+# A pause that takes so long: this process was stopped, or its machine, and the run may have been, too.
+UNSEEN_SECONDS = 15.0
 # Who interrupts a run that was stalled for longer than that may want to know where.
 STUCK_SECONDS = 30.0
 
@@ -44,10 +55,13 @@ OnStall = Callable[[RankStall], None]
 class Watch:
     """Runs and watches the processes of one run, and as a context manager ends what they leave behind.
 
-    After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU.
+    After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU. `accounting` takes the progress; a
+    run whose progress is a breach is ended. `work`: the folder that has the progress, by default the run's.
 
     `longest_stall`: the longest time without an advance, by phase, seconds. `seconds`: how long the processes ran that
-    tell their progress. `collected`: whether there is evidence of a failure in the run folder.
+    tell their progress. `exposure` is of those. `idle`: the rank that had advanced last when they were interrupted.
+    `collected`: whether there is evidence of a failure in the run folder. `survivors`: what was left of processes that
+    had ended by themselves, and was ended then.
     """
 
     def __init__(
@@ -58,6 +72,8 @@ class Watch:
         gpus: GpuWatch | None,
         on_stall: OnStall = lambda _: None,
         root: Path = Path("/"),
+        accounting: Accounting | None = None,
+        work: WorkFolder | None = None,
     ) -> None:
         self._folder = folder
         self._root = root
@@ -65,18 +81,27 @@ class Watch:
         self._observe = observe
         self._on_stall = on_stall
         self._told = -math.inf
-        self._reader = ProgressReader(folder.work)
+        # As it was before the app began: whatever it makes of its folder, no other is read.
+        self._work = work or folder.work
+        self._reader = ProgressReader(self._work)
+        self._accounting = accounting
+        # When all lines that there were had been read.
+        self._all_read = self._started = time.monotonic()
         self._gpus = gpus
         self._gpu_look: Look[None] | None = None
         self._memory_group: MemoryGroupWatch | None = None
+        self._disk = DiskWatch((folder.path, folder.temporary))
         self._sampled = -math.inf
         self.memory = MemoryHistory()
         self.last: Progress | None = None
         self.stopped_by: StoppedBy | None = None
         self.stop_detail = ""
-        self.longest_stall: dict[Phase, float] = {}
+        self.longest_stall: dict[Wait, float] = {}
         self.seconds = 0.0
+        self.exposure = ExposureWatch()
+        self.idle: RankStall | None = None
         self.collected = False
+        self.survivors: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -97,6 +122,7 @@ class Watch:
                 had none advanced.
         """
         began = time.monotonic()
+        self._started = began
         watchdog = Watchdog(began, phase_limits) if phase_limits else None
         try:
             handle = self._executor.start(job)
@@ -114,6 +140,7 @@ class Watch:
                 self._keep_longest_stall(watchdog.longest_stall(ended))
             if watchdog and exit_ and not exit_.ok and not self.collected:
                 self._collect(handle, began, self._samples(1))
+            self._note_survivors(exit_)
             self.sweep()
             return exit_
         except JobLost as lost:
@@ -146,6 +173,9 @@ class Watch:
             now = time.monotonic()
             self._read_progress(watchdog, now)
             self._sample(handle, now)
+            if watchdog and self._accounting and self._accounting.breaches:
+                self._stop(handle, "breach", "; ".join(self._accounting.breaches))
+                return now
             if watchdog:
                 self._report_stall(watchdog, now)
             if watchdog and (confirmed := self._confirm(watchdog, confirmation, now)) and handle.poll() is None:
@@ -154,18 +184,35 @@ class Watch:
                 notes = self._collect(handle, began, hang.samples)
                 self._stop(handle, "watchdog", "; ".join([words, *notes]))
                 return now
+            if excess := self._disk.excess(now):
+                # Before anything is collected: that takes a while, and it goes on writing.
+                self._stop(handle, "disk-limit", excess)
+                return now
             if now - began > limit:
                 if watchdog:
                     self._collect(handle, began, self._samples(2))
                 self._stop(handle, "time-limit", f"still running after {limit:.0f} s")
                 return now
+            asleep = time.monotonic()
             time.sleep(POLL_SECONDS)
+            unseen = time.monotonic() - asleep
+            if watchdog and unseen > UNSEEN_SECONDS:
+                watchdog.forgive(unseen)
         return time.monotonic()
+
+    def _note_survivors(self, exit_: Exit | None) -> None:
+        if self.stopped_by is None:
+            self.survivors += survivors(self._folder.path, SETTLE_SECONDS if exit_ and exit_.ok else 0)
 
     @property
     def gpus_seen(self) -> int | None:
         """On how many of its GPUs the run was seen from outside."""
         return self._gpus.used if self._gpus else None
+
+    @property
+    def replaced(self) -> frozenset[str]:
+        """The names of progress files that were cut or replaced while they were read."""
+        return frozenset(self._reader.replaced)
 
     def sweep(self) -> None:
         """End whatever the run left behind."""
@@ -178,12 +225,21 @@ class Watch:
 
     def _noted(self, watchdog: Watchdog | None, now: float) -> Iterator[Progress]:
         """The new lines, each when note was taken of it: who observes them may end the run at one that advances."""
+        began, none = time.monotonic(), True
         for line in self._reader.new():
+            none = False
+            if not 0 <= line.rank < MOST_RANKS:
+                continue
+            if self._accounting:
+                self._accounting.saw(line, SeenAt(self._all_read, time.monotonic(), self._started))
             self.last = line
             self.memory.saw(line)
             if watchdog:
+                self.exposure.saw(line, now)
                 watchdog.saw(line, now)
             yield line
+        if none:
+            self._all_read = began
 
     def _report_stall(self, watchdog: Watchdog, now: float) -> None:
         if now - self._told < TELL_SECONDS:
@@ -209,7 +265,8 @@ class Watch:
     def _confirm(
         self, watchdog: Watchdog, confirmation: Confirmation, now: float
     ) -> tuple[Hang, Sequence[RankStall]] | None:
-        hang = confirmation.judge(watchdog.suspects(now, self._position), now)
+        late = watchdog.late(now, self._position)
+        hang = confirmation.judge(watchdog.suspects(now, self._position), late, now)
         if hang is None:
             return None
         # Taking the last sample took its time.
@@ -218,10 +275,10 @@ class Watch:
         return (hang, stalled) if stalled else None
 
     def _position(self, rank: int) -> Position | None:
-        return read_position(self._folder.work, rank)
+        return read_position(self._work, rank)
 
     def _take_stacks(self) -> StackSample:
-        return take_stacks(self._folder.work, look_at_processes(self._folder.path))
+        return take_stacks(self._work, look_at_processes(self._folder.path))
 
     def _samples(self, count: int) -> tuple[StackSample, ...]:
         samples = [self._take_stacks()]
@@ -251,7 +308,8 @@ class Watch:
         for _ in self._noted(watchdog, time.monotonic()):
             pass
         stalled = watchdog.at_work(time.monotonic(), self._position)
-        idle = min(one.idle for one in stalled)
+        self.idle = min(stalled, key=lambda one: one.idle)
+        idle = self.idle.idle
         if idle <= STUCK_SECONDS or self.collected or handle.poll() is not None:
             return ""
         with skippable(f"no rank advanced for {idle:.0f} s: keeping the stacks first; once more skips that"):
@@ -260,7 +318,7 @@ class Watch:
             return f"{describe_hang(stalled, watchdog.ranks, samples[-1])}; what was seen is in {RunFolder.FAILURE}/"
         return ""
 
-    def _keep_longest_stall(self, seen: Mapping[Phase, float]) -> None:
+    def _keep_longest_stall(self, seen: Mapping[Wait, float]) -> None:
         for phase, seconds in seen.items():
             self.longest_stall[phase] = max(seconds, self.longest_stall.get(phase, 0.0))
 

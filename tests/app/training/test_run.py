@@ -27,9 +27,9 @@ from vpoc.training.strategies.single import Single
 RESULT_KEYS = """
 schema app_version command workload_hash options data python torch numpy polars device devices strategy world_size
 threads dtype injected_fault sessions model_kind batch_size micro_batch_size samples epochs_requested epochs_done
-steps_per_epoch steps_done steps_skipped resumed_at first_steps epoch_losses throughput time rank_weights_sha256 model
-metadata_file
-earlier memory
+steps_per_epoch steps_done steps_skipped resumed_at first_steps states epoch_losses throughput time rank_weights_sha256
+model metadata_file
+contract nonce earlier memory
 """
 
 
@@ -50,6 +50,7 @@ def trained(options, folder, name="m"):
 def test_the_result_says_what_was_done(options, tmp_path):
     result, metadata, said = trained(options(workload_hash="abc"), tmp_path)
     assert list(result) == RESULT_KEYS.split()
+    assert (result["contract"], result["nonce"]) == (2, None)
     assert (result["schema"], result["command"], result["workload_hash"]) == (2, "train", "abc")
     assert result["options"]["hidden_layers"] == [8, 4]
     asked = {"as_of": "close", "placement": "uniform", "value_area": "two_row", "rth_close": "16:00", "rolls": "auto"}

@@ -161,7 +161,7 @@ def test_layers_are_spread_by_their_parameters():
 @pytest.mark.parametrize(
     ("strategy", "signum", "status"),
     [
-        ("ddp", signal.SIGKILL, -9),
+        pytest.param("ddp", signal.SIGKILL, -9, marks=pytest.mark.long),
         ("averaging", signal.SIGTERM, 143),
         pytest.param("fsdp", signal.SIGINT, 130, marks=[needs_fsdp, pytest.mark.long]),
     ],

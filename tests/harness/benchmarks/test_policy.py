@@ -18,7 +18,7 @@ from benchmarks.policy import (
     simulate,
     wrong_claims,
 )
-from harness.search.schedule import runs_to_show
+from harness.evidence.verdicts.rates import runs_to_show
 
 
 def test_a_search_among_cells_that_always_pass_takes_no_more_runs_than_the_bound_does() -> None:

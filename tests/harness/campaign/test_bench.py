@@ -1,18 +1,21 @@
 """What a bench makes of a planned run, without making it."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
 from harness.campaign import bench as bench_module
 from harness.campaign.bench import Bench
 from harness.campaign.gpu_locks import Holder, gpu_lock_file
 from harness.campaign.plan import PlannedRun, placements
 from harness.environments.executors.process import ProcessExecutor
-from harness.environments.images import Image
+from harness.environments.images import CONTRACT_LABEL, Image
+from harness.environments.verifier import Verifier
 from harness.evidence.app_files import InputFile
 from harness.evidence.records import Results
 from harness.host.facts import GpuFacts, HostFacts
@@ -33,7 +36,7 @@ def a_gpu(index: int) -> GpuFacts:
 def bench(tmp_path: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A host with two GPUs and an engine that holds every image."""
     parts = {f"vpoc.matrix.{part}": part for part in ("base", "lock", "app", "recipe")}
-    image = Image("sha256:1", parts, (), 1)
+    image = Image("sha256:1", {**parts, CONTRACT_LABEL: str(CONTRACT)}, (), 1)
     monkeypatch.setattr(bench_module, "ensure_cell_image", lambda *_: image)
     monkeypatch.setattr(Bench, "data_of", lambda *_: InputFile(path="/bars.csv", sha256="a" * 64))
     for node in ("dev/kfd", "dev/dri/renderD128", "dev/dri/renderD129"):
@@ -86,20 +89,6 @@ def test_a_missing_node_stops_before_anything_is_run(bench: Bench, matrix: Matri
     assert not bench.results.runs.exists()
 
 
-def test_what_verifies_runs_without_preset_and_devices(bench: Bench, matrix: Matrix) -> None:
-    planned = placements(matrix.cells["rocm6.3-torch2.9.1-no-sdma"], matrix.workloads["quick"], 1, bench.gpus)[0]
-    run = bench.run(planned, "mine", matrix.workloads["quick"])
-    spec = resolve_run(run, bench.results.folder_of("mine"))
-    container = spec.reference.container
-    assert container is not None
-    assert container.devices == ()
-    # The preset is in the image, so it has to be taken away.
-    command = spec.reference.arguments
-    assert command[:3] == ("/usr/bin/env", "--unset", "HSA_ENABLE_SDMA")
-    assert "HSA_ENABLE_SDMA" not in spec.reference.variables
-    assert spec.intent.variables["train"]["HSA_ENABLE_SDMA"] == "0"
-
-
 def several(matrix: Matrix, **changes: Any) -> Workload:
     values = {"strategy": "ddp", "model": ("mlp", "attention"), "sdpa": "math", **changes}
     return matrix.workloads["quick"].model_copy(update=values)
@@ -109,6 +98,7 @@ def test_a_strategy_of_several_gpus_gets_all_of_them_and_is_held_to_that(bench: 
     workload = several(matrix, max_device_memory=10**9)
     (planned,) = placements(matrix.cells["rocm6.3-torch2.9.1-plain"], workload, 1, bench.gpus)
     run = bench.run(planned, "mine", workload)
+    run = replace(run, verifier=Verifier(run.environment))
     spec = resolve_run(run, bench.results.folder_of("mine"))
     intent = spec.intent
     line = " ".join(intent.commands["train"])
@@ -118,9 +108,10 @@ def test_a_strategy_of_several_gpus_gets_all_of_them_and_is_held_to_that(bench: 
     assert spec.request.max_device_memory == 10**9
     assert intent.options == spec.request.options
     assert intent.options["devices"] == 2
-    reference = spec.reference.arguments
-    assert "--model mlp --model attention" in " ".join(reference)
-    assert not {"--strategy", "--devices", "--sdpa", "--loop", "--backend"} & set(reference)
+    assert spec.verification is not None
+    words = spec.verification.arguments
+    assert "--model mlp --model attention" in " ".join(words)
+    assert not {"--strategy", "--devices", "--sdpa", "--loop", "--backend"} & set(words)
 
 
 @pytest.mark.parametrize(("strategy", "ranks"), [("averaging", 2), ("model-parallel", 1)])

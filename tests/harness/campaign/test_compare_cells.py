@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from harness.base.errors import UserError
 from harness.campaign import comparisons
 from harness.campaign.comparisons import add_runs
 from harness.campaign.plan import PlannedRun
@@ -60,8 +61,11 @@ def test_cells_take_turns(bench: Scripted, matrix: Matrix) -> None:
 
 
 def test_what_says_nothing_does_not_count(bench: Scripted, matrix: Matrix) -> None:
-    faults = iter(["host-fault", "host-fault"])
-    bench.outcome_of = lambda _: next(faults, "completed")
+    interrupted = iter(["interrupted", "interrupted"])
+    bench.outcome_of = lambda _: next(interrupted, "completed")
+    for _ in range(2):
+        with pytest.raises(UserError, match="continues"):
+            add(bench, matrix, 3)
     add(bench, matrix, 3)
     assert sum(n for (_, outcome), n in counted(bench).items() if outcome == "completed") == 6
     assert sum(counted(bench).values()) == 8

@@ -16,7 +16,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
-from harness.search.trials import DiscountedError, Trials
+from harness.search.trials import RecountedError, Trials
 from tests.harness.scripted_bench import Scripted, Silent
 
 
@@ -60,11 +60,11 @@ def test_the_time_left_is_shown(script: Callable[..., OnBench], monkeypatch: pyt
     monkeypatch.setattr(Silent, "time_left", lambda _, seconds: left.append(seconds), raising=False)
     first = script("completed", "failed")
     assert [first.passed(position) for position in (1, 2)] == [True, False]
-    assert left == [None, 0.0]
+    assert left == [None, 8.0]
     again = script("completed")
     assert [again.passed(position) for position in (1, 2, 3)] == [True, False, True]
-    # The bench's first run takes no time, its second one second: so seven of nine are left.
-    assert left[2:] == [0.5 * 7]
+    # Each run takes a second, and seven of nine are left.
+    assert left[2:] == [1.0 * 7]
 
 
 def test_a_lost_engine_ends_it_and_the_run_is_made_again(script: Callable[..., OnBench]) -> None:
@@ -83,14 +83,17 @@ def test_an_unhealthy_gpu_takes_no_runs(script: Callable[..., OnBench], make_ste
         one.passed(1)
 
 
-def test_a_run_that_turns_out_to_be_discounted_is_taken_back_and_made_again(
+def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     script: Callable[..., OnBench], make_step: Callable[..., HealthStep]
 ) -> None:
-    one = script("failed", "failed")
-    assert not one.passed(1)
-    append_steps(one.bench.results, [make_step(good=False, at=1e9 + 50), make_step(good=True, at=1e9 + 60)])
-    with pytest.raises(DiscountedError):
+    one = script("completed", "completed")
+    assert one.passed(1)
+    # It is found by the probe before the second run, which begins after a reset.
+    second = f"c-0002-{one.bench.made[0].split('-')[2]}"
+    found = {"at": 1e9 + 50, "run_id": second, "when": "before-run"}
+    append_steps(one.bench.results, [make_step(good=False, **found), make_step(good=True, **found)])
+    with pytest.raises(RecountedError):
         one.passed(2)
-    again = script("completed", "completed")
-    assert again.passed(1)
-    assert again.bench.made == ["c-0001-" + one.bench.made[0].split("-")[2] + "-again2"]
+    again = script()
+    assert [again.passed(position) for position in (1, 2)] == [False, True]
+    assert again.bench.made == []

@@ -15,6 +15,7 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.health_log import append_steps
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Record
+from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
 from harness.matrix.variants import control_of, variable_names
@@ -105,21 +106,19 @@ def test_another_question_is_another_search(bench: Scripted, matrix: Matrix, dua
     assert search(bench, matrix, max_runs=10).runs == len(bench.made) > 0
 
 
-def test_a_run_that_turns_out_to_be_discounted_is_taken_back(
+def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     bench: Scripted, matrix: Matrix, make_step: Callable[..., HealthStep]
 ) -> None:
-    """That the GPU is unhealthy shows after a second run has failed; then it is reset."""
+    """The run before the tenth is found to have left the GPU unhealthy by the probe before that one."""
     chosen = matrix.cells[CELL]
-    outcome_of, failures = bench.outcome_of, 0
+    outcome_of = bench.outcome_of
 
     def then_it_shows(cell: Cell) -> str:
-        nonlocal failures
-        outcome = outcome_of(cell)
-        failures += outcome == "failed"
-        if outcome == "failed" and failures == 2:
-            now = 1e9 + len(bench.made)
-            append_steps(bench.results, [make_step(good=False, at=now + 0.2), make_step(good=True, at=now + 0.4)])
-        return outcome
+        if len(bench.made) == 9:
+            at = 1e9 + len(bench.made)
+            before = {"run_id": "the tenth", "when": "recheck", "at": at - 1.5}
+            append_steps(bench.results, [make_step(good=False, **before), make_step(good=True, **before)])
+        return outcome_of(cell)
 
     bench.outcome_of = then_it_shows
     display = Silent()
@@ -127,9 +126,11 @@ def test_a_run_that_turns_out_to_be_discounted_is_taken_back(
     found = minimise_cell(
         bench, place, matrix.workloads["quick"], control_of(chosen, matrix), 300, cast("Any", display)
     )
-    assert any("discounted" in text for text in display.lines)
+    assert any("takes it back" in text for text in display.lines)
     assert found.variables == set(CAUSE)
-    assert any("-again2" in run_id for run_id in bench.made)
+    # It failed, and is not made again.
+    assert counts_of(bench.results)[bench.made[8]].gpu_fault
+    assert not any("-again2" in run_id for run_id in bench.made)
 
 
 def test_a_preset_that_sets_nothing_is_refused(bench: Scripted, matrix: Matrix) -> None:

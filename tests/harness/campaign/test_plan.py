@@ -12,8 +12,11 @@ TWO_GPUS = replace(NO_GPU, gpus=(0, 1), free_bytes=500 * GB)
 DOCKER = replace(TWO_GPUS, executor="docker", place="/var/lib/docker")
 
 
-def rocm_stacks(cells: list[Cell]) -> set[str]:
-    return {cell.stack.name for cell in cells if cell.stack.accelerator == "rocm"}
+def rocm_budgets(cells: list[Cell]) -> tuple[list[float], list[float]]:
+    """The GB of downloads and of disk of each ROCm stack."""
+    stacks = {cell.stack.name: cell.stack for cell in cells if cell.stack.accelerator == "rocm"}
+    budgets = [stack.budget for stack in stacks.values()]
+    return [budget.download for budget in budgets], [budget.disk for budget in budgets]
 
 
 def test_without_a_gpu_the_cpu_stack_runs(matrix: Matrix) -> None:
@@ -28,9 +31,17 @@ def test_with_gpus_the_rocm_stacks_run_and_the_cpu_stack_only_when_named(matrix:
     cells = matrix.select("default")
     plan = make_plan(cells, matrix.workloads["quick"], 1, TWO_GPUS, {})
     assert {run.cell.stack.accelerator for run in plan.runs} == {"rocm"}
-    assert plan.disk_gb == pytest.approx(len(rocm_stacks(cells)) * 20)
+    assert plan.disk_gb == pytest.approx(sum(rocm_budgets(cells)[1]))
     named = make_plan([matrix.cells["cpu-plain"]], matrix.workloads["quick"], 1, TWO_GPUS, {}, named=True)
     assert len(named.runs) == 1
+
+
+def test_a_plan_names_the_mirror_without_its_password(matrix: Matrix) -> None:
+    cell = matrix.cells["cpu-plain"]
+    stack = cell.stack.model_copy(update={"mirror": "https://me:secret@mirror.example/{platform}"})
+    plan = make_plan([replace(cell, stack=stack)], matrix.workloads["quick"], 1, NO_GPU, {})
+    assert plan.indexes == {"cpu": "https://mirror.example/cpu"}
+    assert "secret" not in "".join(plan_lines(plan))
 
 
 def test_an_excluded_cell_keeps_its_reason(matrix: Matrix) -> None:
@@ -127,12 +138,12 @@ def test_the_peak_counts_the_builders_copy_and_the_wheelhouse_beside_it(matrix: 
     cells = matrix.select("default")
     quick = matrix.workloads["quick"]
     apart = make_plan(cells, quick, 1, DOCKER, {})
-    stacks = len(rocm_stacks(cells))
-    assert stacks > 1
-    assert apart.download_gb == stacks * 6
-    assert apart.disk_gb == stacks * 20 + 6
+    downloads, disks = rocm_budgets(cells)
+    assert {20, 6.5} < set(disks)
+    assert apart.download_gb == pytest.approx(sum(downloads))
+    assert apart.disk_gb == pytest.approx(sum(disks) + 6)
     beside = make_plan(cells, quick, 1, replace(DOCKER, wheels_beside=True), {})
-    assert beside.disk_gb == stacks * 20 + 6 + stacks * 6
+    assert beside.disk_gb == pytest.approx(sum(disks) + 6 + sum(downloads))
     assert make_plan(cells, quick, 1, replace(DOCKER, free_bytes=None), {}).fits
 
 
@@ -154,7 +165,19 @@ def test_the_printed_plan_says_on_which_gpus_and_on_which_disk(matrix: Matrix) -
     assert "Plan: 3 cells, 5 runs" in text
     assert "each on GPU 0 and on GPU 1" in text
     assert "disk: 46.0 GB at most on /var/lib/docker, 500 GB free; 12.0 GB to download" in text
+    pytorch = "https://download.pytorch.org/whl"
+    assert f"wheels: {pytorch}/rocm6.3, {pytorch}/rocm7.0" in text
     assert "at most 1.2 h by the workload's limit" in text
+    assert "each run: at most 50 GB and 100,000 files in its folder, 4,096 processes and threads" in text
+
+
+def test_the_plan_says_how_many_processes_containers_may_have_and_of_processes_nothing(matrix: Matrix) -> None:
+    cells, ddp = [matrix.cells["cpu-plain"]], matrix.workloads["quick"].model_copy(update={"strategy": "ddp"})
+    large = replace(NO_GPU, cores=96)
+    assert make_plan(cells, ddp, 1, replace(large, executor="docker"), {}).pids == 2 * 64 * 96
+    plan = make_plan(cells, ddp, 1, large, {})
+    assert plan.pids is None
+    assert plan_lines(plan)[-1].endswith("each run: at most 50 GB and 100,000 files in its folder")
 
 
 def test_a_strategy_of_several_gpus_runs_once_on_all_of_them(matrix: Matrix) -> None:
@@ -189,3 +212,18 @@ def test_a_gpu_without_a_screen_comes_first(matrix: Matrix) -> None:
     # Which GPU is the first of several does not depend on where a screen is plugged in.
     ddp = matrix.workloads["quick"].model_copy(update={"strategy": "ddp"})
     assert [run.gpus for run in make_plan(cells, ddp, 1, headless_first, {}).runs] == [(0, 1)]
+
+
+def test_controls_are_planned_where_gpus_are_used_repeatedly(matrix: Matrix) -> None:
+    cells, workload = matrix.select("default"), matrix.workloads["quick"]
+    plan = make_plan(cells, workload, 2, TWO_GPUS, {}, controls=True)
+    assert plan.controls == 40
+    assert any(line.startswith("  controls: at most 40 more runs") for line in plan_lines(plan))
+    without = [
+        make_plan(cells, workload, 1, TWO_GPUS, {}, controls=True),
+        make_plan(cells, workload, 2, TWO_GPUS, {}),
+        make_plan(cells, workload, 2, NO_GPU, {}, controls=True),
+        make_plan([matrix.cells["cpu-plain"]], workload, 2, TWO_GPUS, {}, named=True, controls=True),
+    ]
+    assert [one.controls for one in without] == [0, 0, 0, 0]
+    assert not any("controls" in line for one in without for line in plan_lines(one))

@@ -11,8 +11,6 @@ from typing import Any, cast
 import pytest
 
 from harness.base.errors import UserError
-from harness.base.storage import file_hash
-from harness.campaign import tallies as tallying
 from harness.campaign import unhealthy as unhealthy_module
 from harness.campaign.campaign import Campaign, begin_or_continue
 from harness.campaign.plan import Plan, PlannedRun, make_plan
@@ -20,13 +18,15 @@ from harness.campaign.pursue import pursue_goal
 from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
 from harness.environments.capabilities import Capabilities
-from harness.evidence.run_files import Record
+from harness.evidence.health_log import append_steps
+from harness.evidence.run_files import HealthStep, Record
+from harness.evidence.verdicts.counting import NOT_BEGUN
+from harness.evidence.verdicts.rates import runs_to_show
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix, Preset, Workload
-from harness.matrix.workload_options import workload_hash
+from harness.matrix.workload_options import family_of, options_of
 from harness.search.goal import Goal
 from harness.search.pursue import UNCOUNTED, Pursuit
-from harness.search.schedule import runs_to_show
 from tests.harness.pretending import Listening, Pretending
 
 PLAIN, MORE, OTHER_STACK = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma", "rocm7.0-torch2.10.0-plain"
@@ -84,7 +84,7 @@ class Recording(Pretending):
             device="cuda",
             gpus=planned.gpus,
             environment_hash=planned.cell.preset.name,
-            workload_hash=workload_hash(self.workload, file_hash(cast("Path", self.data))),
+            family=family_of(options_of(self.workload), smoke_test=self.workload.smoke_test),
             started=started,
         ).model_copy(update={"finished": started + SECONDS})
         self.results.begin(record.intent)
@@ -208,8 +208,11 @@ def test_an_interrupted_attempt_is_made_again_and_does_not_count(bench: Recordin
     assert [tally.runs for tally in found.tallies.values()] == [runs_to_show(0, FIND.rate, FIND.confidence)]
 
 
-def test_runs_that_do_not_count_do_not_go_on_for_ever(bench: Recording, matrix: Matrix) -> None:
-    bench.outcome_of = lambda run: ("host-fault", "unkillable") if run.planned.cell.id == PLAIN else ("completed", None)
+def test_runs_that_do_not_count_do_not_go_on_for_ever(
+    bench: Recording, matrix: Matrix, make_step: Callable[..., HealthStep]
+) -> None:
+    append_steps(bench.results, [make_step(gpu=gpu) for gpu in (0, 1)])
+    bench.outcome_of = lambda run: ("host-fault", NOT_BEGUN) if run.planned.cell.id == PLAIN else ("completed", None)
     found, display, campaign = searched(bench, matrix, replace(FIND, every=True), PLAIN, MORE)
     assert Counter(cell for cell, _ in bench.made)[PLAIN] == UNCOUNTED
     assert {one.cell: tally.runs > 0 for one, tally in found.tallies.items()} == {PLAIN: False, MORE: True}
@@ -219,12 +222,35 @@ def test_runs_that_do_not_count_do_not_go_on_for_ever(bench: Recording, matrix: 
     assert not has_ended(campaign)
 
 
-def test_nor_do_those_that_are_discounted(bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tallying, "discounted_runs", lambda results, rows: set(results.finished()))
-    bench.outcome_of = lambda _: ("failed", "crash")
-    found, display, _ = searched(bench, matrix, replace(FIND, every=True), PLAIN, MORE)
-    assert Counter(cell for cell, _ in bench.made) == {PLAIN: UNCOUNTED, MORE: UNCOUNTED}
-    assert (found.why, len(display.problems)) == ("exhausted", 2)
+def test_a_stack_whose_probe_fails_first_is_put_off_until_anothers_has_passed(
+    bench: Recording, matrix: Matrix, make_step: Callable[..., HealthStep]
+) -> None:
+    probed: set[int] = set()
+
+    def outcome_of(run: Any) -> tuple[str, str | None]:
+        gpu = run.planned.gpus[0]
+        if run.planned.cell.id == PLAIN:
+            return ("failed", "missing-arch") if gpu in probed else ("host-fault", NOT_BEGUN)
+        if gpu not in probed:
+            probed.add(gpu)
+            append_steps(bench.results, [make_step(gpu=gpu)])
+        return ("completed", None)
+
+    bench.outcome_of = outcome_of
+    found, display, _ = searched(bench, matrix, replace(FIND, every=True), PLAIN, OTHER_STACK)
+    assert {one.cell: tally.passes > 0 for one, tally in found.tallies.items()} == {PLAIN: False, OTHER_STACK: True}
+    assert all(tally.runs for tally in found.tallies.values())
+    assert sum("other stacks are tried first" in line for line in display.problems) <= 2
+
+
+@pytest.mark.parametrize("share", [2, 3, 5])
+def test_a_cell_that_resets_the_gpu_every_few_runs_is_not_known_good(
+    share: int, bench: Recording, matrix: Matrix
+) -> None:
+    """Every second, third or fifth run of the only cell is a host fault: as many as the first version let through."""
+    bench.outcome_of = lambda _: ("host-fault", "unhealthy-gpu") if len(bench.made) % share else ("completed", None)
+    found, _, _ = searched(bench, matrix, replace(FIND, rate=0.9), PLAIN)
+    assert found.why == "exhausted"
 
 
 def test_a_stack_that_cannot_be_made_is_left_out(bench: Recording, matrix: Matrix) -> None:

@@ -1,5 +1,6 @@
 """Runs whose harness is gone: closed once, by one, and nothing of a harness that lives is touched."""
 
+import json
 import math
 import os
 import subprocess
@@ -18,13 +19,17 @@ from harness.campaign import recovery
 from harness.campaign.recovery import recover
 from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.health_log import append_steps, read_steps
+from harness.evidence.index import Row
 from harness.evidence.records import Results
-from harness.evidence.run_files import Intent, Record
+from harness.evidence.run_files import HealthStep, Intent, Record
 from harness.evidence.run_folder import RunFolder
+from harness.evidence.verdicts.counting import count_runs
 from harness.host import run_processes
 from harness.host.facts import HostFacts
 from harness.host.processes import ProcessId, boot_id
 from harness.host.run_processes import RUN_MARK, processes_of_run, run_mark
+from tests.harness.gpu_tree import ADDRESSES, Tree
 
 MakeIntent = Callable[..., Intent]
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
@@ -66,6 +71,105 @@ def test_its_processes_are_ended_soon_though_they_are_deaf(
     assert time.monotonic() - began < 5
     assert process.wait(5) == -9
     process.stdout.close()
+
+
+def test_a_run_whose_host_went_down_has_failed(results: Results, here: HostFacts, make_intent: MakeIntent) -> None:
+    results.begin(make_intent("r1", host=here.model_copy(update={"boot_id": "the boot before"})))
+    (record,) = closed(results, here)
+    assert (record.outcome, record.diagnosis, record.interrupted_by) == ("host-fault", "host-down", None)
+    assert "the host went down" in record.detail
+    assert count_runs([Row.of(record)])["r1"].counts_as == "failed"
+
+
+def write_progress(folder: Path, wall: float) -> None:
+    memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
+    line = {"schema": 2, "wall": wall, "monotonic": 1.0, "rank": 0, "pid": 1, "phase": "step", "done": 9}
+    line |= {"total": 99, "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}
+    (folder / "work/progress-0.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("told", "ended"), [(7200.0, 7200.0), (-60.0, 0.0), (90_000.0, 36_000.0), (math.inf, 0.0), (None, 0.0)]
+)
+def test_the_time_until_an_orphan_is_found_is_none_of_the_runs(
+    told: float | None, ended: float, results: Results, here: HostFacts, make_intent: MakeIntent
+) -> None:
+    """`told` and `ended` are in seconds after its start, which was ten hours ago."""
+    started = time.time() - 36_000
+    folder = results.begin(make_intent("r1", host=here, started=started))
+    if told is not None:
+        write_progress(folder, started + told)
+    (record,) = closed(results, here)
+    assert record.finished - started == pytest.approx(ended, abs=5)
+
+
+@pytest.mark.parametrize("boot", ["this one", "the boot before"])
+def test_a_reset_of_its_gpu_is_seen_though_its_harness_was_killed(
+    boot: str, results: Results, dual_host: HostFacts, make_intent: MakeIntent, tree: Tree
+) -> None:
+    here = dual_host.model_copy(update={"boot_id": "this one"})
+    then = here.model_copy(update={"boot_id": boot})
+    started = time.time() - 60
+    tree.kernel_says(f"amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!")
+    for gpu in (0, 1):
+        results.begin(make_intent(f"r{gpu}", host=then, device="cuda", gpus=(gpu,), started=started))
+    results.begin(make_intent("on-a-cpu", host=then, started=started))
+    records = recover(results, here, lambda _: None, [], tree.root)
+    steps = list(read_steps(results))
+    if boot != here.boot_id:
+        assert steps == []
+        return
+    assert sorted((step.run_id, step.check, step.good) for step in steps) == [
+        ("r0", "kernel-log", True),
+        ("r1", "kernel-log", False),
+    ]
+    counts = count_runs(map(Row.of, records), steps)
+    assert {run_id: count.gpu_fault for run_id, count in counts.items()} == {"r0": False, "r1": True, "on-a-cpu": False}
+
+
+def test_what_a_killed_harness_had_seen_itself_is_not_looked_for_again(
+    results: Results, dual_host: HostFacts, make_intent: MakeIntent, make_step: Callable[..., HealthStep], tree: Tree
+) -> None:
+    for run_id in ("seen", "reset-before"):
+        results.begin(make_intent(run_id, host=dual_host, device="cuda", gpus=(0,), started=time.time() - 60))
+    about = {"machine": dual_host.machine, "boot_id": dual_host.boot_id}
+    before = time.time() + 2e9
+    steps = [
+        make_step(run_id="seen", check="kernel-log", gpu=None, good=True, **about),
+        make_step(run_id="reset-before", when="before-run", check="reset", at=before, **about),
+    ]
+    append_steps(results, steps)
+    tree.kernel_says(f"amdgpu {ADDRESSES[0]}: amdgpu: GPU reset begin!")
+    recover(results, dual_host, lambda _: None, [], tree.root)
+    new = [(step.run_id, step.check, step.good) for step in read_steps(results)][2:]
+    # The log is asked for what came after that reset.
+    assert new == [("reset-before", "kernel-log", True)]
+
+
+@pytest.mark.parametrize(("idle", "counts_as"), [(50.0, "not-counted"), (70.0, "failed")])
+def test_an_orphan_counts_where_it_had_not_advanced_for_long(
+    idle: float, counts_as: str, results: Results, here: HostFacts, make_intent: MakeIntent
+) -> None:
+    """In a step 180 s are allowed without an advance."""
+    folder = results.begin(make_intent("r1", host=here))
+    write_progress(folder, time.time() - idle)
+    with subprocess.Popen(
+        [sys.executable, "-c", DEAF], env={RUN_MARK: run_mark(folder)}, stdout=subprocess.PIPE
+    ) as app:
+        assert app.stdout is not None
+        assert app.stdout.readline()
+        (record,) = closed(results, here)
+    assert (record.outcome, record.interrupted_by, record.idle_limit) == ("interrupted", "harness-killed", 180)
+    assert count_runs([Row.of(record)])["r1"].counts_as == counts_as
+
+
+def test_of_an_orphan_whose_processes_are_gone_nothing_is_known(
+    results: Results, here: HostFacts, make_intent: MakeIntent
+) -> None:
+    results.begin(make_intent("r1", host=here))
+    (record,) = closed(results, here)
+    assert (record.idle_seconds, record.interrupted_by) == (None, "harness-killed")
+    assert count_runs([Row.of(record)])["r1"].counts_as == "not-counted"
 
 
 def test_nothing_of_a_harness_that_lives_is_touched(results: Results, here: HostFacts, make_intent: MakeIntent) -> None:
@@ -174,7 +278,10 @@ def test_temporary_folders_of_runs_that_are_over_go(
             results.finish(make_record(name, outcome))
     closed(results, here)
     assert not any(RunFolder(folder).temporary.exists() for folder in folders.values())
-    assert {name for name, folder in folders.items() if RunFolder(folder).work.scratch.exists()} == {"failed", "orphan"}
+    assert {name for name, folder in folders.items() if Path(RunFolder(folder).work.scratch).exists()} == {
+        "failed",
+        "orphan",
+    }
 
 
 def test_a_training_keeps_what_it_has_not_taken_yet(
@@ -186,7 +293,7 @@ def test_a_training_keeps_what_it_has_not_taken_yet(
     results.finish(make_record("r1", "completed", campaign=campaign))
     closed(results, here)
     assert not RunFolder(folder).temporary.exists()
-    assert RunFolder(folder).work.scratch.exists()
+    assert Path(RunFolder(folder).work.scratch).exists()
 
 
 def test_half_made_files_go_when_they_are_old(results: Results, here: HostFacts, make_intent: MakeIntent) -> None:
@@ -238,6 +345,9 @@ def test_a_damaged_record_keeps_nothing_from_going_on(
 
 class Dying:
     """A process that is deaf to TERM and gone some time after it was killed."""
+
+    # More than any kernel gives.
+    pid = 1 << 30
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -2,18 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from harness.base.storage import file_hash
 from harness.campaign import tallies as reading
 from harness.campaign.plan import Plan, placements
 from harness.campaign.tallies import Tallies
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
-from harness.matrix.workload_options import workload_hash
 from harness.search.schedule import Candidate, Tally
 from tests.harness.pretending import Pretending
 
@@ -41,8 +40,8 @@ def tallies(bench: Pretending, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def leave(bench: Pretending, tallies: Tallies, make_record: MakeRecord) -> Callable[..., None]:
     """Leaves the record of a run that counts, or of one that differs in what is given."""
-    hash_ = workload_hash(tallies.plan.workload, file_hash(cast("Path", bench.data)))
-    usual = {"cell": CELL, "host": bench.host, "environment_hash": "now", "workload_hash": hash_}
+    (planned,) = tallies.plan.runs
+    usual = {"cell": CELL, "host": bench.host, "environment_hash": "now", "family": tallies.family_of(planned)}
 
     def made(run_id: str, outcome: str = "completed", diagnosis: str | None = None, **changes: Any) -> None:
         record = make_record(run_id, outcome, diagnosis, **{**usual, **changes})
@@ -52,12 +51,17 @@ def leave(bench: Pretending, tallies: Tallies, make_record: MakeRecord) -> Calla
     return made
 
 
+def counted(tallies: Tallies) -> dict[Candidate, tuple[int, int, dict[str, int]]]:
+    return {one: (tally.passes, tally.runs, dict(tally.diagnoses)) for one, tally in tallies.read()[0].items()}
+
+
 def test_passes_failures_and_their_causes_are_counted(tallies: Tallies, leave: Callable[..., None]) -> None:
     assert tallies.read() == ({}, {})
     for n, outcome in enumerate(("completed", "failed", "hung", "completed")):
         leave(f"r{n}", outcome, None if outcome == "completed" else f"why-{outcome}")
     known, seconds = tallies.read()
-    assert known == {CANDIDATE: Tally(2, 4, {"why-failed": 1, "why-hung": 1})}
+    assert counted(tallies) == {CANDIDATE: (2, 4, {"why-failed": 1, "why-hung": 1})}
+    assert (known[CANDIDATE].shown.starts, known[CANDIDATE].shown.hours) == (4, 2.0)
     assert seconds == {CELL: 5.0}
 
 
@@ -69,16 +73,16 @@ def test_a_failure_counts_as_what_its_evidence_explains(
     assert record is not None
     told = {"rule": "r", "class": "missing-arch", "cause": "c", "remedy": "r", "link": None, "presets": (), "lines": ()}
     bench.results.finish(Record.model_validate({**record.model_dump(), "explanation": told}))
-    assert tallies.read()[0] == {CANDIDATE: Tally(0, 1, {"missing-arch": 1})}
+    assert counted(tallies) == {CANDIDATE: (0, 1, {"missing-arch": 1})}
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"outcome": "interrupted"},
-        {"outcome": "host-fault"},
+        {"outcome": "host-fault", "diagnosis": NOT_BEGUN},
         {"injected_fault": "crash@3"},
-        {"workload_hash": "w" * 64},
+        {"family": "w" * 64},
         {"executor": "docker"},
         {"environment_hash": "older"},
         {"options": {"strategy": "ddp", "devices": 2}},
@@ -89,9 +93,9 @@ def test_what_is_no_evidence_of_this_does_not_count(
     changes: dict[str, Any], tallies: Tallies, leave: Callable[..., None]
 ) -> None:
     leave("r1", **changes)
-    assert tallies.read()[0].get(CANDIDATE, Tally()) == Tally()
+    assert tallies.read()[0].get(CANDIDATE, Tally()).runs == 0
     leave("r2")
-    assert tallies.read()[0] == {CANDIDATE: Tally(1, 1)}
+    assert counted(tallies) == {CANDIDATE: (1, 1, {})}
 
 
 def test_another_kind_of_host_does_not_count(
@@ -99,15 +103,31 @@ def test_another_kind_of_host_does_not_count(
 ) -> None:
     leave("r1", host=bench.host.model_copy(update={"kind": "other"}))
     leave("r2")
-    assert tallies.read()[0] == {CANDIDATE: Tally(1, 1)}
-    monkeypatch.setattr(reading, "discounted_runs", lambda results, rows: {"r2"})
-    assert tallies.read()[0] == {CANDIDATE: Tally(0, 0)}
+    assert counted(tallies) == {CANDIDATE: (1, 1, {})}
+    monkeypatch.setattr(reading, "counts_of", lambda results, rows: dict.fromkeys(["r1", "r2"], FAILED))
+    assert counted(tallies) == {CANDIDATE: (0, 1, {})}
 
 
-def test_of_data_that_is_not_made_yet_nothing_is_known(
-    bench: Pretending, tallies: Tallies, leave: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_runs_of_other_lengths_and_data_are_counted_together(tallies: Tallies, leave: Callable[..., None]) -> None:
+    """What failures are counted over are hours, whatever was trained on in them."""
+    leave("r1", workload_hash="1" * 64)
+    leave("r2", "failed", workload_hash="2" * 64)
+    assert [(tally.passes, tally.runs) for tally in tallies.read()[0].values()] == [(1, 2)]
+
+
+def test_cells_that_were_tried_are_those_of_the_family_here(
+    bench: Pretending, tallies: Tallies, leave: Callable[..., None]
 ) -> None:
-    leave("r1")
-    bench.data = None
-    monkeypatch.setattr(reading, "synthetic_place", lambda _: tmp_path / "not-made.csv")
-    assert tallies.read() == ({}, {})
+    leave("r1", cell="another")
+    leave("r2", cell="other-family", family="w" * 64)
+    leave("r3", cell="elsewhere", host=bench.host.model_copy(update={"kind": "other"}))
+    assert tallies.tried() == {("another", "cpu")}
+
+
+def test_whether_a_run_was_made_since_the_boot_is_known(
+    bench: Pretending, tallies: Tallies, leave: Callable[..., None]
+) -> None:
+    leave("r1", host=bench.host.model_copy(update={"boot_id": "the boot before"}))
+    assert [(tally.shown.boots, tally.on_this_boot) for tally in tallies.read()[0].values()] == [(1, False)]
+    leave("r2")
+    assert [(tally.shown.boots, tally.on_this_boot) for tally in tallies.read()[0].values()] == [(2, True)]

@@ -13,6 +13,7 @@ from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.cli.explain import _presets, explain
 from harness.cli.shared import Settings
+from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
 from harness.evidence.run_files import EvidenceLine, Explanation, Record
 from harness.matrix.cells import Matrix
@@ -57,7 +58,7 @@ def recorded(results: Results, make_record: Callable[..., Record]) -> Callable[.
 
 def test_a_run_is_explained(command: Command, recorded: Callable[..., Path]) -> None:
     folder = recorded("20261120T100000Z-abc-rocm", f"epoch 1\n{ILLEGAL}\n")
-    (folder / "stacks-0.txt").write_text("", encoding="utf-8")
+    (folder / "work" / "stacks-0.txt").write_text("", encoding="utf-8")
     done = command("20261120T100000Z-abc-rocm")
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
@@ -72,7 +73,7 @@ def test_a_run_is_explained(command: Command, recorded: Callable[..., Path]) -> 
         "try       matrix run-cell rocm6.3-torch2.9.1-debug-serialize",
         "try       matrix run-cell rocm6.3-torch2.9.1-debug-no-fragments",
         "see       https://github.com/ROCm/TheRock/issues/1795",
-        f"stacks    {folder}/stacks-0.txt",
+        f"stacks    {folder}/work/stacks-0.txt",
     ]
 
 
@@ -243,3 +244,15 @@ def test_what_is_no_version_is_refused(command: Command, option: str) -> None:
 def test_the_detail_of_the_outcome_is_printed_once(command: Command, recorded: Callable[..., Path]) -> None:
     recorded("r-1", "", "SIGSEGV")
     assert command("r-1").stdout.count("the train process ended") == 1
+
+
+def test_what_controls_showed_is_said(
+    command: Command, recorded: Callable[..., Path], results: Results, make_isolation: Callable[..., FaultIsolation]
+) -> None:
+    recorded("r1", f"epoch 1\n{ILLEGAL}\n")
+    write_isolation(results, make_isolation(cell="rocm6.3-torch2.9.1-plain"))
+    write_isolation(results, make_isolation(cell="rocm6.3-torch2.9.1-plain", id="b", machine="another"))
+    lines = [line for line in command("r1").stdout.splitlines() if line.startswith("controls")]
+    assert len(lines) == 1
+    assert "the controls say GPU 1 (" in lines[0]
+    assert len(json.loads(command("r1", "--json").stdout)["controls"]) == 1

@@ -35,8 +35,10 @@ def test_what_is_no_time_is_refused_with_how_it_is_written(text: str) -> None:
 def test_the_line_and_the_confidence_are_the_matrix_files(project: Settings) -> None:
     assert goal_of(project, None, every=False, confidence=None, budget=None) is None
     find = goal_of(project, "known-good", every=False, confidence=None, budget=60.0)
-    assert find == Goal(rate=0.9, confidence=0.95, every=False, budget=60.0)
-    assert goal_of(project, None, every=True, confidence=0.8, budget=None) == Goal(0.9, 0.8, every=True)
+    assert find == Goal(rate=0.9, confidence=0.95, every=False, budget=60.0, mtbf_hours=3, boots=2)
+    assert goal_of(project, None, every=True, confidence=0.8, budget=None) == Goal(
+        0.9, 0.8, every=True, mtbf_hours=3, boots=2
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_the_plan_says_that_the_number_of_runs_is_open(tmp_path: Path) -> None:
     words = ["--matrix", str(CHECKOUT / "matrix.yaml"), "--results", str(tmp_path), "plan", "--until", "known-good"]
     done = CliRunner().invoke(cli, [*words, "--budget", "8h", "cpu-plain", "cpu-no-sdma"])
     assert done.exit_code == 0, done.output
-    assert "Plan: 2 cells, until one is known-good, within 8.0 h: runs of workload quick" in done.output
+    assert "Plan: 2 cells, until one is known-good, within 8.0 h: runs of workload standard" in done.output
     assert "each run" in done.output
 
 
@@ -68,8 +70,11 @@ def test_a_workload_that_earns_no_tag_is_replaced_unless_it_was_named(
     project: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     workloads = project.matrix.workloads
-    assert workload_for_tags(project, workloads["quick"], named=False) == workloads["quick"]
+    assert workload_for_tags(project, workloads["full"], named=False) == workloads["full"]
     assert capsys.readouterr().err == ""
     idle = workloads["quick"].model_copy(update={"vpoc_path": "cpu", "name": "idle", "lookback": 30})
     assert workload_for_tags(project, idle, named=False) == workloads["standard"].model_copy(update={"lookback": 30})
     assert workload_for_tags(project, idle, named=True) == idle
+    # A smoke test shows that a cell works at all, and no more.
+    quick = workloads["quick"]
+    assert workload_for_tags(project, quick, named=False).name == "standard"

@@ -16,6 +16,7 @@ from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.cli.main import COMMANDS, cli
 from harness.evidence.records import Results
+from harness.host.fingerprint import read_host
 from harness.host.simulated import dual_7900xt
 
 MATRIX = CHECKOUT / "matrix.yaml"
@@ -72,9 +73,11 @@ LINES: dict[str, tuple[str, ...]] = {
     "exec": (EXCLUDED, "vpoc"),
     "explain": ("no-such-run",),
     "export": ("records.tar.gz",),
+    "host-changed": ("new PSU",),
     "import": ("no-such-file",),
     "index": (),
     "inject": ("--list",),
+    "isolate": ("rocm7-jax-no-sdma", "--executor", "process"),
     "lint": (),
     "lock": ("no-such-stack",),
     "minimise": ("rocm7-jax-no-sdma", "--executor", "process"),
@@ -89,6 +92,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "show": (),
     "simulate": ("new",),
     "status": (),
+    "strike": ("no-such-run", "--reason", "test"),
     "tags": (),
     "train": ("--data", "no-such-file", "--output", "out"),
     "watch": (),
@@ -174,3 +178,9 @@ def test_a_simulated_host_is_written_for_people(tmp_path: Path) -> None:
     again = CliRunner().invoke(cli, ["simulate", str(folder)])
     assert isinstance(again.exception, UserError)
     assert (folder / "dev/kfd").is_char_device()
+
+
+def test_a_host_written_to_a_relative_folder_has_its_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    CliRunner().invoke(cli, ["--matrix", str(MATRIX), "simulate", "HOST"])
+    assert len(read_host(tmp_path / "HOST").gpus) == 2

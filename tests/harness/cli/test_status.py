@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from harness.base.storage import write_durably
 from harness.cli.main import cli
+from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, append_move
@@ -96,3 +97,22 @@ def test_a_history_of_tags_that_is_damaged_costs_no_verdict(tagged: Results) -> 
     assert done.exit_code == 0
     assert "promotions.jsonl:1: is damaged" in done.stderr
     assert "cpu-plain" in done.stdout
+
+
+def test_what_controls_showed_is_said_and_what_may_be_asked(
+    results: Results,
+    make_record: Callable[..., Record],
+    make_isolation: Callable[..., FaultIsolation],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = make_record().intent.host.machine
+    monkeypatch.setattr("harness.cli.status.machine_of", lambda _: machine)
+    keep(results, make_record("hung", "hung", "hang-copy", cell="rocm6.3-torch2.9.1-plain", device="cuda", gpus=(0,)))
+    write_isolation(results, make_isolation())
+    words = ["--results", str(results.folder), "status"]
+    said = CliRunner().invoke(cli, words).output
+    assert "cpu-plain: the controls say GPU 1 (cpu-plain on GPU 1 1 of 9, cpu-plain on GPU 0 9 of 9 passed)." in said
+    assert "1 run of it failed in a way that a GPU or the host can cause" in said
+    assert "`matrix isolate rocm6.3-torch2.9.1-plain`" in said
+    write_isolation(results, make_isolation(id="b", cell="rocm6.3-torch2.9.1-plain", at=2e9))
+    assert "`matrix isolate" not in CliRunner().invoke(cli, words).output

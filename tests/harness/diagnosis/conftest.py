@@ -108,6 +108,15 @@ BENIGN = [
     'time=2025-02-11T18:21:07.123+01:00 level=INFO source=server.go:594 msg="no kernel image is available, so CPU"',
     "'(ReadTimeoutError(\"HTTPSConnectionPool(host='x', port=443): Read timed out.\"), '(Request ID: 1)')' thrown "
     "while requesting HEAD https://x/config.json",
+    "HIP kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+    "incorrect.",
+    "CUDA kernel errors might be asynchronously reported at some other API call,so the stacktrace below might be "
+    "incorrect.",
+    "For debugging consider passing AMD_SERIALIZE_KERNEL=3",
+    "Compile with `TORCH_USE_HIP_DSA` to enable device-side assertions.",
+    "Device-side assertion tracking was not enabled by user.",
+    "RuntimeError: Error running command.",
+    "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1.",
     "mce: [Hardware Error]: Machine check events logged",
     "[   55.0] amdgpu 0000:03:00.0: amdgpu: 0 uncorrectable hardware errors detected in total in gfx block, no user "
     "action is needed",

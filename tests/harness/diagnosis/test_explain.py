@@ -177,7 +177,9 @@ def test_a_run_that_was_killed_may_not_know_the_victims_pid(explain: Callable[..
     assert explain({"failure/kernel-log.txt": OOM.replace("(python)", "(chrome)")}, Exit(-9)).class_ == "killed"
 
 
-@pytest.mark.parametrize("diagnosis", ["no-result", "wrong-device", "memory-grows", "injected-fault", "no-reference"])
+@pytest.mark.parametrize(
+    "diagnosis", ["no-result", "wrong-device", "memory-grows", "injected-fault", "verification-failed"]
+)
 def test_what_was_decided_from_the_result_is_the_class(explain: Callable[..., Explanation], diagnosis: str) -> None:
     found = explain({"log.txt": ILLEGAL}, Exit(0), diagnosis=diagnosis)
     assert (found.class_, found.rule, found.cause) == (diagnosis, None, "the detail")
@@ -205,7 +207,12 @@ def test_a_container_that_was_refused_is_explained_by_what_the_engine_said(tmp_p
 
 @pytest.mark.parametrize(
     ("outcome", "diagnosis", "expected"),
-    [("failed", "crash", "oom-host"), ("hung", "no-progress", "hang"), ("failed", "time-limit", "time-limit")],
+    [
+        ("failed", "crash", "oom-host"),
+        ("hung", "no-progress", "hang"),
+        ("failed", "time-limit", "time-limit"),
+        ("failed", "disk-limit", "disk-limit"),
+    ],
 )
 def test_a_run_that_was_stopped_is_not_taken_for_the_victim_of_the_oom_killer(
     explain: Callable[..., Explanation], outcome: str, diagnosis: str, expected: str
@@ -218,6 +225,7 @@ def test_a_run_that_was_stopped_is_not_taken_for_the_victim_of_the_oom_killer(
     ("outcome", "diagnosis", "expected"),
     [
         ("failed", "time-limit", "time-limit"),
+        ("failed", "disk-limit", "disk-limit"),
         ("failed", "not-started", "not-started"),
         ("failed", "wrong-result", "wrong-result"),
         ("failed", "not-finite", "not-finite"),

@@ -123,3 +123,46 @@ def test_what_is_not_understood_shows_its_last_line() -> None:
 def test_a_cut_line_says_so() -> None:
     text = explain_files((io.BytesIO(b"x" * 900), "x")).lines[0].text
     assert text == "x" * 400 + "..."
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        " 43%|####      | 12/99 [00:10<01:00, 1.50it/s, loss=0.5]",
+        "epoch 3/200, step 17",
+        "2026-11-20 10:00:00,123 INFO trainer: saving",
+        "train loss 0.693",
+    ],
+)
+def test_a_log_that_stops_is_told_with_what_to_do_next(last: str) -> None:
+    found = explain_files((io.BytesIO(f"start\n{last}\n\n".encode()), "x"))
+    assert (found.class_, found.rule) == ("stopped", "log-stops")
+    assert [(line.line, line.text) for line in found.lines] == [(2, last.strip())]
+    assert "journalctl -k -b -1 > kernel.log" in found.remedy
+    assert "matrix explain --log" in found.remedy
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "FooError: nothing is known of it",
+        "Traceback (most recent call last):",
+        "HIP kernel errors might be asynchronously reported at some other API call",
+        "the worker was killed",
+        "2026-11-20 10:00:00,123 ERROR trainer: no",
+    ],
+)
+def test_a_log_whose_end_tells_of_an_error_is_not_one_that_stops(before: str) -> None:
+    found = explain_files((io.BytesIO(f"start\n{before}\nepoch 3, loss 0.5\n".encode()), "x"))
+    assert found.class_ == "unknown"
+
+
+def test_a_log_that_stops_after_a_failure_is_explained_by_the_failure() -> None:
+    found = explain_files((io.BytesIO(f"{FAULT}\n{'epoch 3, loss 0.5' * 9}\n".encode()), "x"))
+    assert found.rule == "memory-access-fault"
+
+
+def test_what_the_kernel_says_explains_a_log_that_stops() -> None:
+    kernel = b"[ 1.0] amdgpu 0000:03:00.0: amdgpu: GPU mode1 reset\n"
+    found = explain_files((io.BytesIO(b"epoch 3, loss 0.5\n"), "x"), (io.BytesIO(kernel), "kernel.log"))
+    assert found.class_ == "gpu-reset"

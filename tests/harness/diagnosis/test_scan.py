@@ -189,3 +189,16 @@ def test_a_block_of_pip_that_was_cut_hides_nothing_that_comes_after() -> None:
         == "python-exception"
     )
     assert rule("  ╰─> [2 lines of output]", *TRACEBACK, "KeyError: 'y'") is None
+
+
+def test_details_of_a_page_fault_of_another_process_do_not_count() -> None:
+    fault = "amdgpu 0000:03:00.0: [gfxhub] page fault (src_id:0 ring:24, for process {0} pid {1} thread {0} pid {1})"
+    details = "amdgpu 0000:03:00.0: GCVM_L2_PROTECTION_FAULT_STATUS:0x00801031"
+
+    def rules(pid: int) -> list[str]:
+        lines = as_lines([fault.format("x", pid), details], "k")
+        found = scan(lines, ("kernel",), of_run=lambda match: match.groupdict().get("pid", "7") == "7")
+        return [hit.signature.id for hit in (*found.every, *found.endings)]
+
+    assert rules(7) == ["gpu-page-fault", "gpu-page-fault-details"]
+    assert rules(8) == []

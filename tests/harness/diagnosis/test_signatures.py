@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.base.text import one_line
 from harness.diagnosis import explain_log
 from harness.diagnosis.rules import load_signatures
 from harness.matrix.cells import Matrix
@@ -33,7 +34,7 @@ def test_an_excerpt_is_explained_within_noise_and_beside_warnings(
         number, text = found.lines[0].line, found.lines[0].text
         lines = [*before, *warnings, *excerpt.lines]
         assert number > half
-        assert text[:40] in lines[number - 1]
+        assert text[:40] in one_line(lines[number - 1])
 
 
 def test_every_row_of_the_table_has_an_excerpt(excerpts: list[Any]) -> None:

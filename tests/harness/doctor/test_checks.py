@@ -130,9 +130,14 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
         "is the one of kernel 6.8.0-60-generic",
     ),
     "a kernel that failed": (
-        lambda t: t.kernel("6.12.57+deb13-amd64"),
+        lambda t: t.kernel("6.18.5-arch1-1"),
         {("kernel", "warning")},
-        "6.12.57+deb13-amd64 with gfx1100",
+        "6.18.5-arch1-1 with gfx1100 is known to fail",
+    ),
+    "a kernel of which both is reported": (
+        lambda t: t.kernel("6.12.57+deb13-amd64"),
+        {("kernel", "note")},
+        "6.12.57+deb13-amd64 with gfx1100 is the maintained kernel without the page faults of 6.18",
     ),
     "no iommu=pt": (lambda t: t.write("proc/cmdline", "quiet"), {("iommu", "warning")}, "`iommu=pt` is not on"),
     "iommu=pt as part of a word": (

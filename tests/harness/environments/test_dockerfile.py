@@ -65,3 +65,17 @@ def test_a_variable_of_one_phase_is_not_baked_in(matrix: Matrix) -> None:
 def test_the_rendered_text_is_printed_by_the_command(cell: str, matrix: Matrix, tmp_path: Path) -> None:
     run = subprocess.run([".venv/bin/matrix", "render", cell], capture_output=True, text=True, check=True)
     assert run.stdout == render(matrix.cells[cell])
+
+
+def test_an_image_is_held_against_the_hip_that_its_rocm_brings(matrix: Matrix) -> None:
+    parts = {
+        name: stack_part(matrix.stacks[name], "base") for name in ("rocm10.0.0-torch2.13.0", "rocm6.2.4-torch2.7.1")
+    }
+    assert "others 3.11 2.13.0 7.15\n" in parts["rocm10.0.0-torch2.13.0"]
+    assert "others 3.11 2.7.1 6.2.4\n" in parts["rocm6.2.4-torch2.7.1"]
+
+
+def test_the_python_of_amds_image_is_kept(matrix: Matrix) -> None:
+    keeps = "test -x /opt/venv/bin/python || python3 -m venv --without-pip --system-site-packages /opt/venv"
+    assert keeps in stack_part(matrix.stacks["rocm7.2.4-torch2.10.0-amd"], "base")
+    assert "test -x" not in stack_part(matrix.stacks["cpu-debian13-torch2.6.0"], "base")

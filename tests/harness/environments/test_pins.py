@@ -174,8 +174,7 @@ def test_a_lock_that_cannot_be_resolved_is_one_line_and_leaves_nothing(
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     monkeypatch.setenv("UV_INDEX_URL", "http://127.0.0.1:9/")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    unreachable = matrix.stacks["rocm6.3-torch2.9.1"].model_copy(update={"rocm": "6.3"})
-    monkeypatch.setattr("harness.matrix.wheels.INDEX", "http://127.0.0.1:9/whl")
+    unreachable = matrix.stacks["rocm6.3-torch2.9.1"].model_copy(update={"mirror": "http://127.0.0.1:9/whl"})
     with pytest.raises(UserError) as caught:
         pins.ensure_lock(unreachable)
     assert "\n" not in str(caught.value)
@@ -248,3 +247,11 @@ def test_a_lock_is_written_under_the_name_it_is_found_by(
     assert pins.lock_file(matrix.stacks["cpu"], python, build) == tmp_path / name
     # Only an image has a base.
     assert len(said) == steps
+
+
+def test_with_torch_in_the_base_only_pypi_is_asked(matrix: Matrix) -> None:
+    stack = matrix.stacks["rocm7.2.4-torch2.10.0-amd"]
+    # PyTorch's index has no folder of that version.
+    assert pins.sources(stack) == [[]]
+    mirrored = stack.model_copy(update={"pypi": "https://mirror.example/simple"})
+    assert pins.sources(mirrored) == [["--default-index", "https://mirror.example/simple"]]

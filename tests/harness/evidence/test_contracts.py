@@ -5,7 +5,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-from harness.base.paths import CHECKOUT
+from harness.base.contract import CONTRACT, NONCE_VARIABLE
+from harness.base.paths import APP, CHECKOUT
 from harness.base.yaml_lines import read_yaml
 from harness.cli.schemas import FILES, SCHEMAS, TABLE, json_schema, markdown
 from harness.evidence.app_files import Reference, Result, Training
@@ -32,6 +33,12 @@ def test_the_matrix_file_follows_its_schema() -> None:
     Draft202012Validator(schema).validate(content)
     content["stacks"]["cpu"]["pyton"] = "3.11"
     assert not Draft202012Validator(schema).is_valid(content)
+
+
+def test_app_and_harness_mean_the_same_contract() -> None:
+    source = (APP / "vpoc" / "progress.py").read_text(encoding="utf-8")
+    assert f"\nCONTRACT = {CONTRACT}\n" in source
+    assert f'\nNONCE = "{NONCE_VARIABLE}"\n' in source
 
 
 def test_a_result_with_a_key_too_many_or_too_few_is_refused(result_values: dict[str, Any]) -> None:

@@ -117,3 +117,19 @@ def test_only_training_counts_and_only_now_and_then() -> None:
         history.saw(line(second, GB, phase="first-step" if second < 3 else "step"))
     assert [sample.seconds for sample in history.samples] == [n * SAMPLE_SECONDS for n in range(11)]
     assert {sample.training for sample in history.samples} == {1}
+
+
+def test_of_a_run_that_tells_no_end_of_it_a_part_is_kept_of_each_rank_and_it_still_tells_growth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.evidence.memory.MOST_SAMPLES", 200)
+    history = MemoryHistory()
+    steady = training(10 * HOUR, lambda _: GB, rank=0)
+    growing = training(10 * HOUR, lambda t: GB + t * 1e5, rank=1)
+    for pair in zip(steady, growing, strict=True):
+        for one in pair:
+            history.saw(one)
+    assert 50 < len(history.samples) <= 200
+    ranks = [sample.rank for sample in history.samples]
+    assert abs(ranks.count(0) - ranks.count(1)) <= 1
+    assert "rank 1" in (growth(history.samples) or "")

@@ -8,10 +8,21 @@ from typing import Any, get_args
 
 import pytest
 
+from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.environments.executors.job import Exit
-from harness.evidence.app_files import ModelCheck, Reference, Result, Training
+from harness.evidence.app_files import Result, Training, Verification
 from harness.evidence.memory import MemorySample, MemoryUse
-from harness.evidence.outcome import TOLERANCE, Evidence, OfEnding, OfResult, Request, decide, tolerance_of
+from harness.evidence.outcome import (
+    TOLERANCE,
+    Evidence,
+    OfEnding,
+    OfResult,
+    PickedState,
+    Request,
+    decide,
+    stands_so_far,
+    tolerance_of,
+)
 
 Values = dict[str, Any]
 
@@ -27,48 +38,58 @@ def request_(result_values: Values) -> Request:
         torch="2.13.0",
         rocm=None,
         options=options,
+        contract=CONTRACT,
+        nonce="0" * 32,
     )
 
 
-def reference_of(values: Values) -> Reference:
-    return Reference.model_validate(
-        {
-            "schema": 2,
-            "workload_hash": values["workload_hash"],
-            "data_sha256": values["data"]["sha256"],
-            "samples": values["samples"],
-            "seed": 7,
-            "dtype": "float32",
-            "steps": deepcopy(values["first_steps"]),
-            "torch": "2.13.0+cpu",
-        }
-    )
-
-
-def check_of(values: Values) -> ModelCheck:
+def found_of(values: Values) -> Values:
+    """What is found of a model whose training is what it says."""
     model = {key: values["model"][key] for key in ("sha256", "bytes", "parameters")}
-    weights = values["rank_weights_sha256"][0]
+    state = values["states"][-1]
+    return {
+        "model_kind": values.get("model_kind", "mlp"),
+        "samples": values["samples"],
+        "steps": deepcopy(values["first_steps"]),
+        "model": {**model, "weights_sha256": values["rank_weights_sha256"][0]},
+        "model_problem": None,
+        "validation_loss": values["epoch_losses"][-1]["validation"],
+        "replay": {key: state[key] for key in ("step", "sha256", "loss", "gradient_norm")},
+        "replay_problem": None,
+    }
+
+
+def evidence_of(values: Values) -> Evidence:
+    """Evidence of a run that is what it says."""
+    result = Result.model_validate(values)
     told = {
         "schema": 2,
-        "file": "model.pt",
-        "model": values.get("model_kind", "mlp"),
-        "weights_sha256": weights,
-        "target": "up_30",
-        "rows": "bar",
-        "features": [],
+        "workload_hash": values["workload_hash"],
+        "data_sha256": values["data"]["sha256"],
+        "seed": 7,
+        "dtype": "float32",
+        "torch": "2.13.0+cpu",
     }
-    return ModelCheck.model_validate({**model, **told})
+    *earlier, main = [found_of(one) for one in (*values.get("earlier", ()), values)]
+    return Evidence(
+        exits={"train": Exit(0)},
+        result=result,
+        model_sha256=result.model.sha256,
+        earlier_sha256=tuple(one.model.sha256 for one in result.earlier),
+        picked=tuple(PickedState(one.states[-1], one.states[-1].sha256) for one in result.trainings),
+        verification=Verification.model_validate({**told, **main, "earlier": earlier}),
+    )
 
 
 @pytest.fixture
 def evidence(result_values: Values) -> Evidence:
-    return Evidence(
-        exits={"train": Exit(0)},
-        result=Result.model_validate(result_values),
-        model_sha256=result_values["model"]["sha256"],
-        model_check=check_of(result_values),
-        reference=reference_of(result_values),
-    )
+    return evidence_of(result_values)
+
+
+def found(evidence: Evidence, **changes: Any) -> Evidence:
+    """The evidence, where something else was found of the main model."""
+    assert evidence.verification is not None
+    return replace(evidence, verification=evidence.verification.model_copy(update=changes))
 
 
 def outcome(request: Request, evidence: Evidence) -> tuple[str, str | None]:
@@ -78,6 +99,30 @@ def outcome(request: Request, evidence: Evidence) -> tuple[str, str | None]:
 
 def test_nothing_wrong_is_completed(request_: Request, evidence: Evidence) -> None:
     assert outcome(request_, evidence) == ("completed", None)
+
+
+def test_a_breach_of_the_contract_is_a_wrong_result_whether_it_ended_the_run_or_not(
+    request_: Request, evidence: Evidence
+) -> None:
+    found = decide(request_, replace(evidence, breaches=("rank 0: a", "the result is of another run")))
+    assert (found.name, found.diagnosis) == ("failed", "wrong-result")
+    assert found.detail == "rank 0: a; the result is of another run"
+    stopped = decide(request_, replace(evidence, result=None, stopped_by="breach", stop_detail="rank 0: a"))
+    assert (stopped.name, stopped.diagnosis, stopped.detail) == ("failed", "wrong-result", "rank 0: a")
+
+
+def test_what_completes_with_an_old_contract_says_so(request_: Request, evidence: Evidence) -> None:
+    assert "contract" not in decide(request_, evidence).detail
+    old = decide(replace(request_, contract=OLD_CONTRACT, not_verified="another app"), evidence)
+    assert old.name == "completed"
+    assert "32 steps; old contract, not verified" in old.detail
+
+
+def test_progress_is_expected_of_every_rank_and_process(request_: Request) -> None:
+    options = {**request_.options, "strategy": "ddp", "model": ["mlp", "attention"]}
+    asked = replace(request_, options=options, devices=3, phases=("features", "train")).expected
+    assert (asked.ranks, asked.processes, asked.resumed, asked.epochs) == (3, 2, (0, 0), 2)
+    assert (asked.contract, asked.nonce) == (request_.contract, request_.nonce)
 
 
 def lie(path: str, value: Any) -> Callable[[Values], None]:
@@ -170,23 +215,116 @@ def test_exit_0_without_a_result(request_: Request, evidence: Evidence) -> None:
 def test_a_model_that_is_not_there_or_is_not_the_one_or_does_not_load(request_: Request, evidence: Evidence) -> None:
     assert outcome(request_, replace(evidence, model_sha256=None)) == ("failed", "model-damaged")
     assert outcome(request_, replace(evidence, model_sha256="e" * 64)) == ("failed", "model-damaged")
-    assert outcome(request_, replace(evidence, model_check=None)) == ("failed", "model-does-not-load")
+    unknown = found(evidence, model=None, model_problem="m.pt: not an intact model file")
+    assert outcome(request_, unknown) == ("failed", "model-does-not-load")
+    assert "not an intact model file" in decide(request_, unknown).detail
 
 
-def test_a_model_file_of_another_kind_is_not_the_one(request_: Request, evidence: Evidence) -> None:
-    assert evidence.model_check is not None
-    other = evidence.model_check.model_copy(update={"model": "attention"})
-    assert outcome(request_, replace(evidence, model_check=other)) == ("failed", "model-damaged")
+@pytest.mark.parametrize("change", [{"sha256": "e" * 64}, {"bytes": 1}, {"parameters": 1}], ids=str)
+def test_a_model_file_that_holds_something_else_is_not_the_one(
+    request_: Request, evidence: Evidence, change: Values
+) -> None:
+    assert evidence.verification is not None
+    assert evidence.verification.model is not None
+    other = found(evidence, model=evidence.verification.model.model_copy(update=change))
+    assert outcome(request_, other) == ("failed", "model-damaged")
 
 
 @pytest.mark.parametrize(
-    "change", [{"data_sha256": "e" * 64}, {"workload_hash": "e" * 64}, {"steps": ()}], ids=["data", "workload", "short"]
+    "change",
+    [{"data_sha256": "e" * 64}, {"workload_hash": "e" * 64}, {"steps": ()}, {"model_kind": "attention"}],
+    ids=["data", "workload", "short", "model"],
 )
-def test_a_reference_of_something_else_is_none(request_: Request, evidence: Evidence, change: Values) -> None:
-    assert evidence.reference is not None
-    other = evidence.reference.model_copy(update=change)
-    assert outcome(request_, replace(evidence, reference=other)) == ("failed", "no-reference")
-    assert outcome(request_, replace(evidence, reference=None)) == ("failed", "no-reference")
+def test_a_verification_of_something_else_is_none(request_: Request, evidence: Evidence, change: Values) -> None:
+    assert outcome(request_, found(evidence, **change)) == ("failed", "verification-failed")
+
+
+def test_a_verification_that_ended_otherwise_is_a_failure_of_its_own(request_: Request, evidence: Evidence) -> None:
+    hung = replace(evidence, verification=None, verification_problem="watchdog: rank 0 did not advance")
+    assert outcome(request_, hung) == ("failed", "verification-failed")
+    assert decide(request_, hung).detail == "it could not be verified: watchdog: rank 0 did not advance"
+
+
+def test_where_nothing_can_verify_it_a_run_completes_and_says_that_it_qualifies_for_nothing(
+    request_: Request, evidence: Evidence
+) -> None:
+    alone = replace(evidence, verification=None, picked=())
+    decided = decide(replace(request_, not_verified="no stack for CPUs"), alone)
+    assert (decided.name, decided.detail) == (
+        "completed",
+        "2 epochs, 32 steps; not verified independently, so that it qualifies for nothing: no stack for CPUs",
+    )
+
+
+def test_only_what_nothing_speaks_against_is_worth_verifying(request_: Request, evidence: Evidence) -> None:
+    bare = replace(evidence, verification=None, picked=())
+    assert stands_so_far(request_, bare)
+    assert stands_so_far(replace(request_, injected_fault="segv@3"), bare)
+    assert not stands_so_far(request_, replace(bare, breaches=("rank 0: a",)))
+    assert not stands_so_far(request_, replace(bare, exits={"train": Exit(1)}))
+
+
+@pytest.mark.parametrize(("loss", "expected"), [(0.6504, "completed"), (0.66, "failed"), (None, "failed")])
+def test_the_saved_model_has_the_last_validation_loss(
+    request_: Request, evidence: Evidence, loss: float | None, expected: str
+) -> None:
+    decided = decide(request_, found(evidence, validation_loss=loss))
+    assert decided.name == expected
+    if expected == "failed":
+        told = "none" if loss is None else f"{loss:.6g}"
+        assert decided.diagnosis == "wrong-result"
+        assert decided.detail == f"the saved model has validation loss {told}, not 0.65"
+
+
+OF_THE_REPLAY: dict[str, tuple[Values, bool]] = {
+    "as it was": ({}, True),
+    "nearly": ({"loss": 0.9204, "gradient_norm": 0.502}, True),
+    "another loss": ({"loss": 0.91}, False),
+    "another norm": ({"gradient_norm": 0.504}, False),
+    "no finite loss": ({"loss": None}, False),
+    "no finite norm": ({"gradient_norm": None}, False),
+    "another step": ({"step": 31}, False),
+    "another file": ({"sha256": "e" * 64}, False),
+}
+
+
+@pytest.mark.parametrize(("change", "sound"), OF_THE_REPLAY.values(), ids=OF_THE_REPLAY)
+def test_the_step_made_again_has_the_numbers_that_it_had(
+    request_: Request, evidence: Evidence, change: Values, sound: bool
+) -> None:
+    assert evidence.verification is not None
+    assert evidence.verification.replay is not None
+    other = found(evidence, replay=evidence.verification.replay.model_copy(update=change))
+    assert outcome(request_, other) == (("completed", None) if sound else ("failed", "wrong-result"))
+
+
+def test_a_step_that_cannot_be_made_again_is_wrong(request_: Request, evidence: Evidence) -> None:
+    nothing = decide(request_, found(evidence, replay=None, replay_problem="not an intact file"))
+    assert (nothing.diagnosis, nothing.detail) == ("wrong-result", "step 32 cannot be made again: not an intact file")
+
+
+@pytest.mark.parametrize("sha256", [None, "e" * 64])
+def test_the_state_is_the_file_that_the_result_names(request_: Request, evidence: Evidence, sha256: str | None) -> None:
+    (picked,) = evidence.picked
+    assert picked is not None
+    other = replace(evidence, picked=(replace(picked, sha256=sha256),))
+    assert outcome(request_, other) == ("failed", "wrong-result")
+
+
+def test_states_are_of_the_steps_that_the_nonce_draws_but_for_those_done_before(
+    request_: Request, evidence: Evidence, result_values: Values
+) -> None:
+    assert outcome(replace(request_, nonce="1" * 32), evidence) == ("failed", "wrong-result")
+    del result_values["states"][1]
+    lacking = evidence_of(result_values)
+    assert outcome(request_, lacking) == ("failed", "wrong-result")
+    assert decide(request_, lacking).detail == "mlp: its states are not of the steps drawn for the run: 8"
+    assert outcome(replace(request_, resumed=(8,)), lacking) == ("completed", None)
+    result_values["states"] = result_values["states"][-1:]
+    assert outcome(replace(request_, resumed=(8,)), evidence_of(result_values)) == ("failed", "wrong-result")
+    assert outcome(replace(request_, resumed=(23,)), evidence_of(result_values)) == ("completed", None)
+    result_values["states"].append({**result_values["states"][0], "step": 31})
+    assert outcome(replace(request_, resumed=(23,)), evidence_of(result_values)) == ("failed", "wrong-result")
 
 
 def test_a_gradient_norm_may_be_missing_where_a_scaler_skipped_the_step(
@@ -242,6 +380,16 @@ def test_an_error_of_the_app_names_the_phase(request_: Request, evidence: Eviden
     assert "exit 2" in decided.detail
 
 
+def test_a_work_folder_that_cannot_be_read_is_failed_and_another_failure_stays_what_it_was(
+    request_: Request, evidence: Evidence
+) -> None:
+    odd = replace(evidence, leftovers="result.json in the work folder is a FIFO")
+    assert outcome(request_, odd) == ("failed", "work-folder")
+    assert decide(request_, odd).detail == "result.json in the work folder is a FIFO"
+    assert outcome(request_, replace(odd, result=None)) == ("failed", "work-folder")
+    assert outcome(request_, replace(odd, exits={"train": Exit(-11)})) == ("failed", "crash")
+
+
 @pytest.mark.parametrize(("code", "killed"), [(-9, "the process was"), (1, "a process it had started was")])
 def test_a_kill_at_the_memory_limit_is_told(code: int, killed: str, request_: Request, evidence: Evidence) -> None:
     decided = decide(request_, replace(evidence, exits={"train": Exit(code, out_of_memory=True)}, result=None))
@@ -262,8 +410,10 @@ def test_numbers_that_the_app_itself_found_wrong(
     [
         ("user", ("interrupted", None)),
         ("time-limit", ("failed", "time-limit")),
+        ("disk-limit", ("failed", "disk-limit")),
         ("watchdog", ("hung", "no-progress")),
         ("host", ("host-fault", "unkillable")),
+        ("unhealthy", ("host-fault", "not-begun")),
         ("start", ("failed", "not-started")),
     ],
 )
@@ -309,6 +459,14 @@ class TestOnAGpu:
         gpu_values["torch"]["hip"] = "6.2.41133-dd7f95766"
         assert self.decide(gpu_request, evidence, gpu_values) == ("failed", "wrong-stack")
 
+    @pytest.mark.parametrize(("hip", "diagnosis"), [("7.15.26333", None), ("10.0.1", "wrong-stack")])
+    def test_a_rocm_whose_hip_has_numbers_of_its_own(
+        self, hip: str, diagnosis: str | None, gpu_request: Request, evidence: Evidence, gpu_values: Values
+    ) -> None:
+        gpu_values["torch"]["hip"] = hip
+        request = replace(gpu_request, rocm="10.0.0", hip="7.15")
+        assert self.decide(request, evidence, gpu_values)[1] == diagnosis
+
     def test_a_cuda_build(self, gpu_request: Request, evidence: Evidence, gpu_values: Values) -> None:
         gpu_values["torch"].update(hip=None, cuda="13.0")
         assert self.decide(gpu_request, evidence, gpu_values) == ("failed", "wrong-stack")
@@ -347,44 +505,31 @@ class TestSeveralModels:
         first |= {"model_kind": "mlp", "samples": {"train": 1020, "validation": 200}}
         second = deepcopy(result_values)
         second["model_kind"], second["earlier"] = "attention", [first]
+        # Those that the nonce draws for it.
+        for state, step in zip(second["states"], (5, 9, 15, 18, 24, 27), strict=True):
+            state["step"] = step
         for step in second["first_steps"]:
             step["loss"] += 0.1
         second["options"]["model"] = ["mlp", "attention"]
         return second
 
-    def evidence_of(self, values: Values) -> Evidence:
-        told = reference_of(values).model_dump()
-        told["model_kind"] = values["model_kind"]
-        told["earlier"] = [
-            {key: deepcopy(one.get(key)) for key in ("model_kind", "samples")} | {"steps": deepcopy(one["first_steps"])}
-            for one in values["earlier"]
-        ]
-        return Evidence(
-            exits={"train": Exit(0)},
-            result=Result.model_validate(values),
-            model_sha256=values["model"]["sha256"],
-            earlier_sha256=tuple(one["model"]["sha256"] for one in values["earlier"]),
-            model_check=check_of(values),
-            reference=Reference.model_validate(told),
-        )
-
     @pytest.mark.parametrize("found", [(), (None,), ("e" * 64,)])
     def test_every_model_file_is_looked_at(
         self, both_request: Request, both: Values, found: tuple[str | None, ...]
     ) -> None:
-        evidence = replace(self.evidence_of(both), earlier_sha256=found)
+        evidence = replace(evidence_of(both), earlier_sha256=found)
         assert outcome(both_request, evidence) == ("failed", "model-damaged")
 
     def test_completed_when_each_agrees_with_its_own_reference(self, both_request: Request, both: Values) -> None:
-        decided = decide(both_request, self.evidence_of(both))
+        decided = decide(both_request, evidence_of(both))
         assert (decided.name, decided.detail) == (
             "completed",
-            "2 epochs, 32 steps, then 2 epochs, 32 steps, model verified",
+            "2 epochs, 32 steps, then 2 epochs, 32 steps, verified",
         )
 
     @pytest.mark.parametrize("name", LIES_ABOUT_THE_FIRST)
     def test_a_lie_about_the_first_model_is_caught(self, name: str, both_request: Request, both: Values) -> None:
-        evidence = self.evidence_of(both)
+        evidence = evidence_of(both)
         tell, diagnosis = LIES_ABOUT_THE_FIRST[name]
         tell(both)
         decided = decide(both_request, replace(evidence, result=Result.model_validate(both)))
@@ -397,20 +542,18 @@ class TestSeveralModels:
     def test_a_step_of_the_attention_model_is_held_to_its_own_tolerance(
         self, step: int, factor: float, expected: str, both_request: Request, both: Values
     ) -> None:
-        evidence = self.evidence_of(both)
+        evidence = evidence_of(both)
         both["first_steps"][step - 1]["gradient_norm"] *= factor
         assert decide(both_request, replace(evidence, result=Result.model_validate(both))).name == expected
 
     def test_the_model_that_is_wrong_is_named(self, both_request: Request, both: Values) -> None:
-        evidence = self.evidence_of(both)
+        evidence = evidence_of(both)
         both["earlier"][0]["first_steps"][0]["loss"] = 0.1
         assert decide(both_request, replace(evidence, result=Result.model_validate(both))).detail.startswith("mlp: ")
 
-    def test_a_reference_of_one_model_is_none_for_two(self, both_request: Request, both: Values) -> None:
-        evidence = self.evidence_of(both)
-        assert evidence.reference is not None
-        alone = evidence.reference.model_copy(update={"earlier": ()})
-        assert outcome(both_request, replace(evidence, reference=alone)) == ("failed", "no-reference")
+    def test_a_verification_of_one_model_is_none_for_two(self, both_request: Request, both: Values) -> None:
+        evidence = evidence_of(both)
+        assert outcome(both_request, found(evidence, earlier=())) == ("failed", "verification-failed")
 
 
 class TestSeveralDevices:
@@ -597,6 +740,20 @@ def test_what_cannot_be_killed_keeps_its_diagnosis_beside_an_unhealthy_gpu(
 
 def test_a_run_that_completed_is_its_own_probe(request_: Request, evidence: Evidence) -> None:
     assert outcome(request_, replace(evidence, host_problems=("GPU 1 unhealthy",))) == ("completed", None)
+
+
+def test_an_environment_whose_probe_failed_where_anothers_passed_has_no_kernels(
+    request_: Request, evidence: Evidence
+) -> None:
+    told = "no kernels for this card: GPU 0: matmul-fp32 failed"
+    for code in (1, -11):
+        crashed = replace(evidence, exits={"train": Exit(code)}, no_kernels=told)
+        decided = decide(request_, crashed)
+        assert (decided.name, decided.diagnosis) == ("failed", "missing-arch")
+        assert decided.detail.startswith(f"{told}; the train process ended with")
+    # What the app saw itself, and what completed all the same, is not explained away.
+    assert outcome(request_, replace(evidence, exits={"train": Exit(4)}, no_kernels=told)) == ("failed", "not-finite")
+    assert outcome(request_, replace(evidence, no_kernels=told)) == ("completed", None)
 
 
 def test_every_diagnosis_has_a_case_in_this_file() -> None:

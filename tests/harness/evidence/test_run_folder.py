@@ -93,7 +93,7 @@ def test_files_of_ranks_are_found_in_their_order_and_nothing_else(tmp_path: Path
     for name in ("progress-0.jsonl", "progress-10.jsonl", "progress-2.jsonl", "progress-x.jsonl", "progress-1.txt"):
         (tmp_path / name).touch()
     assert list(WorkFolder(tmp_path).progress()) == [0, 2, 10]
-    assert WorkFolder(tmp_path).progress()[2] == tmp_path / "progress-2.jsonl"
+    assert WorkFolder(tmp_path).progress()[2] == "progress-2.jsonl"
     assert WorkFolder(tmp_path / "none").stacks() == {}
 
 
@@ -113,8 +113,14 @@ def test_a_new_probe_gets_a_log_of_its_own(tmp_path: Path) -> None:
     assert names == ["probe-gpu1.txt", "probe-gpu1-2.txt", "probe-gpu1-3.txt"]
 
 
-def test_a_model_is_looked_for_in_the_output_folder_alone() -> None:
-    assert WorkFolder(Path("/work")).model("../../etc/passwd") == Path("/work/output/passwd")
+def test_a_model_is_looked_for_in_the_output_folder_alone(tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_text("secret")
+    (tmp_path / "output").mkdir()
+    with pytest.raises(FileNotFoundError):
+        WorkFolder(tmp_path).keep_model("../passwd", tmp_path / "copy")
+    (tmp_path / "output" / "passwd").write_text("a model")
+    WorkFolder(tmp_path).keep_model("../passwd", tmp_path / "copy")
+    assert (tmp_path / "copy").read_text() == "a model"
 
 
 def test_temporary_files_are_elsewhere_under_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +134,7 @@ def test_what_is_missing_is_none_and_what_is_damaged_is_told(tmp_path: Path) -> 
     folder = RunFolder(tmp_path)
     assert folder.read_intent() is None
     assert folder.read_record() is None
-    assert folder.read_model_check() is None
+    assert folder.keep_verification() == (None, "there is no verification.json")
     folder.intent.write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         folder.read_intent()

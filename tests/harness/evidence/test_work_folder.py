@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -45,45 +44,45 @@ def test_one_that_was_cut_is_passed_over(tmp_path: Path) -> None:
     assert newest_checkpoints([tmp_path]) == ()
 
 
-def test_it_is_handed_over_without_a_copy_and_the_first_one_can_go(tmp_path: Path) -> None:
+def test_it_is_handed_over_as_a_copy_that_whoever_writes_to_the_first_one_cannot_change(tmp_path: Path) -> None:
     file = write(tmp_path / "1", 20)
     for _ in range(2):
         hand_over([file], tmp_path / "2")
     (handed,) = newest_checkpoints([tmp_path / "2"])
-    assert handed.samefile(file)
-    file.unlink()
-    assert handed.read_bytes() == b"weights"
+    file.write_bytes(b"changed")
+    assert Path(handed).read_bytes() == b"weights"
 
 
-def test_where_there_are_no_links_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
+def test_one_that_is_not_what_its_name_says_is_not_handed_over(tmp_path: Path) -> None:
     file = write(tmp_path / "1", 20)
-    monkeypatch.setattr(os, "link", refuse)
-    hand_over([file], tmp_path / "2")
-    (handed,) = newest_checkpoints([tmp_path / "2"])
-    assert not handed.samefile(file)
+    file.write_bytes(b"changed")
+    with pytest.raises(UserError, match="does not have the hash in its name"):
+        hand_over([file], tmp_path / "2")
+    assert list((tmp_path / "2" / file.parent.name).iterdir()) == []
+
+
+def test_links_are_no_checkpoints_and_lead_to_none(tmp_path: Path) -> None:
+    elsewhere = write(tmp_path / "elsewhere", 40)
+    kept = write(tmp_path / "1", 20)
+    (kept.parent / elsewhere.name).symlink_to(elsewhere)
+    (tmp_path / "1" / "other_checkpoints").symlink_to(elsewhere.parent)
+    (tmp_path / "2").symlink_to(tmp_path / "elsewhere")
+    assert newest_checkpoints([tmp_path / "1", tmp_path / "2"]) == (kept,)
 
 
 def test_what_was_cut_there_is_replaced_and_half_a_copy_has_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    def full(_: Path, place: Path) -> None:
-        place.write_bytes(b"wei")
+    def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     file = write(tmp_path / "1", 20)
-    monkeypatch.setattr(os, "link", refuse)
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfile", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(UserError, match="No space left"):
             hand_over([file], tmp_path / "2")
     place = tmp_path / "2" / file.parent.name / file.name
-    assert not place.exists()
+    assert list(place.parent.iterdir()) == []
     place.write_bytes(b"wei")
     hand_over([file], tmp_path / "2")
     assert place.read_bytes() == b"weights"

@@ -41,7 +41,8 @@ def test_a_fault_of_the_training_waits_for_steps_and_is_not_made_without(
         def while_training(self, site: Site) -> None:
             made.append(site.folder)
 
-    file = tmp_path / "progress-0.jsonl"
+    file = tmp_path / "work" / "progress-0.jsonl"
+    file.parent.mkdir()
     file.write_text(line(1.0, phase="features"), encoding="utf-8")
     with BackgroundInjection(Noted(), Site(tmp_path, None, None)) as background:
         time.sleep(3 * STEP_POLL_SECONDS)
@@ -78,8 +79,8 @@ def test_a_fault_that_cannot_be_made_is_said_and_one_waits_for_the_run_folder(
     folder = tmp_path / "later"
     with BackgroundInjection(Refused(), Site(folder, None, None)) as background:
         time.sleep(2 * STEP_POLL_SECONDS)
-        folder.mkdir()
-        (folder / "progress-0.jsonl").write_text(line(2.0), encoding="utf-8")
+        (folder / "work").mkdir(parents=True)
+        (folder / "work" / "progress-0.jsonl").write_text(line(2.0), encoding="utf-8")
         until = time.monotonic() + 10
         while not background.problem and time.monotonic() < until:
             time.sleep(0.01)

@@ -59,6 +59,30 @@ def test_the_kind_of_a_host_is_gpus_driver_and_kernel(dual_7900xt: Path) -> None
     assert read_host(dual_7900xt).kind != before.kind
 
 
+def test_firmware_that_computing_depends_on_makes_another_kind_and_vbios_does_not(dual_7900xt: Path) -> None:
+    card = dual_7900xt / "sys/class/drm/renderD130/device"
+    kinds = [read_host(dual_7900xt).kind]
+    for block, version in (("mes", "0x80"), ("mes", "0x83"), ("smc", "0x4e8200"), ("sdma", "0x16"), ("mec", "0x236")):
+        write(card / f"fw_version/{block}_fw_version", f"{version}\n")
+        host = read_host(dual_7900xt)
+        assert host.gpus[2].firmware[block] == version
+        kinds.append(host.kind)
+    assert len(set(kinds)) == len(kinds)
+    write(card / "fw_version/vcn_fw_version", "0x1\n")
+    write(card / "vbios_version", "113-EXT85837-100\n")
+    host = read_host(dual_7900xt)
+    assert host.kind == kinds[-1]
+    assert host.gpus[2].vbios == "113-EXT85837-100"
+
+
+def test_parameters_of_kernel_and_driver_are_told_however_they_were_set(dual_7900xt: Path) -> None:
+    write(dual_7900xt / "proc/cmdline", "ro quiet splash iommu=pt amd_iommu=on pci=noats root=UUID=1")
+    write(dual_7900xt / "sys/module/amdgpu/parameters/gpu_recovery", "1\n")
+    write(dual_7900xt / "sys/module/amdgpu/parameters/si_support", "0\n")
+    found = read_host(dual_7900xt).kernel_parameters
+    assert found == {"iommu": "pt", "amd_iommu": "on", "pci": "noats", "amdgpu.gpu_recovery": "1"}
+
+
 def test_a_simulated_host_is_never_a_real_one(dual_7900xt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = read_host(dual_7900xt)
     monkeypatch.setattr(fingerprint, "is_simulated", lambda _: False)

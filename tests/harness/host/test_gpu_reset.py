@@ -47,6 +47,23 @@ def test_a_gpu_with_a_screen_is_left_alone(tree: Tree, program: Program) -> None
     assert not calls.exists()
 
 
+@pytest.mark.parametrize("status", ["unknown", "", None])
+def test_a_gpu_is_left_alone_unless_every_connector_says_that_it_has_no_screen(
+    status: str | None, tree: Tree, program: Program
+) -> None:
+    program("amd-smi", "echo Successfully reset")
+    tree.connect(0, "DP-1", "disconnected")
+    assert reset_gpu(a_gpu(0), tree.root).done
+    if status is None:
+        for file in tree.root.glob("sys/**/drm/card0/card0-DP-1/status"):
+            file.unlink()
+    else:
+        tree.connect(0, "DP-1", status)
+    told = reset_gpu(a_gpu(0), tree.root)
+    assert not told.done
+    assert told.detail.startswith("not reset: a screen may be attached to it (DP-1")
+
+
 def test_a_gpu_on_which_a_process_holds_memory_is_left_alone(tree: Tree, program: Program) -> None:
     calls = program("amd-smi", "exit 0")
     tree.hold(0, pid=4711, used=1 << 30)

@@ -57,6 +57,23 @@ def test_addresses_are_compared_whatever_their_case() -> None:
     assert reset_lines([line], {OTHER}) == [line]
 
 
+STAMPS = ["[   {:.6f}] ", "2026-03-01T09:05:{:09.6f}+0000 host kernel: "]
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+def test_a_line_without_address_is_that_of_the_gpu_reset_beside_it(stamp: str) -> None:
+    bare = stamp.format(20) + "[drm] VRAM is lost due to GPU reset!"
+    near = stamp.format(12) + f"amdgpu {OTHER}: amdgpu: GPU reset begin!"
+    far = stamp.format(9) + f"amdgpu {OTHER}: amdgpu: GPU reset begin!"
+    own = stamp.format(21) + f"amdgpu {MINE}: amdgpu: GPU reset begin!"
+    assert reset_lines([near, bare], {MINE}) == []
+    assert reset_lines([bare, near], {OTHER}) == [bare, near]
+    assert reset_lines([far, bare], {MINE}) == [bare]
+    assert reset_lines([near, bare, own], {MINE}) == [own]
+    # Nobody can say when a line without a time was logged.
+    assert reset_lines([near, RESETS[0]], {MINE}) == [RESETS[0]]
+
+
 @pytest.mark.parametrize("text", [one["text"] for one in EXCERPTS if one["class"] == CLASS])
 def test_what_is_explained_as_a_reset_is_seen_as_one(text: str) -> None:
     assert reset_lines(text.split("\n"), set())

@@ -105,6 +105,17 @@ REFUSED = {
         "float16",
         ["needs `use_mixed_precision: true`"],
     ),
+    "a reason for a stack that is not in it": (
+        "selections:\n  s: {description: d, stacks: [cpu], presets: all, reasons: {host: another interpreter}}",
+        "reasons: {host",
+        ["'host' is not among its `stacks:`"],
+    ),
+    "a mirror of a source there is not": (
+        "mirrors: {amd-8: https://mirror.example/}",
+        "mirrors",
+        ["there is no source 'amd-8'", "known are pytorch, "],
+    ),
+    "a mirror that is no URL": ("mirrors: {pytorch: /mnt/wheels}", "mirrors", ["is not a URL with https://"]),
     "an exclusion without a reason": ("exclude:\n  - {preset: plain}", "- {preset", ["`reason` is missing"]),
     "an exclusion of a preset there is not": (
         "exclude:\n  - {preset: plane, reason: some long reason}",
@@ -164,7 +175,8 @@ class TestTheProjectsOwnFile:
             ("6.2", "2.5.1"), ("6.3", "2.7.1"), ("6.3", "2.8.0"), ("6.3", "2.9.1"), ("7.0", "2.10.0"),
             ("6.1", "2.5.1"), ("6.2.4", "2.7.1"), ("6.4", "2.9.1"), ("7.1", "2.10.0"),
             ("5.7", "2.2.2"), ("5.7", "2.3.1"), ("6.0", "2.4.1"), ("6.1", "2.4.1"), ("6.2.4", "2.6.0"),
-            ("6.4", "2.8.0"),
+            ("6.4", "2.8.0"), ("7.2", "2.11.0"), ("7.2", "2.13.0"), ("7.2", "2.14.0"), ("7.14.0", "2.12.0"),
+            ("7.14", "2.14.0"), ("10.0.0", "2.13.0"),
         }  # fmt: skip
         assert {"cpu", "host"} <= set(matrix.stacks)
 
@@ -177,7 +189,9 @@ class TestTheProjectsOwnFile:
         stacks = [cell.stack for cell in matrix.select("neighbours")]
         pairs = list(zip(stacks[::2], stacks[1::2], strict=True))
         assert all(a.torch == b.torch and a.rocm != b.rocm and a.python == b.python for a, b in pairs)
-        assert {pair[0].torch for pair in pairs} == {"2.5.1", "2.7.1", "2.9.1", "2.10.0"}
+        assert {pair[0].torch for pair in pairs} == {"2.5.1", "2.7.1", "2.9.1", "2.10.0", "2.11.0", "2.13.0", "2.14.0"}
+        # Over the border from ROCm inside torch to ROCm as packages.
+        assert any({a.origin.rocm, b.origin.rocm} == {"inside", "packages"} for a, b in pairs)
 
     def test_plain_sets_nothing_and_is_in_every_selection(self, matrix: Matrix) -> None:
         assert not matrix.presets["plain"].variables
@@ -191,11 +205,14 @@ class TestTheProjectsOwnFile:
     def test_notes_is_run_on_the_stacks_of_the_default_selection(self, matrix: Matrix) -> None:
         assert matrix.selections["notes"].stacks == matrix.selections["default"].stacks
 
-    def test_the_default_selection_is_the_evening_of_five_stacks(self, matrix: Matrix) -> None:
+    def test_the_default_selection_is_an_evening_with_a_reason_for_each_stack(self, matrix: Matrix) -> None:
         """The one test that says what it is: the others ask the matrix file."""
         default = matrix.selections["default"]
-        rocm = ("6.2-torch2.5.1", "6.3-torch2.7.1", "6.3-torch2.8.0", "6.3-torch2.9.1", "7.0-torch2.10.0")
-        assert default.stacks == (*(f"rocm{version}" for version in rocm), "cpu")
+        asked_for = {"6.2-torch2.5.1", "6.3-torch2.7.1", "6.3-torch2.8.0", "6.3-torch2.9.1", "7.0-torch2.10.0"}
+        today = {"7.2-torch2.14.0", "7.14-torch2.14.0", "7.14.0-torch2.12.0", "10.0.0-torch2.13.0"}
+        assert set(default.stacks) == {f"rocm{version}" for version in asked_for | today} | {"cpu"}
+        assert (default.stacks[0], default.stacks[-1]) == ("rocm6.3-torch2.9.1", "cpu")
+        assert default.reasons.keys() == set(default.stacks)
         assert default.presets == ("plain", "no-hipblaslt", "no-sdma", "notes-stable", "notes-aggressive")
         assert default.workload == "quick"
 

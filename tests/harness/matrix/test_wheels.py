@@ -1,6 +1,6 @@
 import pytest
 
-from harness.matrix.wheels import index_url, missing_wheel, releases, size
+from harness.matrix.wheels import index_url, load_wheels, missing_wheel, size, wheel_sources
 
 
 @pytest.mark.parametrize(
@@ -10,8 +10,13 @@ def test_what_was_released_has_nothing_against_it(torch: str, rocm: str | None, 
     assert missing_wheel(torch, rocm, python) is None
 
 
-def test_each_torch_was_built_for_exactly_two_rocm_versions() -> None:
-    assert all(len(release.rocm) == 2 for release in releases().values())
+def test_each_torch_of_pytorchs_was_built_for_exactly_two_rocm_versions() -> None:
+    built: dict[str, set[str]] = {}
+    for release in load_wheels().releases:
+        for torch in release.torch if release.source.startswith("pytorch") else ():
+            built.setdefault(torch, set()).update(release.rocm)
+    assert len(built) > 20
+    assert all(len(rocm) == 2 for rocm in built.values())
 
 
 def test_a_rocm_version_nobody_built_for() -> None:
@@ -25,3 +30,30 @@ def test_the_index_is_the_accelerators() -> None:
 
 def test_every_accelerator_has_a_size() -> None:
     assert size("rocm").disk > size("cpu").disk > size("any").disk == 0
+    # One GPU target's code instead of all.
+    assert size("packages").download < size("rocm").download
+
+
+def test_a_pair_of_another_source_is_named() -> None:
+    assert missing_wheel("2.12.0", "7.14.0", "3.11", "amd-7") is None
+    assert "`source: amd-7` has it" in (missing_wheel("2.12.0", "7.14.0", "3.11") or "")
+    assert "known are pytorch, " in (missing_wheel("2.12.0", "7.14.0", "3.11", "amd7") or "")
+
+
+def test_only_the_oldest_torch_of_a_source_that_knows_it_is_asked_for() -> None:
+    assert "not a known release of source amd-10; known are 2.13.0 and 2.14.0" in (
+        missing_wheel("2.9.1", "6.3", "3.11", "amd-10") or ""
+    )
+
+
+def test_a_mirror_stands_for_the_url_of_a_source() -> None:
+    mirror = "https://mirror.example/whl/{platform}"
+    assert index_url("rocm", "6.3", mirror=mirror) == "https://mirror.example/whl/rocm6.3"
+    assert index_url("rocm", "6.4.2", "amd-rel").endswith("/rocm-rel-6.4.2")
+
+
+def test_every_source_says_what_was_read_and_packages_are_never_mixed_with_pypis() -> None:
+    for source in wheel_sources().values():
+        assert all(text.startswith("https://") for text in source.said_by)
+        # Else a package of that name on PyPI could come in its place.
+        assert source.rocm == "inside" or source.strategy == "first"

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from harness.base.certificates import SYSTEM
 from harness.base.errors import UserError
 from harness.registry import connection
 from harness.registry.connection import Connection
 from harness.registry.oci import Repository
 from tests.harness.fake_registry import BASIC, FakeRegistry
+from tests.harness.stand_in_index import private_authority, served
 
 KIND = "application/vnd.vpoc.test+json"
 Keep = Callable[[dict[str, Any]], None]
@@ -210,3 +212,19 @@ def test_credentials_are_not_sent_unprotected_where_the_registry_is_protected(
         with pytest.raises(UserError, match="without encryption; nothing was sent"):
             Connection("secure.example")._authorize(challenge, "vpoc/manifests/one")
     assert asked.asked == []
+
+
+@pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_the_authority_in_dockers_folder_is_used_whatever_the_variables_say(
+    tmp_path: Path, keep: Keep, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    with served(private_authority(tmp_path)) as server:
+        host = f"127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setattr(connection, "_speaks_plain_http", lambda _: False)
+        monkeypatch.setattr(connection, "CERTIFICATES", tmp_path / "certs.d")
+        monkeypatch.setenv(variable, str(SYSTEM))
+        with pytest.raises(UserError, match="does not answer"):
+            Connection(host).ask("GET", "nothing")
+        (tmp_path / "certs.d" / host).mkdir(parents=True)
+        (tmp_path / "authority.pem").rename(tmp_path / "certs.d" / host / "ca.crt")
+        assert Connection(host).ask("GET", "nothing", also=(404,)).status_code == 404

@@ -1,6 +1,7 @@
 """synthetic rows, and results folders written from records."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 
 from harness.evidence.index import Row
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
+from harness.evidence.run_files import HealthStep, Record
 from harness.evidence.run_folder import RunFolder
+from harness.evidence.verdicts.counting import count_runs
 from harness.matrix.cells import Matrix
 from harness.report.build import build_report
 from harness.report.model import Report
@@ -30,7 +32,8 @@ def make_rows(make_record: Callable[..., Record], matrix: Matrix) -> Callable[..
             number += 1
             ended = {} if index < passes else {"outcome": "failed", "diagnosis": diagnosis}
             told = {"cell": cell, "stack": stack, "preset": preset, "started": 1e9 + number, **intent}
-            rows.append(Row.of(make_record(f"r{number}", **ended, **told)))
+            # On two boots, since a known-good cell needs both.
+            rows.append(replace(Row.of(make_record(f"r{number}", **ended, **told)), boot_id=f"boot {number % 2}"))
         return rows
 
     return make
@@ -43,8 +46,9 @@ def report_of(tmp_path: Path, matrix: Matrix) -> Callable[..., Report]:
     def make(
         records: Iterable[Record],
         current: Mapping[tuple[str, str], str] | None = None,
-        discounted: Iterable[str] = (),
+        steps: Iterable[HealthStep] = (),
         imported: Iterable[str] = (),
+        struck: Mapping[str, str] | None = None,
     ) -> Report:
         results, records = Results(tmp_path), list(records)
         for record in records:
@@ -53,8 +57,11 @@ def report_of(tmp_path: Path, matrix: Matrix) -> Callable[..., Report]:
             for name, value in ((RunFolder.INTENT, record.intent), (RunFolder.RECORD, record)):
                 (folder / name).write_text(value.model_dump_json(by_alias=True), encoding="utf-8")
         elsewhere = set(imported)
-        rows = [Row.of(record, imported=record.intent.run_id in elsewhere) for record in records]
-        return build_report(results, rows, matrix, current or {}, frozenset(discounted), made=1e9)
+        rows = [
+            Row.of(record, imported=record.intent.run_id in elsewhere, struck=(struck or {}).get(record.intent.run_id))
+            for record in records
+        ]
+        return build_report(results, rows, matrix, current or {}, count_runs(rows, steps), made=1e9)
 
     return make
 
@@ -64,4 +71,4 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory, matrix: Matrix) -> Repor
     """The report on synthetic runs of two hosts, whose logs are hostile."""
     results = write_runs(tmp_path_factory.mktemp("synthetic"), matrix, 360)
     rows = [Row.of(record, imported=results.imported(record.intent.run_id)) for record in results.records()]
-    return build_report(results, rows, matrix, {}, frozenset(), made=1e9)
+    return build_report(results, rows, matrix, {}, count_runs(rows), made=1e9)

@@ -147,7 +147,7 @@ def _record(matrix: Matrix, kind: Kind, workload_name: str, number: int, *, comp
         "intent": intent,
         "outcome": "completed" if completed else "hung" if diagnosis == "no-progress" else "failed",
         "diagnosis": diagnosis,
-        "detail": "1 epoch, 360 steps, model verified" if completed else HOSTILE,
+        "detail": "1 epoch, 360 steps, verified" if completed else HOSTILE,
         "exit": {"train": "exit 0" if completed else "signal 11"},
         "ran_on": f"{'gfx1100 (a synthetic GPU)' if on_gpu else f'cpu ({CPU})'} x1",
         "finished": intent.started + 50,

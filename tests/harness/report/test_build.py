@@ -11,8 +11,9 @@ from harness.cli.schemas import SCHEMAS
 from harness.evidence.app_files import MemoryPeaks, Training
 from harness.evidence.index import Row
 from harness.evidence.records import Results
-from harness.evidence.run_files import Record
+from harness.evidence.run_files import HealthStep, Record
 from harness.evidence.run_folder import RunFolder
+from harness.evidence.verdicts.counting import count_runs
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import KnownGood
@@ -62,7 +63,7 @@ def test_the_grid_never_pools_what_may_not_be_counted_together(
     make_record: Make, report_of: ReportOf, host: HostFacts, change: str
 ) -> None:
     changes: dict[str, dict[str, Any]] = {
-        "workload": {"workload_hash": "e" * 64},
+        "workload": {"family": "e" * 64},
         "host": {"host": host.model_copy(update={"kind": "another"})},
         "executor": {"executor": "docker"},
         "scope": {"options": {"strategy": "ddp", "devices": 2}},
@@ -79,12 +80,30 @@ def test_stale_runs_are_shown_and_not_in_the_grid(records: list[Record], report_
     assert {run.uncounted for run in report.runs if run.cell == "cpu-plain"} == {"stale", "interrupted"}
 
 
-def test_discounted_runs_are_shown_and_never_counted(records: list[Record], report_of: ReportOf) -> None:
-    report = report_of(records, discounted={"r2"})
+def test_a_run_after_which_a_gpu_is_unhealthy_is_shown_as_failed_though_it_completed(
+    make_record: Make, report_of: ReportOf, make_step: Callable[..., HealthStep]
+) -> None:
+    records = [make_record(f"r{number}", started=1e9 + number, gpus=(0,)) for number in range(3)]
+    report = report_of(records, steps=[make_step(good=False, at=1e9 + 9, run_id="r3", when="before-run")])
+    assert (place(report, "cpu-plain").count.passes, place(report, "cpu-plain").count.runs) == (2, 3)
+    (caution,) = [text for text in report.cautions if "unhealthy" in text]
+    assert caution.startswith("A GPU was reset, or found unhealthy, after 1 run: each of them counts as failed")
+    (line,) = [run for run in report.runs if run.run_id == "r2"]
+    assert (line.outcome, line.failed, line.diagnosis, line.uncounted) == ("completed", True, "unhealthy-gpu", None)
+    assert line.why_counted_so.startswith("GPU 0 failed the next probe after it")
+    assert "1 of 3 counted runs" in report.answers.failures[0]
+
+
+def test_a_run_that_was_struck_out_is_shown_with_its_reason(
+    make_record: Make, report_of: ReportOf, tmp_path: Path
+) -> None:
+    records = [make_record("r1"), make_record("r2", "failed", "crash", started=1e9 + 1)]
+    report = report_of(records, struck={"r2": "a power cut"})
     assert (place(report, "cpu-plain").count.passes, place(report, "cpu-plain").count.runs) == (1, 1)
-    assert "1 run was discounted because a GPU was unhealthy: shown among the runs, but not counted." in report.cautions
-    assert [run.uncounted for run in report.runs if run.run_id == "r2"] == ["discounted"]
-    assert report.answers.failures == ("Nothing failed in 2 counted runs.",)
+    assert "Run r2 was struck out by hand, and does not count: a power cut." in report.cautions
+    (line,) = [run for run in report.runs if run.run_id == "r2"]
+    assert (line.uncounted, line.failed) == ("struck", False)
+    assert "a power cut" in line.why_counted_so
 
 
 def test_a_run_with_an_injected_fault_is_shown_and_never_counted(make_record: Make, report_of: ReportOf) -> None:
@@ -179,7 +198,8 @@ def test_a_damaged_record_is_passed_over(make_record: Make, matrix: Matrix, tmp_
     folder = Results(tmp_path).run_folder("r1")
     folder.mkdir(parents=True)
     (folder / RunFolder.RECORD).write_text("{", encoding="utf-8")
-    report = build_report(Results(tmp_path), [Row.of(make_record("r1"))], matrix, {}, frozenset(), made=1e9)
+    rows = [Row.of(make_record("r1"))]
+    report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), made=1e9)
     assert (len(report.runs), report.details) == (1, {})
 
 
@@ -207,7 +227,7 @@ def test_of_many_runs_few_folders_are_read(matrix: Matrix, tmp_path: Path, monke
     rows = [Row.of(record) for record in synthetic_records(matrix, 5000)]
     asked = []
     monkeypatch.setattr(Results, "record", lambda _, run_id: asked.append(run_id))
-    report = build_report(Results(tmp_path), rows, matrix, {}, frozenset(), made=1e9)
+    report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), made=1e9)
     assert len(report.runs) == 5000
     places = sum(len(group.places) for group in report.groups)
     assert len(asked) <= (NEWEST + NEWEST_FAILED) * places + 20
@@ -220,7 +240,7 @@ def test_what_is_recommended_is_of_this_kind_of_host_and_of_the_matrix(
     row = Row.of(make_record("r1"))
 
     def answers(rows: list[Row], host_kind: str) -> tuple[str, ...]:
-        report = build_report(Results(tmp_path), rows, matrix, {}, frozenset(), 1.5e9, (), host_kind)
+        report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), 1.5e9, (), host_kind)
         assert report.answers.next[0].command == ("make matrix-test" if host_kind == "x" else UNTIL)
         return report.answers.use
 
@@ -242,7 +262,7 @@ def test_a_tag_counts_until_its_evidence_expires(
     given: dict[str, Any] = {"cell": row.cell, "environment_hash": row.environment_hash, "expires_at": expires}
     given |= {"scope": "cpu", "host_kind": row.host_kind}
     promoted = KnownGood.model_construct(tag="known-good-cpu", **given)
-    report = build_report(Results(tmp_path), [row], matrix, {}, frozenset(), 1.5e9, [promoted])
+    report = build_report(Results(tmp_path), [row], matrix, {}, count_runs([row]), 1.5e9, [promoted])
     assert ("`known-good-cpu`" in report.answers.use[0]) is stands
 
 
@@ -255,5 +275,5 @@ def test_no_cell_has_a_second_run_in_full_before_each_has_one(
     # And room for the newest run with each of two diagnoses, which the answers name.
     monkeypatch.setattr(build, "IN_FULL", len(places) + 2)
     monkeypatch.setattr(Results, "record", lambda _, run_id: asked.append(run_id))
-    build_report(Results(tmp_path), rows, matrix, {}, frozenset(), made=1e9)
+    build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), made=1e9)
     assert {(*key_of(row), row.cell) for row in rows if row.run_id in asked} == places

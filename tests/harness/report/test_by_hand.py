@@ -12,6 +12,7 @@ import pytest
 from harness.environments.executors.container import Container, DeviceNode
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import WorkFolder
 from harness.report import by_hand as module
 from harness.report.by_hand import again, commands_by_hand
 
@@ -21,7 +22,10 @@ MakeIntent = Callable[..., Intent]
 def test_a_process_is_started_with_its_variables_in_a_folder_of_its_own(
     make_intent: MakeIntent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FOLDER", RunFolder(tmp_path / "by hand"))
+    folder = tmp_path / "by hand"
+    monkeypatch.setattr(module, "FOLDER", folder)
+    monkeypatch.setattr(module, "WORK_FOLDER", WorkFolder(folder))
+    monkeypatch.setattr(module, "TEMPORARY", RunFolder(folder).temporary)
     monkeypatch.setenv("LEAKED", "1")
     program = (
         "import os, sys, json; json.dump([sys.argv[1:], dict(os.environ)], open(os.environ['HOME'] + '/said', 'w'))"
@@ -50,7 +54,7 @@ def test_a_container_is_the_recorded_one_with_another_folder(make_intent: MakeIn
         commands={"train": ("/opt/venv/bin/python", "-m", "vpoc", "train", "--run-dir", "/work")},
         variables={"train": {"HOME": "/work/scratch"}},
     )
-    expected = replace(recorded, work=str(module.FOLDER.path))
+    expected = replace(recorded, work=str(module.FOLDER))
     assert commands_by_hand(intent)[1:] == (
         expected.command_line({"HOME": "/work/scratch"}, ("train", "--run-dir", "/work")),
     )

@@ -3,6 +3,7 @@ from itertools import chain
 from typing import Any
 
 from harness.evidence.index import Row
+from harness.evidence.verdicts.counting import count_runs
 from harness.matrix.cells import Matrix
 from harness.report.cautions import cautions
 
@@ -10,11 +11,17 @@ MakeRows = Callable[..., list[Row]]
 
 
 def told(matrix: Matrix, *rows: list[Row]) -> str:
-    return " ".join(cautions(list(chain(*rows)), [], (), matrix))
+    every = list(chain(*rows))
+    return " ".join(cautions(every, [], count_runs(every), matrix))
 
 
 def test_a_run_on_a_cpu_cannot_be_mistaken_for_one_on_a_gpu(make_rows: MakeRows, matrix: Matrix) -> None:
     assert "No run used a GPU" in told(matrix, make_rows("cpu-plain", 3))
+
+
+def test_runs_of_an_old_contract_are_counted_and_named(make_rows: MakeRows, matrix: Matrix) -> None:
+    assert "2 runs were not verified by the host" in told(matrix, make_rows("cpu-plain", 2, contract=1))
+    assert "contract" not in told(matrix, make_rows("cpu-plain", 2))
 
 
 def test_failures_on_a_gpu_show_nothing_of_it(make_rows: MakeRows, matrix: Matrix, dual_host: Any) -> None:

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from harness.evidence.index import Row
 from harness.evidence.verdicts.verdict import judge
 from harness.matrix.cells import Verdicts
-from harness.report.choice import best_by_scope, runs_to_go, which_cell
+from harness.report.choice import best_by_scope, which_cell
 
 THRESHOLDS = Verdicts()
 MakeRows = Callable[..., list[Row]]
@@ -20,23 +21,27 @@ def told(*rows: list[Row]) -> str:
 def test_a_known_good_cell_is_named_with_its_runs_and_bound(make_rows: MakeRows) -> None:
     said = told(make_rows("cpu-plain", 40), make_rows("cpu-no-sdma", 3))
     assert said.startswith(
-        "On `cpu`: use `cpu-plain`, which is known good: 40 of 40 runs of workload `quick` completed;"
+        "On `cpu`: use `cpu-plain`, which is known good: 40 of 40 starts, 40.0 h, no failure, 2 boots, with workload "
+        "`quick`: more than 91 % of its starts succeed, and its mean time between failures is above 11.7 h, "
+        "in trainings up to 1.0 h (95 % confidence each)."
     )
-    assert "more than 91 % of the time (95 % confidence)" in said
 
 
 def test_few_runs_are_no_recommendation_and_say_how_many_are_missing(make_rows: MakeRows) -> None:
     said = told(make_rows("cpu-plain", 3))
     assert "no cell is known good yet" in said
-    assert "more than 33 % of the time" in said
-    assert "30 more runs without a failure would make it known good." in said
+    assert "more than 33 % of its starts succeed, and its mean time between failures is above 52 min" in said
+    assert "Without a failure, 30 more starts and 7.3 more hours of training would make it known good." in said
 
 
-def test_so_many_more_runs_do_make_it_known_good(make_rows: MakeRows) -> None:
-    more = runs_to_go(3, 3, THRESHOLDS)
-    assert more is not None
-    for runs, known_good in ((3 + more - 1, False), (3 + more, True)):
+def test_so_many_more_starts_do_make_it_known_good(make_rows: MakeRows) -> None:
+    for runs, known_good in ((32, False), (33, True)):
         assert ("which is known good" in told(make_rows("cpu-plain", runs))) is known_good
+
+
+def test_a_cell_of_one_boot_needs_another(make_rows: MakeRows) -> None:
+    once = [replace(row, boot_id="boot") for row in make_rows("cpu-plain", 40)]
+    assert "Without a failure, runs on one more boot would make it known good." in told(once)
 
 
 @pytest.mark.parametrize(("passes", "failures", "tier"), [(0, 3, "failing"), (2, 2, "flaky")])
@@ -49,7 +54,7 @@ def test_a_cell_that_fails_is_never_recommended(make_rows: MakeRows, passes: int
 
 
 def test_what_fails_with_another_workload_is_not_the_best_while_there_is_another(make_rows: MakeRows) -> None:
-    plain, fails = make_rows("cpu-plain", 40), make_rows("cpu-plain", 0, 3, workload="full", workload_hash="f" * 64)
+    plain, fails = make_rows("cpu-plain", 40), make_rows("cpu-plain", 0, 3, workload="full", family="f" * 64)
     assert "`cpu-no-sdma`" in told(plain, fails, make_rows("cpu-no-sdma", 8)).split(".")[1]
     assert "But with workload `full` it is failing: 0 of 3." in told(plain, fails)
 
@@ -64,6 +69,11 @@ def test_gpus_come_first_and_are_never_mixed_with_cpus(make_rows: MakeRows, dual
 def test_runs_as_processes_do_not_qualify_for_promotion(make_rows: MakeRows) -> None:
     assert "only runs in containers qualify an image for promotion" in told(make_rows("cpu-plain", 40))
     assert "qualify an image" not in told(make_rows("cpu-plain", 40, executor="docker"))
+
+
+def test_runs_of_an_old_contract_are_said_to_be_unverified(make_rows: MakeRows) -> None:
+    assert "were not verified" in told(make_rows("cpu-plain", 3, contract=1))
+    assert "were not verified" not in told(make_rows("cpu-plain", 3))
 
 
 def test_stale_runs_recommend_nothing(make_rows: MakeRows) -> None:

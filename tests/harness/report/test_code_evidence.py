@@ -6,6 +6,7 @@ import pytest
 from harness.evidence.gpu_evidence import read_gpu_evidence
 from harness.evidence.index import Index, rebuild_index
 from harness.evidence.records import Results
+from harness.evidence.verdicts.counting import counts_of
 from harness.matrix.cells import Matrix
 from harness.report.build import build_report
 from harness.report.code_evidence import ABOUT, TITLE, code_evidence
@@ -134,7 +135,7 @@ def test_nothing_about_cells_changes_by_it(matrix: Matrix, tmp_path: Path) -> No
 
     def report() -> Report:
         rebuild_index(results)
-        return build_report(results, Index(results).rows(), matrix, {}, frozenset(), made=1e9)
+        return build_report(results, Index(results).rows(), matrix, {}, counts_of(results), made=1e9)
 
     before = report()
     assert any("No run used a GPU" in caution for caution in before.cautions)

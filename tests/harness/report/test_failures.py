@@ -4,6 +4,7 @@ import pytest
 
 from harness.evidence.index import Row
 from harness.evidence.run_files import EvidenceLine, Explanation
+from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
 from harness.matrix.cells import Verdicts
 from harness.report.choice import Tags, best_by_scope, which_cell
@@ -25,7 +26,7 @@ EXPLANATION = Explanation(
 def test_failures_are_counted_over_cells_the_most_frequent_first(make_rows: MakeRows) -> None:
     rows = [*make_rows("cpu-plain", 5, 1, "oom"), *make_rows("cpu-no-sdma", 0, 2), *make_rows("cpu-notes-stable", 0, 1)]
     verdicts = judge(rows, {}, Verdicts())
-    found = failures(verdicts, rows)
+    found = failures(verdicts, rows, count_runs(rows))
     assert [(one.diagnosis, one.count, one.cells) for one in found] == [
         ("crash", 3, ("cpu-no-sdma", "cpu-notes-stable")),
         ("oom", 1, ("cpu-plain",)),
@@ -46,7 +47,7 @@ def test_what_never_failed_is_said(make_rows: MakeRows) -> None:
 
 def test_stale_failures_are_not_counted(make_rows: MakeRows) -> None:
     rows = make_rows("cpu-plain", 0, 4)
-    assert failures(judge(rows, {("cpu-plain", "process"): "another"}, Verdicts()), rows) == []
+    assert failures(judge(rows, {("cpu-plain", "process"): "another"}, Verdicts()), rows, count_runs(rows)) == []
 
 
 CELLS = ("cpu-plain", "cpu-debug-serialize")
@@ -54,7 +55,7 @@ CELLS = ("cpu-plain", "cpu-debug-serialize")
 
 def commands(rows: list[Row], explained: bool = False, tags: Tags | None = None) -> list[str]:
     verdicts = judge(rows, {}, Verdicts())
-    found = failures(verdicts, rows)
+    found = failures(verdicts, rows, count_runs(rows))
     explanations = {one.newest: EXPLANATION for one in found} if explained else {}
     return [step.command for step in what_next(best_by_scope(verdicts), found, explanations, tags or {}, CELLS)]
 

@@ -62,6 +62,6 @@ def test_many_differences_are_not_all_spelled_out(make_rows: MakeRows) -> None:
     for number in range(SHOWN + 2):
         rows += make_rows("cpu-plain", 0, 20, workload_hash=f"{number}" * 64)
         rows += make_rows("cpu-notes-stable", 20, workload_hash=f"{number}" * 64)
-    said = what_the_notes_changed(judge(rows, {}, Verdicts()))
+    said = what_the_notes_changed(judge(rows, {}, Verdicts(), pooled=False))
     assert sum("more often" in sentence for sentence in said) == SHOWN
     assert "A difference is shown in 2 more comparisons, of `notes-stable`." in said

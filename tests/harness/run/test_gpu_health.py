@@ -1,5 +1,6 @@
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,9 @@ import pytest
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
-from harness.evidence.health_log import read_steps, unhealthy_gpus
+from harness.evidence.health_log import LOCKED, append_steps, read_steps, unhealthy_gpus
 from harness.evidence.records import Results
+from harness.evidence.run_files import HealthStep
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.host.gpu_reset import Reset
@@ -16,6 +18,7 @@ from harness.matrix.cells import Matrix
 from harness.run import gpu_health
 from harness.run.gpu_health import (
     Checkup,
+    HealthReport,
     after_completion,
     after_failure,
     after_interruption,
@@ -64,28 +67,108 @@ def acting(*probed: Probed, reset: Reset | None = None) -> Actions:
 
 
 def shown(checkup: Checkup) -> list[tuple[str, str, int | None, bool | None]]:
-    return [(step.when, step.check, step.gpu, step.good) for step in read_steps(checkup.results)]
+    """Return the steps that were written down, but for those that say that a run begins."""
+    steps = (step for step in read_steps(checkup.results) if (step.when, step.check) != ("before-run", "memory"))
+    return [(step.when, step.check, step.gpu, step.good) for step in steps]
 
 
-def test_an_environment_is_probed_once_on_each_gpu_before_it_is_used(
-    checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_gpu_is_probed_before_each_run(checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.use_memory(1, 5 << 20)
-    answers = iter([WELL, UNHEALTHY])
+    answers = iter([WELL, UNHEALTHY, WELL, WELL])
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
-    assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, ())
-    # What fails there may be the environment's fault.
+    memory, unfit, _ = before_run(checkup)
+    assert memory == {0: 100 << 20, 1: 5 << 20}
+    # What fails there may be the environment's fault, or the host's.
+    assert unfit is not None
+    assert unfit.startswith("not begun, as no stack's probe has passed on it since the boot: GPU 1: device hung")
     assert shown(checkup) == [("before-run", "probe", 0, True), ("before-run", "probe", 1, None)]
     assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {}
-    assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, ())
-    assert len(shown(checkup)) == 2
+    # The run did not begin which the probe of GPU 0 was for: it serves.
+    assert before_run(checkup) == ({0: 100 << 20, 1: 5 << 20}, None, None)
+    assert [step[2:] for step in shown(checkup)] == [(0, True), (1, None), (1, True)]
+
+
+def test_a_probe_serves_no_run_but_the_next(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    after_completion(checkup, time.time(), acting(WELL, WELL))
+    assert before_run(checkup, acting()).unfit is None
+    # That run began, and nobody knows what became of it: its harness was killed.
+    assert (before_run(checkup, acting(UNHEALTHY, WELL)).unfit or "").startswith(
+        "not begun, on an unhealthy GPU: GPU 0"
+    )
+
+
+def test_a_stack_that_never_worked_begins_only_where_nothing_ran_since_a_probe_that_passed(
+    checkup: Checkup, make_step: Callable[..., HealthStep]
+) -> None:
+    append_steps(checkup.results, [make_step(environment="another"), make_step(environment="another", gpu=1)])
+    began = make_step(environment="another", when="before-run", check="memory", good=None)
+    append_steps(checkup.results, [began])
+    unfit = before_run(checkup, acting(UNHEALTHY, WELL)).unfit or ""
+    assert unfit.startswith("not begun, as its stack's probe never passed on it and fails, and no probe followed")
+    append_steps(checkup.results, [make_step(environment="another")])
+    assert before_run(checkup, acting(UNHEALTHY, WELL)).unfit is None
+
+
+def test_until_a_probe_has_passed_on_a_gpu_a_run_whose_probe_fails_is_not_begun(
+    checkup: Checkup, make_step: Callable[..., HealthStep]
+) -> None:
+    no_answer = Probed(None, "the probe could not be started: no such file or directory")
+    for failed in (UNHEALTHY, no_answer):
+        assert (before_run(checkup, acting(failed, WELL)).unfit or "").startswith("not begun, as no stack's probe")
+    # What fails before it asks anything of a GPU is the stack's own fault, wherever it is.
+    lost = Probed(None, "import failed: no module named torch", of_environment=True)
+    assert before_run(checkup, acting(lost, lost)).unfit is None
+    # Another boot says nothing.
+    append_steps(checkup.results, [make_step(environment="another", boot_id="an earlier one")])
+    assert before_run(checkup, acting(UNHEALTHY, WELL)).unfit is not None
+    append_steps(checkup.results, [make_step(environment="another")])
+    ready = before_run(checkup, acting(UNHEALTHY, WELL))
+    assert ready.unfit is None
+    assert (ready.no_kernels or "").startswith(
+        "no kernels for this card: its probe fails where another stack's passed since the boot: GPU 0: device hung"
+    )
+    assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {}
+    # Without an answer nothing is known of its kernels.
+    assert before_run(checkup, acting(no_answer, WELL))[1:] == (None, None)
+
+
+def test_a_run_may_rely_on_the_probe_after_the_one_before_for_ten_minutes(
+    checkup: Checkup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    after_completion(checkup, time.time(), acting(WELL, WELL))
+    count = len(shown(checkup))
+    assert before_run(checkup, acting()) == ({0: 1, 1: 1}, None, None)
+    assert len(shown(checkup)) == count
+    later = time.time() + gpu_health.SERVES_SECONDS
+    monkeypatch.setattr("time.time", lambda: later)
+    before_run(checkup, acting(WELL, WELL))
+    assert [step[:2] for step in shown(checkup)[count:]] == [("before-run", "probe")] * 2
+
+
+def test_nothing_begins_on_a_gpu_that_fails_unless_it_is_reset(
+    checkup: Checkup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    unfit = f"not begun, on an unhealthy GPU: GPU 1: {UNHEALTHY.detail}"
+    assert before_run(checkup, acting(WELL, UNHEALTHY))[1] == unfit
+    reset = acting(UNHEALTHY, WELL, reset=Reset(True, "reset by amd-smi"))
+    assert before_run(checkup, reset)[1] is None
+    assert shown(checkup)[-3:] == [
+        ("before-run", "probe", 1, False),
+        ("before-run", "reset", 1, True),
+        ("before-run", "probe", 1, True),
+    ]
 
 
 def test_a_run_on_the_cpu_is_left_alone(checkup: Checkup, run: Run) -> None:
     environment = Environment(Path("/no/python"), {}, {}, "cpu")
     run = Run("r1", run.cell, run.workload, run.data, environment, run.host, gpus=(0,))
     on_cpu = Checkup(resolve_run(run, checkup.spec.folder), checkup.results, checkup.executor, checkup.root)
-    assert before_run(on_cpu) == ({}, ())
+    assert before_run(on_cpu) == ({}, None, None)
+    assert after_completion(on_cpu, time.time()).problems == ()
+    assert after_interruption(on_cpu, {}, time.time()).problems == ()
     assert after_failure(on_cpu, {}, time.time()).problems == ()
     assert not (checkup.spec.folder.path / "failure").exists()
     assert shown(on_cpu) == []
@@ -96,10 +179,10 @@ def test_well_gpus_are_no_problem(checkup: Checkup, monkeypatch: pytest.MonkeyPa
     report = after_failure(checkup, {0: 1, 1: 1}, time.time(), acting(WELL, WELL))
     assert (report.problems, report.unhealthy) == ((), {})
     assert shown(checkup)[2:] == [
-        ("after-failure", "kernel-log", None, True),
         ("after-failure", "memory", 0, True),
-        ("after-failure", "probe", 0, True),
         ("after-failure", "memory", 1, True),
+        ("after-failure", "kernel-log", None, True),
+        ("after-failure", "probe", 0, True),
         ("after-failure", "probe", 1, True),
     ]
 
@@ -153,6 +236,27 @@ def test_a_reset_in_the_kernel_log_is_a_problem_where_it_is_of_these_gpus(
         assert report.unhealthy == {}
 
 
+@pytest.mark.parametrize("after", [after_failure, after_interruption])
+def test_a_reset_that_the_kernel_logs_while_memory_is_waited_for_is_the_runs(
+    after: Callable[..., HealthReport], checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    said = f"amdgpu {ADDRESSES[0]}: amdgpu: "
+
+    def memory(_: object) -> int:
+        tree.kernel_says(CALM, f"{said}MES failed to respond to msg=REMOVE_QUEUE")
+        return 1
+
+    def probed(_: object) -> Probed:
+        # What a probe or a reset of recovery brings about is none of the run's.
+        tree.kernel_says(CALM, f"{said}MES failed to respond to msg=REMOVE_QUEUE", f"{said}GPU reset begin!")
+        return WELL
+
+    report = after(checkup, {0: 1, 1: 1}, time.time(), Actions(memory, probed, lambda _: Reset(False, "")))
+    (problem,) = report.problems
+    assert problem.endswith("msg=REMOVE_QUEUE")
+
+
 def test_a_kernel_log_that_cannot_be_read_is_told_and_no_problem(
     checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,8 +285,14 @@ def test_a_probe_before_a_run_that_cannot_be_killed_forbids_the_run(
 ) -> None:
     answers = iter([WELL, Probed(False, "the probe did not end in 540 s", killable=False)])
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: next(answers))
-    assert before_run(checkup)[1] == ("a probe of GPU 1 cannot be killed",)
-    assert unhealthy_gpus(checkup.results, checkup.spec.intent.host).keys() == {1}
+    unfit = before_run(checkup)[1]
+    assert unfit is not None
+    assert unfit.endswith("GPU 1: the probe did not end in 540 s; it cannot be killed")
+    # It may hold the locks of all of them for ever.
+    assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {
+        0: LOCKED,
+        1: "the probe did not end in 540 s; it cannot be killed",
+    }
 
 
 def test_the_gpus_of_a_run_that_cannot_be_killed_are_unhealthy_and_not_touched(
@@ -201,9 +311,13 @@ def test_the_gpus_of_a_run_that_cannot_be_killed_are_unhealthy_and_not_touched(
 
 
 def test_after_an_interruption_only_the_memory_is_waited_for(checkup: Checkup) -> None:
-    report = after_interruption(checkup, {0: 1, 1: 1}, acting())
+    report = after_interruption(checkup, {0: 1, 1: 1}, time.time(), acting())
     assert (report.problems, report.unhealthy) == ((), {})
-    assert shown(checkup) == [("after-failure", "memory", 0, True), ("after-failure", "memory", 1, True)]
+    assert shown(checkup) == [
+        ("after-failure", "memory", 0, True),
+        ("after-failure", "memory", 1, True),
+        ("after-failure", "kernel-log", None, True),
+    ]
 
 
 def test_what_was_seen_is_written_down_before_the_next_step(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,17 +328,48 @@ def test_what_was_seen_is_written_down_before_the_next_step(checkup: Checkup, mo
 
     with pytest.raises(KeyboardInterrupt):
         after_failure(checkup, {0: 1}, time.time(), Actions(lambda _: 1, interrupted, lambda _: Reset(False, "")))
-    assert shown(checkup)[2:] == [("after-failure", "kernel-log", None, True), ("after-failure", "memory", 0, True)]
+    assert shown(checkup)[2:] == [
+        ("after-failure", "memory", 0, True),
+        ("after-failure", "memory", 1, None),
+        ("after-failure", "kernel-log", None, True),
+    ]
 
 
-def test_a_run_that_completed_is_a_probe_that_passed(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
-    prove(checkup, monkeypatch, UNHEALTHY, UNHEALTHY)
-    after_completion(checkup)
-    assert shown(checkup)[2:] == [("after-completion", "probe", 0, True), ("after-completion", "probe", 1, True)]
-    # From now on a probe that fails convicts a GPU, until a run completes on it.
-    assert after_failure(checkup, {}, time.time(), acting(WELL, UNHEALTHY)).unhealthy == {1: UNHEALTHY.detail}
-    after_completion(checkup)
-    assert unhealthy_gpus(checkup.results, checkup.spec.intent.host) == {}
+def test_a_gpu_is_probed_after_a_run_that_completed_too(checkup: Checkup, monkeypatch: pytest.MonkeyPatch) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    report = after_completion(checkup, time.time(), acting(WELL, UNHEALTHY))
+    assert (report.problems, report.unhealthy) == (
+        (f"GPU 1 failed its probe: {UNHEALTHY.detail}",),
+        {1: UNHEALTHY.detail},
+    )
+    assert shown(checkup)[2:] == [
+        ("after-completion", "kernel-log", None, True),
+        ("after-completion", "probe", 0, True),
+        ("after-completion", "probe", 1, False),
+        ("after-completion", "reset", 1, None),
+    ]
+
+
+def test_what_completed_may_have_avoided_by_its_preset_what_the_probe_fails_at(checkup: Checkup) -> None:
+    report = after_completion(checkup, time.time(), acting(UNHEALTHY, UNHEALTHY))
+    assert (report.problems, report.unhealthy) == ((), {})
+
+
+def test_the_kernel_log_is_read_after_a_run_that_completed_too(
+    checkup: Checkup, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    tree.kernel_says(CALM, f"amdgpu {ADDRESSES[1]}: amdgpu: GPU reset begin!")
+    (problem,) = after_completion(checkup, time.time(), acting(WELL, WELL)).problems
+    assert "GPU reset begin!" in problem
+
+
+def test_after_a_run_that_completed_on_healthy_gpus_nothing_is_left(
+    checkup: Checkup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prove(checkup, monkeypatch, WELL, WELL)
+    assert after_completion(checkup, time.time(), acting(WELL, WELL)).problems == ()
+    assert not checkup.spec.folder.failure.exists()
 
 
 def test_an_unhealthy_gpu_that_passes_again_is_used_again(

@@ -105,7 +105,7 @@ def make_run(tmp_path: Path, matrix: Matrix, dual_host: HostFacts) -> Iterator[M
 def test_only_that_gpu_is_seen_and_the_preset_is_not(make_run: MakeRun) -> None:
     spec, folder, executor = make_run("print(sys.argv[1:], dict(os.environ), file=open('seen.txt', 'w'))")
     probe_gpu(spec, GPU, executor)
-    seen = (folder / "seen.txt").read_text()
+    seen = (folder / "work" / "seen.txt").read_text()
     assert "'-m', 'vpoc', 'probe', '--device', 'cuda', '--json', '--limit-scale', '0.5', '--check', 'import'" in seen
     assert "'ROCR_VISIBLE_DEVICES': '1'" in seen
     assert "HSA_ENABLE_SDMA" not in seen

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -18,9 +19,10 @@ from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
 from harness.evidence.health_log import read_steps, unhealthy_gpus
-from harness.evidence.outcome import Outcome
+from harness.evidence.outcome import Evidence, Outcome, Request, decide
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.counting import counts_of
 from harness.host import amdgpu
 from harness.host.facts import HostFacts
 from harness.host.run_processes import processes_of_run
@@ -36,7 +38,7 @@ from tests.harness.gpu_tree import ADDRESSES, Tree, silent
 # in the file `breaks`.
 APP = f"""#!{sys.executable}
 import json, os, pathlib, sys, time
-command, results = sys.argv[3], pathlib.Path.cwd().parent.parent
+command, results = sys.argv[3], pathlib.Path.cwd().parents[2]
 if command == "probe":
     trained, breaks = (results / "trained").exists(), results / "breaks"
     if trained and (results / "probe-waits").exists():
@@ -52,6 +54,9 @@ else:
             "done": 1, "total": None, "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}}
     open("progress-0.jsonl", "w").write(json.dumps(line) + chr(10))
     (results / "trained").touch()
+    if (results / "leaves").exists() and os.fork() == 0:
+        os.setsid()
+        os.execve("/bin/sleep", ["sleep \x1b[31m", "120"], {{}})
     time.sleep(60 if (results / "wait").exists() else 0)
     sys.exit("RuntimeError: HIP error: the GPU said no")
 """
@@ -82,7 +87,9 @@ class Bench:
 
     @property
     def steps(self) -> list[tuple[str, str, bool | None]]:
-        return [(step.when, step.check, step.good) for step in read_steps(self.results)]
+        steps = read_steps(self.results)
+        # That a run begins is written down, too.
+        return [(s.when, s.check, s.good) for s in steps if (s.when, s.check) != ("before-run", "memory")]
 
 
 @pytest.fixture
@@ -107,12 +114,12 @@ def test_a_run_that_fails_on_a_gpu_that_is_well_is_its_own_fault(bench: Bench) -
     assert set(record.longest_stall) == {"import"}
     assert bench.steps == [
         ("before-run", "probe", True),
-        ("after-failure", "kernel-log", True),
         ("after-failure", "memory", True),
+        ("after-failure", "kernel-log", True),
         ("after-failure", "probe", True),
     ]
     health = json.loads((bench.results.run_folder("r1") / "failure/health.json").read_text())
-    assert [step["check"] for step in health["steps"]] == ["kernel-log", "memory", "probe"]
+    assert [step["check"] for step in health["steps"]] == ["memory", "kernel-log", "probe"]
     # What a probe writes down is no part of the run's own log.
     assert "checks" not in (bench.results.run_folder("r1") / "log.txt").read_text()
 
@@ -129,12 +136,61 @@ def test_a_run_after_which_the_gpu_fails_its_probe_is_the_hosts_fault(bench: Ben
     assert Record.model_validate_json(record.model_dump_json(by_alias=True)) == record
 
 
-def test_a_run_that_completed_is_its_own_probe(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def completing(request: Request, evidence: Evidence) -> Outcome:
+    """Every run that nobody stopped has completed."""
+    return Outcome("completed", None, "done") if evidence.stopped_by is None else decide(request, evidence)
+
+
+def test_a_run_that_completed_and_left_its_gpu_unhealthy_has_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.lay("breaks", "matmul-fp32")
-    monkeypatch.setattr("harness.run.run_cell.decide", lambda *_: Outcome("completed", None, "done"))
+    monkeypatch.setattr("harness.run.run_cell.decide", completing)
     record = bench.make()
-    assert (record.outcome, record.explanation, record.host_problems) == ("completed", None, ())
-    assert bench.steps == [("before-run", "probe", True), ("after-completion", "probe", True)]
+    assert (record.outcome, record.explanation) == ("completed", None)
+    assert record.host_problems == ("GPU 1 failed its probe: matmul-fp32 hung: told",)
+    assert bench.steps == [
+        ("before-run", "probe", True),
+        ("after-completion", "kernel-log", True),
+        ("after-completion", "probe", False),
+        ("after-completion", "reset", None),
+    ]
+    assert counts_of(bench.results)["r1"].counts_as == "failed"
+    # The next run is not begun: nothing trains on it, and nothing of it counts.
+    bench.run = replace(bench.run, run_id="r2")
+    second = bench.make()
+    assert (second.outcome, second.diagnosis) == ("host-fault", "not-begun")
+    assert second.detail == "not begun, on an unhealthy GPU: GPU 1: matmul-fp32 hung: told"
+    assert second.exit == {}
+    counts = counts_of(bench.results)
+    assert [counts[run].counts_as for run in ("r1", "r2")] == ["failed", "not-counted"]
+
+
+def test_the_probe_after_a_run_serves_the_next(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.run.run_cell.decide", completing)
+    bench.make()
+    bench.run = replace(bench.run, run_id="r2")
+    bench.make()
+    assert [step[0] for step in bench.steps if step[1] == "probe"] == [
+        "before-run",
+        "after-completion",
+        "after-completion",
+    ]
+    # A run that was interrupted is not followed by a probe: the next one probes, and finds what it left.
+    bench.run = replace(bench.run, run_id="r3")
+    bench.lay("wait")
+    with pytest.raises(KeyboardInterrupt):
+        bench.make(interrupting)
+    assert counts_of(bench.results)["r3"].counts_as == "not-counted"
+    bench.lay("breaks", "device")
+    bench.run = replace(bench.run, run_id="r4")
+    assert bench.make().diagnosis == "not-begun"
+    assert [(run, count.counts_as) for run, count in counts_of(bench.results).items()] == [
+        ("r1", "passed"),
+        ("r2", "passed"),
+        ("r3", "failed"),
+        ("r4", "not-counted"),
+    ]
 
 
 def test_a_reset_in_the_kernel_log_is_the_hosts_fault(bench: Bench) -> None:
@@ -169,6 +225,23 @@ def interrupting(_: Any) -> None:
     raise KeyboardInterrupt("SIGINT")
 
 
+@pytest.mark.parametrize(
+    ("name", "shutting_down", "by"),
+    [("SIGHUP", False, "hup"), ("SIGTERM", False, "term"), ("SIGTERM", True, "shutdown"), ("SIGINT", True, "ctrl-c")],
+)
+def test_what_interrupted_a_run_is_recorded(
+    name: str, shutting_down: bool, by: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: Any) -> None:
+        raise KeyboardInterrupt(name)
+
+    monkeypatch.setattr("harness.run.run_cell.host_is_shutting_down", lambda: shutting_down)
+    bench.lay("wait")
+    with pytest.raises(KeyboardInterrupt):
+        bench.make(interrupt)
+    assert bench.record.interrupted_by == by
+
+
 def test_after_ctrl_c_only_the_memory_is_waited_for(bench: Bench) -> None:
     bench.lay("wait")
     bench.lay("breaks", "device")
@@ -178,8 +251,12 @@ def test_after_ctrl_c_only_the_memory_is_waited_for(bench: Bench) -> None:
     assert (record.outcome, record.detail) == ("interrupted", "stopped by SIGINT")
     assert record.explanation is None
     # The record does not wait for that.
-    assert bench.steps == [("before-run", "probe", True), ("after-failure", "memory", True)]
-    assert [step.at > record.finished for step in read_steps(bench.results)] == [False, True]
+    after = [("after-failure", "memory", True), ("after-failure", "kernel-log", True)]
+    assert bench.steps == [("before-run", "probe", True), *after]
+    assert [step.at > record.finished for step in read_steps(bench.results)] == [False, False, True, True]
+    assert (record.interrupted_by, record.idle_limit) == ("ctrl-c", 180)
+    assert record.idle_seconds is not None
+    assert record.idle_seconds < 60
     assert processes_of_run(bench.results.run_folder("r1")) == []
 
 
@@ -192,7 +269,7 @@ def test_ctrl_c_while_the_gpu_is_looked_after_leaves_the_run_what_it_was(bench: 
     record = bench.record
     assert (record.outcome, record.diagnosis) == ("failed", "app-error")
     assert record.detail.endswith("; the post-run checks were stopped by SIGINT")
-    assert bench.steps[-1] == ("after-failure", "memory", True)
+    assert bench.steps[-1] == ("after-failure", "kernel-log", True)
     assert processes_of_run(bench.results.run_folder("r1")) == []
 
 
@@ -256,8 +333,8 @@ def test_where_a_probe_before_the_run_cannot_be_killed_nothing_is_run(
 ) -> None:
     monkeypatch.setattr(gpu_health, "probe_gpu", lambda *_: Probed(False, "the probe did not end", killable=False))
     record = bench.make()
-    assert (record.outcome, record.diagnosis) == ("host-fault", "unkillable")
-    assert record.host_problems == ("a probe of GPU 1 cannot be killed",)
+    assert (record.outcome, record.diagnosis) == ("host-fault", "not-begun")
+    assert record.detail == "not begun, on an unhealthy GPU: GPU 1: the probe did not end; it cannot be killed"
     assert not (bench.results.folder / "trained").exists()
     assert unhealthy_gpus(bench.results, bench.run.host).keys() == {1}
 
@@ -267,3 +344,12 @@ def test_a_driver_that_does_not_answer_costs_no_record(bench: Bench, monkeypatch
     with silent(bench.tree.device(1) / "mem_info_vram_used"):
         assert bench.make().outcome == "failed"
     assert ("after-failure", "memory", None) in bench.steps
+
+
+def test_what_survives_a_run_is_ended_and_named_in_its_record(bench: Bench) -> None:
+    bench.lay("leaves")
+    record = bench.make()
+    assert (record.outcome, record.diagnosis) == ("failed", "app-error"), record
+    named = r"; 1 process survived its run: \d+ \(sleep \\x1b\[31m 120\); ended"
+    assert re.search(named, record.detail), record.detail
+    assert processes_of_run(bench.results.run_folder("r1")) == []

@@ -109,7 +109,7 @@ CHANGES: dict[str, Any] = {
     "threads": 2,
     "max_device_memory": 10**9,
 }
-LABELS: dict[str, Any] = {"name": "other", "description": "other", "time_limit": 61}
+LABELS: dict[str, Any] = {"name": "other", "description": "other", "time_limit": 61, "smoke_test": True}
 
 
 def test_the_hash_of_a_workload_changes_with_everything_but_its_labels() -> None:
@@ -156,4 +156,4 @@ def test_the_users_own_criteria_are_workloads(matrix: Matrix) -> None:
     assert full.data_fraction == 1
     assert production.max_device_memory == 18 * 10**9
     assert production.strategy != "single"
-    assert all(one.qualifies_for_promotion for one in matrix.workloads.values())
+    assert {name for name, one in matrix.workloads.items() if not one.qualifies_for_promotion} == {"quick"}

@@ -15,6 +15,7 @@ from harness.base.durations import span
 from harness.campaign.plan import PlannedRun
 from harness.evidence.app_files import Progress
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
 from harness.run.watch.limits import RankStall
@@ -131,9 +132,11 @@ def a_verdict(**changes: Any) -> Verdict:
     values: dict[str, Any] = {
         "cell": "cpu-plain", "stack": "cpu", "preset": "plain", "scope": "cpu", "device": "cpu", "ran_on": "cpu",
         "workload": "quick", "workload_hash": "w", "environment_hash": "e", "host_kind": "k", "executor": "process",
-        "qualifies_for_promotion": False, "stale": False, "tier": "seen",
+        "family": "f", "qualifies_for_promotion": False, "verified": True, "stale": False, "tier": "seen",
+        "totals": Totals(), "start_low": 0.3, "mtbf_low": 0.0, "hours_ids": (),
         "passes": 3, "runs": 3, "low": 0.3, "high": 1.0,
-        "outcomes": {}, "diagnoses": {}, "not_counted": {}, "imported": 0, "run_ids": (), "last": "r", "last_at": 1.0,
+        "outcomes": {}, "diagnoses": {}, "not_counted": {}, "imported": 0, "run_ids": (),
+        "failed_ids": (), "gpu_faults": (), "struck": {}, "last": "r", "last_at": 1.0,
     }  # fmt: skip
     return Verdict(**{**values, **changes})
 

@@ -1,11 +1,13 @@
 from collections.abc import Callable
 from dataclasses import replace
+from math import floor
 
 import pytest
 from rich.table import Table
 
 from harness.evidence.index import Row
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
 from harness.matrix.cells import Verdicts
 from harness.screen import tables
@@ -33,9 +35,11 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
         "cell": "cpu-plain",
         "verdict": f"[{TIER_COLOURS['flaky']}]flaky[/]",
         "passed": "1 of 2",
-        "pass rate": f"{verdict.low:.0%} to {verdict.high:.0%}",
+        "starts above": f"{floor(verdict.start_low * 100)}%",
+        "hours": "3.0",
+        "MTBF above": f"{floor(verdict.mtbf_low * 60)} min",
         "scope": "cpu, process",
-        "workload": f"{verdict.workload} ({verdict.workload_hash[:8]})",
+        "workload": f"{verdict.workload} ({verdict.family[:8]})",
         "ran on": "cpu (a CPU) x1",
         "not counted": "1 interrupted",
         "why": "crash x1",
@@ -43,10 +47,11 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
 
 
 def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
-    table = tables.runs_table(rows)
+    table = tables.runs_table(rows, count_runs(rows))
     assert shown(table) == {
         "run": "r1",
         "outcome": f"[{OUTCOME_COLOURS['completed']}]completed[/]",
+        "counts as": "passed",
         "why": "",
         "ran on": "cpu (a CPU) x1",
         "seconds": "5.0",
@@ -54,6 +59,8 @@ def test_each_value_of_a_run_stands_below_its_heading(rows: list[Row]) -> None:
         "detail": "",
     }
     assert (shown(table, 1)["why"], shown(table, 1)["detail"]) == ("crash", "ended with SIGSEGV")
+    assert shown(table, 1)["counts as"] == "failed"
+    assert shown(table, 2)["counts as"].startswith("not counted: ")
 
 
 def test_a_row_has_a_cell_for_every_column() -> None:

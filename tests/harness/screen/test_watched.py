@@ -43,7 +43,7 @@ def mine(host: HostFacts) -> dict[str, object]:
 
 def tell(results: Results, run_id: str, *ends: str) -> None:
     """Three lines of rank 0 and one of rank 1, the last of which is not yet whole."""
-    folder, now = results.run_folder(run_id), time.time()
+    folder, now = results.run_folder(run_id) / "work", time.time()
     lines = [a_line(done=done, wall=now - 40 + 10 * at).model_dump_json() for at, done in enumerate((10, 20, 30))]
     (folder / "progress-0.jsonl").write_text("\n".join(lines) + "\n" + '{"schema": 2, "wal')
     (folder / "progress-1.jsonl").write_text(a_line(rank=1, done=30, wall=now - 20).model_dump_json() + "\n")
@@ -122,7 +122,7 @@ def test_a_run_that_is_being_checked_does_not_stand_still(
     seen = Watched(results, matrix)
     tell(results, "now")
     assert seen.scene(seen.look(), time.time()).currents[0].doing == ""
-    (results.run_folder("now") / "result.json").write_text("{}")
+    (results.run_folder("now") / "work" / "result.json").write_text("{}")
     [current] = seen.scene(seen.look(), time.time()).currents
     assert (current.doing, current.still) == ("checking the trained model", None)
 

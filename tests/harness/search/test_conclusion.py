@@ -1,13 +1,15 @@
 """What a campaign with a goal says in the end."""
 
+from dataclasses import replace
 from math import floor
 
 import pytest
 
-from harness.evidence.verdicts.rates import lower_bound
+from harness.evidence.verdicts.rates import lower_bound, runs_to_show
+from harness.evidence.verdicts.totals import Life, Totals
 from harness.search.conclusion import Conclusion, conclude
 from harness.search.goal import Goal
-from harness.search.schedule import Candidate, EndReason, Tally, runs_to_show
+from harness.search.schedule import Candidate, EndReason, Tally
 
 A, B, C = (Candidate(f"cpu-{name}", "cpu", name, "cpu") for name in "abc")
 FIND = Goal(rate=0.9, confidence=0.95, among=3)
@@ -27,7 +29,7 @@ def test_what_was_found_is_said_with_its_runs_and_what_to_type() -> None:
     low = floor(lower_bound(ENOUGH, ENOUGH, FIND.of_each) * 1000) / 1000
     assert conclusion.reached
     assert conclusion.sentence == (
-        f"cpu-b is known-good: {ENOUGH} of {ENOUGH} runs completed, so that its pass rate is above "
+        f"cpu-b is known-good: {ENOUGH} of {ENOUGH} runs passed, so that the share of its starts that succeed is above "
         f"{low:.3g} with 0.9833 confidence (0.95 for the best of 3 cells)."
     )
     assert conclusion.next_command == "matrix promote cpu-b"
@@ -56,8 +58,8 @@ def test_when_the_time_is_over_the_nearest_is_named_with_what_is_missing() -> No
     conclusion = concluded(FIND, "out-of-time", Tally(0, 4, {"crash": 4}), Tally(20, 20))
     assert not conclusion.reached
     assert conclusion.sentence == (
-        "The time is over and no cell is shown to be known-good yet: nearest is cpu-b (20 of 20 completed), "
-        f"{ENOUGH - 20} more would do, about {ENOUGH - 20} min; dropped: cpu-a (0 of 4 completed); never run: cpu-c."
+        "The time is over and no cell is shown to be known-good yet: nearest is cpu-b (20 of 20 passed), "
+        f"{ENOUGH - 20} more would do, about {ENOUGH - 20} min; dropped: cpu-a (0 of 4 passed); never run: cpu-c."
     )
     assert conclusion.next_command.startswith("the same command again")
 
@@ -67,7 +69,7 @@ def test_that_none_was_found_is_said() -> None:
     conclusion = concluded(FIND, "exhausted", hopeless, hopeless, hopeless)
     assert conclusion.sentence == (
         "No cell was found to be known-good: "
-        "dropped: cpu-a (0 of 5 completed), cpu-b (0 of 5 completed), cpu-c (0 of 5 completed)."
+        "dropped: cpu-a (0 of 5 passed), cpu-b (0 of 5 passed), cpu-c (0 of 5 passed)."
     )
     assert conclusion.next_command == "matrix status cpu-a"
 
@@ -88,9 +90,9 @@ def test_nothing_having_run_at_all_is_the_hosts_matter() -> None:
 )
 def test_all_cells_are_told_apart(why: EndReason, c: Tally, words: str) -> None:
     conclusion = concluded(SETTLE, why, Tally(40, 40), Tally(1, 9), c)
-    assert conclusion.sentence.startswith(f"{words}, each with 0.9 confidence; above 0.9: cpu-a (40 of 40 completed)")
-    assert "below 0.9: cpu-b (1 of 9 completed)" in conclusion.sentence
-    assert ("still open: cpu-c (2 of 2 completed)" in conclusion.sentence) == (why == "out-of-time")
+    assert conclusion.sentence.startswith(f"{words}, each with 0.9 confidence; above 0.9: cpu-a (40 of 40 passed)")
+    assert "below 0.9: cpu-b (1 of 9 passed)" in conclusion.sentence
+    assert ("still open: cpu-c (2 of 2 passed)" in conclusion.sentence) == (why == "out-of-time")
     assert ("too near that line to tell: cpu-c" in conclusion.sentence) == (why == "exhausted")
     assert conclusion.reached == (why == "reached")
 
@@ -100,3 +102,28 @@ def test_a_cell_of_two_scopes_is_named_with_them() -> None:
     conclusion = conclude(FIND, "reached", {one: Tally(0, 4), other: Tally(ENOUGH, ENOUGH)}, {}, tags_at=0.95)
     assert conclusion.sentence.startswith("r-plain (gfx1100) is known-good")
     assert conclusion.standings == {"r-plain (gfx1030)": "hopeless", "r-plain (gfx1100)": "known-good"}
+
+
+HOURS = Goal(rate=0.5, confidence=0.95, mtbf_hours=3.0, boots=2)
+LASTING = Totals(40, 40, 0, (Life(20.0),), boots=2)
+
+
+def test_what_lasts_is_said_with_its_hours() -> None:
+    found = concluded(HOURS, "reached", Tally(40, 40, totals=LASTING))
+    assert found.sentence.startswith("cpu-a is known-good: 40 of 40 starts, 20.0 h, no failure, 2 boots, so that")
+    assert "and its mean time between failures above 5.8 h with 0.95 confidence" in found.sentence
+    assert found.next_command == "matrix promote cpu-a"
+
+
+def test_what_lacks_another_boot_asks_for_one() -> None:
+    once = replace(LASTING, boots=1)
+    found = concluded(HOURS, "another-boot", Tally(40, 40, totals=once))
+    assert not found.reached
+    assert "all else is shown of cpu-a (40 of 40 starts, 20.0 h, no failure, 1 boot)" in found.sentence
+    assert found.next_command.startswith("reboot, then the same command again")
+
+
+def test_what_lacks_hours_says_how_many() -> None:
+    few = Totals(40, 40, 0, (Life(5.0),), boots=2)
+    found = concluded(HOURS, "out-of-time", Tally(40, 40, totals=few))
+    assert "nearest is cpu-a (40 of 40 passed), 2 more with 5.2 more hours of training would do" in found.sentence

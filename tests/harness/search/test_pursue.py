@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from harness.evidence.verdicts.rates import runs_to_show
 from harness.search.goal import Goal
 from harness.search.pursue import UNCOUNTED, Pursuit, pursue
-from harness.search.schedule import Candidate, Tally, runs_to_show
+from harness.search.schedule import Candidate, Tally
 
 FIND = Goal(rate=0.4, confidence=0.7)
 A, B = (Candidate(cell, "stack", cell, "gfx1100") for cell in "ab")

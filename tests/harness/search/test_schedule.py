@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.evidence.verdicts.rates import lower_bound
+from harness.evidence.verdicts.rates import lower_bound, runs_to_show
+from harness.evidence.verdicts.totals import Life, Totals
 from harness.search.goal import Goal
 from harness.search.schedule import (
     Candidate,
@@ -17,7 +18,6 @@ from harness.search.schedule import (
     Tally,
     in_random_order,
     next_run,
-    runs_to_show,
     status_of,
     straight_passes,
 )
@@ -240,3 +240,47 @@ def test_a_run_that_does_not_fit_the_budget_is_not_begun() -> None:
 
 def test_nothing_to_choose_from_is_an_end() -> None:
     assert next_run([], {}, FIND, 1) == End("exhausted")
+
+
+LASTING = replace(FIND, mtbf_hours=3.0, boots=2)
+
+
+def lasted(hours: float, runs: int = 20, boots: int = 2, failures: int = 0, *, here: bool = True) -> Tally:
+    """A candidate of which every run started, and which trained for so long."""
+    lives = (Life(hours / runs),) * runs
+    totals = Totals(runs, runs, failures, lives, boots)
+    return Tally(runs - failures, runs, totals=totals, on_this_boot=here)
+
+
+def test_hours_are_needed_too_and_runs_are_made_until_there_are_enough() -> None:
+    # x(0) at 90 % is 2.652: 7.96 hours show three.
+    assert status_of(lasted(7.9), LASTING) == "open"
+    assert status_of(lasted(8.0), LASTING) == "known-good"
+    assert straight_passes(lasted(6.0), LASTING) == 7
+    # Runs that do not last say nothing of hours.
+    assert straight_passes(Tally(20, 20), LASTING) == 0
+
+
+def test_all_but_another_boot_ends_a_search_and_is_finished_after_it() -> None:
+    once = lasted(8.0, boots=1)
+    assert status_of(once, LASTING) == "another-boot"
+    assert next_run([A, B], {A: once}, LASTING, 1) == End("another-boot")
+    assert next_run([A], {A: once}, replace(LASTING, every=True), 1) == End("another-boot")
+    # After the boot one run is enough.
+    booted = replace(once, on_this_boot=False)
+    assert status_of(booted, LASTING) == "open"
+    decision = next_run([A], {A: booted}, LASTING, 1)
+    assert isinstance(decision, Next)
+    assert (decision.candidate, decision.runs_left) == (A, 1)
+
+
+def test_a_cell_that_does_not_last_is_dropped() -> None:
+    """Three failures in an hour, where one in three hours is asked for."""
+    assert status_of(lasted(1.0, failures=6), LASTING) == "hopeless"
+    assert status_of(lasted(30.0, failures=6), LASTING) == "open"
+
+
+def test_a_cell_that_is_short_of_hours_is_not_undecided_for_its_many_runs() -> None:
+    few = Tally(70, 80, totals=Totals(80, 80, 1, (Life(0.1),) * 80, 2))
+    assert status_of(replace(few, totals=None), FIND) == "known-good"
+    assert status_of(few, LASTING) == "open"

@@ -1,14 +1,16 @@
 """Runs that are compared with each other: each is repeated until it counts. Nothing is really run."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 
 from harness.base.errors import UserError
+from harness.evidence.index import Row
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN, Counts, count_runs
 from harness.matrix.cells import Cell, Matrix
-from harness.search.trials import DiscountedError, Trial, Trials
+from harness.search.trials import RecountedError, Trial, Trials
 
 PLAIN, MORE = "rocm6.3-torch2.9.1-plain", "rocm6.3-torch2.9.1-no-sdma"
 
@@ -21,21 +23,22 @@ class Scripted:
     records: dict[str, Record]
     outcomes: list[str]
     made: list[Trial] = field(default_factory=list)
-    unsound: set[str] = field(default_factory=set)
-    unsound_later: set[str] = field(default_factory=set)
+    poisoning: set[str] = field(default_factory=set)
+    poisoning_later: set[str] = field(default_factory=set)
 
     def find(self, run_id: str) -> Record | None:
         return self.records.get(run_id)
 
     def run(self, trial: Trial) -> Record:
-        record = self.make_record(trial.run_id, self.outcomes.pop(0), cell=trial.cell.id, repeat=trial.repeat)
+        outcome, _, diagnosis = self.outcomes.pop(0).partition(" ")
+        record = self.make_record(trial.run_id, outcome, diagnosis or None, cell=trial.cell.id, repeat=trial.repeat)
         self.records[trial.run_id] = record.model_copy(update={"finished": 1e9 + len(self.made)})
         self.made.append(trial)
-        self.unsound |= self.unsound_later
+        self.poisoning |= self.poisoning_later
         return self.records[trial.run_id]
 
-    def discounted(self) -> Collection[str]:
-        return frozenset(self.unsound)
+    def counts(self) -> Counts:
+        return {**count_runs(map(Row.of, self.records.values())), **dict.fromkeys(self.poisoning, FAILED)}
 
     @property
     def ids(self) -> list[str]:
@@ -92,12 +95,21 @@ def test_another_cell_at_the_same_position_is_another_run(
     assert not trials.passed(matrix.cells[MORE], 1)
 
 
-def test_a_host_fault_is_repeated_but_not_for_ever(script: Callable[..., Scripted], cell: Cell) -> None:
-    runner = script("host-fault", "host-fault", "completed")
-    assert passes(runner, cell, 1) == [True]
-    assert runner.ids[1:] == [f"{runner.ids[0]}-again2", f"{runner.ids[0]}-again3"]
+def test_a_host_fault_has_failed(script: Callable[..., Scripted], cell: Cell) -> None:
+    runner = script("host-fault", "completed")
+    assert passes(runner, cell, 1, 2) == [False, True]
+    assert len(runner.ids) == 2
+
+
+def test_a_run_that_was_not_begun_ends_the_search_and_is_made_again_later(
+    script: Callable[..., Scripted], cell: Cell
+) -> None:
+    first = script(f"host-fault {NOT_BEGUN}")
     with pytest.raises(UserError, match="fix the host"):
-        passes(script("host-fault", "host-fault", "host-fault"), cell, 2)
+        passes(first, cell, 2)
+    again = script("completed")
+    assert passes(again, cell, 2) == [True]
+    assert again.ids == [f"{first.ids[0]}-again2"]
 
 
 def test_an_interrupted_run_is_made_again(script: Callable[..., Scripted], cell: Cell) -> None:
@@ -106,16 +118,15 @@ def test_an_interrupted_run_is_made_again(script: Callable[..., Scripted], cell:
     assert runner.ids[1] == f"{runner.ids[0]}-again2"
 
 
-def test_a_run_that_turns_out_to_be_discounted_is_taken_back_and_made_again(
+def test_a_run_that_turns_out_to_have_poisoned_its_gpu_is_taken_back(
     script: Callable[..., Scripted], cell: Cell
 ) -> None:
-    runner = script("failed", "failed")
+    runner = script("completed", "completed")
     trials = Trials(runner, "c", 9)
-    assert not trials.passed(cell, 1)
-    runner.unsound_later = {runner.ids[0]}
-    with pytest.raises(DiscountedError):
+    assert trials.passed(cell, 1)
+    runner.poisoning_later = {runner.ids[0]}
+    with pytest.raises(RecountedError):
         trials.passed(cell, 2)
-    again = script("completed", "completed")
-    again.unsound = runner.unsound
-    assert passes(again, cell, 1) == [True]
-    assert again.ids == [f"{runner.ids[0]}-again2"]
+    again = script()
+    again.poisoning = runner.poisoning
+    assert passes(again, cell, 1, 2) == [False, True]

@@ -32,6 +32,7 @@ def chosen(
             return tags
 
         monkeypatch.setattr(choose_cell, "resolve_tag", resolve)
+        monkeypatch.setattr(choose_cell, "suspension_by", lambda *_: None)
         return choose_training_cell(request, matrix, Results(None), host, CPU_ONLY, 1e9)  # type: ignore[arg-type]
 
     return choose_with
@@ -43,7 +44,7 @@ def test_the_known_good_cell_is_taken_with_its_evidence(
     evidence = make_evidence()
     choice = chosen(NO_REQUEST, evidence)
     assert (choice.cell.id, choice.evidence) == ("cpu-plain", evidence)
-    assert choice.summary == "cpu-plain: known-good-cpu, 33 of 33 runs completed"
+    assert choice.summary == "cpu-plain: known-good-cpu, 33 of 33 runs passed"
 
 
 def test_a_newcomer_gets_the_plain_cell_and_a_line(chosen: Callable[..., CellChoice]) -> None:

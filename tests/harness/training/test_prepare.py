@@ -13,7 +13,7 @@ from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import options_of
 from harness.registry.tags.promotions import KnownGood, TagMove, append_move
-from harness.training.choose_cell import CellRequest
+from harness.training.choose_cell import CellChoice, CellRequest
 from harness.training.options import own_workload
 from harness.training.prepare import PreparedTraining, TrainingRequest, prepare_training
 from harness.training.state import StateFile, open_state_file
@@ -93,6 +93,21 @@ def test_evidence_that_does_not_hold_any_more_is_refused_as_at_a_first_start(
     assert "resuming the training begun" in forced.summary
 
 
+def test_a_training_whose_tag_was_suspended_meanwhile_is_not_resumed_with_it(
+    begun: PreparedTraining,
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    host: HostFacts,
+    file: StateFile,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("prepare", "choose_cell"):
+        monkeypatch.setattr(f"harness.training.{module}.suspension_by", lambda *_: lambda _: "r7 reset GPU 0")
+    with pytest.raises(UserError, match="r7 reset GPU 0"):
+        prepare_training(asked, matrix, results, host, file)
+
+
 def test_what_was_promoted_anew_is_resumed(
     begun: PreparedTraining,
     asked: TrainingRequest,
@@ -106,7 +121,7 @@ def test_what_was_promoted_anew_is_resumed(
     again = prepare_training(asked, matrix, results, host.model_copy(update={"kernel": NEWER}), file)
     assert (again.state.id, again.state.begins) == (begun.state.id, ("first",))
     assert (again.state.cell, again.state.evidence, again.job.cell.id) == (anew.cell, anew, anew.cell)
-    assert again.summary.startswith("cpu-no-sdma: known-good-cpu, 33 of 33 runs completed; resuming the training")
+    assert again.summary.startswith("cpu-no-sdma: known-good-cpu, 33 of 33 runs passed; resuming the training")
 
 
 @pytest.mark.parametrize(("targets", "gpus"), [((OTHER, GFX), (1,)), ((GFX, OTHER), (0,)), ((OTHER, OTHER), (0, 1))])
@@ -131,3 +146,21 @@ def test_a_tag_is_trained_with_on_gpus_of_its_target_alone(
     assert {run.gpus for run in ready.plan.runs} == {(gpu,) for gpu in gpus}
     named = prepare_training(replace(asked, cell=CellRequest(GPU_CELL, None, force=False)), matrix, results, here, file)
     assert named.bench.gpus == (0, 1)
+
+
+def test_an_image_of_a_registry_does_not_run_as_a_process(
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    host: HostFacts,
+    file: StateFile,
+    make_evidence: Evidence,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    choice = CellChoice(matrix.cells["cpu-plain"], make_evidence(), "the tag")
+    monkeypatch.setattr("harness.training.prepare.choose_training_cell", lambda *_: choice)
+    of_others = replace(asked, cell=CellRequest(None, "localhost:1/me", force=False))
+    with pytest.raises(UserError, match=r"^known-good-cpu: images of a registry run in containers only") as caught:
+        prepare_training(of_others, matrix, results, host, file)
+    assert "\n" not in str(caught.value)
+    assert "as a process" in prepare_training(asked, matrix, results, host, file).summary

@@ -46,6 +46,7 @@ class Script:
     with_result: bool = False
     lines: Sequence[Progress] = ()
     unhealthy: tuple[int, ...] = ()
+    not_verified: str | None = None
 
 
 DONE = Script("completed", None, 58, "exit 0", with_result=True)
@@ -75,9 +76,10 @@ class Pretending(Bench):
         intent = resolve_run(run, folder).intent
         self.results.begin(intent)
         folder.log.write_text(f"something\n{WORDS}\n", encoding="utf-8")
-        hand_over(run.resume_from or (), folder.work.output)
+        output = Path(folder.work.output)
+        hand_over(run.resume_from or (), output)
         if script.step:
-            write_checkpoint(folder.work.output / f"{run.name}_checkpoints", script.step)
+            write_checkpoint(output / f"{run.name}_checkpoints", script.step)
         interrupt: KeyboardInterrupt | None = KeyboardInterrupt("SIGINT") if script.interrupt else None
         try:
             for line in script.lines:
@@ -87,7 +89,12 @@ class Pretending(Bench):
         outcome, class_ = ("interrupted", None) if interrupt else (script.outcome, script.class_)
         if script.with_result:
             for ending in (".pt", "_metadata.json", "_curves.csv"):
-                (folder.work.output / f"{run.name}{ending}").write_text(f"of {run.run_id}", encoding="utf-8")
+                (output / f"{run.name}{ending}").write_text(f"of {run.run_id}", encoding="utf-8")
+            kept = folder.kept_model(1)
+            kept.parent.mkdir()
+            kept.write_text(f"of {run.run_id}", encoding="utf-8")
+            # What is left in its own folder may be changed since it was verified.
+            (output / f"{run.name}.pt").write_text("another", encoding="utf-8")
         record = Record(
             intent=intent,
             outcome=outcome,
@@ -98,7 +105,8 @@ class Pretending(Bench):
             finished=1e9,
             seconds=1.0,
             last_phase=None,
-            result=self.result if script.with_result else None,
+            result=self.result_of(run) if script.with_result else None,
+            not_verified=script.not_verified,
             explanation=explained(class_) if class_ else None,
         )
         self.results.finish(record)
@@ -106,6 +114,10 @@ class Pretending(Bench):
         if interrupt:
             raise interrupt
         return record
+
+    def result_of(self, run: Run) -> Result:
+        model = self.result.model.model_copy(update={"file": f"{run.name}.pt"})
+        return self.result.model_copy(update={"model": model, "metadata_file": f"{run.name}_metadata.json"})
 
     def _fall_unhealthy(self, gpus: Sequence[int], run: Run) -> None:
         about = {"machine": self.host.machine, "boot_id": self.host.boot_id, "run_id": run.run_id, "environment": "e"}
@@ -206,10 +218,15 @@ def test_a_training_that_ends_well_leaves_its_model_and_nothing_to_resume(place:
         *("attempts.jsonl", "bars.pt", "bars_checkpoints", "bars_curves.csv", "bars_metadata.json")
     ]
     assert not place.file.file.exists()
-    assert not list(place.bench.results.runs.glob("*/output/*_checkpoints"))
+    assert not list(place.bench.results.runs.glob("*/work/output/*_checkpoints"))
     assert (run.name, run.resume_from, run.cell) == ("bars", (), place.job.cell)
     command = resolve_run(run, RunFolder(output)).intent.commands["train"]
     assert "--resume" not in command
+
+
+def test_a_model_whose_verification_took_too_long_is_there_and_that_is_said(place: Place) -> None:
+    assert place.train(replace(DONE, not_verified="time-limit: still running")).model is not None
+    assert place.display.problems == ["the model was not verified independently: time-limit: still running"]
 
 
 def test_it_resumes_from_the_last_checkpoint_until_it_is_trained(place: Place) -> None:
@@ -304,7 +321,7 @@ def test_wrong_numbers_are_never_resumed_from(place: Place) -> None:
 def test_a_damaged_checkpoint_is_passed_over(place: Place) -> None:
     with pytest.raises(IndexError):
         place.train(Script(step=20), Script(step=30))
-    checkpoints = place.bench.results.folder_of(place.bench.made[1].run_id).work.output / "bars_checkpoints"
+    checkpoints = Path(place.bench.results.folder_of(place.bench.made[1].run_id).work.output, "bars_checkpoints")
     (last,) = checkpoints.glob("step-000000030.*")
     last.write_bytes(last.read_bytes()[:-1])
     place.train(DONE)

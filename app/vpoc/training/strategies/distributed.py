@@ -15,6 +15,9 @@ from vpoc.models.by_name import Network
 from vpoc.ranks.launch import Ranks
 from vpoc.training.strategies.single import Single
 
+_LEFT: list[Any] = []
+"""Groups that were left, kept until the process ends."""
+
 
 def join(ranks: Ranks, backend: str | None, device: torch.device, timeout_s: float) -> None:
     """Meet the other ranks; UserError where torch has no such backend, or they do not come in time."""
@@ -54,6 +57,9 @@ def part(device: torch.device) -> None:
     # One that leaves while others still talk can be aborted by its own threads.
     # Only NCCL takes a device, and guesses one where it is not told.
     dist.barrier(device_ids=[device.index] if dist.get_backend() == "nccl" else None)
+    # DistributedDataParallel holds the group, too. Were it the last to let go, it would wait, with Python's lock held,
+    # for a thread of Gloo that may want that lock to end: the rank would hang after its last step.
+    _LEFT.append(dist.group.WORLD)
     dist.destroy_process_group()
 
 

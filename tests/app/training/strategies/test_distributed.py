@@ -50,3 +50,12 @@ def test_the_last_barrier_names_the_device_where_the_library_would_guess(calls, 
     monkeypatch.setattr(dist, "get_backend", lambda: backend)
     part(GPU)
     assert calls == {"barrier": expected, "destroyed": True}
+
+
+def test_the_group_outlives_what_else_holds_it(tmp_path):
+    """Else the wrapper around the model would end its threads with Python's lock held, which they may want."""
+    join(Ranks(0, 1, 0, 1, str(tmp_path / "rendezvous")), "gloo", torch.device("cpu"), 30)
+    group = dist.group.WORLD
+    part(torch.device("cpu"))
+    assert not dist.is_initialized()
+    assert distributed._LEFT[-1] is group

@@ -1,6 +1,8 @@
 """What becomes of a container when its engine goes away or the disk is full, on a stand-in for the engine."""
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,8 +11,12 @@ import pytest
 from docker.errors import APIError, NotFound
 from requests.exceptions import ConnectionError as Unreachable
 
+from harness.environments.executors import docker
+from harness.environments.executors.bounded_log import HEAD_BYTES, TAIL_BYTES
+from harness.environments.executors.container import Container
 from harness.environments.executors.docker import LABEL, ContainerHandle, DockerExecutor
 from harness.environments.executors.job import Exit, Job
+from harness.environments.executors.pids import pids_limit
 from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Engine
 from harness.run.watch.limits import LIMITS, Limits
@@ -105,3 +111,77 @@ def test_containers_of_folders_that_are_gone_are_removed_unless_they_run(tmp_pat
     ]
     DockerExecutor(engine_of(api), runs).remove_leftovers(lambda run_id: run_id == "recorded" or None)
     assert api.removed == ["recorded", "gone"]
+
+
+class TestOutput:
+    """`kept` is what the engine still has of it at the end, `followed` what came while it ran."""
+
+    @pytest.fixture
+    def finished(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bytes]:
+        monkeypatch.setattr(docker, "NEVER_ROTATED_BYTES", 0)
+        monkeypatch.setattr(docker, "LOG_SECONDS", 0.2)
+        monkeypatch.setattr(docker, "COMPARED_BYTES", 4)
+
+        def finished(followed: Iterator[bytes], kept: list[bytes]) -> bytes:
+            api = Api(ENDED)
+            log = tmp_path / "log"
+            log.write_bytes(b"before\n")
+
+            def logs(_: str, *, stream: bool = False, follow: bool = False, tail: int = 0) -> Any:
+                if tail:
+                    return kept[-1]
+                assert stream, "all of it would be held in memory"
+                return followed if follow else iter(kept)
+
+            monkeypatch.setattr(api, "logs", logs)
+            handle = ContainerHandle(engine_of(api), "c", log)
+            assert handle.poll() == Exit(3)
+            assert api.removed == ["c"]
+            return log.read_bytes().removeprefix(b"before\n")
+
+        return finished
+
+    def test_what_came_whole_stays(self, finished: Callable[..., bytes]) -> None:
+        assert finished(iter([b"one\n", b"two\n"]), [b"one\n", b"two\n"]) == b"one\ntwo\n"
+
+    def test_what_broke_off_is_read_again_from_the_engine(self, finished: Callable[..., bytes]) -> None:
+        assert finished(iter([b"one\n"]), [b"one\n", b"two\n"]) == b"one\ntwo\n"
+
+    def test_what_the_engine_dropped_unread_is_said_and_the_end_is_there(self, finished: Callable[..., bytes]) -> None:
+        left = b"... an unknown number of bytes left out, which the engine did not keep ...\n"
+        assert finished(iter([b"one\n", b"two\n"]), [b"eight\n", b"nine\n"]) == b"one\ntwo\n" + left + b"eight\nnine\n"
+
+    def test_what_is_followed_too_slowly_is_not_waited_for(self, finished: Callable[..., bytes]) -> None:
+        over = threading.Event()
+
+        def slow() -> Iterator[bytes]:
+            yield b"one\n"
+            over.wait(30)
+
+        began = time.monotonic()
+        assert finished(slow(), [b"one\n", b"two\n", b"three\n"]) == b"one\ntwo\nthree\n"
+        assert time.monotonic() - began < 10
+        over.set()
+
+    def test_much_of_it_is_bounded(self, finished: Callable[..., bytes]) -> None:
+        chunks = [b"%01023d\n" % number for number in range(20 << 10)]
+        text = finished(iter(chunks), chunks)
+        assert len(text) < HEAD_BYTES + TAIL_BYTES + 100
+        assert text.startswith(chunks[0])
+        assert text.endswith(chunks[-1])
+        assert f"... {(20 << 20) - HEAD_BYTES - TAIL_BYTES:,} bytes left out ...\n".encode() in text
+
+
+def test_the_limits_of_a_container_are_given_to_the_engine_and_shown_alike() -> None:
+    container = Container("image", 1, 2, "/work", pids=5000)
+    arguments = container.create_arguments()
+    assert arguments["pids_limit"] == container.plain["pids"] == 5000
+    assert int(arguments["log_config"]["Config"]["max-size"]) * int(arguments["log_config"]["Config"]["max-file"]) < 1e8
+    shown = container.command_line({}, ("train",))
+    assert "--pids-limit 5000 " in shown
+    assert "--log-driver json-file --log-opt max-size=" in shown
+
+
+@pytest.mark.parametrize(("cores", "ranks", "expected"), [(2, 1, 4096), (64, 1, 4096), (65, 1, 4160), (64, 8, 32768)])
+def test_a_container_has_room_for_the_threads_of_every_rank(cores: int, ranks: int, expected: int) -> None:
+    assert pids_limit(cores, ranks) == expected

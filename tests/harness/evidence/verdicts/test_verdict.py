@@ -1,4 +1,4 @@
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -6,6 +6,8 @@ from rich.console import Console
 
 from harness.evidence.index import Row
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.counting import RunCount
+from harness.evidence.verdicts.totals import Life, Totals
 from harness.evidence.verdicts.verdict import Tier, Verdict, judge, tier_of
 from harness.matrix.cells import Verdicts
 from harness.screen.tables import verdicts_table
@@ -14,9 +16,9 @@ Make = Callable[..., Record]
 
 
 def judged(
-    rows: Iterable[Row], current: Mapping[tuple[str, str], str], discounted: Collection[str] = ()
+    rows: Iterable[Row], current: Mapping[tuple[str, str], str], counts: Mapping[str, RunCount] | None = None
 ) -> list[Verdict]:
-    return judge(rows, current, Verdicts(), discounted)
+    return judge(rows, current, Verdicts(), counts)
 
 
 @pytest.fixture
@@ -32,7 +34,21 @@ def test_runs_of_one_identity_are_counted_together(row: Row) -> None:
     assert status.diagnoses == {"crash": 1}
 
 
-@pytest.mark.parametrize("field", ["environment_hash", "workload_hash", "host_kind", "executor", "scope"])
+def test_runs_that_nothing_verified_qualify_for_nothing_and_count_all_the_same(make_record: Make) -> None:
+    options = {"loop": "plain", "vpoc_path": "naive"}
+    sound = Row.of(make_record(options={**make_record().intent.options, **options}))
+    assert (sound.qualifies_for_promotion, sound.verified) == (True, True)
+    for unknown in ({"contract": 1}, {"contract": 3}, {"nonce": None}):
+        old = Row.of(make_record("r0", options={**make_record().intent.options, **options}, **unknown))
+        assert (old.qualifies_for_promotion, old.verified) == (False, False)
+        (one,) = judged([old, sound], {})
+        assert (one.passes, one.runs, one.qualifies_for_promotion, one.verified) == (2, 2, False, False)
+        (one,) = judged([replace(old, struck="no verifier yet"), sound], {})
+        assert (one.passes, one.runs, one.qualifies_for_promotion, one.verified) == (1, 1, True, True)
+    assert all((one.qualifies_for_promotion, one.verified) == (True, True) for one in judged([sound], {}))
+
+
+@pytest.mark.parametrize("field", ["environment_hash", "family", "host_kind", "executor", "scope"])
 def test_evidence_of_different_identity_is_never_pooled(field: str, row: Row) -> None:
     changes = {field: "another"}
     assert [s.runs for s in judged([row, replace(row, run_id="r2", **changes)], {})] == [1, 1]  # type: ignore[arg-type]
@@ -58,32 +74,34 @@ def test_a_drill_is_evidence_of_nothing(row: Row) -> None:
     assert judged([drilled], {}) == []
 
 
-def test_discounted_runs_are_counted_apart(row: Row) -> None:
+def test_runs_that_were_struck_out_are_counted_apart(row: Row) -> None:
     failed = replace(row, run_id="r2", outcome="failed", diagnosis="crash")
-    discounted = replace(failed, run_id="r3", diagnosis="out-of-memory")
-    (status,) = judged([row, failed, discounted], {}, {"r3", "r9"})
-    assert {name: n for name, n in status.outcomes.items() if n} == {"completed": 1, "failed": 1}
-    assert status.diagnoses == {"crash": 1}
-    assert (status.not_counted, status.runs) == ({"discounted": 1}, 2)
+    struck = replace(failed, run_id="r3", diagnosis="out-of-memory", struck="a power cut")
+    (status,) = judged([row, failed, struck], {})
+    assert {name: n for name, n in status.outcomes.items() if n} == {"completed": 1, "failed": 2}
+    assert (status.diagnoses, status.failed_ids) == ({"crash": 1}, ("r2",))
+    assert (status.not_counted, status.runs) == ({"struck": 1}, 2)
 
 
-def test_the_table_says_how_many_are_discounted(row: Row) -> None:
-    discounted = replace(row, run_id="r2", outcome="failed", diagnosis="crash")
+def test_the_table_says_how_many_are_struck_out(row: Row) -> None:
+    struck = replace(row, run_id="r2", outcome="failed", diagnosis="crash", struck="a power cut")
     console = Console(width=200)
     with console.capture() as shown:
-        console.print(verdicts_table(judged([row, discounted], {}, {"r2"})))
+        console.print(verdicts_table(judged([row, struck], {})))
     assert "1 of 1" in shown.get()
-    assert "1 discounted" in shown.get()
+    assert "1 struck" in shown.get()
     assert "crash" not in shown.get()
 
 
-def test_what_is_no_fault_of_the_cell_is_not_counted(row: Row) -> None:
-    others = [replace(row, run_id=name, outcome=name, diagnosis="why") for name in ("interrupted", "host-fault")]
-    (verdict,) = judged([row, *others], {})
-    assert (verdict.passes, verdict.runs, verdict.tier) == (1, 1, "seen")
-    assert verdict.not_counted == {"interrupted": 1, "host-fault": 1}
+def test_a_host_fault_has_failed_and_an_interrupted_run_is_not_counted(row: Row) -> None:
+    fault = replace(row, run_id="r2", outcome="host-fault", diagnosis="unhealthy-gpu")
+    interrupted = replace(row, run_id="r3", outcome="interrupted")
+    (verdict,) = judged([row, fault, interrupted], {})
+    assert (verdict.passes, verdict.runs, verdict.tier) == (1, 2, "flaky")
+    assert verdict.not_counted == {"interrupted": 1}
+    assert (verdict.diagnosis, verdict.gpu_faults) == ("unhealthy-gpu", ("r2",))
+    (verdict,) = judged([interrupted], {})
     assert (verdict.diagnoses, verdict.diagnosis) == ({}, None)
-    (verdict,) = judged(others, {})
     assert (verdict.runs, verdict.tier, verdict.low, verdict.high) == (0, "untested", 0, 1)
 
 
@@ -98,6 +116,9 @@ def test_a_run_that_was_imported_does_not_say_what_a_cell_would_be_here(row: Row
     elsewhere = replace(row, run_id="r2", environment_hash="other", imported=True, started=row.started + 1)
     here, there = sorted(judged([row, elsewhere], {}), key=lambda verdict: verdict.imported)
     assert (here.stale, here.imported, there.stale, there.imported) == (False, 0, True, 1)
+
+
+MANY_HOURS = Totals(failures=0, lives=(Life(100.0),), boots=2)
 
 
 @pytest.mark.parametrize(
@@ -124,5 +145,47 @@ def test_a_run_that_was_imported_does_not_say_what_a_cell_would_be_here(row: Row
         (50, 100, "flaky"),
     ],
 )
-def test_tiers(passes: int, runs: int, tier: Tier) -> None:
-    assert tier_of(passes, runs, Verdicts()) == tier
+def test_tiers_by_starts(passes: int, runs: int, tier: Tier) -> None:
+    """Where each failure is one to start, and there are hours enough."""
+    totals = replace(MANY_HOURS, started=passes, starts=runs)
+    assert tier_of(passes, runs, totals, Verdicts()) == tier
+
+
+@pytest.mark.parametrize(
+    ("failures", "hours", "tier"),
+    [
+        (0, 0.0, "seen"),
+        (0, 0.84, "seen"),
+        (0, 0.86, "candidate"),
+        (0, 3.39, "candidate"),
+        (0, 3.41, "good"),
+        (0, 10.19, "good"),
+        (0, 10.21, "known-good"),
+        (1, 20.6, "good"),
+        (1, 20.8, "known-good"),
+        (2, 9.2, "flaky"),
+        (2, 9.4, "good"),
+    ],
+)
+def test_tiers_by_hours(failures: int, hours: float, tier: Tier) -> None:
+    """Where all of a hundred starts succeeded; x(n) of the bound is 3.40, 6.90 and 9.27."""
+    totals = Totals(100, 100, failures, (Life(hours),), boots=2)
+    assert tier_of(100 - failures, 100, totals, Verdicts()) == tier
+
+
+def test_a_known_good_cell_ran_on_two_boots() -> None:
+    totals = Totals(100, 100, 0, (Life(100.0),), boots=1)
+    assert tier_of(100, 100, totals, Verdicts()) == "good"
+    assert tier_of(100, 100, totals, Verdicts(known_good_boots=1)) == "known-good"
+    assert tier_of(100, 100, replace(totals, boots=2), Verdicts()) == "known-good"
+
+
+def test_a_cell_that_never_passed_is_failing_however_long_it_lasts() -> None:
+    assert tier_of(0, 40, Totals(40, 40, 40, (Life(1000.0),), boots=2), Verdicts()) == "failing"
+
+
+def test_runs_of_other_lengths_are_one_family_and_their_pass_rate_is_asked_for_apart(row: Row) -> None:
+    long = replace(row, run_id="r2", workload_hash="longer")
+    (pooled,) = judged([row, long], {})
+    assert (pooled.runs, pooled.totals.hours) == (2, 2.0)
+    assert [one.runs for one in judge([row, long], {}, Verdicts(), pooled=False)] == [1, 1]

@@ -90,6 +90,27 @@ def test_another_kernel_driver_or_lock_ends_it(of_gpu: Evidence, gpu_host: HostF
     assert "the lock of cpu has changed" in str(why_not_usable(evidence, gpu_host, NOW, lock="2" * 64))
 
 
+def test_other_firmware_of_its_gpus_ends_it(of_gpu: Evidence, gpu_host: HostFacts) -> None:
+    def host_with(*firmware: dict[str, str]) -> HostFacts:
+        gpus = (gpu.model_copy(update={"firmware": one}) for gpu, one in zip(gpu_host.gpus, firmware, strict=True))
+        return gpu_host.model_copy(update={"gpus": tuple(gpus)})
+
+    old, new = {"mes": "0x82", "smc": "0x4e"}, {"mes": "0x83", "smc": "0x4e"}
+    evidence = of_gpu(firmware={"gfx1100": [old]})
+    assert why_not_usable(evidence, host_with(old, old), NOW) is None
+    assert why_not_usable(evidence, host_with(new, new), NOW) == (
+        "its runs had firmware mes 0x82, and GPU 0 of this host has mes 0x83"
+    )
+    # One with that firmware is enough for it, and not for a tag of two.
+    assert why_not_usable(evidence, host_with(new, old), NOW) is None
+    two = of_gpu(scope="gfx1100-ddp-2", gpu_count=2, firmware={"gfx1100": [old, old]})
+    assert "GPU 1 of this host has mes 0x83" in str(why_not_usable(two, host_with(old, new), NOW))
+    # A driver that does not tell, and a tag from before it was kept.
+    assert why_not_usable(evidence, host_with({}, {}), NOW) is None
+    before = {name: value for name, value in of_gpu().model_dump().items() if name != "firmware"}
+    assert why_not_usable(KnownGood.model_validate(before), host_with(new, new), NOW) is None
+
+
 def test_a_driver_that_a_cpu_never_used_is_no_matter(make_evidence: Evidence, host: HostFacts) -> None:
     assert why_not_usable(make_evidence(driver="6.8.5"), host, NOW) is None
 

@@ -12,12 +12,13 @@ from docker.errors import ImageNotFound
 from harness.evidence.index import Row
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
+from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
 from harness.host.engine import Engine
 from harness.matrix.cells import Matrix, Verdicts
 from harness.registry.oci import Repository
 from harness.registry.tags import tag_commands
-from harness.registry.tags.promote import TagClaim, claim_of
+from harness.registry.tags.promote import TagClaim, claims_of
 from harness.registry.tags.promotions import KnownGood, read_moves
 from harness.registry.tags.tag_commands import _promote
 from tests.harness.fake_registry import FakeRegistry
@@ -53,10 +54,10 @@ def results(tmp_path: Path) -> Results:
 @pytest.fixture
 def claim(results: Results, make_intent: Callable[..., Intent], make_record: Callable[..., Record]) -> TagClaim:
     row = replace(Row.of(make_record(executor="docker")), image=IMAGE, qualifies_for_promotion=True)
-    rows = {f"r{n:02}": replace(row, run_id=f"r{n:02}", started=row.started + n) for n in range(33)}
+    rows = {f"r{n:02}": replace(row, run_id=f"r{n:02}", started=row.started + n, boot_id=f"{n % 2}") for n in range(33)}
     results.begin(make_intent("r32"))
-    (verdict,) = judge(rows.values(), {}, Verdicts())
-    return claim_of(verdict, rows)
+    (claim,) = claims_of(judge(rows.values(), {}, Verdicts()), rows, count_runs(rows.values()))
+    return claim
 
 
 @pytest.fixture

@@ -7,12 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.paths import CHECKOUT
-from harness.evidence.app_files import Phase, Progress
+from harness.evidence.app_files import Phase, Progress, Wait
 from harness.evidence.step_position import Position
-from harness.run.watch.limits import KNOWN_LIMITS, LIMITS, Limits, Watchdog, limits_of
+from harness.run.watch.limits import (
+    KNOWN_LIMITS,
+    KNOWN_RESUME_LIMIT,
+    LIMITS,
+    RESUME_LIMIT,
+    STEADY_STEPS,
+    Limits,
+    Watchdog,
+    limits_of,
+)
 
 OUTSIDE, WAITING, FORWARD, EXCHANGE = 0, 1, 2, 4
-QUICK: Mapping[Phase, float] = dict.fromkeys(LIMITS, 0.5)
+QUICK: Mapping[Wait, float] = {phase: 0.5 for phase in LIMITS}  # noqa: C420
 
 
 def line(phase: Phase, done: int = 0, rank: int = 0) -> Progress:
@@ -24,12 +33,16 @@ def line(phase: Phase, done: int = 0, rank: int = 0) -> Progress:
     return Progress.model_validate(values)
 
 
+def floors(phases: Mapping[Phase, float], **more: float) -> dict[str, float]:
+    return {**{str(phase): seconds for phase, seconds in phases.items()}, **more}
+
+
 def watchdog(limits: Limits | None = None) -> Watchdog:
     return Watchdog(0, limits or Limits.fixed({**LIMITS, "step": 10}))
 
 
 def stuck(dog: Watchdog, now: float, **positions: Position) -> list[int]:
-    return [one.rank for one in dog.suspects(now, lambda rank: positions.get(f"rank{rank}"))]
+    return [one.rank for one in dog.late(now, lambda rank: positions.get(f"rank{rank}"))]
 
 
 def test_before_the_first_line_the_limit_of_import_holds() -> None:
@@ -44,7 +57,7 @@ def test_each_phase_has_its_own_limit(phase: Phase) -> None:
     dog.saw(line("first-step", 2), now=1)
     dog.saw(line(phase, 3), now=2)
     assert stuck(dog, 2 + LIMITS[phase]) == []
-    (found,) = dog.suspects(3 + LIMITS[phase])
+    (found,) = dog.late(3 + LIMITS[phase])
     assert (found.phase, found.done, found.idle) == (phase, 3, LIMITS[phase] + 1)
 
 
@@ -124,7 +137,7 @@ def test_a_rank_that_hangs_while_another_writes_a_checkpoint_is_found_once_that_
 
 def after_a_checkpoint(seconds: float) -> Watchdog:
     """Rank 0 writes one from 0 on, and rank 1 goes on; step 40 was made by both."""
-    dog = watchdog(Limits({**LIMITS, "first-step": 10, "checkpoint": 2 * seconds}, steady_step=10))
+    dog = watchdog(Limits({**Limits.fixed(LIMITS).phases, "resume": 10, "checkpoint": 2 * seconds}, steady_step=10))
     for rank in (0, 1):
         dog.saw(line("first-step", 0, rank), now=-4)
         dog.saw(line("step", 1, rank), now=-3)
@@ -147,6 +160,7 @@ def test_a_rank_that_validates_slower_is_a_reason_to_wait_and_one_that_is_ahead_
 
 def test_a_rank_that_ended_early_is_no_excuse_for_those_that_wait_for_it() -> None:
     dog = watchdog()
+    dog.saw(line("first-step", 0, rank=0), now=-2)
     dog.saw(line("step", 40, rank=0), now=0)
     dog.saw(line("teardown", 40, rank=1), now=0)
     assert stuck(dog, 10.1, rank0=Position(41, EXCHANGE), rank1=Position(40, OUTSIDE)) == [0]
@@ -163,68 +177,139 @@ def test_a_rank_that_is_through_may_wait_for_the_others() -> None:
     assert stuck(dog, 78.1) == [0, 1]
 
 
-def test_a_hang_in_a_steady_step_on_a_cpu_is_suspected_after_15_s() -> None:
-    dog = watchdog(limits_of([], "cpu"))
-    for second in range(3):
-        dog.saw(line("first-step" if not second else "step", second), now=second)
-    assert stuck(dog, 17) == []
-    assert stuck(dog, 17.1) == [0]
+def stepping(limits: Limits, steps: int) -> Watchdog:
+    """The rank has made `steps` steps, each in a second, the last at that time."""
+    dog = watchdog(limits)
+    for second in range(steps + 1):
+        dog.saw(line("step" if second else "first-step", second), now=second)
+    return dog
 
 
-def test_slow_steps_get_five_times_as_long_as_the_longest() -> None:
+def test_a_hang_is_told_after_30_s_once_steps_are_steady() -> None:
+    dog = stepping(limits_of([], "cpu"), STEADY_STEPS)
+    assert stuck(dog, STEADY_STEPS + 30) == []
+    assert stuck(dog, STEADY_STEPS + 30.1) == [0]
+    dog = stepping(limits_of([], "cpu"), STEADY_STEPS - 1)
+    assert stuck(dog, STEADY_STEPS + 178) == []
+    assert stuck(dog, STEADY_STEPS + 179.1) == [0]
+
+
+def test_quick_steps_of_which_no_line_tells_count() -> None:
     dog = watchdog(limits_of([], "cpu"))
     dog.saw(line("first-step", 0), now=0)
-    dog.saw(line("step", 1), now=8)
+    dog.saw(line("step", 1), now=1)
+    dog.saw(line("validate", 0), now=2)
+    dog.saw(line("checkpoint", 29), now=3)
+    dog.saw(line("step", 29), now=4)
+    dog.saw(line("step", 34), now=5)
+    assert stuck(dog, 35) == []
+    assert stuck(dog, 35.1) == [0]
+
+
+def test_a_rank_is_suspected_before_its_time_is_up() -> None:
+    dog = stepping(limits_of([QUICK] * 5, "cpu"), 5)
+    assert dog.suspects(25) == ()
+    assert [one.rank for one in dog.suspects(25.1)] == [0]
+    assert dog.late(25.1) == ()
+
+
+def test_slow_steps_get_three_times_as_long_as_the_longest() -> None:
+    dog = watchdog(limits_of([QUICK] * 5, "cpu"))
+    dog.saw(line("first-step", 0), now=0)
+    dog.saw(line("step", 1), now=12)
     assert stuck(dog, 48) == []
     assert stuck(dog, 48.1) == [0]
-    dog.saw(line("step", 2), now=18)
-    assert stuck(dog, 68) == []
-    assert stuck(dog, 68.1) == [0]
-
-
-def test_on_a_gpu_steps_are_steady_after_the_first_validation_or_once_five_runs_are_known() -> None:
-    new, known = limits_of([], "cuda"), limits_of([QUICK] * 5, "cuda")
-    for limits, before in ((new, LIMITS["step"]), (known, 15)):
-        dog = watchdog(limits)
-        dog.saw(line("first-step", 0), now=0)
-        dog.saw(line("step", 1), now=1)
-        dog.saw(line("step", 2), now=2)
-        assert stuck(dog, 2 + before) == []
-        assert stuck(dog, 2.1 + before) == [0]
-        dog.saw(line("validate", 0), now=3)
-        dog.saw(line("step", 3), now=4)
-        dog.saw(line("step", 4), now=5)
-        assert stuck(dog, 20) == []
-        assert stuck(dog, 20.1) == [0]
-
-
-def test_the_first_batch_of_an_epoch_may_have_to_wait_for_new_workers() -> None:
-    dog = watchdog(limits_of([], "cpu"))
-    dog.saw(line("first-step", 0), now=-40)
-    dog.saw(line("step", 1), now=-20)
-    dog.saw(line("step", 2), now=-19)
-    dog.saw(line("checkpoint", 40), now=-18)
-    dog.saw(line("step", 40), now=0)
-    assert stuck(dog, 60) == []
-    assert stuck(dog, 60, rank0=Position(41, WAITING)) == []
-    assert stuck(dog, 60, rank0=Position(41, FORWARD)) == [0]
-    assert stuck(dog, 60, rank0=Position(41, OUTSIDE)) == [0]
-    assert stuck(dog, 60, rank0=Position(42, WAITING)) == [0]
-    assert stuck(dog, 60, rank0=Position(40, OUTSIDE)) == []
-    assert stuck(dog, 100) == []
-    assert stuck(dog, 101, rank0=Position(41, WAITING)) == [0]
-    dog.saw(line("step", 41), now=60)
-    dog.saw(line("step", 42), now=61)
+    dog.saw(line("step", 2), now=28)
     assert stuck(dog, 76) == []
     assert stuck(dog, 76.1) == [0]
 
 
-def test_a_training_that_is_taken_up_again_has_its_first_step_still_to_make() -> None:
-    dog = watchdog(limits_of([], "cpu"))
+def test_uneven_steps_are_no_hang_whether_runs_are_known_or_not() -> None:
+    histories: list[list[Mapping[Wait, float]]] = [[], [QUICK] * 5, [{"step": 30.0}] * 5]
+    for history in histories:
+        dog, now = watchdog(limits_of(history, "cpu")), 0.0
+        dog.saw(line("first-step", 0), now)
+        for step in range(1, 40):
+            seconds = 29.5 if step % 3 == 0 else 0.05
+            assert stuck(dog, now + seconds) == []
+            now += seconds
+            dog.saw(line("step", step), now)
+
+
+def test_a_cold_cache_of_kernels_is_no_hang_after_fast_runs() -> None:
+    dog = watchdog(limits_of([QUICK] * 6, "cuda"))
+    dog.saw(line("first-step", 0), now=0)
+    assert stuck(dog, 150) == []
+    resumed = watchdog(limits_of([QUICK] * 6, "cuda"))
+    resumed.saw(line("features", 0), now=0)
+    resumed.saw(line("step", 40), now=1)
+    assert stuck(resumed, 151, rank0=Position(41, FORWARD)) == []
+
+
+def test_on_a_gpu_steps_are_steady_after_the_first_validation_or_once_five_runs_are_known() -> None:
+    new, known = limits_of([], "cuda"), limits_of([QUICK] * 5, "cuda")
+    for limits, before in ((new, LIMITS["step"]), (known, 30)):
+        dog = stepping(limits, 21)
+        assert stuck(dog, 21 + before) == []
+        assert stuck(dog, 21.1 + before) == [0]
+        dog.saw(line("validate", 0), now=22)
+        dog.saw(line("step", 22), now=23)
+        dog.saw(line("step", 23), now=24)
+        assert stuck(dog, 54) == []
+        assert stuck(dog, 54.1) == [0]
+
+
+def test_the_first_batch_of_an_epoch_may_have_to_wait_for_new_workers() -> None:
+    dog = watchdog(limits_of([QUICK] * 5, "cpu"))
+    dog.saw(line("first-step", 0), now=-150)
+    dog.saw(line("step", 1), now=-100)
+    dog.saw(line("step", 10), now=-99)
+    dog.saw(line("step", 40), now=-98)
+    dog.saw(line("checkpoint", 40), now=-97)
+    dog.saw(line("step", 40), now=0)
+    assert stuck(dog, 100) == []
+    assert stuck(dog, 100, rank0=Position(41, WAITING)) == []
+    assert stuck(dog, 100, rank0=Position(41, FORWARD)) == [0]
+    assert stuck(dog, 100, rank0=Position(41, OUTSIDE)) == [0]
+    assert stuck(dog, 100, rank0=Position(42, WAITING)) == [0]
+    assert stuck(dog, 100, rank0=Position(40, OUTSIDE)) == []
+    assert stuck(dog, 150) == []
+    assert stuck(dog, 150.1, rank0=Position(41, WAITING)) == [0]
+    dog.saw(line("step", 41), now=151)
+    dog.saw(line("step", 42), now=152)
+    assert stuck(dog, 182) == []
+    assert stuck(dog, 182.1) == [0]
+    dog.saw(line("validate", 0), now=183)
+    dog.saw(line("step", 42), now=184)
+    assert stuck(dog, 184 + 3 * 151) == []
+    assert stuck(dog, 185 + 3 * 151) == [0]
+
+
+def test_a_resumed_training_has_its_first_step_still_to_make() -> None:
+    for history in ([], [QUICK] * 5):
+        dog = watchdog(limits_of(history, "cpu"))
+        dog.saw(line("features", 0), now=0)
+        dog.saw(line("step", 40), now=1)
+        assert stuck(dog, 1 + LIMITS["first-step"]) == []
+        assert stuck(dog, 2 + LIMITS["first-step"]) == [0]
+
+
+def test_a_hang_in_a_steady_step_is_told_as_soon_after_a_resume() -> None:
+    dog = watchdog(limits_of([QUICK] * 5, "cpu"))
     dog.saw(line("features", 0), now=0)
     dog.saw(line("step", 40), now=1)
-    assert stuck(dog, 1 + LIMITS["first-step"]) == []
-    assert stuck(dog, 2 + LIMITS["first-step"]) == [0]
+    dog.saw(line("step", 41), now=2)
+    dog.saw(line("step", 42), now=3)
+    assert stuck(dog, 33) == []
+    assert stuck(dog, 33.1) == [0]
+
+
+def test_what_was_not_looked_at_is_no_stall() -> None:
+    dog = stepping(limits_of([QUICK] * 5, "cpu"), 5)
+    dog.forgive(100)
+    assert stuck(dog, 135) == []
+    assert stuck(dog, 135.1) == [0]
+    assert dog.longest_stall(115)["step"] == 10
 
 
 def test_a_second_model_has_its_own_first_steps_and_its_own_first_validation() -> None:
@@ -232,36 +317,36 @@ def test_a_second_model_has_its_own_first_steps_and_its_own_first_validation() -
     first_model(dog)
     assert stuck(dog, 40 + LIMITS["first-step"]) == []
     assert stuck(dog, 41 + LIMITS["first-step"]) == [0]
-    dog.saw(line("step", 1), now=65)
-    dog.saw(line("step", 2), now=66)
-    assert stuck(dog, 66 + LIMITS["step"]) == []
-    assert stuck(dog, 67 + LIMITS["step"]) == [0]
-    dog.saw(line("validate", 0), now=67)
-    dog.saw(line("step", 2), now=68)
-    dog.saw(line("step", 3), now=69)
+    dog.saw(line("step", 1), now=50)
+    dog.saw(line("step", 30), now=51)
+    assert stuck(dog, 51 + LIMITS["step"]) == []
+    assert stuck(dog, 52 + LIMITS["step"]) == [0]
+    dog.saw(line("validate", 0), now=52)
+    dog.saw(line("step", 30), now=53)
+    dog.saw(line("step", 31), now=54)
     assert stuck(dog, 84) == []
     assert stuck(dog, 84.1) == [0]
 
 
-def test_the_second_step_of_a_second_model_may_take_five_times_as_long_as_its_first() -> None:
-    dog = watchdog(limits_of([], "cpu"))
+def test_the_second_step_of_a_second_model_may_take_three_times_as_long_as_its_first() -> None:
+    dog = watchdog(limits_of([QUICK] * 5, "cpu"))
     first_model(dog)
     dog.saw(line("step", 1), now=60)
-    assert stuck(dog, 160) == []
-    assert stuck(dog, 160.1) == [0]
+    assert stuck(dog, 120) == []
+    assert stuck(dog, 120.1) == [0]
 
 
 def test_slow_steps_of_one_model_are_no_excuse_for_the_next_and_yet_are_kept() -> None:
-    dog = watchdog(limits_of([], "cpu"))
+    dog = watchdog(limits_of([QUICK] * 5, "cpu"))
     dog.saw(line("first-step", 0), now=0)
     dog.saw(line("step", 1), now=90)
     dog.saw(line("step", 2), now=120)
     dog.saw(line("checkpoint", 0), now=121)
     dog.saw(line("first-step", 0), now=122)
     dog.saw(line("step", 1), now=123)
-    assert stuck(dog, 138.1) == [0]
+    assert stuck(dog, 153.1) == [0]
     dog.saw(line("step", 2), now=124)
-    assert stuck(dog, 139.1) == [0]
+    assert stuck(dog, 154.1) == [0]
     assert dog.longest_stall(125) == {"import": 0, "first-step": 90, "step": 30, "checkpoint": 1}
 
 
@@ -277,20 +362,20 @@ def first_model(dog: Watchdog) -> None:
 
 def test_until_five_runs_are_known_limits_are_never_below_the_loose_ones() -> None:
     few, enough = limits_of([QUICK] * 4, "cpu"), limits_of([QUICK] * 5, "cpu")
-    assert few.phases == LIMITS
+    assert few.phases == floors(LIMITS, resume=RESUME_LIMIT)
     assert (few.phases["import"], few.phases["first-step"]) == (180, 300)
-    assert enough.phases == KNOWN_LIMITS
+    assert enough.phases == floors(KNOWN_LIMITS, resume=KNOWN_RESUME_LIMIT)
 
 
 @given(
     st.lists(st.dictionaries(st.sampled_from(sorted(LIMITS)), st.floats(0, 1e5)), max_size=8),
     st.sampled_from(["cpu", "cuda"]),
 )
-def test_no_phase_gets_less_than_five_times_what_it_ever_took(history: list[dict[Phase, float]], device: Any) -> None:
+def test_no_phase_gets_less_than_three_times_what_it_ever_took(history: list[dict[Wait, float]], device: Any) -> None:
     limits = limits_of(history, device)
     for run in history:
-        assert all(limits.phases[phase] >= 5 * seconds for phase, seconds in run.items())
-        assert limits.steady_step >= 5 * run.get("step", 0)
+        assert all(limits.phases[phase] >= 3 * seconds for phase, seconds in run.items())
+        assert limits.steady_step >= 3 * run.get("step", 0)
     assert all(limits.phases[phase] >= KNOWN_LIMITS[phase] for phase in LIMITS)
 
 
@@ -306,17 +391,24 @@ def test_the_longest_stall_is_kept_by_phase() -> None:
     dog.saw(line("step", 4), now=17)
     dog.saw(line("teardown", 4, rank=1), now=12)
     dog.saw(line("teardown", 4), now=18)
-    assert dog.longest_stall(20) == {"import": 4, "first-step": 5, "step": 3, "checkpoint": 1, "teardown": 8}
+    assert dog.longest_stall(20) == {
+        "import": 4,
+        "first-step": 3,
+        "step": 3,
+        "resume": 5,
+        "checkpoint": 1,
+        "teardown": 8,
+    }
 
 
 def test_what_stands_for_much_longer_than_it_may_has_no_excuse() -> None:
     dog = watchdog(limits_of([QUICK] * 5, "cpu"))
     dog.saw(line("step", 1), now=0)
     dog.saw(line("step", 2), now=1)
-    (found,) = dog.suspects(100)
-    assert (found.limit, found.cap) == (15, LIMITS["step"])
+    (found,) = dog.late(100)
+    assert (found.limit, found.cap) == (30, LIMITS["step"])
     dog.saw(line("features", 0), now=101)
-    (found,) = dog.suspects(500)
+    (found,) = dog.late(500)
     assert (found.limit, found.cap) == (120, LIMITS["features"])
 
 
@@ -326,4 +418,6 @@ def test_the_floors_are_documented() -> None:
     assert {phase: (int(loose), int(known)) for phase, loose, known in rows} == {
         phase: (LIMITS[phase], KNOWN_LIMITS[phase]) for phase in LIMITS
     }
-    assert f"- A *steady* step may stall {KNOWN_LIMITS['step']:.0f} s from the beginning" in page
+    page = " ".join(page.split())
+    assert f"a step may stall {KNOWN_LIMITS['step']:.0f} s once {STEADY_STEPS} steps were made" in page
+    assert f"may take {RESUME_LIMIT:.0f} s, and {KNOWN_RESUME_LIMIT:.0f} s once five runs are known" in page

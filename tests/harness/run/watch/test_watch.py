@@ -15,10 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.base.contract import CONTRACT
 from harness.base.interrupts import interruptible
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.accounting import Accounting
 from harness.evidence.app_files import Progress
+from harness.evidence.rank_account import AskedWork, SeenAt
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import Position
 from harness.host.gpu_memory import GpuWatch
@@ -32,10 +35,27 @@ TIGHT = Limits.fixed({**LIMITS, "step": 1.5, "first-step": 1.5})
 FOR_EVER = 100_000
 
 
-def watch(folder: Path, *words: object, limits: Limits = TIGHT, seconds: float = 60) -> tuple[Watch, list[Progress]]:
+class Recording(Accounting):
+    """Keeps what it is told of, and finds nothing."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Progress, SeenAt]] = []
+        self.breaches = ()
+
+    def saw(self, line: Progress, seen: SeenAt) -> None:
+        self.seen.append((line, seen))
+
+
+def watch(
+    folder: Path,
+    *words: object,
+    limits: Limits = TIGHT,
+    seconds: float = 60,
+    accounting: Accounting | None = None,
+) -> tuple[Watch, list[Progress]]:
     folder.mkdir(exist_ok=True)
     seen: list[Progress] = []
-    made = Watch(RunFolder(folder), ProcessExecutor(), seen.append, None)
+    made = Watch(RunFolder(folder), ProcessExecutor(), seen.append, None, accounting=accounting)
     command = (sys.executable, str(RANKS), *map(str, words))
     made.execute(Job(command, {"PATH": "/usr/bin:/bin"}, folder, folder / "log.txt"), seconds, limits)
     assert processes_of_run(folder) == []
@@ -58,6 +78,26 @@ def test_the_lines_of_every_rank_are_seen_to_the_last_and_their_memory_is_kept(t
     assert {"import", "first-step", "step", "teardown"} <= set(made.longest_stall)
     assert not made.collected
     assert not (tmp_path / "run" / "failure").exists()
+
+
+def test_a_run_whose_progress_is_not_its_own_is_ended_at_once(tmp_path: Path) -> None:
+    expected = AskedWork(CONTRACT, "a" * 32, 2, epochs=1, processes=1, resumed=(0,), kept_steps=16, loop="plain")
+    began = time.monotonic()
+    made, _ = watch(tmp_path / "run", 2, FOR_EVER, accounting=Accounting(expected))
+    assert time.monotonic() - began < 30
+    assert made.stopped_by == "breach"
+    assert re.match(r"rank [01]: its progress lacks the run's nonce", made.stop_detail)
+
+
+def test_progress_is_accounted_for_by_when_it_was_seen(tmp_path: Path) -> None:
+    accounting = Recording()
+    began = time.monotonic()
+    # Where lines come at every look, none is known to be new: its fourth step takes longer.
+    watch(tmp_path / "run", 1, 5, "work@4/0", limits=Limits.fixed(LIMITS), accounting=accounting)
+    assert len(accounting.seen) == 7
+    for line, seen in accounting.seen:
+        assert began - 60 < seen.after <= line.monotonic <= seen.by
+    assert accounting.seen[-1][1].after > accounting.seen[0][1].after
 
 
 @pytest.mark.parametrize("fault", ["hang", "spin", "hold_gil"])
@@ -96,8 +136,10 @@ def test_a_hang_that_is_confirmed_keeps_its_words_though_ranks_move_meanwhile(
     since_confirmed: list[int] = []
     judge = Confirmation.judge
 
-    def judged(confirmation: Confirmation, suspects: Sequence[RankStall], now: float) -> Hang | None:
-        if hang := judge(confirmation, suspects, now):
+    def judged(
+        confirmation: Confirmation, suspects: Sequence[RankStall], late: Sequence[RankStall], now: float
+    ) -> Hang | None:
+        if hang := judge(confirmation, suspects, late, now):
             since_confirmed.clear()
             since_confirmed.append(1)
         return hang
@@ -206,7 +248,7 @@ def test_a_process_stopped_for_ten_seconds_does_not_alarm(tmp_path: Path) -> Non
     folder = tmp_path / "run"
     paused = threading.Thread(target=pause_ranks, args=(folder, 10))
     paused.start()
-    made, _ = watch(folder, 2, 60, limits=limits_of([], "cpu"))
+    made, _ = watch(folder, 2, 60, limits=limits_of([{}] * 5, "cpu"))
     paused.join()
     assert made.stopped_by is None, made.stop_detail
     assert made.longest_stall["step"] > 9
@@ -236,14 +278,14 @@ def load(processes: int) -> Iterator[None]:
 
 def test_a_healthy_run_on_a_machine_under_load_ten_does_not_alarm(tmp_path: Path) -> None:
     with load(10):
-        made, _ = watch(tmp_path / "run", 2, 40, limits=limits_of([], "cpu"))
+        made, _ = watch(tmp_path / "run", 2, 40, limits=limits_of([{}] * 5, "cpu"))
     assert made.stopped_by is None, made.stop_detail
 
 
 @pytest.mark.long
 def test_a_hang_is_found_within_30_s_under_load_ten(tmp_path: Path) -> None:
     with load(10):
-        made, seen = watch(tmp_path / "run", 2, FOR_EVER, "hang@4/1", limits=limits_of([], "cpu"))
+        made, seen = watch(tmp_path / "run", 2, FOR_EVER, "hang@4/1", limits=limits_of([{}] * 5, "cpu"))
         found = time.monotonic() - max(line.monotonic for line in seen)
     assert made.stop_detail.startswith("rank 1 made no progress")
     assert found < 30 + 10, "grace, and killing what does not end, comes on top"
@@ -411,3 +453,89 @@ def test_who_looks_is_told_how_long_nothing_has_advanced(tmp_path: Path) -> None
     assert [one.idle for one in stepping] == sorted(one.idle for one in stepping)
     assert stepping[0].idle < 10
     assert min(one.limit for one in stepping) >= 4
+
+
+LEAVES = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    os.execve(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(float(%r))" % sys.argv[1]], {})
+"""
+
+
+def execute(folder: Path, code: str, *words: str, seconds: float = 60) -> Watch:
+    folder.mkdir()
+    made = Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, None)
+    with made:
+        made.execute(Job((sys.executable, "-S", "-c", code, *words), {}, folder, folder / "log.txt"), seconds, TIGHT)
+    return made
+
+
+def test_what_a_completed_run_leaves_behind_is_ended_and_told(tmp_path: Path) -> None:
+    made = execute(tmp_path / "run", LEAVES, "120")
+    (told,) = made.survivors
+    assert re.fullmatch(r"\d+ \(.*python -S -c import time.*\)", told), told
+    assert not psutil.pid_exists(int(told.split()[0]))
+    assert made.stopped_by is None
+
+
+def test_helpers_that_end_soon_after_their_run_are_not_worth_a_word(tmp_path: Path) -> None:
+    assert execute(tmp_path / "run", LEAVES, "0.5").survivors == ()
+
+
+def test_a_run_that_takes_too_much_of_the_disk_is_ended_within_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.host.disk_use.MOST_ENTRIES", 500)
+    code = "import os, time\nfor n in range(2000): open(str(n), 'w').close()\ntime.sleep(120)"
+    began = time.monotonic()
+    made = execute(tmp_path / "run", code)
+    assert made.stopped_by == "disk-limit"
+    assert made.stop_detail == "it made more than 500 files and folders"
+    assert time.monotonic() - began < 20
+
+
+FLOOD = """
+import json, os, sys, time
+from pathlib import Path
+from harness.environments.executors.job import Job
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.run_folder import RunFolder
+from harness.run.watch.limits import LIMITS, Limits
+from harness.run.watch.watch import Watch
+
+APP = '''
+import json, os, sys, time
+megabytes = int(sys.argv[1])
+memory = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
+os.chdir(sys.argv[2])
+files = [open(f"progress-{rank}.jsonl", "w") for rank in range(3)]
+for number in range(4000 * megabytes // 40):
+    line = {"schema": 2, "wall": 0, "monotonic": 100.0 * number, "rank": number, "pid": number, "phase": "step",
+            "done": number, "total": None, "max_step_s": None, "loss": None, "gradient_norm": None, "memory": memory}
+    files[number % 3].write(json.dumps(line) + chr(10))
+files[0].write("x" * (megabytes << 20))
+for _ in range(megabytes):
+    sys.stdout.write("y" * 99 + chr(10) + "z" * ((1 << 20) - 100))
+'''
+folder = RunFolder(Path(sys.argv[1]))
+work = Path(folder.work.path)
+made = Watch(folder, ProcessExecutor(), lambda _: None, None)
+job = Job((sys.executable, "-S", "-c", APP, sys.argv[2], str(work)), {}, folder.path, folder.log)
+with made:
+    exit_ = made.execute(job, 120, Limits.fixed(LIMITS))
+# Not what getrusage says: that counts the process from which this one was forked.
+status = Path("/proc/self/status").read_text()
+peak = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:"))
+print(json.dumps([str(exit_), peak, folder.log.stat().st_size]))
+"""
+
+
+@pytest.mark.parametrize("megabytes", [40, pytest.param(2000, marks=pytest.mark.long)])
+def test_whatever_a_run_writes_its_harness_stays_small(megabytes: int, tmp_path: Path) -> None:
+    command = (sys.executable, "-c", FLOOD, str(tmp_path), str(megabytes))
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=150)
+    exit_, memory, log = json.loads(done.stdout)
+    assert exit_ == "exit 0", (tmp_path / "log.txt").read_text()[-1000:]
+    assert memory < 200 << 20
+    assert log < 17 << 20

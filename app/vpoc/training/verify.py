@@ -1,0 +1,118 @@
+"""A training that somebody else made, computed again in parts, in float32 on the CPU.
+
+Nothing of what it left is believed but what is computed from it here: the first steps, the last validation loss from
+the saved model, and one step from the weights that were kept before it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from vpoc.arrays import Ints
+from vpoc.errors import UserError
+from vpoc.features.table import NAMES
+from vpoc.models.by_name import Network, network, parameter_count
+from vpoc.progress import Progress, finite
+from vpoc.training.artefact import load_model, load_state, require_finite, weights_sha256
+from vpoc.training.fit import VALIDATION_BATCH, Fit
+from vpoc.training.reference import described, first_steps, fits_on_cpu
+from vpoc.training.samples import Samples
+from vpoc.training.train_options import TrainOptions
+
+
+@dataclass(frozen=True)
+class KeptState:
+    """A file with the weights before optimizer step `step`, counted from 1."""
+
+    step: int
+    path: Path
+
+
+def verify(
+    options: TrainOptions,
+    models: Mapping[str, Path],
+    states: Mapping[str, KeptState],
+    steps: int,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Compute again what `train` with these options claims: return a file of references, with more of each model.
+
+    `models`, `states`: by kind, the file of the trained model and a state of its training. A file that cannot be used
+    is said in the answer.
+    """
+    found = []
+    for fit in fits_on_cpu(options, progress):
+        facts = first_steps(fit, steps, progress)
+        facts |= _saved_model(fit, models.get(fit.kind), progress)
+        facts |= _replayed(fit, states.get(fit.kind), progress)
+        found.append((fit, facts))
+    progress.phase("teardown")
+    return described(found)
+
+
+def _saved_model(fit: Fit, path: Path | None, progress: Progress) -> dict[str, Any]:
+    """Return what is in the file of a model, and its loss on the validation samples."""
+    if path is None:
+        return {"model": None, "model_problem": "there is no model file", "validation_loss": None}
+    try:
+        loaded = load_model(path, fit.kind, fit.options.hidden_layers)
+        require_finite(loaded)
+        made_for = (loaded.target, loaded.features, loaded.feature_options)
+        if made_for != (fit.options.target, list(NAMES), fit.options.of_features):
+            raise UserError(f"{path}: a model of another target or other features")
+    except UserError as error:
+        return {"model": None, "model_problem": str(error), "validation_loss": None}
+    facts = {
+        "sha256": loaded.sha256,
+        "bytes": loaded.bytes,
+        "parameters": parameter_count(loaded.model),
+        "weights_sha256": weights_sha256(loaded.model.state_dict()),
+    }
+    samples = fit.validation
+    progress.phase("validate", len(samples))
+    with torch.no_grad():
+        loss = summed_loss(loaded.model, samples, np.arange(len(samples)), progress)
+    return {"model": facts, "model_problem": None, "validation_loss": finite(loss / samples.weight_sum)}
+
+
+def _replayed(fit: Fit, state: KeptState | None, progress: Progress) -> dict[str, Any]:
+    """Return loss and gradient norm of the step that begins with a state."""
+    if state is None:
+        return {"replay": None, "replay_problem": "there is no state"}
+    epoch, batch = divmod(state.step - 1, fit.order.steps)
+    if not 0 <= epoch < fit.options.epochs:
+        return {"replay": None, "replay_problem": f"there is no step {state.step}"}
+    model = network(fit.kind, len(NAMES), fit.options.hidden_layers)
+    try:
+        digest = load_state(state.path, model)
+    except UserError as error:
+        return {"replay": None, "replay_problem": str(error)}
+    chosen = next(fit.order.batches(epoch + 1, batch))
+    weight_sum = float(fit.train.weights[chosen].sum(dtype=np.float64))
+    progress.phase("step", len(chosen))
+    loss = summed_loss(model, fit.train, chosen, progress) / weight_sum
+    norm = math.hypot(*(float(torch.linalg.vector_norm(p.grad)) for p in model.parameters() if p.grad is not None))
+    facts = {"step": state.step, "sha256": digest, "loss": finite(loss), "gradient_norm": finite(norm / weight_sum)}
+    return {"replay": facts, "replay_problem": None}
+
+
+def summed_loss(model: Network, samples: Samples, chosen: Ints, progress: Progress) -> float:
+    """Sum over the samples `chosen` of weight times log-loss; with its gradient, where gradients are enabled."""
+    total = 0.0
+    for start in range(0, len(chosen), VALIDATION_BATCH):
+        part = chosen[start : start + VALIDATION_BATCH]
+        labels, weights = (torch.from_numpy(values[part]) for values in (samples.labels, samples.weights))
+        logits = model(torch.from_numpy(samples.windows(part))).squeeze(1)
+        each = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+        loss = (each * weights).sum()
+        if torch.is_grad_enabled():
+            loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+        progress.step(start + len(part), 0.0)
+    return total

@@ -1,0 +1,75 @@
+"""`matrix` with a hostile environment for the cells of the preset `hostile`: a process of its own for each attack.
+
+`python -m benchmarks.attacks.campaign HOSTILE HONEST WORD...`: what `matrix WORD...` does. HOSTILE and HONEST are ids
+of images or paths of interpreters; `real` as HONEST is the cell's own. Everything else is the harness as people run it,
+but for a bound on its memory, and that it takes a stall for a hang as soon as after five completed runs, and in a step
+three times as soon: its own limits are longer than a run of the bench.
+"""
+
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.attacks.places import DESCRIPTION
+from harness.campaign.bench import Bench
+from harness.cli.main import main
+from harness.environments.environment import Environment
+from harness.environments.verifier import Verifier
+from harness.host.engine import Notify
+from harness.matrix.cells import Cell
+from harness.run.watch import limits
+
+MEMORY_LIMIT = 4 << 30
+STEP_LIMIT_SECONDS = 10.0
+HOSTILE, HONEST, REAL = "hostile", "plain", "real"
+EnvironmentOf = Callable[[Bench, Cell, Notify], Environment]
+VerifierOf = Callable[[Bench, Notify], Verifier]
+
+
+def with_environments(real: EnvironmentOf, hostile: str, honest: str) -> EnvironmentOf:
+    """Return what gives cells their environment, but the hostile one to those of the preset `hostile`."""
+
+    def environment(bench: Bench, cell: Cell, notify: Notify = lambda _: None) -> Environment:
+        plain = cell.preset.model_copy(update={"name": HONEST, "description": DESCRIPTION})
+        # The identity of the hostile one stays that of the real one, as with an image whose labels lie.
+        made = real(bench, replace(cell, preset=plain), notify)
+        if cell.preset.name == HOSTILE:
+            return _in(made, hostile)
+        if honest == REAL:
+            return made
+        # A container's app that attacks is the real one, with other references; a process's is the stand-in, too.
+        identity = {**made.identity, "app": "a stand-in"} if made.image else made.identity
+        return _in(replace(made, identity=identity), honest)
+
+    return environment
+
+
+def with_verifier(real: VerifierOf, honest: str) -> VerifierOf:
+    """Return what gives the environment in which runs are verified: as processes, the honest stand-in."""
+
+    def verifier(bench: Bench, notify: Notify = lambda _: None) -> Verifier:
+        made = real(bench, notify)
+        if honest == REAL or made.environment is None or made.environment.image:
+            return made
+        bench._verifier = replace(made, environment=_in(made.environment, honest))
+        return bench._verifier
+
+    return verifier
+
+
+def _in(made: Environment, chosen: str) -> Environment:
+    return replace(made, image=chosen) if made.image else replace(made, python=Path(chosen))
+
+
+if __name__ == "__main__":
+    _, bad, good, *words = sys.argv
+    Bench.environment = with_environments(Bench.environment, bad, good)  # type: ignore[method-assign, assignment]
+    Bench.verifier = with_verifier(Bench.verifier, good)  # type: ignore[method-assign, assignment]
+    limits.ENOUGH_RUNS = 0
+    limits.KNOWN_LIMITS = {**limits.KNOWN_LIMITS, "step": STEP_LIMIT_SECONDS}
+    # Soft, so that a training can have it lifted.
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, resource.RLIM_INFINITY))
+    sys.argv = ["matrix", *words]
+    main()

@@ -1,0 +1,209 @@
+"""Asks the rules of the diagnosis about excerpts of public threads; writes docs/evidence/diagnosis-figures.md.
+
+A set of threads measures the rules once: at the first look. Afterwards its misses have been read, and it is a test of
+what was learnt. `FIRST_LOOKS` keeps what each set showed then.
+"""
+
+import argparse
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from scipy.stats import binomtest
+
+from harness.base.paths import CHECKOUT
+from harness.base.yaml_lines import read_yaml
+from harness.diagnosis import explain_files
+from harness.diagnosis.judge import STOPPED, UNKNOWN
+
+THREADS = CHECKOUT / "tests" / "harness" / "diagnosis" / "threads"
+TUNED = THREADS / "tuned.yaml"
+HELD_OUT = {
+    "first": THREADS / "held-out.yaml",
+    "second": THREADS / "second-held-out.yaml",
+    "third": THREADS / "third-held-out.yaml",
+}
+PAGE = CHECKOUT / "docs" / "evidence" / "diagnosis-figures.md"
+RIGHT_GOAL, WRONG_GOAL = 95.0, 1.0
+CONFIDENCE = 0.95
+
+Judgement = Literal["right", "missed", "wrong"]
+
+
+@dataclass(frozen=True)
+class Thread:
+    """An excerpt of a public thread and the classes that are right for it, the likeliest first.
+
+    `as_told`: the line that counts is written after the thread's words.
+    """
+
+    link: str
+    text: str
+    classes: tuple[str, ...]
+    kernel: bool = False
+    as_told: bool = False
+    rocm: str | None = None
+    torch: str | None = None
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """The counts of a set at the first look, before a rule was written for it, and those of the rules of 7cc266e.
+
+    `rules`: the commit that was asked.
+    """
+
+    name: str
+    rules: str
+    right: int
+    missed: int
+    wrong: int
+    before: tuple[int, int, int]
+
+
+FIRST_LOOKS = (
+    FirstLook("first", "f9cd90f", 139, 9, 4, (132, 15, 5)),
+    FirstLook("second", "2dbfed9", 136, 7, 2, (133, 10, 2)),
+    FirstLook("third", "ec8477a", 34, 6, 0, (33, 7, 0)),
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The class and rule that the diagnosis gave for a thread."""
+
+    thread: Thread
+    class_: str
+    rule: str | None
+
+    @property
+    def judgement(self) -> Judgement:
+        """Return `missed` where it named no failure though there is one, and `wrong` where it named another."""
+        if self.class_ in self.thread.classes:
+            return "right"
+        return "missed" if self.class_ in (UNKNOWN, STOPPED) else "wrong"
+
+
+def load(file: Path) -> tuple[Thread, ...]:
+    """Read a file of threads."""
+    return tuple(
+        Thread(
+            link=row["thread"],
+            text=row["text"],
+            classes=(row["class"], *row.get("or", ())),
+            kernel=row.get("kernel", False),
+            as_told=row.get("as_told", False),
+            rocm=row.get("rocm"),
+            torch=row.get("torch"),
+        )
+        for row in read_yaml(file).data
+    )
+
+
+def ask(thread: Thread) -> Answer:
+    """Explain an excerpt as `matrix explain --log` or `--kernel-log` explains a file."""
+    stream = (io.BytesIO(thread.text.encode()), "the log")
+    log, kernel = (None, stream) if thread.kernel else (stream, None)
+    found = explain_files(log, kernel, thread.rocm, thread.torch)
+    return Answer(thread, found.class_, found.rule)
+
+
+def page(sets: Mapping[str, Sequence[Answer]], looks: Sequence[FirstLook] = FIRST_LOOKS) -> str:
+    """Return the page, as Markdown, of the first looks and of the answers for each set today."""
+    lines = [
+        "# Figures on the diagnosis",
+        "",
+        "`python -m benchmarks.diagnosis` wrote this page. The excerpts and how they were made and labelled:",
+        "[README](../../tests/harness/diagnosis/threads/README.md). One hand found, shortened and labelled them, and",
+        "wrote the rules; no line comes from a run here.",
+        "",
+        "Right: the class is one that the label allows. Missed: no failure was named. Wrong: another failure was",
+        "named, or one where there is none.",
+        f"Goals at a first look: right at least {RIGHT_GOAL:g} %, wrong at most {WRONG_GOAL:g} %.",
+        f"In brackets the interval of {CONFIDENCE:.0%} confidence (Clopper-Pearson).",
+        "",
+        "## At the first look",
+        "",
+        "Sets of threads on which no rule was tuned when they were asked. After that their misses were read and rules",
+        "written for them, so that the next set was needed. `7cc266e` are the rules before all this; they did not have",
+        "the class `stopped`, which counts against them.",
+        "",
+        "| set | rules | excerpts | right | missed | wrong | goals met |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for look in looks:
+        lines.append(_counted(f"{look.name} | `{look.rules}`", (look.right, look.missed, look.wrong)))
+        lines.append(_counted(f"{look.name} | `7cc266e`", look.before))
+    every = tuple(sum(column) for column in zip(*((one.right, one.missed, one.wrong) for one in looks), strict=True))
+    before = tuple(sum(column) for column in zip(*(one.before for one in looks), strict=True))
+    lines += [_counted("together | as above", every), _counted("together | `7cc266e`", before)]
+    lines += [
+        "",
+        "## Today",
+        "",
+        "All of these have been read since; they show that nothing is lost again, and not how the rules do on a log",
+        "that nobody has seen.",
+        "",
+        "| set | excerpts | right | missed | wrong | goals met |",
+        "|---|---|---|---|---|---|",
+        *(_row(name, answers) for name, answers in sets.items()),
+    ]
+    answers = [one for found in sets.values() for one in found]
+    stored = [one for one in answers if not one.thread.as_told]
+    lines += [_row("all", answers), _row("all, only lines as stored", stored)]
+    lines += ["", "## Not right today", "", *_misses(answers), "", "## By class", "", *_classes(answers)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, answers: Sequence[Answer]) -> str:
+    counts = Counter(one.judgement for one in answers)
+    return _counted(name, (counts["right"], counts["missed"], counts["wrong"]))
+
+
+def _counted(name: str, counts: Sequence[int]) -> str:
+    total = sum(counts)
+    right, _, wrong = (100 * count / total for count in counts)
+    met = right >= RIGHT_GOAL and wrong <= WRONG_GOAL
+    return f"| {name} | {total} | {' | '.join(_share(count, total) for count in counts)} | {'yes' if met else 'no'} |"
+
+
+def _share(count: int, total: int) -> str:
+    bounds = binomtest(count, total).proportion_ci(CONFIDENCE)
+    return f"{count} = {100 * count / total:.1f} % ({100 * bounds.low:.1f} to {100 * bounds.high:.1f})"
+
+
+def _misses(answers: Sequence[Answer]) -> Iterator[str]:
+    yield "| thread | is | was called | by rule |"
+    yield "|---|---|---|---|"
+    for one in answers:
+        if one.judgement != "right":
+            link = f"[{one.thread.link.removeprefix('https://github.com/')}]({one.thread.link})"
+            yield f"| {link} | {' or '.join(one.thread.classes)} | {one.class_} | {one.rule or ''} |"
+
+
+def _classes(answers: Sequence[Answer]) -> Iterator[str]:
+    yield "| class | excerpts | right |"
+    yield "|---|---|---|"
+    for name, count in sorted(Counter(one.thread.classes[0] for one in answers).items()):
+        right = sum(one.judgement == "right" for one in answers if one.thread.classes[0] == name)
+        yield f"| `{name}` | {count} | {right} |"
+
+
+def main() -> None:
+    """Measure and write the page; `--tuned` prints the answers for the tuned set only, and writes nothing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tuned", action="store_true", help="print the tuned set only; write no page")
+    tuned = [ask(one) for one in load(TUNED)]
+    if parser.parse_args().tuned:
+        print("\n".join([_row("tuned", tuned), *_misses(tuned)]))
+        return
+    text = page({"tuned": tuned, **{name: [ask(one) for one in load(file)] for name, file in HELD_OUT.items()}})
+    PAGE.write_text(text, encoding="utf-8")
+    print(text.partition("\n## Not right")[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""Simulates controls on hosts where it is known what is at fault; writes docs/evidence/fault-isolation-figures.md.
+
+What decides is the real code (`harness.search.fault_isolation`); only the runs are simulated.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from statistics import median, quantiles
+
+from scipy.stats import binomtest
+
+from harness.base.paths import CHECKOUT
+from harness.search.fault_isolation import (
+    CAMPAIGN_ERROR,
+    FAULTY_RATE,
+    MOST_RUNS,
+    SOUND_RATE,
+    Arm,
+    Controls,
+    Isolation,
+    isolate,
+)
+
+PAGE = CHECKOUT / "docs" / "evidence" / "fault-isolation-figures.md"
+OWN_STACK = ("cell", "plain")
+# After this many runs a GPU that heats up begins to fail.
+WARM_AFTER = 12
+# So many runs fail for sure after one that failed, on the same GPU.
+BURST = 2
+
+Answer = str
+ALL_CONTROLS = Controls()
+
+
+@dataclass(frozen=True)
+class World:
+    """A simulated host: how many faults meet in an arm, each of which multiplies its pass rate, and the right answers.
+
+    `drifts`: the faults begin after WARM_AFTER runs. `bursts`: a failure is followed by BURST more on its GPU.
+    """
+
+    faults: Callable[[Arm], int]
+    right: frozenset[Answer]
+    sound: float = SOUND_RATE
+    faulty: float = FAULTY_RATE
+    controls: Controls = ALL_CONTROLS
+    drifts: bool = False
+    bursts: bool = False
+
+    def rate(self, arm: Arm) -> float:
+        """The pass rate of an arm."""
+        faults = self.faults(arm)
+        return self.faulty**faults if faults else self.sound
+
+
+def world(faults: Callable[[Arm], int], *right: Answer, **more: float | Controls | bool) -> World:
+    """Return a world with these right answers."""
+    return World(faults, frozenset(right), **more)  # type: ignore[arg-type]
+
+
+def of_cell(arm: Arm) -> int:
+    """A bad preset."""
+    return arm.unit == "cell"
+
+
+def of_stack(arm: Arm) -> int:
+    """A bad stack."""
+    return arm.unit in OWN_STACK
+
+
+def of_gpu(arm: Arm) -> int:
+    """A bad GPU."""
+    return arm.gpu == 0
+
+
+def of_host(_arm: Arm) -> int:
+    """A bad host."""
+    return 1
+
+
+def of_none(_arm: Arm) -> int:
+    """Nothing at fault."""
+    return 0
+
+
+# What the goal is about.
+WORLDS: Mapping[str, World] = {
+    "one bad preset": world(of_cell, "cell"),
+    "one bad stack": world(of_stack, "stack"),
+    "one bad GPU of two": world(of_gpu, "gpu"),
+    "the other GPU is bad": world(lambda arm: arm.gpu == 1, "other-gpu"),
+    "a bad host": world(of_host, "host"),
+    "all fine": world(of_none, "sound"),
+    "a bad preset on a bad GPU": world(lambda arm: of_cell(arm) + of_gpu(arm), "cell", "gpu"),
+    "a bad stack on a bad GPU": world(lambda arm: of_stack(arm) + of_gpu(arm), "stack", "gpu"),
+}
+HIDDEN: Mapping[str, World] = {
+    "the preset fails on one GPU only": world(lambda arm: of_cell(arm) * of_gpu(arm), "cell"),
+    "the stack fails on one GPU only": world(lambda arm: of_stack(arm) * of_gpu(arm), "stack"),
+    "the other stack is bad": world(lambda arm: arm.unit == "other-plain", "sound"),
+    "the preset and the other stack are bad": world(lambda arm: arm.unit != "plain", "cell"),
+    "only `plain` is bad": world(lambda arm: arm.unit == "plain", "sound"),
+}
+FEWER: Mapping[str, World] = {
+    "one GPU: bad preset": world(of_cell, "cell", controls=Controls(other_gpu=False)),
+    "one GPU: bad stack": world(of_stack, "stack", controls=Controls(other_gpu=False)),
+    "one GPU: it or the host is bad": world(of_host, "host", controls=Controls(other_gpu=False)),
+    "one stack: bad preset": world(of_cell, "cell", controls=Controls(other_stack=False)),
+    "one stack: bad GPU": world(of_gpu, "gpu", controls=Controls(other_stack=False)),
+    "one stack: it or the host is bad": world(of_host, "host", controls=Controls(other_stack=False)),
+    "the cell is `plain`: bad stack": world(of_stack, "stack", controls=Controls(cell=False)),
+    "the cell is `plain`: bad GPU": world(of_gpu, "gpu", controls=Controls(cell=False)),
+}
+# Where the claim does not hold: other rates, and runs that depend on those before them.
+OUTSIDE: Mapping[str, World] = {
+    "bad preset, always fails; the rest .99": world(of_cell, "cell", sound=0.99, faulty=0.0),
+    "bad preset .5, the rest .9": world(of_cell, "cell", sound=0.9),
+    "bad GPU .5, the rest .9": world(of_gpu, "gpu", sound=0.9),
+    "bad preset .7, the rest .95": world(of_cell, "cell", faulty=0.7),
+    "bad GPU .8, the rest .99": world(of_gpu, "gpu", sound=0.99, faulty=0.8),
+    "everything .9": world(of_none, "sound", "host", sound=0.9),
+    "everything .8": world(of_none, "sound", "host", sound=0.8),
+    "everything .7": world(of_none, "sound", "host", sound=0.7),
+    "bad host, from the 13th run on": world(of_host, "host", drifts=True),
+    "bad GPU, from the 13th run on": world(of_gpu, "gpu", drifts=True),
+    "bad preset, each failure followed by two on its GPU": world(of_cell, "cell", bursts=True),
+    "bad GPU, each failure followed by two on it": world(of_gpu, "gpu", bursts=True),
+    "all fine, each failure followed by two on its GPU": world(of_none, "sound", bursts=True),
+}
+
+
+def simulate(of: World, seed: int) -> Isolation:
+    """Let the controls choose what is run, and chance how it ends."""
+    chance, made, poisoned = Random(f"world {seed}"), 0, Counter[int]()
+
+    def run(arm: Arm) -> bool:
+        nonlocal made
+        made += 1
+        if poisoned[arm.gpu]:
+            poisoned[arm.gpu] -= 1
+            return False
+        passed = chance.random() < (of.sound if of.drifts and made <= WARM_AFTER else of.rate(arm))
+        poisoned[arm.gpu] = BURST * (of.bursts and not passed)
+        return passed
+
+    return isolate(of.controls, run, MOST_RUNS, CAMPAIGN_ERROR, seed)
+
+
+def answer(made: Isolation) -> Answer | None:
+    """Return what was said; None where nothing was."""
+    return made.cause or ("sound" if made.sound else None)
+
+
+def lines(pool: Executor, worlds: Mapping[str, World], campaigns: int) -> Iterator[str]:
+    """Yield a table: how often the controls spoke in each world, and were wrong."""
+    yield "| at fault | told | wrong | runs: median | 9 of 10 within | said |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for name, of in worlds.items():
+        if sys.stderr.isatty():
+            sys.stderr.write(f"{campaigns} campaigns: {name}\n")
+        made = list(pool.map(partial(_simulated, name), range(campaigns), chunksize=20))
+        said = Counter(one for one, _ in made if one)
+        wrong = sum(count for one, count in said.items() if one not in of.right)
+        most = binomtest(wrong, campaigns, alternative="less").proportion_ci(0.95).high
+        runs = [runs for _, runs in made]
+        all_said = ", ".join(f"{one} {count / campaigns:.1%}" for one, count in said.most_common())
+        yield (
+            f"| {name} | {said.total() / campaigns:.0%} | {wrong / campaigns:.1%} (< {most:.1%}) | {median(runs):.0f} "
+            f"| {_most(runs):.0f} | {all_said} |"
+        )
+
+
+def _simulated(name: str, seed: int) -> tuple[Answer | None, int]:
+    # By its name: not every world can be sent to another process.
+    made = simulate({**WORLDS, **HIDDEN, **FEWER, **OUTSIDE}[name], seed)
+    return answer(made), made.runs
+
+
+def _most(runs: Sequence[int]) -> float:
+    return quantiles(runs, n=10)[-1]
+
+
+PAGE_TEXT = """\
+# Figures on controls
+
+`make bench-fault-isolation` wrote this page: {campaigns:,} simulated campaigns of each row. What decides is the real
+code, the runs are simulated. Nothing here is about a GPU. [Running and verdicts](../running.md#cell-stack-gpu-or-host)
+says how the controls are chosen.
+
+What works passes {sound:.0%} of its runs here and what is at fault {faulty:.0%}; two faults at once pass
+{both:.0%}. Fresh runs of the cell, its stack's `plain` and another stack's, each on two GPUs, {most} at most. Told: a
+cause was named, or that nothing fails (`sound`). The goal: told in at least 80 %, wrong in at most {error:.0%}. In
+brackets: below what that share is with 95 % confidence.
+
+{worlds}
+
+## Faults that are harder to see
+
+{hidden}
+
+## Fewer controls
+
+With one GPU, or without another stack, `host` is said of all that the runs have in common.
+
+{fewer}
+
+## Where the model does not hold
+
+The bound on wrong answers holds for pass rates of at least {sound:.0%} and at most {faulty:.0%}, and for runs that do
+not depend on those before them. These break that.
+
+{outside}
+"""
+
+
+def main() -> None:
+    """Simulate, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--campaigns", type=int, default=1000, help="simulated campaigns of each row")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--output", type=Path, default=PAGE)
+    given = parser.parse_args()
+    began = time.monotonic()
+    with ProcessPoolExecutor(given.jobs) as pool:
+        tables = ["\n".join(lines(pool, worlds, given.campaigns)) for worlds in (WORLDS, HIDDEN, FEWER, OUTSIDE)]
+    text = PAGE_TEXT.format(
+        campaigns=given.campaigns,
+        sound=SOUND_RATE,
+        faulty=FAULTY_RATE,
+        both=FAULTY_RATE**2,
+        most=MOST_RUNS,
+        error=CAMPAIGN_ERROR,
+        worlds=tables[0],
+        hidden=tables[1],
+        fewer=tables[2],
+        outside=tables[3],
+    )
+    given.output.write_text(text, encoding="utf-8")
+    sys.stdout.write(f"{given.output}: {time.monotonic() - began:.0f} s\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The certificate authorities that the tools of this project trust: the system's, and every one the user named."""
+
+import hashlib
+import ssl
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.base.paths import CACHE
+
+OWN = "MATRIX_CA"
+# Each tool reads one of them, some only where another is not set.
+NAMED = (OWN, "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT")
+SYSTEM = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def trusting(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which pip and uv trust the authorities of every variable of `NAMED`.
+
+    Left as it is where none of them names a file.
+    """
+    bundle = trusted_file(environment)
+    if bundle is None:
+        return dict(environment)
+    others = {name: str(bundle) for name in NAMED[1:]}
+    # With a folder as well, uv would take that alone.
+    return {name: value for name, value in environment.items() if name != "SSL_CERT_DIR"} | others
+
+
+def trusted_file(environment: Mapping[str, str]) -> Path | None:
+    """Return one file with the system's authorities and all that are named; None where none is named."""
+    named = {Path(environment[name]) for name in NAMED if environment.get(name)}
+    files = sorted(file for file in named if file.is_file())
+    if not files:
+        return None
+    system = {SYSTEM, Path(ssl.get_default_verify_paths().cafile or SYSTEM)}
+    content = b"\n".join(file.read_bytes() for file in [*files, *sorted(system - named)] if file.is_file())
+    bundle = CACHE / "certificates" / f"{hashlib.sha256(content).hexdigest()[:12]}.pem"
+    if not bundle.is_file():
+        bundle.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=bundle.parent, delete=False) as stream:
+            stream.write(content)
+        Path(stream.name).replace(bundle)
+    return bundle

@@ -1,0 +1,89 @@
+"""Removes a folder with everything in it, by descriptors, without following links, and however deep it is.
+
+`shutil.rmtree` calls itself for each level, and of a path with thousands of levels no descriptor can be kept for each.
+"""
+
+import os
+import stat
+import time
+from secrets import token_hex
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+NAME_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+# Of a few hundred thousand files.
+LONGEST_SECONDS = 60.0
+
+
+def remove_below(parent: int, name: str) -> str | None:
+    """Remove a name in a folder, given by its descriptor; return what cannot be removed and why, None where all went.
+
+    Folders inside are moved up, next to the outermost one's own, before they are emptied: so two are open at a time.
+    """
+    until = time.monotonic() + LONGEST_SECONDS
+    try:
+        if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            os.unlink(name, dir_fd=parent)
+            return None
+        top = _open_folder(parent, name)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"cannot be removed: {error.strerror}"
+    try:
+        while names := _some_names(top):
+            for inner in names:
+                _empty_out(top, inner, until)
+        os.rmdir(name, dir_fd=parent)
+    except FileNotFoundError:
+        return None
+    except (OSError, TimeoutError) as error:
+        return f"cannot be removed: {error.strerror or error}"
+    finally:
+        os.close(top)
+    return None
+
+
+def _empty_out(top: int, name: str, until: float) -> None:
+    """Remove a name in the outermost folder; folders inside of it are moved up into that one."""
+    if time.monotonic() > until:
+        raise TimeoutError(f"holds more than is removed in {LONGEST_SECONDS:.0f} s")
+    if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=top)
+        return
+    folder = _open_folder(top, name)
+    try:
+        while names := _some_names(folder):
+            for inner in names:
+                if time.monotonic() > until:
+                    raise TimeoutError(f"holds more than is removed in {LONGEST_SECONDS:.0f} s")
+                if stat.S_ISDIR(os.stat(inner, dir_fd=folder, follow_symlinks=False).st_mode):
+                    # A folder is only moved elsewhere by one who may write to it.
+                    os.close(_open_folder(folder, inner))
+                    os.rename(inner, token_hex(16), src_dir_fd=folder, dst_dir_fd=top)
+                else:
+                    os.unlink(inner, dir_fd=folder)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=top)
+
+
+def _open_folder(parent: int, name: str) -> int:
+    """Open a folder, which its program may have closed to everybody."""
+    try:
+        named = os.open(name, NAME_ONLY, dir_fd=parent)
+        try:
+            mode = os.fstat(named).st_mode
+            if stat.S_ISDIR(mode) and mode & stat.S_IRWXU != stat.S_IRWXU:
+                os.chmod(f"/proc/self/fd/{named}", stat.S_IRWXU)  # noqa: PTH101
+        finally:
+            os.close(named)
+    except PermissionError:
+        # Another user's: opening it says so.
+        pass
+    return os.open(name, FOLDER, dir_fd=parent)
+
+
+def _some_names(folder: int) -> list[str]:
+    """Return some of the names in a folder, so that a list of a million is never in memory."""
+    with os.scandir(folder) as entries:
+        return [entry.name for _, entry in zip(range(1000), entries, strict=False)]

@@ -1,0 +1,59 @@
+"""The commands by which a person says what no record shows: `matrix strike` and `matrix host-changed`."""
+
+import click
+
+from harness.base.errors import UserError
+from harness.cli.shared import Settings, as_json, pass_settings, print_json
+from harness.evidence.host_changes import host_of, note_change
+from harness.evidence.index import Index
+from harness.evidence.records import check_run_id
+from harness.evidence.strikes import strike
+from harness.host.fingerprint import machine_of
+from harness.screen.terminal import echo
+
+
+@click.command("strike")
+@click.argument("run")
+@click.option("--reason", required=True, help="Why; it is shown wherever the run is.")
+@click.option("--undo", is_flag=True, help="Let a run count again that was struck out.")
+@as_json
+@pass_settings
+def strike_command(settings: Settings, run: str, reason: str, undo: bool, as_json: bool) -> None:
+    """Strike out RUN by hand: it counts no more, and its reason is shown on verdict, tag and report.
+
+    The record stays as it is. Nothing else takes a run out: who strikes out failures chooses the verdict.
+    """
+    check_run_id(run)
+    results = settings.results
+    line = strike(results.folder_of(run), "undo" if undo else "strike", _worded(reason))
+    if record := results.record(run):
+        Index(results).add(record)
+    if as_json:
+        print_json({"run": run, **line.model_dump(mode="json", by_alias=True)})
+    else:
+        echo(f"{run} counts again: {line.reason}" if undo else f"{run} is struck out: {line.reason}")
+
+
+@click.command("host-changed")
+@click.argument("what")
+@as_json
+@pass_settings
+def host_changed(settings: Settings, what: str, as_json: bool) -> None:
+    """Say WHAT changed about this host, such as "new PSU": from now on it is another kind of host.
+
+    It is for what no file tells. Runs before and after it are not counted together, and known-good tags that rest on
+    runs before it are refused here.
+    """
+    change = note_change(settings.results, machine_of(settings.root), _worded(what))
+    kind = host_of(settings.results, settings.root).kind
+    if as_json:
+        print_json({**change.model_dump(mode="json", by_alias=True), "host_kind": kind})
+    else:
+        echo(f"{change.what}: from now on this host is of kind {kind}; its earlier runs are of another one")
+
+
+def _worded(text: str) -> str:
+    words = " ".join(text.split())
+    if not words:
+        raise UserError("give it in words; they are shown wherever it matters")
+    return words

@@ -1,0 +1,66 @@
+"""The command that tells what is at fault: the cell, its stack, a GPU or the host."""
+
+import sys
+from typing import Any
+
+import click
+
+from harness.base.errors import UserError
+from harness.base.interrupts import interruptible
+from harness.campaign.isolate import isolate_fault, plain_cells, question_about, suspect_of
+from harness.campaign.run_one import open_bench_for
+from harness.campaign.runner import CONTINUES
+from harness.cli.run import bench_options, chosen_workload, workload_options
+from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
+from harness.evidence.index import Index
+from harness.screen.display import CampaignDisplay
+from harness.search.fault_isolation import MOST_RUNS
+
+
+@click.command("isolate")
+@click.argument("cell")
+@click.option("--other", help="A plain cell of another stack (default: the one that completed most often here).")
+@workload_options
+@click.option(
+    "--max-runs", type=click.IntRange(min=1), default=MOST_RUNS, show_default=True, help="Runs that may be spent."
+)
+@as_json
+@pass_settings
+def isolate_command(
+    settings: Settings, /, cell: str, other: str | None, max_runs: int, as_json: bool, **options: Any
+) -> None:
+    """Tell whether failures of CELL are its own, its stack's, a GPU's or the host's.
+
+    Fresh runs of CELL, of its stack's plain cell and of another stack's, each on the GPU where CELL failed and on
+    another one, between each other. The failures that raise the question are not among them. A wrong cause is named
+    with probability .05 at most. Where the pass rates are .95 and .5 it takes about thirty runs. They count like all
+    others; what they show changes what is said of failures, and no count.
+
+    The same command continues where it was interrupted, also with a larger --max-runs; after new failures of CELL it
+    asks again.
+
+    Exit status: 0 when the answer was found, also where it is that nothing fails; 1 when the runs did not suffice, 130
+    after Ctrl-C.
+    """
+    matrix, results = settings.matrix, settings.results
+    chosen = matrix.cells[known(cell, matrix.cells, "cell")]
+    others = [matrix.cells[known(other, matrix.cells, "cell")]] if other else []
+    if any(one.stack == chosen.stack or one.preset.name != "plain" for one in others):
+        raise UserError(f"--other {other}: give a plain cell of another stack than {chosen.stack.name}")
+    workload = chosen_workload(settings, "default", options)
+    place = bench_options(settings, options)
+    bench, _ = open_bench_for(place, [chosen, *others], workload)
+    rows = Index(results).rows()
+    stacks = others or plain_cells(matrix, rows, bench)
+    question = question_about(suspect_of(cell, workload, bench), matrix, workload, bench, stacks)
+    try:
+        with interruptible(), CampaignDisplay(err) as display:
+            answer = isolate_fault(bench, question, workload, display, max_runs)
+    except KeyboardInterrupt:
+        err.print(f"Interrupted; {CONTINUES}.")
+        sys.exit(INTERRUPTED)
+    if as_json:
+        print_json(answer.model_dump(mode="json", by_alias=True))
+    else:
+        print_lines([answer.sentence])
+    sys.exit(0 if answer.answered else 1)

@@ -1,0 +1,117 @@
+"""Bounds what a process may leave in its log: the beginning and the end stay, the middle is counted."""
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.storage import write_durably
+
+HEAD_BYTES = TAIL_BYTES = 8 << 20
+# Between two looks; memory takes some 100 MB meanwhile.
+LOOK_SECONDS = 0.1
+# Below this the middle is not worth a call.
+SLACK_BYTES = 4 << 20
+BLOCK = 1 << 12
+KEEP_SIZE, PUNCH_HOLE = 1, 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class BoundedLog:
+    """The output of one process, in its log from byte `begins` on.
+
+    The process appends to the file by itself, so that it outlives this one. While it runs, the blocks of the middle are
+    given back to the disk (a hole: the file only seems large); after it the middle is cut out.
+    """
+
+    def __init__(self, log: Path, begins: int, head: int = HEAD_BYTES, tail: int = TAIL_BYTES) -> None:
+        self._log = log
+        self._begins = begins
+        self._head = head
+        self._tail = tail
+        self._punched = 0
+
+    @property
+    def head_ends(self) -> int:
+        """Where the beginning that stays ends, in bytes of the file."""
+        return self._begins + self._head
+
+    def trim(self) -> None:
+        """Give the blocks of the middle back, where the file system can do that."""
+        with contextlib.suppress(OSError), _opened(self._log, os.O_RDWR) as log:
+            start = -(-max(self.head_ends, self._punched) // BLOCK) * BLOCK
+            end = (os.fstat(log).st_size - self._tail) // BLOCK * BLOCK
+            if end - start >= min(SLACK_BYTES, self._tail):
+                _punch(log, start, end - start)
+                self._punched = end
+
+    def finish(self) -> None:
+        """Cut the middle out and say how much it was, once the process has ended.
+
+        On a full disk the file stays as it is, with its hole.
+        """
+        with contextlib.suppress(OSError, UserError), _opened(self._log, os.O_RDONLY) as log:
+            size = os.fstat(log).st_size
+            if size - self._begins > self._head + self._tail:
+                count = size - self.head_ends - self._tail
+                self._write(log, self.head_ends, f"{count:,} bytes left out")
+
+    def finish_after_gap(self, seam: int, total: int) -> None:
+        """Do the same where output is missing at byte `seam` of the file, of at least `total` bytes in all."""
+        with contextlib.suppress(OSError, UserError), _opened(self._log, os.O_RDONLY) as log:
+            head_ends = min(seam, self.head_ends)
+            tail = min(os.fstat(log).st_size - head_ends, self._tail)
+            count = max(total - (head_ends - self._begins) - tail, 0)
+            known = f"at least {count:,}" if count else "an unknown number of"
+            self._write(log, head_ends, f"{known} bytes left out, which the engine did not keep")
+
+    def _write(self, log: int, head_ends: int, words: str) -> None:
+        head = os.pread(log, head_ends, 0)
+        tail = os.pread(log, self._tail, max(head_ends, os.fstat(log).st_size - self._tail))
+        newline = "" if head.endswith(b"\n") or not head else "\n"
+        write_durably(self._log, b"".join((head, f"{newline}... {words} ...\n".encode(), tail)))
+
+
+class Trimming:
+    """Trims a log now and then in a thread of its own, until it is ended."""
+
+    def __init__(self, bounded: BoundedLog) -> None:
+        self._bounded = bounded
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop trimming and cut the middle out; only the first call does."""
+        if not self._over.is_set():
+            self._over.set()
+            self._thread.join()
+            self._bounded.finish()
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            self._bounded.trim()
+
+
+@contextlib.contextmanager
+def _opened(file: Path, flags: int) -> Iterator[int]:
+    """Open a regular file itself: what a run has put in its place is left alone."""
+    descriptor = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(file))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _punch(descriptor: int, start: int, length: int) -> None:
+    mode = KEEP_SIZE | PUNCH_HOLE
+    if _libc.fallocate(descriptor, mode, ctypes.c_int64(start), ctypes.c_int64(length)):
+        raise OSError(ctypes.get_errno(), "fallocate")

@@ -1,0 +1,58 @@
+"""The environment in which this host verifies runs: its own cpu stack, whatever the runs were made in."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from harness.base.contract import CONTRACT
+from harness.base.errors import UserError
+from harness.environments.environment import Environment, ensure_environment, image_environment
+from harness.matrix.cells import Matrix, Stack
+
+if TYPE_CHECKING:
+    from harness.host.engine import Engine, Notify
+
+USUAL_STACK = "cpu"
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """The environment in which this host verifies runs; without one, `missing` says why there is none."""
+
+    environment: Environment | None = None
+    missing: str = ""
+
+    def why_not(self, judged: Environment) -> str | None:
+        """Return why a run in the environment `judged` cannot be verified in it; None where it can."""
+        if self.environment is None:
+            return self.missing
+        if judged.contract != CONTRACT:
+            return "its app follows another contract than this host's"
+        if judged.identity.get("app") != self.environment.identity.get("app"):
+            return "its app is another version than this host's"
+        return None
+
+
+NO_VERIFIER = Verifier(missing="nothing was made to verify it in")
+
+
+def verifying_stack(matrix: Matrix) -> Stack | None:
+    """Return the stack that this host verifies runs in: `cpu`, or else the first one for CPUs."""
+    own = (stack for stack in matrix.stacks.values() if stack.accelerator == "cpu" and not stack.excluded)
+    return min(own, key=lambda stack: stack.name != USUAL_STACK, default=None)
+
+
+def make_verifier(stack: Stack | None, engine: "Engine | None", notify: "Notify" = lambda _: None) -> Verifier:
+    """Make what this host verifies runs in, as an image where there is an engine; one it has not built is not taken."""
+    executor = "docker" if engine else "process"
+    if stack is None or executor not in stack.executors:
+        return Verifier(missing="the matrix has no stack for CPUs that could be made here")
+    try:
+        # Half a second, which those do not wait for who only describe runs.
+        from harness.environments.build import ensure_own_stack_image  # noqa: PLC0415
+
+        if engine is None:
+            return Verifier(ensure_environment(stack, notify))
+        image = ensure_own_stack_image(engine, stack, notify)
+    except UserError as error:
+        return Verifier(missing=f"stack {stack.name} cannot be made here: {error}")
+    return Verifier(image_environment(image.id, image.identity, image.contract, stack))

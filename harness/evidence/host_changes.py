@@ -1,0 +1,95 @@
+"""Changes of this host that only a person can know: `results/hosts/MACHINE.jsonl`, a line for each.
+
+From then on it is another kind of host: what its runs showed before is evidence of that kind.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from harness.base.errors import UserError
+from harness.base.json_files import Versioned
+from harness.base.storage import json_hash, locked, make_folder_durably, sync_folder
+from harness.evidence.records import Results
+from harness.host.facts import HostFacts
+from harness.host.fingerprint import read_host
+
+FOLDER = "hosts"
+LENGTH = 16
+
+
+class HostChange(Versioned):
+    """A line of `hosts/MACHINE.jsonl`: a change of the machine, in a person's words."""
+
+    machine: str
+    what: str = Field(description="as the person put it, such as `new PSU`")
+    at: float = Field(description="seconds since 1970")
+
+
+def host_of(results: Results, root: Path) -> HostFacts:
+    """Return the facts of the host at a root, with the changes that a person reported."""
+    host = read_host(root)
+    return changed_host(host, changes_of(results, host.machine))
+
+
+def changed_host(host: HostFacts, changes: Sequence[HostChange]) -> HostFacts:
+    """Return the facts of a host after changes, the oldest first: another kind with each of them."""
+    return reduce(_after, changes, host)
+
+
+def _after(host: HostFacts, change: HostChange) -> HostFacts:
+    what = [change.what, change.at]
+    return host.model_copy(
+        update={
+            "kind": json_hash([host.kind, *what])[:LENGTH],
+            "fingerprint": json_hash([host.fingerprint, *what])[:LENGTH],
+            "changes": (*host.changes, change.what),
+            "former_fingerprints": (*host.former_fingerprints, host.fingerprint),
+        }
+    )
+
+
+def changes_of(results: Results, machine: str) -> list[HostChange]:
+    """Return the changes of a machine, the oldest first; lines that are damaged are passed over."""
+    found = []
+    try:
+        content = _file(results, machine).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    for line in content.splitlines():
+        try:
+            found.append(HostChange.parse(line))
+        except ValidationError:
+            continue
+    return found
+
+
+def note_change(results: Results, machine: str, what: str) -> HostChange:
+    """Add a change of a machine, durably.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    change = HostChange(machine=machine, what=what, at=time.time())
+    file = _file(results, machine)
+    try:
+        make_folder_durably(file.parent)
+        with locked(file.with_suffix(".lock")), file.open("a+b") as stream:
+            stream.seek(0)
+            # What a crash left of a line is no change.
+            stream.truncate(stream.read().rfind(b"\n") + 1)
+            stream.write(change.model_dump_json(by_alias=True).encode() + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync_folder(file.parent)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its rights") from None
+    return change
+
+
+def _file(results: Results, machine: str) -> Path:
+    return results.folder / FOLDER / f"{machine}.jsonl"

@@ -1,0 +1,117 @@
+"""Answers to what is at fault, the cell, its stack, a GPU or the host: `results/isolations/ID.json`.
+
+They change the words of status, report and explanations, and no count.
+"""
+
+import time
+from collections.abc import Sequence
+
+from pydantic import Field, ValidationError
+
+from harness.base.json_files import File, Versioned
+from harness.base.storage import write_json
+from harness.evidence.records import Results
+
+FOLDER = "isolations"
+HOST = "the host, or what all these runs share"
+
+
+class ControlCount(File):
+    """The runs of one cell on one set of GPUs, and how many of them passed."""
+
+    cell: str
+    gpus: tuple[int, ...]
+    passes: int
+    runs: int
+
+
+class FaultIsolation(Versioned):
+    """The answer of controls: fresh runs of a cell that failed, of its stack's `plain` and another's, on each GPU."""
+
+    id: str = Field(description="the campaign of its runs")
+    cell: str
+    stack: str
+    workload: str
+    machine: str
+    failures: int = Field(description="of the cell, of a kind that a host can cause; they are not among `counts`")
+    cause: str | None = Field(description="cell, stack, gpu, other-gpu or host; null where none is shown")
+    sound: bool = Field(description="nothing is at fault: fresh runs pass")
+    possible: tuple[str, ...] = Field(description="causes that are not refuted")
+    not_varied: tuple[str, ...] = Field(description="what all runs share, and so cannot be told from the host")
+    runs_left: int | None = Field(description="about so many more runs would tell; null where more would not")
+    error: float = Field(description="the probability of a wrong cause, at most")
+    counts: tuple[ControlCount, ...]
+    at: float = Field(description="seconds since 1970")
+
+    @property
+    def runs(self) -> int:
+        """How many runs were made."""
+        return sum(count.runs for count in self.counts)
+
+    @property
+    def answered(self) -> bool:
+        """Return whether the question is answered."""
+        return self.sound or self.cause is not None
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words, with the counts it rests on."""
+        counts = ", ".join(f"{one.cell} on {_gpus(one.gpus)} {one.passes} of {one.runs}" for one in self.counts)
+        return f"{self.cell}: {self.conclusion} ({counts} passed)"
+
+    @property
+    def conclusion(self) -> str:
+        """The cause, in words; or that there is none, or that it is not told apart yet."""
+        if self.sound:
+            return "the controls find nothing that fails half of its runs: the failures did not come back as often"
+        if self.cause:
+            return f"the controls say {self._worded(self.cause)}"
+        if self.runs_left is None:
+            return "not told apart: the pass rates of the controls lie between those of what works and what is at fault"
+        between = " or ".join(self._worded(one) for one in self.possible)
+        more = "run" if self.runs_left == 1 else "runs"
+        return f"not told apart yet ({between}), about {self.runs_left} more {more} would"
+
+    def _worded(self, cause: str) -> str:
+        gpus = list(dict.fromkeys(one.gpus for one in self.counts))
+        if cause == "host":
+            shared = [
+                {"stack": "its stack (no other was run)", "gpu": "its GPU (no other was run)"}[one]
+                for one in self.not_varied
+            ]
+            return " or ".join(["the host", *shared])
+        words = {"cell": "the cell (its preset)", "stack": f"the stack {self.stack}"}
+        return words.get(cause) or _gpus(gpus[0] if cause == "gpu" else gpus[-1])
+
+
+def write_isolation(results: Results, answer: FaultIsolation) -> None:
+    """Write an answer; a later one to the same question replaces it.
+
+    Raises:
+        UserError: when the results folder cannot be written.
+    """
+    write_json(results.folder / FOLDER / f"{answer.id}.json", answer.model_dump(mode="json", by_alias=True))
+
+
+def read_isolations(results: Results) -> list[FaultIsolation]:
+    """Return the newest answer on each cell and workload of each machine, the oldest first.
+
+    Damaged ones are left out.
+    """
+    found = []
+    for file in (results.folder / FOLDER).glob("*.json"):
+        try:
+            found.append(FaultIsolation.parse(file.read_bytes()))
+        except (OSError, ValidationError):
+            continue
+    newest = {(one.machine, one.cell, one.workload): one for one in sorted(found, key=lambda one: one.at)}
+    return list(newest.values())
+
+
+def sentences(answers: Sequence[FaultIsolation]) -> list[str]:
+    """Return the answers in words, with their dates."""
+    return [f"{time.strftime('%Y-%m-%d', time.localtime(one.at))}, {one.sentence}." for one in answers]
+
+
+def _gpus(gpus: Sequence[int]) -> str:
+    return f"GPU {' and '.join(map(str, gpus))}" if gpus else "the CPU"

@@ -1,0 +1,164 @@
+"""The count of every run that was begun: passed, failed, or not counted, and why. Pure.
+
+The cell under test may itself be what makes a GPU unhealthy, a host go down or a terminal close: to leave such runs out
+would select for survivors. So every run that was begun counts, as in the analysis of clinical trials by intention to
+treat. Only three kinds do not: those that somebody ended with Ctrl-C, or whose harness was killed, while they
+progressed; those that a person struck out by hand; and those with a fault injected on purpose.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final, Literal, NamedTuple
+
+from harness.evidence.health_log import LOCKED, machines_with_bad_signs, read_steps
+from harness.evidence.index import Index, Row
+from harness.evidence.records import Results
+from harness.evidence.run_files import HealthStep
+
+CountName = Literal["passed", "failed", "not-counted"]
+Gpu = tuple[str, str, int]
+"""A GPU of a machine since a boot."""
+Faults = Mapping[str, str]
+"""Findings about the GPUs of runs, in words, by run id."""
+
+# A run that was interrupted after more than this share of its stall limit without progress may well have hung.
+SHARE_OF_LIMIT: Final = 1 / 3
+INTERRUPTED: Final = "interrupted"
+NOT_BEGUN: Final = "not-begun"
+"""Diagnosis of a run that was not begun, since a GPU of it was unhealthy."""
+_COUNTING_INTERRUPTIONS: Final[Mapping[str, str]] = {
+    "hup": "HUP ended it: a terminal or desktop session that went down may have been the GPU's doing",
+    "term": "TERM ended it, and the host was not shutting down",
+}
+_OTHER_INTERRUPTIONS: Final[Mapping[str | None, str]] = {
+    "ctrl-c": "Ctrl-C ended it while it progressed",
+    "shutdown": "the host was shut down in order while it progressed",
+    "harness-killed": "its harness was killed while it progressed",
+    "engine": "the Docker engine was gone, and its GPUs are healthy",
+    None: "somebody or something ended it",
+}
+
+
+class RunCount(NamedTuple):
+    """The count of one run. `why` is a line where its outcome does not say it all.
+
+    `kind` says in a word or two what keeps a run from being counted. `diagnosis` is that of a failure, where the record
+    has none. `gpu_fault`: a GPU of it was reset, or was unhealthy afterwards.
+    """
+
+    counts_as: CountName
+    why: str = ""
+    kind: str = ""
+    diagnosis: str | None = None
+    gpu_fault: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Return whether it counts at all."""
+        return self.counts_as != "not-counted"
+
+    @property
+    def hours_count(self) -> bool:
+        """Return whether it does not count, but the time does that it trained."""
+        return self.kind == INTERRUPTED
+
+
+Counts = Mapping[str, RunCount]
+PASSED: Final = RunCount("passed")
+FAILED: Final = RunCount("failed")
+
+
+def count_runs(rows: Iterable[Row], steps: Iterable[HealthStep] = ()) -> dict[str, RunCount]:
+    """Return the count of every run by its id.
+
+    `rows` are all runs of their machines, since the last run on a GPU answers for it; `steps` are the health logs of
+    those machines.
+    """
+    rows = list(rows)
+    faults = gpu_faults(rows, steps)
+    return {row.run_id: _count(row, faults.get(row.run_id)) for row in rows}
+
+
+def counts_of(results: Results, rows: Sequence[Row] | None = None) -> dict[str, RunCount]:
+    """Return the counts of all runs of a results folder; `rows` are all of its index, where they were read before."""
+    rows = Index(results).rows() if rows is None else rows
+    # Most health logs have no bad sign, and to read all of their steps takes long.
+    steps = (step for machine in sorted(machines_with_bad_signs(results)) for step in read_steps(results, machine))
+    return count_runs(rows, steps)
+
+
+def gpu_faults(rows: Iterable[Row], steps: Iterable[HealthStep]) -> dict[str, str]:
+    """Return the runs whose GPU was reset meanwhile, or was first found unhealthy after them, and what was seen."""
+    bad = [step for step in steps if step.good is False and step.check in ("probe", "kernel-log")]
+    faults = {
+        step.run_id: f"the kernel log shows a reset of its GPU: {step.detail}"
+        for step in bad
+        if step.check == "kernel-log"
+    }
+    probes: dict[Gpu, list[HealthStep]] = defaultdict(list)
+    for step in bad:
+        if step.check == "probe" and step.gpu is not None and step.detail != LOCKED:
+            probes[step.machine, step.boot_id, step.gpu].append(step)
+    if not probes:
+        return faults
+    runs: dict[Gpu, list[Row]] = defaultdict(list)
+    for row in rows:
+        # What was interrupted during the probe before it never used a GPU.
+        never_ran = row.outcome == "interrupted" and row.seconds == 0 and row.interrupted_by != "harness-killed"
+        if row.diagnosis != NOT_BEGUN and not never_ran:
+            for gpu in json.loads(row.gpus):
+                runs[row.machine, row.boot_id, gpu].append(row)
+    for gpu, of_gpu in probes.items():
+        for run_id, step in _found_unhealthy(runs.get(gpu, []), of_gpu):
+            faults.setdefault(run_id, f"GPU {step.gpu} failed the next probe after it: {step.detail}")
+    return faults
+
+
+def _found_unhealthy(runs: Iterable[Row], probes: Iterable[HealthStep]) -> Iterator[tuple[str, HealthStep]]:
+    """Yield the last run on one GPU before each failed probe; of several failed probes after a run, the first."""
+    starts = sorted((row.started, row.run_id) for row in runs)
+    in_time = sorted(probes, key=lambda step: step.at)
+    answering = ((_last_before(starts, step), step) for step in in_time)
+    for run_id, of_run in groupby(answering, key=lambda pair: pair[0]):
+        if run_id is not None:
+            yield run_id, next(of_run)[1]
+
+
+def _last_before(starts: Sequence[tuple[float, str]], step: HealthStep) -> str | None:
+    """Return the run that was begun last before a probe; the one that it was made for is not among them.
+
+    A probe after a run is of that run, whatever the clock says.
+    """
+    if step.when in ("after-completion", "after-failure") and any(run == step.run_id for _, run in starts):
+        return step.run_id
+    its_own = step.run_id if step.when == "before-run" else None
+    return next((run for started, run in reversed(starts) if started <= step.at and run != its_own), None)
+
+
+def _count(row: Row, fault: str | None) -> RunCount:
+    if row.injected_fault is not None:
+        return RunCount("not-counted", "a fault was injected into it on purpose", "injected fault")
+    if row.struck is not None:
+        return RunCount("not-counted", f"struck out by hand: {row.struck}", "struck")
+    if row.diagnosis == NOT_BEGUN:
+        return RunCount("not-counted", row.detail, "not begun")
+    if fault is not None:
+        return RunCount("failed", fault, diagnosis=row.diagnosis or "unhealthy-gpu", gpu_fault=True)
+    if row.outcome == "completed":
+        return PASSED
+    if row.outcome == "interrupted":
+        return _interrupted(row)
+    # A power cut or a reboot by hand is no fault of a GPU.
+    of_gpu = row.outcome == "host-fault" and row.diagnosis != "host-down"
+    return RunCount("failed", gpu_fault=True) if of_gpu else FAILED
+
+
+def _interrupted(row: Row) -> RunCount:
+    if why := _COUNTING_INTERRUPTIONS.get(row.interrupted_by or ""):
+        return RunCount("failed", why, diagnosis="session-ended")
+    if row.idle_seconds is not None and row.idle_limit and row.idle_seconds > row.idle_limit * SHARE_OF_LIMIT:
+        why = f"no rank had advanced for {row.idle_seconds:.0f} s when it was ended, of {row.idle_limit:.0f} s allowed"
+        return RunCount("failed", why, diagnosis="no-progress")
+    return RunCount("not-counted", _OTHER_INTERRUPTIONS.get(row.interrupted_by, ""), INTERRUPTED)

@@ -1,0 +1,50 @@
+"""The runs that are missing, without a failure among them, until a threshold is reached. Pure."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from harness.evidence.verdicts.exposure_rates import expected_failures
+from harness.evidence.verdicts.rates import runs_to_show
+from harness.evidence.verdicts.totals import Totals
+from harness.evidence.verdicts.verdict import Threshold
+from harness.matrix.cells import Verdicts
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """Starts, hours of training after the first step, and boots that are missing; all 0 where nothing is."""
+
+    starts: int
+    hours: float
+    boots: int
+
+    @property
+    def nothing(self) -> bool:
+        """Return whether the threshold is reached."""
+        return not (self.starts or self.hours or self.boots)
+
+    @property
+    def in_words(self) -> str:
+        """Return what is missing, such as `5 more starts, 3.4 more hours and runs on one more boot`."""
+        said = []
+        if self.starts:
+            said.append(f"{self.starts} more start{'s' if self.starts > 1 else ''}")
+        if self.hours:
+            # Rounded up, so as to promise no less than is needed.
+            said.append(f"{ceil(self.hours * 10) / 10:.1f} more hours of training")
+        if self.boots:
+            said.append("runs on one more boot" if self.boots == 1 else f"runs on {self.boots} more boots")
+        return " and ".join([", ".join(said[:-1]), said[-1]] if len(said) > 1 else said) or "nothing"
+
+
+def missing_to(totals: Totals, threshold: Threshold, thresholds: Verdicts, confidence: float) -> Shortfall:
+    """Return what is missing to a threshold, each of its bounds at this confidence."""
+    rate: float = getattr(thresholds, threshold)
+    mtbf: float = getattr(thresholds.mtbf_hours, threshold)
+    boots = thresholds.known_good_boots if threshold == "known_good" else 1
+    starts = runs_to_show(totals.starts - totals.started, rate, confidence) - totals.starts
+    hours = mtbf * expected_failures(totals.failures, confidence)
+    enough = mtbf == 0 or totals.mtbf(confidence) > mtbf
+    return Shortfall(
+        max(0, starts), 0.0 if enough else max(hours - totals.hours, 1e-9), max(0, boots - max(1, totals.boots))
+    )

@@ -1,0 +1,110 @@
+"""Totals of runs that are counted together: starts, and hours of training with the failures in them. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from harness.evidence.index import Row
+from harness.evidence.verdicts.counting import Counts
+from harness.evidence.verdicts.exposure_rates import mtbf_bound
+from harness.evidence.verdicts.rates import lower_bound
+
+HOUR = 3600.0
+# The length that so many runs reached is that for which a claim holds: a longer run may age as no other did.
+ENOUGH_AS_LONG = 3
+
+
+# Failures so soon after one another are one incident for the chance that a training ends uninterrupted.
+BURST_SECONDS = 15 * 60.0
+
+
+class Life(NamedTuple):
+    """The hours that a run trained after its first step, and whether it failed then."""
+
+    hours: float
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Starts that succeeded, of so many; failures after the first step, in so many hours of training; boots.
+
+    `restart_seconds`: what a failure costs beside the steps that are lost, as measured, in the middle of all.
+    `lives` are those of each run, the longest first; runs that were interrupted while they progressed are among them.
+    `incidents`: the failures, where those of one burst are one. `boots`: on how many different ones the runs that count
+    were made.
+    """
+
+    started: int = 0
+    starts: int = 0
+    failures: int = 0
+    lives: tuple[Life, ...] = ()
+    boots: int = 0
+    incidents: int = 0
+    restart_seconds: float | None = None
+
+    @property
+    def lengths(self) -> tuple[float, ...]:
+        """Return the hours of each run after its first step, the longest first."""
+        return tuple(life.hours for life in self.lives)
+
+    @property
+    def hours(self) -> float:
+        """Return the hours of training after the first steps."""
+        return sum(self.lengths)
+
+    @property
+    def longest(self) -> float:
+        """Return the hours up to which a claim holds: as long as the third-longest run; 0 where there are fewer."""
+        return self.lengths[ENOUGH_AS_LONG - 1] if len(self.lengths) >= ENOUGH_AS_LONG else 0.0
+
+    def start_rate(self, confidence: float) -> float:
+        """Return the lower bound of the share of starts that succeed."""
+        return lower_bound(self.started, self.starts, confidence)
+
+    def mtbf(self, confidence: float) -> float:
+        """Return the lower bound of the mean time between failures, in hours."""
+        return mtbf_bound(self.failures, self.hours, confidence)
+
+
+def totals_of(rows: Iterable[Row], counts: Counts) -> Totals:
+    """Return the totals of runs.
+
+    A start succeeds when the first training step ends. Of a run that somebody interrupted while it progressed the hours
+    count, and nothing else; of a run of which no hours are known, the start alone.
+    """
+    rows = list(rows)
+    counted = [row for row in rows if counts[row.run_id].counts]
+    started = [row for row in counted if row.first_step]
+    failed = [row for row in started if counts[row.run_id].counts_as == "failed"]
+    with_hours = [row for row in rows if counts[row.run_id].counts or counts[row.run_id].hours_count]
+    lives = (
+        Life(row.exposure_seconds / HOUR, counts[row.run_id].counts_as == "failed")
+        for row in with_hours
+        if row.exposure_seconds
+    )
+    return Totals(
+        started=len(started),
+        starts=len(counted),
+        failures=len(failed),
+        lives=tuple(sorted(lives, reverse=True)),
+        boots=len({(row.machine, row.boot_id) for row in counted}),
+        incidents=_incidents(row.finished for row in failed),
+        restart_seconds=median(costs) if (costs := [_cost(row) for row in failed if row.exposure_seconds]) else None,
+    )
+
+
+def _cost(row: Row) -> float:
+    """Return the seconds of a failed run in which it did not train.
+
+    Those are the ones to its first step, which the next attempt needs too, and to find the failure, and to recover.
+    """
+    return max(0.0, row.finished - row.started - (row.exposure_seconds or 0.0))
+
+
+def _incidents(times: Iterable[float]) -> int:
+    """Return the number of bursts: a failure more than a quarter of an hour after the one before begins another."""
+    in_time = sorted(times)
+    return bool(in_time) + sum(later - sooner > BURST_SECONDS for sooner, later in pairwise(in_time))

@@ -1,0 +1,155 @@
+"""Measures the disk that a run takes, however hard its files make that: bounded, and without following links."""
+
+import math
+import os
+import stat
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from harness.base.time_limits import Look
+
+BLOCK = 512
+# Compilers cache some thousand files; a limit on bytes alone does not see empty ones.
+MOST_ENTRIES = 100_000
+# No cache is as deep, and each level takes a descriptor while it is read.
+MOST_LEVELS = 100
+MOST_BYTES = 50 * 10**9
+# Of what is free at the start: the disk is not this run's alone.
+SHARE_OF_FREE = 0.8
+# With less, databases and logs of the host begin to fail, and records cannot be written.
+RESERVE_BYTES = 1 << 30
+RESERVE_SHARE = 0.1
+
+# Between two looks, unless looking takes long.
+LOOK_SECONDS = 2.0
+LOOK_SHARE = 0.05
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class DiskLimit:
+    """The most a run may take: bytes and entries of all its places, and what it has to leave free on their disk."""
+
+    bytes: int = MOST_BYTES
+    entries: int = MOST_ENTRIES
+    reserve: int = 0
+
+    @classmethod
+    def of(cls, place: Path) -> "DiskLimit":
+        """Return the limit of a run that begins now and writes to `place`."""
+        free = _free(place)
+        if free is None:
+            return cls()
+        reserve = min(RESERVE_BYTES, int(free * RESERVE_SHARE))
+        return cls(min(MOST_BYTES, int(free * SHARE_OF_FREE)), MOST_ENTRIES, reserve)
+
+
+@dataclass
+class DiskUse:
+    """Bytes and entries that were found, up to a limit. `too_deep`: more than MOST_LEVELS folders are nested."""
+
+    bytes: int = 0
+    entries: int = 0
+    too_deep: bool = False
+
+
+class DiskWatch:
+    """Looks now and then, in a thread of its own, at what a run takes."""
+
+    def __init__(self, places: Sequence[Path], limit: DiskLimit | None = None) -> None:
+        self._places = places
+        self._limit = limit
+        self._look: Look[tuple[str, float]] | None = None
+        self._next = -math.inf
+
+    def excess(self, now: float) -> str:
+        """Return what the run took above its limit at the last look that has ended; empty where it kept it.
+
+        The limit is that of the first call. `now` is on the monotonic clock.
+        """
+        if self._limit is None:
+            self._limit = DiskLimit.of(self._places[0])
+        if self._look is None and now >= self._next:
+            self._look = Look(partial(_timed_excess, self._places, self._limit))
+        if self._look is None or not self._look.done:
+            return ""
+        found, seconds = self._look.result(0)
+        self._look = None
+        self._next = now + max(LOOK_SECONDS, seconds / LOOK_SHARE)
+        return found
+
+
+def _timed_excess(places: Sequence[Path], limit: DiskLimit) -> tuple[str, float]:
+    began = time.monotonic()
+    return excess(places, limit), time.monotonic() - began
+
+
+def excess(places: Sequence[Path], limit: DiskLimit) -> str:
+    """Return what a run takes above its limit, in words; empty where it keeps it.
+
+    What cannot be read is not counted.
+    """
+    use = measure(places, limit)
+    if use.bytes > limit.bytes:
+        return f"its files take more than {limit.bytes / 1e9:.3g} GB of disk"
+    if use.entries > limit.entries:
+        return f"it made more than {limit.entries:,} files and folders"
+    if use.too_deep:
+        return f"its folders are more than {MOST_LEVELS} levels deep"
+    free = _free(places[0])
+    if free is not None and free < limit.reserve:
+        return (
+            f"only {free / 1e9:.2f} GB are left on the disk of its folder, its own files take {use.bytes / 1e9:.2f} GB"
+        )
+    return ""
+
+
+def measure(places: Sequence[Path], limit: DiskLimit) -> DiskUse:
+    """Add up files and folders until there are more than the limit allows."""
+    use = DiskUse()
+    for place in places:
+        try:
+            found = place.lstat()
+            use.bytes += found.st_blocks * BLOCK
+            if stat.S_ISDIR(found.st_mode):
+                _measure_folder(os.open(place, FOLDER), use, limit, 1)
+        except OSError:
+            continue
+    return use
+
+
+def _measure_folder(folder: int, use: DiskUse, limit: DiskLimit, level: int) -> None:
+    """Measure an open folder, and close it."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                use.entries += 1
+                if use.entries > limit.entries or use.bytes > limit.bytes or use.too_deep:
+                    return
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                    use.bytes += found.st_blocks * BLOCK
+                    if not stat.S_ISDIR(found.st_mode):
+                        continue
+                    if level == MOST_LEVELS:
+                        use.too_deep = True
+                        return
+                    inner = os.open(entry.name, FOLDER, dir_fd=folder)
+                except OSError:
+                    # It went away, or became something else, meanwhile.
+                    continue
+                _measure_folder(inner, use, limit, level + 1)
+    finally:
+        os.close(folder)
+
+
+def _free(place: Path) -> int | None:
+    try:
+        found = os.statvfs(place)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize

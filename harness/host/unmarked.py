@@ -1,0 +1,153 @@
+"""Finds processes of a run that do not carry its mark: by their descent, their session and their container.
+
+A run may empty the environment of a child, and a child may leave its parent, group and session. While a run is tracked,
+this process is the one that the kernel gives orphans to ("child subreaper"), so that whatever a run starts stays below.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from harness.host.processes import stat_of
+
+PR_SET_CHILD_SUBREAPER = 36
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class _Tracked:
+    """The signs of a run's processes. `since`: in ticks since boot; None where nothing was started as a process.
+
+    `jobs`: leaders of sessions, and when each was started; `containers`: their ids.
+    """
+
+    since: int | None = None
+    jobs: dict[int, int] = field(default_factory=dict)
+    containers: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    parent: int
+    group: int
+    session: int
+    started: int
+
+
+_runs: dict[str, _Tracked] = {}
+
+
+def track(mark: str) -> None:
+    """Track the processes of a run from now on, before the first of them is started."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    run = _runs.setdefault(mark, _Tracked())
+    run.since = run.since or int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS) - 1
+
+
+def track_process(mark: str, pid: int) -> None:
+    """Count the leader of a session, and so its session, among the processes of a run; one that is gone is none."""
+    if leader := _seen(pid):
+        _runs.setdefault(mark, _Tracked()).jobs[pid] = leader.started
+
+
+def track_container(mark: str, container: str) -> None:
+    """Count all processes of a container, by its id, among those of a run."""
+    _runs.setdefault(mark, _Tracked()).containers.add(container)
+
+
+def unmarked(mark: str, marked: Collection[int]) -> frozenset[int]:
+    """Return the processes of a tracked run besides those that are known by their mark, zombies included."""
+    run = _runs.get(mark)
+    if run is None:
+        return frozenset()
+    processes = _processes()
+    others = {job for its_mark, other in _runs.items() if its_mark != mark for job in other.jobs}
+    found = {
+        pid
+        for pid, one in processes.items()
+        if _is_in_session(one, run)
+        or (_is_orphan(one, run) and one.session not in others)
+        or (run.containers and _is_inside(pid, run))
+    }
+    last: set[int] = set(marked) | found
+    while last:
+        last = {pid for pid, one in processes.items() if one.parent in last} - found
+        found |= last
+    return frozenset(found - set(marked) - {os.getpid()})
+
+
+def reap_orphans(*, kill: bool = False) -> int:
+    """Take the exit statuses of orphans that have ended, and return how many there were.
+
+    Nobody else waits for them, and each keeps its number. With `kill` the rest of its group is killed: what ends may
+    have started something just before, faster than processes can be looked for.
+    """
+    reaped = 0
+    with contextlib.suppress(OSError):
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if not _reap(ended.si_pid, kill):
+                break
+            reaped += 1
+        else:
+            return reaped
+        # A child of ours is waited for by whoever started it, and the kernel tells of the others only after it.
+        for pid, one in _processes().items():
+            if one.parent == os.getpid():
+                reaped += _reap(pid, kill)
+    return reaped
+
+
+def _reap(pid: int, kill: bool) -> bool:
+    """Take the exit status of an orphan of any run, if it has ended."""
+    one, runs = _seen(pid), _runs.values()
+    # A run's own process is waited for by its executor, also while another run is tracked.
+    if one is None or any(pid in run.jobs for run in runs) or not any(_is_orphan(one, run) for run in runs):
+        return False
+    if kill:
+        with contextlib.suppress(OSError):
+            os.killpg(one.group, signal.SIGKILL)
+    return os.waitpid(pid, os.WNOHANG)[0] == pid
+
+
+def _is_in_session(one: _Seen, run: _Tracked) -> bool:
+    # A number is used again.
+    return one.session in run.jobs and one.started >= run.jobs[one.session]
+
+
+def _is_orphan(one: _Seen, run: _Tracked) -> bool:
+    """Return whether a process came to this one since the run began.
+
+    The run began in a session of its own, and no process can join another's: what is in ours, was started by us.
+    """
+    if run.since is None or one.parent != os.getpid() or one.session == os.getsid(0):
+        return False
+    return one.started >= run.since
+
+
+def _is_inside(pid: int, run: _Tracked) -> bool:
+    try:
+        groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return any(container in groups for container in run.containers)
+
+
+def _processes() -> Mapping[int, _Seen]:
+    found = ((pid, _seen(pid)) for pid in psutil.pids())
+    return {pid: one for pid, one in found if one}
+
+
+def _seen(pid: int) -> _Seen | None:
+    """Fields 4, 5, 6 and 22 of /proc/PID/stat."""
+    try:
+        fields = stat_of(pid)
+    except OSError:
+        return None
+    return _Seen(int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))

@@ -1,0 +1,34 @@
+"""The order in which stacks go on to two GPUs. Pure; what it is made of is in the matrix file."""
+
+from collections.abc import Iterable
+
+from harness.matrix.cells import Matrix, Stack, TwoGpus
+
+
+def two_gpu_order(matrix: Matrix, stacks: Iterable[Stack], *, atomics: bool) -> list[Stack]:
+    """Return stacks in the order in which to try them on two GPUs.
+
+    `atomics`: whether the slots of the GPUs have PCIe atomics. Stacks that no step names keep their order, and come
+    before those that are last without atomics.
+    """
+    steps = list(matrix.two_gpus)
+    if not atomics:
+        steps.sort(key=lambda step: step.last_without_atomics)
+    unnamed = next((at for at, step in enumerate(steps) if step.last_without_atomics and not atomics), len(steps))
+
+    def place(stack: Stack) -> float:
+        step = step_of(matrix, stack)
+        return unnamed - 0.5 if step is None else steps.index(step)
+
+    return sorted(stacks, key=place)
+
+
+def always_on_two(matrix: Matrix, stack: Stack) -> bool:
+    """Return whether a stack that trained on one GPU goes on to two whatever time is left."""
+    step = step_of(matrix, stack)
+    return step is not None and step.always
+
+
+def step_of(matrix: Matrix, stack: Stack) -> TwoGpus | None:
+    """Return the step of the order that names a stack's ROCm; None for one that none does."""
+    return next((step for step in matrix.two_gpus if stack.rocm and step.holds(stack.rocm)), None)

@@ -1,0 +1,48 @@
+"""Why a known-good tag is suspended: what later runs of its image show. Pure, but for what reads the records."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from harness.evidence.index import Index, Row
+from harness.evidence.records import Results
+from harness.evidence.verdicts.counting import Counts, counts_of
+from harness.evidence.verdicts.of_results import verdicts_on
+from harness.evidence.verdicts.verdict import Verdict
+from harness.matrix.cells import Matrix
+from harness.registry.tags.promote import fallen
+from harness.registry.tags.promotions import KnownGood
+
+Suspension = Callable[[KnownGood], str | None]
+"""Returns why a tag is suspended, in one line; None if it is not."""
+
+
+def suspension_by(results: Results, matrix: Matrix) -> Suspension:
+    """Return what says of tags whether the records of a results folder suspend them."""
+    rows = Index(results).rows()
+    counts, verdicts = counts_of(results, rows), verdicts_on(rows, results, matrix, rows)
+    return lambda evidence: why_suspended(evidence, rows, counts, verdicts)
+
+
+def why_suspended(evidence: KnownGood, rows: Iterable[Row], counts: Counts, verdicts: Iterable[Verdict]) -> str | None:
+    """Return why a tag is suspended, in one line; None if it is not.
+
+    It is where a run of its image after the promotion reset a GPU or left one unhealthy, of whatever workload, also a
+    training of the user's; and where its verdict fell below its tier. Only a new promotion ends that.
+    """
+    later = [row for row in rows if _is_later(row, evidence) and counts[row.run_id].gpu_fault]
+    return _of_gpus(later, counts) or fallen(evidence, verdicts)
+
+
+def _of_gpus(faults: Sequence[Row], counts: Counts) -> str | None:
+    if not faults:
+        return None
+    last = max(faults, key=lambda row: row.finished)
+    day = time.strftime("%Y-%m-%d", time.localtime(last.finished))
+    runs = f"run {last.run_id}" if len(faults) == 1 else f"{len(faults)} runs, the last one {last.run_id},"
+    return f"since its promotion {runs} ended with a GPU fault ({day}): {counts[last.run_id].why or last.detail}"
+
+
+def _is_later(row: Row, evidence: KnownGood) -> bool:
+    same = (row.cell, row.environment_hash, row.executor) == (evidence.cell, evidence.environment_hash, "docker")
+    # What happened on other hosts is shown of their kinds; here it counts whatever kind of host this is.
+    return same and row.started > evidence.promoted_at and (not row.imported or row.host_kind == evidence.host_kind)

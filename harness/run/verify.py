@@ -1,0 +1,103 @@
+"""The verification of a run: what it left is copied, and parts of it are computed again by this host's own app."""
+
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from harness.environments.executors.container import inside
+from harness.environments.executors.job import Executor, Job
+from harness.evidence.app_files import Phase, Result
+from harness.evidence.kept_states import pick
+from harness.evidence.outcome import Evidence, PickedState, StoppedBy, stands_so_far
+from harness.evidence.run_folder import RunFolder
+from harness.run.spec import RunSpec
+from harness.run.watch.limits import Limits
+from harness.run.watch.watch import Watch
+
+# Seconds without an advance. Nothing is compiled and no device is waited for, but the disk may be slow, and the app of
+# the run chose what is in the files.
+STALL_LIMITS: Mapping[Phase, float] = {
+    "import": 120,
+    "init": 60,
+    "data": 300,
+    "features": 600,
+    "first-step": 300,
+    "step": 120,
+    "validate": 120,
+    "checkpoint": 120,
+    "teardown": 60,
+}
+# Altogether: the largest model takes half an hour for as many samples as fifteen years have.
+LIMIT_SECONDS = 3600
+# What ends the run as a whole: nothing could be started to verify it, which is not its fault; a process that cannot be
+# ended.
+PASSED_ON: Mapping[StoppedBy, StoppedBy] = {"start": "engine", "host": "host"}
+KILLED = -signal.SIGKILL
+
+
+def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
+    """Copy the models of a run, and the state of each that is picked, to where its app cannot reach them.
+
+    Raises:
+        UserError: when the folder cannot be written to.
+    """
+    folder = spec.folder
+    (*earlier, model), problem = folder.keep_models(result)
+    problems = [evidence.leftovers, problem]
+    picked: list[PickedState | None] = []
+    for number, training in enumerate(result.trainings, 1):
+        state = pick(training)
+        sha256, problem = folder.keep_state(state, number) if state else (None, "")
+        picked.append(PickedState(state, sha256) if state else None)
+        problems.append(problem)
+    return replace(
+        evidence,
+        model_sha256=model,
+        earlier_sha256=tuple(earlier),
+        picked=tuple(picked),
+        leftovers="; ".join(filter(None, problems)),
+    )
+
+
+def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result, root: Path) -> Evidence:
+    """Compute parts of a run again, where nothing else speaks against it and this host has something to do it in.
+
+    Where a limit of this host ended that, or its engine, nothing is known of the run: it was not verified. An error of
+    the process that verifies it speaks against the run, as what the run left may have caused it.
+
+    Raises:
+        UserError: when the folder cannot be written to.
+        KeyboardInterrupt: when somebody interrupts it; it is ended then.
+    """
+    if spec.verification is None or not stands_so_far(spec.request, evidence):
+        return evidence
+    folder = spec.folder
+    folder.make_verifying()
+    job = _with_files(spec.verification, folder, evidence, result)
+    with Watch(folder, executor, lambda _: None, None, root=root, work=folder.verifying) as watch:
+        exit_ = watch.execute(job, LIMIT_SECONDS, Limits.fixed(STALL_LIMITS))
+    if watch.stopped_by:
+        if by := PASSED_ON.get(watch.stopped_by):
+            return replace(evidence, stopped_by=by, stop_detail=watch.stop_detail)
+        return replace(evidence, not_verified=f"{watch.stopped_by}: {watch.stop_detail}")
+    if exit_ is not None and (exit_.out_of_memory or exit_.code == KILLED):
+        return replace(evidence, not_verified=f"out-of-memory: the process that verifies it ended with {exit_}")
+    if exit_ is None or not exit_.ok:
+        return replace(evidence, verification_problem=f"the process that verifies it ended with {exit_}")
+    found, problem = folder.keep_verification()
+    return replace(evidence, verification=found, verification_problem=problem)
+
+
+def _with_files(job: Job, folder: RunFolder, evidence: Evidence, result: Result) -> Job:
+    """Return the process with the words on the copies of models and states."""
+
+    def seen(file: Path) -> str:
+        return str(inside(folder.kept) / file.name if job.container else file)
+
+    words: list[str] = []
+    for number, (training, picked) in enumerate(zip(result.trainings, evidence.picked, strict=True), 1):
+        words += ["--trained", training.model_kind, seen(folder.kept_model(number))]
+        if picked and picked.sha256:
+            words += ["--state", training.model_kind, str(picked.state.step), seen(folder.kept_state(number))]
+    return replace(job, arguments=(*job.arguments, *words))

@@ -1,0 +1,51 @@
+"""Which verdict a budget can reach, before the first run is made. Pure."""
+
+from math import ceil
+
+from harness.base.durations import span
+from harness.evidence.verdicts.missing import missing_to
+from harness.evidence.verdicts.totals import Totals
+from harness.evidence.verdicts.verdict import Threshold
+from harness.matrix.cells import Verdicts
+from harness.search.goal import Goal
+
+HOUR = 3600.0
+TIERS: tuple[Threshold, ...] = ("known_good", "good", "candidate")
+
+
+def seconds_to(threshold: Threshold, goal: Goal, thresholds: Verdicts, run_seconds: float, run_hours: float) -> float:
+    """Return the seconds of runs that show a threshold of one cell of which none fails; infinite without hours.
+
+    `run_seconds` is what a run takes, `run_hours` how many of it are hours of training.
+    """
+    missing = missing_to(Totals(), threshold, thresholds, goal.of_each)
+    if missing.hours and not run_hours:
+        return float("inf")
+    runs = max(missing.starts, ceil(missing.hours / run_hours) if missing.hours else 0)
+    return runs * run_seconds
+
+
+def reach_in_words(goal: Goal, thresholds: Verdicts, run_seconds: float | None, run_hours: float | None) -> str:
+    """Return what known-good takes at least, and which tier a budget can reach of one cell that never fails.
+
+    `run_seconds` and `run_hours` as in `seconds_to`; None where no run was made yet.
+    """
+    needed = missing_to(Totals(), "known_good", thresholds, goal.of_each)
+    best = f" (held to {goal.of_each:.4g}, as the best of {goal.among})" if goal.among > 1 and not goal.every else ""
+    boots = f", on {thresholds.known_good_boots} boots" if thresholds.known_good_boots > 1 else ""
+    hours = f" and {ceil(needed.hours * 10) / 10:.1f} hours of training" if needed.hours else ""
+    said = f"known-good takes {needed.starts} starts{hours} without a failure{boots}{best}"
+    if run_seconds is None or run_hours is None:
+        return f"{said}; how long that is, the first runs tell"
+    takes = {tier: seconds_to(tier, goal, thresholds, run_seconds, run_hours) for tier in TIERS}
+    longest = takes["known_good"]
+    said += f": about {span(longest)}" if longest < float("inf") else ": runs as short as those before never show it"
+    if goal.budget is None:
+        return said
+    if longest <= goal.budget:
+        again = ", after a reboot in between" if thresholds.known_good_boots > 1 else ""
+        return f"{said}; {span(goal.budget)} can reach it{again}"
+    reached = next((tier for tier in TIERS if takes[tier] <= goal.budget), None)
+    if reached is None:
+        return f"{said}; {span(goal.budget)} can reach no verdict but `seen`"
+    return f"{said}; {span(goal.budget)} can reach `{reached}` at best"

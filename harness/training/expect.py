@@ -1,0 +1,61 @@
+"""The prospects of a training of so many hours in its cell, in words: by its tag, or by the records of this host."""
+
+from harness.evidence.records import Results
+from harness.evidence.verdicts.expectation import Expectation, expectation_of, expectation_of_totals
+from harness.evidence.verdicts.of_results import verdicts
+from harness.evidence.verdicts.scope import is_of_strategy
+from harness.evidence.verdicts.verdict import Verdict
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix, Strategy
+from harness.registry.tags.promotions import KnownGood
+
+# Of a training, where nobody says how long it is.
+USUAL_HOURS = 10.0
+
+
+def expect_of_tag(evidence: KnownGood, hours: float) -> Expectation | None:
+    """Return what a training can expect by the evidence of its tag; None of a tag of before hours were counted."""
+    if evidence.hours is None or evidence.failures is None:
+        return None
+    return expectation_of(
+        hours,
+        evidence.failures,
+        evidence.incidents or 0,
+        evidence.hours,
+        evidence.longest_hours or 0.0,
+        1 - (1 - evidence.confidence) / evidence.among,
+        evidence.restart_seconds,
+    )
+
+
+def expect_of_cell(
+    cell: str, strategy: Strategy, matrix: Matrix, results: Results, host: HostFacts, hours: float
+) -> tuple[Expectation, Verdict] | None:
+    """Return what a training can expect by the runs of a cell on this kind of host, and their verdict.
+
+    It is the one with the most hours where the devices were used in that way; None where nothing was trained.
+    """
+    known = [one for one in verdicts(results, matrix) if (one.cell, one.host_kind) == (cell, host.kind)]
+    usable = [one for one in known if not one.stale and one.totals.hours and is_of_strategy(one.scope, strategy)]
+    best = max(usable, key=lambda one: one.totals.hours, default=None)
+    if best is None:
+        return None
+    return expectation_of_totals(best.totals, hours, matrix.verdicts.confidence), best
+
+
+def expectation_in_words(
+    evidence: KnownGood | None,
+    cell: str,
+    strategy: Strategy,
+    matrix: Matrix,
+    results: Results,
+    host: HostFacts,
+    hours: float,
+) -> str:
+    """Return in a line what a training can expect, and by what."""
+    if evidence and (told := expect_of_tag(evidence, hours)):
+        return f"{told.in_words} (by {evidence.tag}, workload {evidence.workload})"
+    if found := expect_of_cell(cell, strategy, matrix, results, host, hours):
+        told, verdict = found
+        return f"{told.in_words} (by its runs here, workload {verdict.workload})"
+    return f"nothing is known of how long {cell} lasts here; `matrix run {cell} --until known-good` finds out"

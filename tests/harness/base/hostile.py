@@ -1,0 +1,34 @@
+"""Everything that may have the name of a file and is none, or is too large."""
+
+import os
+import socket
+from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
+
+TERABYTE = 1 << 40
+
+Place = Callable[[Path], object]
+
+
+def a_socket(place: Path) -> None:
+    with chdir(place.parent), socket.socket(socket.AF_UNIX) as made:
+        made.bind(place.name)
+
+
+def sparse(place: Path) -> None:
+    place.touch()
+    os.truncate(place, TERABYTE)
+
+
+TRICKS: dict[str, tuple[Place, str]] = {
+    "a link to a file": (lambda place: place.symlink_to(place.parents[2] / "secret"), "is a link"),
+    "a link to nothing": (lambda place: place.symlink_to("nothing"), "is a link"),
+    "a link to itself": (lambda place: place.symlink_to(place.name), "is a link"),
+    "a link to a device": (lambda place: place.symlink_to("/dev/zero"), "is a link"),
+    "a folder": (lambda place: place.mkdir(), "is a folder"),
+    "a FIFO": (os.mkfifo, "is a FIFO"),
+    "a socket": (a_socket, "is a socket"),
+    "a sparse file": (sparse, f"has {TERABYTE} bytes, more than"),
+}
+"""How to make each, and what is said of it."""

@@ -1,0 +1,32 @@
+import json
+
+import pytest
+
+from harness.base.text import one_line, printable
+
+CLEARS = "\x1b[2J"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a plain line, ä and 時", "a plain line, ä and 時"),
+        ("two\nlines", r"two\nlines"),
+        ("a\ttab", "a tab"),
+        (CLEARS, r"\x1b[2J"),
+        ("\x9b2J", r"\x9b2J"),
+        ("turned\u202eround", r"turned\u202eround"),
+        ("half a \ud800", r"half a \ud800"),
+    ],
+)
+def test_a_line_has_escape_sequences_for_what_cannot_be_printed(text: str, shown: str) -> None:
+    assert one_line(text) == shown
+
+
+def test_lines_stay_lines() -> None:
+    assert printable(f"one\n\ttwo{CLEARS}\r") == "one\n\ttwo\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}"
+
+
+def test_json_stays_json() -> None:
+    text = json.dumps({"\u202e": ["\ud800", "\x9b", "ä"]}, ensure_ascii=False)
+    assert json.loads(printable(text)) == {"\N{REPLACEMENT CHARACTER}": ["\N{REPLACEMENT CHARACTER}"] * 2 + ["ä"]}

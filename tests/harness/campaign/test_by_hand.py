@@ -1,0 +1,56 @@
+import shlex
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.campaign import by_hand
+from harness.campaign.bench import BenchOptions
+from harness.campaign.by_hand import docker_command
+from harness.environments import capabilities
+from harness.evidence.records import Results
+from harness.matrix.cells import Matrix
+
+
+@pytest.fixture
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BenchOptions:
+    """A host without a GPU, on which asking for an engine is an error, and with no synthetic bars yet."""
+
+    def refuse() -> None:
+        raise AssertionError("an engine was asked for")
+
+    monkeypatch.setattr(capabilities, "find_engine", refuse)
+    monkeypatch.setattr(by_hand, "synthetic_place", lambda _: tmp_path / "data" / "bars.csv")
+    (tmp_path / "root").mkdir()
+    return BenchOptions(results=Results(tmp_path / "results"), root=tmp_path / "root")
+
+
+def test_a_command_is_printed_without_engine_gpu_image_and_data(options: BenchOptions, matrix: Matrix) -> None:
+    lines = docker_command(
+        options, matrix.cells["rocm10.0.0-torch2.13.0-plain"], matrix.workloads["quick"]
+    ).splitlines()
+    assert "matrix build rocm10.0.0-torch2.13.0-plain" in lines[0]
+    assert lines[1].startswith("# No GPU was found here")
+    made, trained = (shlex.split(line) for line in lines if line.startswith("docker run"))
+    assert made[made.index("synth") - 1] == "vpoc:rocm10.0.0-torch2.13.0-plain-gfx1100"
+    assert "/dev/kfd" not in " ".join(made)
+    assert "/dev/kfd" in " ".join(trained)
+    # Nobody else's image of that name.
+    assert trained[2:4] == ["--pull", "never"]
+    assert trained[trained.index("vpoc:rocm10.0.0-torch2.13.0-plain-gfx1100") + 1] == "train"
+    assert not (options.results.folder / "by-hand").exists()
+
+
+def test_bars_that_are_there_are_not_made_again(options: BenchOptions, matrix: Matrix) -> None:
+    place = options.results.folder.parent / "data" / "bars.csv"
+    place.parent.mkdir()
+    place.write_text("bars")
+    printed = docker_command(options, matrix.cells["cpu-plain"], matrix.workloads["quick"])
+    assert printed.count("docker run") == 1
+    assert "No GPU" not in printed
+    assert str(place) in printed
+
+
+def test_a_cell_without_an_image_is_refused(options: BenchOptions, matrix: Matrix) -> None:
+    with pytest.raises(UserError, match="only runs as a process"):
+        docker_command(options, matrix.cells["host-plain"], matrix.workloads["quick"])

@@ -1,0 +1,133 @@
+"""A simulated app that tells of its training as the contract asks, on a clock of its own: for tests to spoil."""
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from typing import Any
+
+from harness.evidence.accounting import Accounting
+from harness.evidence.app_files import Phase, Progress, Result
+from harness.evidence.rank_account import NEVER_LATE, AskedWork, SeenAt
+
+NONCE = "0123456789abcdef" * 2
+MEMORY = {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}
+KINDS = ("device", "loader", "copy", "validate", "checkpoint", "bookkeeping")
+LOOK_SECONDS = 0.1
+
+Values = dict[str, Any]
+
+
+class Told:
+    """Lines of one rank as they are written, each with when."""
+
+    def __init__(self, rank: int = 0, clock: float = 1000.0) -> None:
+        self.rank = rank
+        self.clock = clock
+        self.lines: list[Values] = []
+        self._number = 0
+
+    def process(self) -> None:
+        """Begin a process: its lines are numbered anew."""
+        self._number = 0
+
+    def tell(self, phase: str, done: int = 0, total: int | None = None, after: float = 0.01, **more: Any) -> None:
+        """Write a line `after` seconds."""
+        self.clock += after
+        self._number += 1
+        self.lines.append(
+            {
+                "schema": 2, "wall": self.clock, "monotonic": self.clock, "rank": self.rank, "pid": 1, "nonce": NONCE,
+                "number": self._number, "phase": phase, "done": done, "total": total, "max_step_s": None, "loss": None,
+                "gradient_norm": None, "epoch_losses": None, "memory": MEMORY, **more,
+            }
+        )  # fmt: skip
+
+
+def began(told: Told) -> Told:
+    """Tell what comes before the first step."""
+    told.process()
+    for phase in ("import", "init", "data", "features", "features"):
+        told.tell(phase)
+    return told
+
+
+def loss_of(step: int) -> float:
+    """The loss of a step, as in the fixture `result_values`."""
+    return 0.7 - step / 100
+
+
+def trained(told: Told, epochs: int = 2, per_epoch: int = 16, resumed: int = 0, step_s: float = 0.0625) -> Told:
+    """Tell of one model from its first step, or from the one after `resumed`, to its end: a line in each second."""
+    total, shown = epochs * per_epoch, told.clock
+    if resumed < total or not resumed:
+        told.tell("step" if resumed else "first-step", resumed, total)
+    for epoch in range(resumed // per_epoch + 1, epochs + 1):
+        if resumed < (epoch - 1) * per_epoch:
+            told.tell("step", (epoch - 1) * per_epoch, total, 0)
+        for step in range(max(resumed, (epoch - 1) * per_epoch) + 1, epoch * per_epoch + 1):
+            told.clock += step_s
+            if told.clock - shown >= 1:
+                told.tell("step", step, total, 0, loss=loss_of(step), gradient_norm=0.5 + step / 100)
+                shown = told.clock
+            if step == 1:
+                told.tell("step", 1, total, 0)
+        told.tell("validate", 0, 200, 0)
+        losses = {"epoch": epoch, "train": 0.6, "validation": 0.65}
+        told.tell("checkpoint", epoch * per_epoch, total, 0.2, epoch_losses=losses)
+        told.tell("step", epoch * per_epoch, total, 0.05)
+    told.tell("checkpoint")
+    return told
+
+
+def ended(told: Told) -> Told:
+    """Tell that all is done."""
+    told.tell("teardown")
+    return told
+
+
+def result_of(values: Values, told: Told, **changes: Any) -> Values:
+    """The values of a result that fits what one model's lines tell; `values` as of the fixture `result_values`."""
+    began_at = next(line["monotonic"] for line in told.lines if line["phase"] in ("first-step", "step"))
+    seconds = max(line["monotonic"] for line in told.lines if line["phase"] == "checkpoint") - began_at
+    epochs, samples = values["epochs_requested"], values["samples"]["train"]
+    return {
+        **deepcopy(values),
+        "contract": 2,
+        "nonce": NONCE,
+        "throughput": {"samples_per_second": epochs * samples / seconds, "train_seconds": seconds},
+        "time": {kind: seconds if kind == "device" else 0.0 for kind in KINDS},
+        **changes,
+    }
+
+
+def expected(**changes: Any) -> AskedWork:
+    """What the fixture `result_values` was asked for."""
+    asked = {"contract": 2, "nonce": NONCE, "ranks": 1, "epochs": 2, "processes": 1, "resumed": (0,)}
+    asked |= {"kept_steps": 16, "loop": "plain"}
+    return AskedWork(**{**asked, **changes})
+
+
+def live(
+    lines: list[Values],
+    asked: AskedWork,
+    seen: Callable[[float], SeenAt] | None = None,
+    late: Mapping[Phase, float] = NEVER_LATE,
+) -> Accounting:
+    """Take lines as they are seen: by default every tenth of a second, by a host whose clock began at another time."""
+    accounting = Accounting(asked, late)
+    for line in sorted(lines, key=lambda line: float(line["monotonic"])):
+        at = line["monotonic"] - 500
+        accounting.saw(
+            Progress.model_validate(line), seen(at) if seen else SeenAt(at - LOOK_SECONDS, at + LOOK_SECONDS)
+        )
+    return accounting
+
+
+def breaches(lines: list[Values], result: Values | None, asked: AskedWork | None = None) -> tuple[str, ...]:
+    """Return the breaches of lines and, if one is left, the result."""
+    accounting = live(lines, asked or expected())
+    return accounting.close(None if result is None else Result.model_validate(result))
+
+
+def each(lines: list[Values], phase: str) -> Iterator[Values]:
+    """Yield the lines of a phase."""
+    yield from (line for line in lines if line["phase"] == phase)

@@ -1,0 +1,123 @@
+"""The disk a run takes is found without following it anywhere, and soon, however much there is."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.host import disk_use
+from harness.host.disk_use import MOST_BYTES, MOST_LEVELS, DiskLimit, DiskUse, DiskWatch, excess, measure
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    made = tmp_path / "work"
+    made.mkdir()
+    return made
+
+
+def fill(file: Path, mebibytes: float) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(os.urandom(int(mebibytes * MIB)))
+
+
+def test_what_files_take_at_every_level_and_in_every_place_is_added_up(work: Path, tmp_path: Path) -> None:
+    fill(work / "a", 1)
+    fill(work / "deep/er/b", 2)
+    fill(tmp_path / "temporary/c", 4)
+    use = measure((work, tmp_path / "temporary", tmp_path / "gone"), DiskLimit())
+    assert use.entries == 5
+    assert 7 * MIB <= use.bytes < 7.2 * MIB
+    assert excess((work,), DiskLimit(bytes=4 * MIB)) == ""
+    assert excess((work,), DiskLimit(bytes=int(2.5 * MIB))) == "its files take more than 0.00262 GB of disk"
+
+
+def test_holes_take_nothing_and_links_lead_nowhere(work: Path, tmp_path: Path) -> None:
+    fill(tmp_path / "outside/large", 4)
+    (work / "link").symlink_to(tmp_path / "outside")
+    (work / "file").symlink_to(tmp_path / "outside/large")
+    (work / "loop").symlink_to(work)
+    os.mkfifo(work / "fifo")
+    with (work / "sparse").open("wb") as stream:
+        stream.truncate(1 << 40)
+    assert excess((work,), DiskLimit(bytes=MIB)) == ""
+
+
+def test_a_place_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
+    fill(tmp_path / "outside/large", 4)
+    (tmp_path / "work").symlink_to(tmp_path / "outside")
+    assert measure((tmp_path / "work",), DiskLimit()).entries == 0
+
+
+def test_many_empty_files_are_too_many(work: Path) -> None:
+    for number in range(30):
+        (work / f"{number}\n\x1b[31m").touch()
+    assert excess((work,), DiskLimit(entries=30)) == ""
+    assert excess((work,), DiskLimit(entries=29)) == "it made more than 29 files and folders"
+
+
+def test_folders_without_end_in_one_another_are_too_deep_and_keep_no_descriptors(work: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    # Not many more: pytest could not remove them.
+    (work / "/".join("d" * (MOST_LEVELS - 1))).mkdir(parents=True)
+    assert excess((work,), DiskLimit()) == ""
+    (work / "/".join("d" * (MOST_LEVELS + 20))).mkdir(parents=True)
+    assert excess((work,), DiskLimit()) == f"its folders are more than {MOST_LEVELS} levels deep"
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_folder_that_may_not_be_read_is_left_out(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work / "closed").mkdir()
+    fill(work / "open/file", 1)
+    opened = os.open
+
+    def refuse(path: object, *words: object, **options: object) -> int:
+        if path == "closed":
+            raise PermissionError
+        return opened(path, *words, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("harness.host.disk_use.os.open", refuse)
+    assert measure((work,), DiskLimit()).bytes > MIB
+
+
+@pytest.mark.parametrize(
+    ("free", "bytes_", "reserve"),
+    [(10**15, MOST_BYTES, 1 << 30), (10 * 10**9, 8 * 10**9, 10**9), (0, 0, 0), (None, MOST_BYTES, 0)],
+)
+def test_the_limit_follows_what_is_free_at_the_start(
+    free: int | None, bytes_: int, reserve: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(disk_use, "_free", lambda _: free)
+    assert DiskLimit.of(tmp_path) == DiskLimit(bytes_, disk_use.MOST_ENTRIES, reserve)
+
+
+def test_a_disk_that_gets_full_is_said_whosoever_filled_it(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_use, "_free", lambda _: 50_000_000)
+    assert excess((work,), DiskLimit(reserve=10**8)).startswith("only 0.05 GB are left on the disk of its folder")
+    assert excess((work,), DiskLimit(reserve=10**7)) == ""
+
+
+def test_looking_waits_for_nothing_and_is_not_repeated_at_once(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+
+    def slow(*_: object) -> DiskUse:
+        looks.append(time.monotonic())
+        time.sleep(0.2)
+        return DiskUse(bytes=10)
+
+    monkeypatch.setattr(disk_use, "measure", slow)
+    watch = DiskWatch((work,), DiskLimit(bytes=9))
+    began = time.monotonic()
+    assert watch.excess(0) == ""
+    assert time.monotonic() - began < 0.1
+    time.sleep(0.5)
+    assert watch.excess(1) == "its files take more than 9e-09 GB of disk"
+    assert watch.excess(1 + 3.9) == ""
+    assert len(looks) == 1
+    # A look of a fifth of a second: twenty times as long until the next.
+    assert watch.excess(1 + 6) == ""
+    time.sleep(0.5)
+    assert len(looks) == 2

@@ -1,0 +1,223 @@
+"""Real processes that do what they can not to be known for those of their run."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.environments.executors.job import Exit, Handle, Job
+from harness.environments.executors.process import ProcessExecutor
+from harness.host.processes import environment_of
+from harness.host.run_processes import RUN_MARK, end_processes_of_run, look_at_processes, processes_of_run
+from harness.host.unmarked import _runs
+
+SLEEP = "import signal, time; signal.signal(15, signal.SIG_IGN); open({!r}, 'a').write('x'); time.sleep(120)"
+# Each leaves behind what runs SLEEP: `start` begins it with an empty environment.
+DISGUISES = {
+    "emptied environment": "start()",
+    "forged mark": "start({'MATRIX_RUN': '/another/run'})",
+    "own session and group": """
+if os.fork() == 0:
+    os.setsid()
+    start()
+""",
+    "double fork": """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        start()
+    os._exit(0)
+os.wait()
+""",
+    "changed name": """
+if os.fork() == 0:
+    os.setsid()
+    start(name="[kworker/0:1]")
+""",
+}
+CODE = """
+import ctypes, os, sys
+def start(environment={}, name=sys.executable):
+    os.spawnve(os.P_NOWAIT, sys.executable, [name, "-S", "-c", sys.argv[1]], environment)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path) -> Iterator[Callable[[str], Handle]]:
+    """Starts code as a run of the folder, with the code of what it is to leave behind."""
+
+    handles: list[Handle] = []
+
+    def started(code: str) -> Handle:
+        sleep = SLEEP.format(str(folder / "sleeps"))
+        command = (sys.executable, "-S", "-c", CODE + code, sleep)
+        handles.append(ProcessExecutor().start(Job(command, {}, folder, folder / "log.txt")))
+        return handles[-1]
+
+    yield started
+    for handle in handles:
+        handle.stop(0)
+        ended(handle)
+
+
+def ended(handle: Handle) -> None:
+    until = time.monotonic() + 30
+    while handle.poll() is None:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def wait_for_sleepers(folder: Path, count: int = 1) -> None:
+    until = time.monotonic() + 60
+    while not (folder / "sleeps").exists() or len((folder / "sleeps").read_text()) < count:
+        assert time.monotonic() < until, (folder / "log.txt").read_text()
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("disguise", DISGUISES)
+def test_what_a_run_leaves_in_disguise_is_found_named_and_ended(
+    disguise: str, run: Callable[[str], Handle], folder: Path
+) -> None:
+    handle = run(DISGUISES[disguise])
+    wait_for_sleepers(folder)
+    ended(handle)
+    (left,) = processes_of_run(folder)
+    assert environment_of(left.pid).get(RUN_MARK) != str(folder)
+    (seen,) = look_at_processes(folder)
+    assert "import signal, time" in seen.command
+    assert end_processes_of_run(folder, 0.1)
+    assert not psutil.pid_exists(left.pid), "a zombie is left"
+
+
+def test_while_a_run_works_its_children_are_found_without_their_mark(
+    run: Callable[[str], Handle], folder: Path
+) -> None:
+    handle = run("import time; start(); time.sleep(120)")
+    wait_for_sleepers(folder)
+    assert len(processes_of_run(folder)) == 2
+    assert handle.stop(0.1)
+    assert processes_of_run(folder) == []
+
+
+def test_two_hundred_children_that_ignore_term_are_ended(run: Callable[[str], Handle], folder: Path) -> None:
+    handle = run("""
+import signal, time
+signal.signal(15, signal.SIG_IGN)
+for _ in range(200):
+    if os.fork() == 0:
+        os.setsid()
+        open(os.path.join(os.getcwd(), "sleeps"), "a").write("x")
+        time.sleep(120)
+time.sleep(120)
+""")
+    wait_for_sleepers(folder, 200)
+    began = time.monotonic()
+    assert handle.stop(0.5)
+    assert processes_of_run(folder) == []
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("also", ["", "os.setsid()"])
+def test_a_process_that_is_always_a_new_one_is_ended(also: str, run: Callable[[str], Handle], folder: Path) -> None:
+    handle = run(f"""
+import time
+if os.fork() == 0:
+    os.setsid()
+    ends = time.monotonic() + 60
+    while time.monotonic() < ends:
+        if os.fork():
+            os._exit(0)
+        {also}
+""")
+    ended(handle)
+    assert end_processes_of_run(folder, 0.1)
+    time.sleep(0.2)
+    assert processes_of_run(folder) == []
+    assert zombies() == set()
+
+
+def test_orphans_that_end_leave_no_zombies_while_the_run_works(run: Callable[[str], Handle], folder: Path) -> None:
+    handle = run("""
+for _ in range(300):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os._exit(0)
+        os._exit(0)
+    os.wait()
+start()
+import time; time.sleep(120)
+""")
+    wait_for_sleepers(folder)
+    assert handle.poll() is None
+    assert zombies() == set()
+
+
+def test_children_of_this_process_that_no_run_started_are_left_alone(
+    run: Callable[[str], Handle], folder: Path
+) -> None:
+    handle = run("start()")
+    ours = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(120)"])
+    ended_child = subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(7)"])
+    wait_for_sleepers(folder)
+    ended(handle)
+    try:
+        assert ours.pid not in [process.pid for process in processes_of_run(folder)]
+        assert end_processes_of_run(folder, 0.1)
+        assert ours.poll() is None
+        assert ended_child.wait() == 7
+    finally:
+        ours.kill()
+        ours.wait()
+
+
+def test_how_a_run_ended_is_not_taken_away_by_another(tmp_path: Path) -> None:
+    handles = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        command = (sys.executable, "-S", "-c", "raise SystemExit(7)")
+        handles.append(ProcessExecutor().start(Job(command, {}, tmp_path / name, tmp_path / name / "log.txt")))
+    while len(zombies()) < 2:
+        time.sleep(0.02)
+    assert [handle.poll() for handle in handles] == [Exit(7), Exit(7)]
+
+
+def test_of_a_run_of_which_nothing_is_known_its_mark_alone_is_looked_for(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as child:
+        assert processes_of_run(tmp_path) == []
+        child.communicate(b"\n")
+    assert str(tmp_path) not in _runs
+
+
+def test_a_stopped_run_and_its_stopped_child_are_ended(run: Callable[[str], Handle], folder: Path) -> None:
+    handle = run("""
+import signal, time
+if os.fork() == 0:
+    os.setsid()
+    start()
+    os.kill(os.getpid(), signal.SIGSTOP)
+open("stops", "w").close()
+os.kill(os.getpid(), signal.SIGSTOP)
+""")
+    wait_for_sleepers(folder)
+    assert handle.poll() is None
+    assert handle.stop(0.5)
+    assert processes_of_run(folder) == []
+
+
+def zombies() -> set[int]:
+    return {
+        child.pid
+        for child in psutil.Process().children()
+        if child.status() == psutil.STATUS_ZOMBIE and os.getsid(child.pid) != os.getsid(0)
+    }

@@ -1,0 +1,21 @@
+from collections.abc import Callable
+
+import pytest
+
+from harness.evidence.run_files import Intent
+from harness.registry.share.anonymise import shared_intent
+from harness.registry.share.scrub import Scrubber
+
+
+@pytest.mark.parametrize(
+    ("index", "shared"),
+    [
+        ("https://download.pytorch.org/whl/rocm6.3", "https://download.pytorch.org/whl/rocm6.3"),
+        ("https://stable.repo.amd.com/rocm/whl-next", "https://stable.repo.amd.com/rocm/whl-next"),
+        ("https://wheels.mycompany.example/rocm6.3", None),
+    ],
+)
+def test_a_mirror_stays_at_home_and_a_public_index_is_told(
+    make_intent: Callable[..., Intent], index: str, shared: str | None
+) -> None:
+    assert shared_intent(make_intent(index=index), Scrubber({}, {})).index == shared

@@ -1,0 +1,185 @@
+"""Runs of an app that leaves anything but a result, and treats its folder as it likes: each has its record."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.environments.environment import Environment
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.app_files import InputFile
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.run.run_cell import run_cell
+from harness.run.spec import Run
+from tests.harness.base.hostile import TRICKS
+
+APP = """#!{python}
+import os, pathlib, shutil, sys
+work = pathlib.Path.cwd()
+run, results = work.parent, work.parents[2]
+secret = results.parent / "secret"
+{code}
+"""
+Attack = Callable[[str], Record]
+
+SECRET = "the key of the user"
+WITH_ITS_FOLDER = {
+    "removed": ("shutil.rmtree(run)", "the work folder is gone"),
+    "moved": ("run.rename(results / 'moved')", "the work folder is gone"),
+    "replaced by a link": (
+        "elsewhere = results / 'elsewhere'; run.rename(elsewhere); run.symlink_to(elsewhere)",
+        "",
+    ),
+    "its own part removed": ("shutil.rmtree(work)", "the work folder is gone"),
+    "its own part a link": (
+        "shutil.rmtree(work); work.symlink_to(results)",
+        "the work folder is a link, not a folder",
+    ),
+    "its own part a file": ("shutil.rmtree(work); work.touch()", "the work folder is a file, not a folder"),
+}
+WITH_OUR_FILES = {
+    "record a folder": "(run / 'record.json').mkdir(); (run / 'record.json' / 'x').touch()",
+    "record a link": "(run / 'record.json').symlink_to(secret)",
+    "intent a link": "(run / 'intent.json').unlink(); (run / 'intent.json').symlink_to(secret)",
+    "intent of another": "(run / 'intent.json').write_text('{}')",
+}
+
+
+@pytest.fixture
+def attack(tmp_path: Path, matrix: Matrix, host: HostFacts) -> Attack:
+    """Runs Python code in place of the app, which ends without an error."""
+    (tmp_path / "secret").write_text(SECRET)
+
+    def run(code: str) -> Record:
+        python = tmp_path / "python"
+        python.write_text(APP.format(python=sys.executable, code=code), encoding="utf-8")
+        python.chmod(0o755)
+        data, environment = InputFile(path="/bars.csv", sha256="a" * 64), Environment(python, {"lock": "l"}, {}, "cpu")
+        asked = Run("r1", matrix.cells["cpu-plain"], matrix.workloads["quick"], data, environment, host)
+        results, began = Results(tmp_path / "results"), time.monotonic()
+        record = run_cell(asked, results, ProcessExecutor())
+        assert time.monotonic() - began < 30
+        assert results.record("r1") == record
+        assert results.intent("r1") == record.intent
+        assert (tmp_path / "secret").read_text() == SECRET
+        return record
+
+    return run
+
+
+def make(trick: str, name: str) -> str:
+    tests = Path(__file__).parents[3]
+    return (
+        f"sys.path.insert(0, {str(tests)!r})\n"
+        "from tests.harness.base.hostile import TRICKS\n"
+        f"TRICKS[{trick!r}][0](work / {name!r})"
+    )
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_in_place_of_the_result(trick: str, attack: Attack) -> None:
+    record = attack(make(trick, "result.json"))
+    assert (record.outcome, record.diagnosis) == ("failed", "work-folder")
+    assert record.detail.startswith(f"result.json in the work folder {TRICKS[trick][1].partition(',')[0]}")
+
+
+@pytest.mark.parametrize("trick", ["a link to nothing", "a FIFO", "a folder"])
+@pytest.mark.parametrize("name", ["progress-0.jsonl", "position-0.bin", "stacks-0.txt", "output"])
+def test_in_place_of_another_file(trick: str, name: str, attack: Attack) -> None:
+    record = attack(make(trick, name))
+    diagnosis = "no-result" if (name, trick) == ("output", "a folder") else "work-folder"
+    assert (record.outcome, record.diagnosis) == ("failed", diagnosis)
+
+
+@pytest.mark.parametrize(("code", "told"), WITH_ITS_FOLDER.values(), ids=WITH_ITS_FOLDER)
+def test_with_the_folder_of_the_run(code: str, told: str, attack: Attack, tmp_path: Path) -> None:
+    record = attack(code)
+    assert (record.outcome, record.diagnosis) == ("failed", "work-folder" if told else "no-result")
+    assert record.detail.startswith(told)
+    assert not (tmp_path / "results" / "runs" / "r1").is_symlink()
+
+
+@pytest.mark.parametrize("code", WITH_OUR_FILES.values(), ids=WITH_OUR_FILES)
+def test_with_the_files_of_the_harness(code: str, attack: Attack) -> None:
+    record = attack(code)
+    assert (record.outcome, record.diagnosis) == ("failed", "no-result")
+
+
+def test_when_it_fails_what_it_left_is_told_besides(attack: Attack) -> None:
+    record = attack("os.mkfifo(work / 'result.json'); os.mkfifo(work / 'other'); sys.exit('no')")
+    assert (record.outcome, record.diagnosis) == ("failed", "app-error")
+    assert "; result.json in the work folder is a FIFO; other in the work folder is a FIFO" in record.detail
+
+
+def test_nothing_but_the_one_way_opens_what_is_in_the_work_folder(attack: Attack) -> None:
+    """Whatever the harness opens, lists, renames or removes by a path is outside of it, but for making its places."""
+    seen: set[tuple[str, str]] = set()
+
+    def listen(event: str, arguments: tuple[object, ...]) -> None:
+        if not watching or event.partition(".")[0] not in ("open", "os", "shutil", "glob", "pathlib"):
+            return
+        for argument in arguments[:2]:
+            if isinstance(argument, str | Path) and "/runs/r1/work" in str(argument):
+                frame = sys._getframe(1)
+                while frame.f_back and "/harness/" not in frame.f_code.co_filename:
+                    frame = frame.f_back
+                seen.add((event, f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"))
+
+    watching = True
+    sys.addaudithook(listen)
+    try:
+        record = attack(
+            "(work / 'result.json').write_text('{}'); (work / 'progress-0.jsonl').write_text('{}'); "
+            "(work / 'output').mkdir(); (work / 'output' / 'model.pt').touch()"
+        )
+    finally:
+        watching = False
+    assert record.diagnosis == "no-result"
+    assert {place for _, place in seen} <= {"untrusted_tree.py:_folder", "run_folder.py:make_places"}
+    assert ("open", "untrusted_tree.py:_folder") in seen
+
+
+@pytest.mark.parametrize("name", ["model\\0.pt", "\\ud800.pt"])
+def test_a_model_with_a_name_that_no_file_has(
+    name: str, attack: Attack, result_values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {**result_values, "model": {**result_values["model"], "file": "NAME"}}
+    text = json.dumps(values).replace("NAME", name.replace("\\0", "\\u0000"))
+    record = attack(f"(work / 'result.json').write_text({text!r})")
+    assert record.outcome == "failed"
+    assert record.detail.isprintable()
+
+
+@pytest.mark.parametrize(
+    "place", ["harness.run.run_cell.leftovers", "harness.evidence.run_folder.RunFolder.keep_result"]
+)
+def test_an_error_in_reading_what_it_left_fails_the_run_alone(
+    place: str, attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(place, fail)
+    record = attack("pass")
+    assert (record.outcome, record.diagnosis) == ("failed", "work-folder")
+    assert record.detail == "what it left cannot be read: RecursionError: too deep"
+
+
+def test_what_took_too_much_room_is_removed(attack: Attack, tmp_path: Path) -> None:
+    record = attack(
+        "(work / 'fill').write_bytes(bytes(1 << 20)); (work / 'output').mkdir(); "
+        "(work / 'output' / 'model.pt').write_bytes(b'weights'); (work / 'progress-0.jsonl').touch(); "
+        f"os.makedirs(work / '{'d/' * 110}'); import time; time.sleep(20)"
+    )
+    assert (record.outcome, record.diagnosis) == ("failed", "disk-limit")
+    assert record.detail.endswith("; removed from the work folder: d, fill, scratch; 0.00 GB are left in it")
+    work = tmp_path / "results" / "runs" / "r1" / "work"
+    assert sorted(place.name for place in work.iterdir()) == ["output", "progress-0.jsonl"]
+    assert (work / "output" / "model.pt").read_bytes() == b"weights"

@@ -1,0 +1,104 @@
+"""Controls tell what is at fault: simulated hosts, and what follows from few runs."""
+
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.fault_isolation import FEWER, WORLDS, World, answer, simulate
+from harness.search.fault_isolation import MOST_RUNS, Arm, Controls, FaultModel, Isolation, isolate
+from harness.search.sequential import BinomialCount
+
+CAMPAIGNS = 25
+ALL = Controls()
+
+
+def always(faulty: Callable[[Arm], bool], controls: Controls = ALL, max_runs: int = MOST_RUNS) -> Isolation:
+    return isolate(controls, lambda arm: not faulty(arm), max_runs)
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_the_cause_is_told_in_most_campaigns_and_seldom_wrong(world: World) -> None:
+    said = [answer(simulate(world, seed)) for seed in range(CAMPAIGNS)]
+    # Where .8 are told and .05 wrong, fewer or more than these come in 2 of 100 samples.
+    assert sum(one is not None for one in said) >= 16
+    assert sum(one is not None and one not in world.right for one in said) <= 4
+
+
+@pytest.mark.parametrize("world", FEWER.values(), ids=FEWER)
+def test_fewer_controls_tell_what_they_can(world: World) -> None:
+    said = [answer(simulate(world, seed)) for seed in range(CAMPAIGNS)]
+    assert sum(one in world.right for one in said) >= 16
+    assert sum(one is not None and one not in world.right for one in said) <= 4
+
+
+def asked_for(passes: Callable[[Arm], bool], seed: object = 0) -> list[Arm]:
+    """The arms that were run, in order."""
+    made: list[Arm] = []
+
+    def run(arm: Arm) -> bool:
+        made.append(arm)
+        return passes(arm)
+
+    isolate(ALL, run, seed=seed)
+    return made
+
+
+def test_every_arm_is_run_before_any_is_run_again() -> None:
+    asked = asked_for(lambda arm: arm.unit != "cell")
+    assert set(asked[:6]) == set(ALL.arms)
+
+
+def test_no_arm_is_run_thrice_in_a_row() -> None:
+    asked = asked_for(lambda arm: arm != Arm("cell", 0))
+    assert len(asked) > 12
+    assert all(len(set(asked[n : n + 3])) > 1 for n in range(len(asked) - 2))
+
+
+def test_the_same_answers_ask_for_the_same_runs() -> None:
+    def first(arm: Arm) -> bool:
+        return arm.gpu == 1
+
+    assert asked_for(first, 3) == asked_for(first, 3)
+    assert asked_for(first, 3) != asked_for(first, 4)
+
+
+def test_too_few_runs_say_how_many_more_would_tell() -> None:
+    found = always(lambda arm: arm.unit == "cell", max_runs=6)
+    assert (found.cause, found.answered, found.runs) == (None, False, 6)
+    assert found.runs_left is not None
+    assert 0 < found.runs_left <= MOST_RUNS - 6
+    assert "cell" in found.possible
+
+
+def test_what_is_told_needs_no_more_runs() -> None:
+    found = always(lambda arm: arm.unit == "cell")
+    assert (found.cause, found.runs_left, found.sound) == ("cell", 0, False)
+    assert found.possible <= {"cell", "gpu", "other-gpu"}
+    assert always(lambda _: False).sound
+
+
+def test_rates_between_sound_and_faulty_are_not_told_however_many_runs() -> None:
+    counts = {arm: BinomialCount(75, 100) for arm in ALL.arms}
+    found = FaultModel(ALL).read(counts)
+    assert (found.answered, found.possible, found.runs_left) == (False, frozenset(), None)
+
+
+def test_with_one_gpu_none_is_named() -> None:
+    controls = Controls(other_gpu=False)
+    assert controls.not_varied == ("gpu",)
+    assert {arm.gpu for arm in controls.arms} == {0}
+    assert always(lambda _: True, controls).cause == "host"
+    assert "gpu" not in always(lambda _: True, controls, max_runs=3).possible
+
+
+def test_without_another_stack_none_is_named() -> None:
+    controls = Controls(other_stack=False)
+    assert controls.not_varied == ("stack",)
+    assert {arm.unit for arm in controls.arms} == {"cell", "plain"}
+    assert always(lambda _: True, controls).cause == "host"
+    assert always(lambda arm: arm.unit == "cell", controls).cause == "cell"
+
+
+def test_a_smaller_error_needs_more_runs() -> None:
+    some, more = (isolate(ALL, lambda arm: arm.gpu == 1, 200, error).runs for error in (0.05, 1e-6))
+    assert some < more

@@ -1,0 +1,44 @@
+import pytest
+
+from harness.matrix.cells import MtbfHours, Verdicts
+from harness.search.goal import Goal
+from harness.search.reach import reach_in_words, seconds_to
+
+THRESHOLDS = Verdicts()
+ALONE = Goal(0.9, 0.95, mtbf_hours=3, boots=2)
+HALF_HOURS = (2400.0, 0.5)
+
+
+def test_what_known_good_takes_is_said_before_anything_was_run() -> None:
+    assert reach_in_words(ALONE, THRESHOLDS, None, None) == (
+        "known-good takes 33 starts and 10.3 hours of training without a failure, on 2 boots; "
+        "how long that is, the first runs tell"
+    )
+    many = reach_in_words(Goal(0.9, 0.95, among=40), THRESHOLDS, None, None)
+    assert "69 starts and 21.9 hours" in many
+    assert "(held to 0.9988, as the best of 40)" in many
+
+
+@pytest.mark.parametrize(
+    ("budget", "ends"),
+    [
+        (24 * 3600.0, "; 24.0 h can reach it, after a reboot in between"),
+        (12 * 3600.0, "; 12.0 h can reach `good` at best"),
+        (4 * 3600.0, "; 4.0 h can reach `candidate` at best"),
+        (3600.0, "; 1.0 h can reach no verdict but `seen`"),
+    ],
+)
+def test_a_budget_reaches_the_tier_that_fits_it(budget: float, ends: str) -> None:
+    """Forty minutes a run, half an hour of it training: 33 runs for known-good, 16 for good, 5 for a candidate."""
+    goal = Goal(0.9, 0.95, mtbf_hours=3, boots=2, budget=budget)
+    said = reach_in_words(goal, THRESHOLDS, *HALF_HOURS)
+    assert said.endswith(ends)
+    assert "about 22.0 h" in said
+
+
+def test_short_runs_need_more_of_them_for_the_hours() -> None:
+    assert seconds_to("known_good", ALONE, THRESHOLDS, 600.0, 0.1) == 600.0 * 103
+    assert seconds_to("known_good", ALONE, THRESHOLDS, 600.0, 10.0) == 600.0 * 33
+    assert seconds_to("known_good", ALONE, THRESHOLDS, 600.0, 0.0) == float("inf")
+    none = Verdicts(mtbf_hours=MtbfHours(candidate=0, good=0, known_good=0))
+    assert seconds_to("known_good", ALONE, none, 600.0, 0.0) == 600.0 * 33

@@ -1,0 +1,145 @@
+"""Runs of an image that lies are verified in one that this checkout has built, whatever labels say."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.campaign.bench import Bench, BenchOptions, open_bench
+from harness.campaign.display import QuietDisplay
+from harness.campaign.run_one import first_run
+from harness.environments.build import ensure_own_stack_image
+from harness.environments.environment import image_environment
+from harness.environments.images import Image, find, inputs_of
+from harness.environments.verifier import verifying_stack
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.host.engine import Engine
+from harness.matrix.cells import Cell, Matrix, SyntheticData, Workload
+
+TINY = Workload(
+    name="tiny", description="seconds", synthetic=SyntheticData(sessions=26), lookback=20, epochs=2, time_limit=120
+)
+BASE = f"vpoc-test:verifier-{os.getpid()}"
+SITE = "/opt/venv/lib/python3.11/site-packages/vpoc"
+# What it did is what it wants; asked to check that, it would agree.
+AGREEABLE = (
+    f"{SITE}/training/verify.py",
+    '    progress.phase("teardown")',
+    "    raise SystemExit('the judged image was asked')",
+)
+INVENTED = (
+    f"{SITE}/training/run.py",
+    '        write_json(options.run_dir / "result.json", facts)',
+    '        facts["states"] = [{**one, "loss": one["loss"] / 2} for one in facts["states"]]\n'
+    '        write_json(options.run_dir / "result.json", facts)',
+)
+UNTRAINED = (
+    f"{SITE}/training/fit.py",
+    "        weights = self.trainer.strategy.weights()\n",
+    "        weights = {name: 1.5 * tensor for name, tensor in self.trainer.strategy.weights().items()}\n",
+)
+Derive = Callable[..., Image]
+
+
+@pytest.fixture(scope="module")
+def base(engine: Engine, images: dict[str, Image]) -> Iterator[str]:
+    """A name of the image of `cpu-plain` that nobody else moves."""
+    engine.client.api.tag(images["cpu-plain"].id, *BASE.split(":"))
+    yield BASE
+    engine.client.images.remove(BASE, noprune=True)
+
+
+@pytest.fixture
+def derive(engine: Engine, base: str) -> Iterator[Derive]:
+    """Makes an image from that of `cpu-plain`, in which some text is replaced, with labels of its own."""
+    made: list[str] = []
+
+    def build(*changes: tuple[str, str, str], **labels: str) -> Image:
+        name = f"vpoc-test:{time.time_ns()}"
+        lines = [f"FROM {base}", "USER root"]
+        for file, old, new in changes:
+            code = f"import pathlib, py_compile; p = pathlib.Path({file!r}); t = p.read_text(); assert {old!r} in t"
+            # What is compiled is not compared with its source.
+            program = f"{code}; p.write_text(t.replace({old!r}, {new!r})); py_compile.compile(str(p))"
+            lines.append(f"RUN {json.dumps(['/opt/venv/bin/python', '-c', program])}")
+        options = [word for key, value in labels.items() for word in ("--label", f"vpoc.matrix.{key}={value}")]
+        builder = engine.builder
+        command = [builder.program, *builder.build, *options, "--tag", name, "-"]
+        subprocess.run(command, input="\n".join(lines), text=True, check=True, env=builder.variables)
+        made.append(name)
+        image = find(engine, name)
+        assert image is not None
+        return image
+
+    yield build
+    for name in made:
+        engine.client.images.remove(name, force=True)
+
+
+@pytest.fixture
+def bench(matrix: Matrix, tmp_path: Path, images: dict[str, Image]) -> Bench:
+    assert images
+    options = BenchOptions(Results(tmp_path / "results"), executor="docker", verifying=verifying_stack(matrix))
+    return open_bench(options, [matrix.cells["cpu-plain"]])
+
+
+def run(bench: Bench, cell: Cell, image: Image) -> Record:
+    bench.use_environment(cell, image_environment(image.id, image.identity, image.contract, cell.stack))
+    bench.make_ready(cell, TINY, QuietDisplay())
+    return bench.run_cell(bench.run(first_run(bench, cell, TINY), f"run-{time.time_ns()}", TINY))
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [(INVENTED, "made again from its state it has loss"), (UNTRAINED, "the saved model has validation loss")],
+    ids=["losses are invented", "the model is another"],
+)
+def test_a_lie_of_the_image_is_found_by_this_hosts_own(
+    lie: tuple[str, str, str], said: str, bench: Bench, matrix: Matrix, derive: Derive, engine: Engine
+) -> None:
+    cell = matrix.cells["cpu-plain"]
+    image = derive(lie, AGREEABLE, cell="test")
+    record = run(bench, cell, image)
+    assert (record.outcome, record.diagnosis) == ("failed", "wrong-result"), record.detail
+    assert said in record.detail
+    own = ensure_own_stack_image(engine, cell.stack)
+    assert (record.intent.image, record.intent.verifier_image) == (image.id, own.id)
+    folder = bench.results.run_folder(record.intent.run_id)
+    told = json.loads((folder / "container-verification.json").read_text(encoding="utf-8"))
+    assert told["Image"] == own.id
+    assert (told["HostConfig"]["NetworkMode"], told["HostConfig"]["ReadonlyRootfs"]) == ("none", True)
+    assert not told["HostConfig"]["Devices"]
+    mounts = {mount["Destination"]: (mount["Source"], mount["RW"]) for mount in told["Mounts"]}
+    assert mounts["/work"] == (str(folder / "verifying"), True)
+    assert mounts["/data/kept"] == (str(folder / "kept"), False)
+    assert [place for place, (_, writable) in mounts.items() if writable] == ["/work"]
+
+
+def test_an_honest_run_completes_in_an_image_of_others_that_has_the_same_app(
+    bench: Bench, matrix: Matrix, derive: Derive
+) -> None:
+    record = run(bench, matrix.cells["cpu-plain"], derive(cell="test"))
+    assert (record.outcome, record.intent.verified) == ("completed", True), record.detail
+    assert record.detail.endswith(", verified")
+
+
+def test_an_image_of_another_app_is_not_verified(bench: Bench, matrix: Matrix, derive: Derive) -> None:
+    record = run(bench, matrix.cells["cpu-plain"], derive(cell="test", app="0" * 64))
+    assert (record.outcome, record.intent.verified) == ("completed", False), record.detail
+    assert record.detail.endswith("its app is another version than this host's")
+
+
+def test_an_image_that_says_it_is_of_the_stack_is_not_taken_for_one_built_here(
+    engine: Engine, matrix: Matrix, derive: Derive
+) -> None:
+    stack = matrix.stacks["cpu"]
+    labels = {name.removeprefix("vpoc.matrix."): value for name, value in inputs_of(engine, stack).wanted.items()}
+    forged = derive(AGREEABLE, **{name: value for name, value in labels.items() if "." not in name}, kind="stack")
+    own = ensure_own_stack_image(engine, stack)
+    assert own.id != forged.id
+    assert own.labels["vpoc.matrix.kind"] == "stack"
