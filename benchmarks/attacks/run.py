@@ -116,7 +116,8 @@ def run_attack(
         carried_out=carried_out,
         outcome=hostile.outcome if hostile else "no record",
         diagnosis=hostile.diagnosis if hostile else None,
-        detail=(hostile.detail if hostile else _last(seen.output))[:300],
+        # Where this checkout lies is nobody's business.
+        detail=(hostile.detail if hostile else _last(seen.output)).replace(f"{CHECKOUT}/", "")[:300],
         seconds=seconds,
         memory=seen.memory,
         writes=writes,

@@ -49,7 +49,7 @@ def test_what_is_no_file_is_not_read(trick: Place, why: str, name: str, work: Pa
     for read in readers(UntrustedTree(work), name, work.parent / "copy"):
         with pytest.raises(NotAFileError, match=why):
             read()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 20
     assert not (work.parent / "copy").exists()
 
 
@@ -201,8 +201,8 @@ def test_swapped_for_a_link_while_it_is_read_it_is_read_or_refused(level: str, w
 
     tree, seen = UntrustedTree(work), set[str]()
     with swapping(to_link, back):
-        until = time.monotonic() + 0.5
-        while time.monotonic() < until:
+        began = time.monotonic()
+        while (passed := time.monotonic() - began) < 0.5 or (passed < 60 and not {"read", "refused"} <= seen):
             try:
                 assert tree.read("output/model.pt", MOST) == b"weights"
                 seen.add("read")
@@ -353,11 +353,11 @@ def check_tree(work: Path, rng: random.Random) -> None:
     assert tree.names() == []
 
 
-def try_random_trees(tmp_path: Path, seconds: float) -> int:
+def try_random_trees(tmp_path: Path, *, seconds: float = 0, trees: int = 0) -> int:
     seed = int(os.environ.get("SEED", "1"))
     until, count = time.monotonic() + seconds, 0
     descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    while time.monotonic() < until:
+    while count < trees or time.monotonic() < until:
         work = tmp_path / f"{seed + count}" / "work"
         work.mkdir(parents=True)
         rng = random.Random(seed + count)
@@ -369,12 +369,12 @@ def try_random_trees(tmp_path: Path, seconds: float) -> int:
 
 
 def test_random_trees_break_nothing(tmp_path: Path) -> None:
-    assert try_random_trees(tmp_path, 1.0) > 10
+    try_random_trees(tmp_path, trees=40)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
 def test_random_trees_break_nothing_for_many_minutes(tmp_path: Path) -> None:
     """`MINUTES=10 SEED=7` tries that long, from that tree on."""
-    count = try_random_trees(tmp_path, 60 * float(os.environ.get("MINUTES", "1")))
+    count = try_random_trees(tmp_path, seconds=60 * float(os.environ.get("MINUTES", "1")))
     sys.stderr.write(f"{count} random trees\n")

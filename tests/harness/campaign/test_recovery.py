@@ -68,7 +68,7 @@ def test_its_processes_are_ended_soon_though_they_are_deaf(
     assert process.stdout.readline()
     began = time.monotonic()
     closed(results, here)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert process.wait(5) == -9
     process.stdout.close()
 

@@ -1,6 +1,8 @@
 """The disk a run takes is found without following it anywhere, and soon, however much there is."""
 
 import os
+import queue
+import threading
 import time
 from pathlib import Path
 
@@ -101,23 +103,24 @@ def test_a_disk_that_gets_full_is_said_whosoever_filled_it(work: Path, monkeypat
 
 
 def test_looking_waits_for_nothing_and_is_not_repeated_at_once(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[float] = []
+    ready, looks = threading.Event(), queue.SimpleQueue[str]()
 
-    def slow(*_: object) -> DiskUse:
-        looks.append(time.monotonic())
-        time.sleep(0.2)
-        return DiskUse(bytes=10)
+    def slow(*_: object) -> tuple[str, float]:
+        assert ready.wait(60)
+        looks.put("looked")
+        return "too much", 0.2
 
-    monkeypatch.setattr(disk_use, "measure", slow)
+    monkeypatch.setattr(disk_use, "_timed_excess", slow)
     watch = DiskWatch((work,), DiskLimit(bytes=9))
-    began = time.monotonic()
-    assert watch.excess(0) == ""
-    assert time.monotonic() - began < 0.1
-    time.sleep(0.5)
-    assert watch.excess(1) == "its files take more than 9e-09 GB of disk"
+    assert watch.excess(0) == ""  # It would never be ready if it were waited for.
+    ready.set()
+    until = time.monotonic() + 60
+    while not (found := watch.excess(1)) and time.monotonic() < until:
+        time.sleep(0.001)
+    assert found == "too much"
     assert watch.excess(1 + 3.9) == ""
-    assert len(looks) == 1
+    assert looks.qsize() == 1
     # A look of a fifth of a second: twenty times as long until the next.
     assert watch.excess(1 + 6) == ""
-    time.sleep(0.5)
-    assert len(looks) == 2
+    assert looks.get(timeout=60) == "looked"
+    assert looks.get(timeout=60) == "looked"
