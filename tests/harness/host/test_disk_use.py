@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.host import disk_use
-from harness.host.disk_use import MOST_BYTES, MOST_LEVELS, DiskLimit, DiskUse, DiskWatch, excess, measure
+from harness.host.disk_use import MOST_BYTES, MOST_LEVELS, DiskLimit, DiskWatch, excess, measure
 
 MIB = 1 << 20
 
