@@ -188,7 +188,7 @@ def run_of(fate: Fate) -> Totals:
     failed = not fate.starts or fate.fails_after < RUN_HOURS
     outcome = "host-fault" if fate.resets else "hung" if failed else "completed"
     lasted = min(fate.fails_after, RUN_HOURS) * HOUR if fate.starts else 0.0
-    row = replace(ROW, outcome=outcome, first_step=int(fate.starts), exposure_seconds=lasted)
+    row = replace(ROW, outcome=outcome, first_step=fate.starts, exposure_seconds=lasted)
     return totals_of([row], count_runs([row], [BAD] if fate.poisons else []))
 
 

@@ -121,6 +121,8 @@ def test_looking_waits_for_nothing_and_is_not_repeated_at_once(work: Path, monke
     assert watch.excess(1 + 3.9) == ""
     assert looks.qsize() == 1
     # A look of a fifth of a second: twenty times as long until the next.
+    ready.clear()
     assert watch.excess(1 + 6) == ""
+    ready.set()
     assert looks.get(timeout=60) == "looked"
     assert looks.get(timeout=60) == "looked"

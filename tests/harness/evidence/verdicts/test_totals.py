@@ -23,7 +23,7 @@ def totals(*rows: Row) -> Totals:
 
 
 def test_a_failure_before_the_end_of_the_first_step_is_one_to_start(row: Row) -> None:
-    failed = replace(row, outcome="failed", first_step=0, exposure_seconds=0.0)
+    failed = replace(row, outcome="failed", first_step=False, exposure_seconds=0.0)
     assert totals(row, failed) == Totals(1, 2, 0, (Life(1.0),), 1, 0)
 
 
