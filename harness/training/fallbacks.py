@@ -45,6 +45,7 @@ PREFERRED: Mapping[str, tuple[Fallback, ...]] = {
 
 # Copies between GPUs; `averaging` makes them through shared memory.
 _PEERS = frozenset[Strategy]({"dp", "ddp", "fsdp", "model-parallel"})
+ALLOW_CPU = "--allow-cpu trains on the CPU instead, from the last checkpoint"
 NO_HIPBLASLT = {"TORCH_BLAS_PREFER_HIPBLASLT": "0", "DISABLE_ADDMM_CUDA_LT": "1"}
 NO_P2P = {"NCCL_P2P_DISABLE": "1", "HSA_ENABLE_PEER_SDMA": "0"}
 
@@ -94,10 +95,12 @@ class Exhausted:
     mistake: bool = False
 
 
-def next_fallback(attempts: Sequence[Attempt], settings: AttemptSettings, gpus_left: int) -> Begin | Exhausted | None:
+def next_fallback(
+    attempts: Sequence[Attempt], settings: AttemptSettings, gpus_left: int, *, allow_cpu: bool = False
+) -> Begin | Exhausted | None:
     """Return how to continue after these attempts, the last of them made with `settings`; None with a trained model.
 
-    `gpus_left`: the GPUs of this host that are not unhealthy.
+    `gpus_left`: the GPUs of this host that are not unhealthy. `allow_cpu`: the CPU may take over from the GPUs.
     """
     attempts = attempts[_last_start(attempt.begin for attempt in attempts) :]
     last = attempts[-1]
@@ -114,12 +117,14 @@ def next_fallback(attempts: Sequence[Attempt], settings: AttemptSettings, gpus_l
     stalled = _since_progress(attempts)
     for fallback in order:
         taken = sum(attempt.begin == fallback for attempt in (stalled if fallback == "same-again" else attempts))
-        if taken < AT_MOST[fallback] and with_fallback(settings, fallback):
+        if taken < AT_MOST[fallback] and with_fallback(settings, fallback) and (allow_cpu or fallback != "cpu"):
             return fallback
-    return Exhausted(
+    why = (
         f"{len(attempts)} attempts were made, the last {len(stalled) + 1} of them without getting further than step "
-        f"{max(attempt.step for attempt in attempts)}, and nothing is left to be changed"
+        f"{max(attempt.step for attempt in attempts)}, and "
     )
+    why += "no healthy GPU is left" if lacks_gpus else "nothing is left to be changed"
+    return Exhausted(why if allow_cpu or settings.device == "cpu" else f"{why} on a GPU; {ALLOW_CPU}")
 
 
 def with_fallback(settings: AttemptSettings, begin: Begin) -> AttemptSettings | None:
