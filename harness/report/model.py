@@ -67,7 +67,8 @@ class VerdictLine(File):
     group: str
     cell: str
     environment_hash: str
-    stale: bool = Field(description="the environment has changed since: not counted")
+    stale: bool = Field(description="the environment, or the host, has changed since: not counted")
+    changed: tuple[str, ...] = Field((), description="what of the host did: VBIOS, parameters of kernel and driver")
     qualifies_for_promotion: bool
     ran_on: str
     tier: Tier
