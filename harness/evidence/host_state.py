@@ -13,9 +13,9 @@ VBIOS = "VBIOS of GPU "
 
 
 class HostState(NamedTuple):
-    """What of a host's state can change under a run. `firmware` by GPU and block; `settings` are no part of its kind.
+    """The part of a host's state that can change under a run; `firmware` by GPU and block.
 
-    Of a run on a CPU alone firmware and settings are empty: it depends on neither.
+    `settings` are no part of its kind. Of a run on a CPU alone firmware and settings are empty: it depends on neither.
     """
 
     kernel: str

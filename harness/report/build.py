@@ -18,6 +18,7 @@ from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Matrix
 from harness.matrix.lint import beyond_cpu, lint
 from harness.registry.tags.promotions import KnownGood
+from harness.report.ages import failure_ages
 from harness.report.cautions import cautions
 from harness.report.choice import best_by_scope, which_cell
 from harness.report.code_evidence import code_evidence
@@ -94,6 +95,7 @@ def build_report(
         cautions=(*cautions(rows, verdicts, counts, matrix), *sentences(read_isolations(results))),
         groups=grids,
         verdicts=verdict_lines(verdicts, ids),
+        failure_ages=failure_ages(verdicts, ids, matrix.verdicts.confidence),
         runs=run_lines(rows, verdicts, ids, counts),
         details=_details(results, _shown_in_full(rows, [one.newest for one in found]), read),
         dockerfiles=_dockerfiles({place.cell for grid in grids for place in grid.places}, matrix),
