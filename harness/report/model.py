@@ -99,7 +99,9 @@ class FailureAges(File):
     said: str = Field(description="in words")
     failures: int = Field(description="after the first step")
     hours: tuple[float, ...] = Field(description="ages, in hours of training after the first step")
-    share: tuple[float, ...] = Field(description="of trainings that reach more than that age: the product-limit estimate")
+    share: tuple[float, ...] = Field(
+        description="of trainings that reach more than that age: the product-limit estimate"
+    )
     low: tuple[float, ...] = Field(description="the share is above this, at each age for itself")
     high: tuple[float, ...]
 

@@ -14,7 +14,7 @@ from harness.campaign.plan import Plan, make_plan, plain_cpu_cell
 from harness.campaign.recovery import close_leftovers
 from harness.doctor.cards import read_cards
 from harness.doctor.machine import AMD
-from harness.environments.capabilities import capabilities_of, choose_engine
+from harness.environments.capabilities import capabilities_of, choose_engine, why_not
 from harness.environments.environment import image_environment
 from harness.environments.verifier import verifying_stack
 from harness.evidence.records import Results
@@ -26,7 +26,7 @@ from harness.registry.push_pull import pull_known_good
 from harness.registry.tags.known_good import KnownGood, lock_of, why_not_usable
 from harness.registry.tags.suspension import suspension_by
 from harness.run.workload_data import read_data
-from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
+from harness.training.choose_cell import BEST, CellChoice, CellRequest, choose_training_cell
 from harness.training.expect import expectation_in_words
 from harness.training.state import StateFile, TrainingState, new_state
 from harness.training.train import TrainingJob, TrainingResult, train
@@ -127,6 +127,7 @@ def prepare_training(
         request.resume,
         request.injected_fault,
         request.cell.allow_cpu,
+        _others(cell, request, matrix, bench),
     )
 
     def expectation(hours: float) -> str:
@@ -193,6 +194,19 @@ def _placed(
         )
     changed = state.model_copy(update={"cell": instead.id, "evidence": None})
     return changed, f"; in {instead.id}, on the CPU: this host shows no GPU that torch has kernels for"
+
+
+def _others(cell: Cell, request: TrainingRequest, matrix: Matrix, bench: Bench) -> tuple[Cell, ...]:
+    """Return the plain cells of other stacks that are made here: nothing is downloaded for a fallback.
+
+    There are none for a cell or a registry that the user names.
+    """
+    if request.cell.registry or request.cell.cell not in (None, BEST) or cell.stack.device == "cpu":
+        return ()
+    plain = [one for one in matrix.select("default") if one.preset.name == "plain" and one.stack.accelerator == "rocm"]
+    able = replace(capabilities_of(bench.host, bench.engine, plain, None), gpus=bench.gpus)
+    made = (one for one in plain if one.stack.name in able.made and one.stack != cell.stack)
+    return tuple(one for one in made if why_not(one, able) is None)
 
 
 def _hidden_cards(root: Path, host: HostFacts) -> list[str]:

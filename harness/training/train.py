@@ -45,7 +45,7 @@ class TrainingJob:
     """A training: the workload, the cell, and where the model goes.
 
     `resume`: from the checkpoints of an earlier training there. `injected_fault`: a fault for the first attempt.
-    `allow_cpu`: the last fallback is `cpu_cell`, without GPUs.
+    `allow_cpu`: the last fallback is `cpu_cell`, without GPUs. `others`: cells of other stacks to be tried before that.
     """
 
     cell: Cell
@@ -56,6 +56,13 @@ class TrainingJob:
     resume: bool = False
     injected_fault: str | None = None
     allow_cpu: bool = False
+    others: tuple[Cell, ...] = ()
+
+    def cell_of(self, settings: AttemptSettings) -> Cell:
+        """Return the cell of an attempt on GPUs: the one asked for, or that of another stack."""
+        cells = (self.cell, *self.others)
+        # There may be fewer now than when the attempt was begun.
+        return cells[min(settings.stack, len(self.others))]
 
 
 @dataclass(frozen=True)
@@ -112,7 +119,7 @@ def _next(
     """Return how to begin or continue; `settings` are those of the last attempt, or else those that were asked for."""
     healthy = len(_healthy(job, bench))
     if attempts:
-        return next_fallback(attempts, settings, healthy, allow_cpu=job.allow_cpu)
+        return next_fallback(attempts, settings, healthy, others=len(job.others), allow_cpu=job.allow_cpu)
     return "cpu" if settings.device == "cuda" and not healthy and job.allow_cpu else "first"
 
 
@@ -207,7 +214,7 @@ def _planned(job: TrainingJob, settings: AttemptSettings, number: int, bench: Be
         UserError: when there is no cell for it, or too few GPUs are healthy.
     """
     if settings.device == "cuda":
-        return PlannedRun(job.cell, number, _gpus(job, settings, bench))
+        return PlannedRun(job.cell_of(settings), number, _gpus(job, settings, bench))
     if job.cell.stack.device == "cpu":
         return PlannedRun(job.cell, number)
     if job.cpu_cell is None:

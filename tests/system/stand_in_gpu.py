@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import stand_in_app as app
+from benchmarks import stand_in_app as app
 
 HOST, PLAN = Path(sys.argv[1]), Path(sys.argv[2])
 # The number of KFD and the address of each GPU of the simulated host.

@@ -76,6 +76,26 @@ def test_the_cpu_takes_over_only_where_it_is_allowed() -> None:
     assert "--allow-cpu" not in on_cpu.why
 
 
+def test_in_another_stack_all_fallbacks_begin_anew() -> None:
+    begins: list[Begin] = ["first"]
+    while True:
+        attempts = [failed(begin) for begin in begins]
+        begin = next_fallback(attempts, settings_after(GPU, begins), 1, others=2, allow_cpu=True)
+        if isinstance(begin, Exhausted) or begin is None:
+            break
+        begins.append(begin)
+    of_stack = [*["same-again"] * 2, "fresh-allocator", *["smaller-micro-batch"] * 3, "no-hipblaslt"]
+    on_gpus = ["first", *of_stack, "other-stack", *of_stack, "other-stack", *of_stack, "cpu"]
+    assert begins[: len(on_gpus)] == on_gpus
+    assert settings_after(GPU, begins[:9]) == replace(GPU, stack=1)
+    assert settings_after(GPU, [*begins[: len(on_gpus)], "by-hand"]) == GPU
+    missing = [failed(class_="missing-arch")]
+    assert next_fallback(missing, GPU, 1, others=2) == "other-stack"
+    assert next_fallback(missing, replace(GPU, stack=2), 1, others=2) == "same-again"
+    # Without a healthy GPU none of them helps.
+    assert next_fallback(missing, GPU, 0, others=2, allow_cpu=True) == "cpu"
+
+
 def test_fallbacks_that_would_change_nothing_are_left_out() -> None:
     assert fallbacks_of(CPU, "crash") == [*["same-again"] * 2, "fresh-allocator", *["smaller-micro-batch"] * 3]
     one_sample = replace(CPU, batch_size=1)

@@ -8,6 +8,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.storage import file_hash, json_hash
+from harness.environments.environment import STAMP
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
@@ -193,6 +194,27 @@ def test_a_card_that_the_driver_does_not_show_is_not_passed_over_in_silence(
         assert prepare_training(allowed, matrix, results, host, file).job.cell.id == "cpu-plain"
     named = replace(asked, cell=CellRequest("cpu-plain", None, force=False))
     assert prepare_training(named, matrix, results, host, file).job.cell.id == "cpu-plain"
+
+
+def test_other_stacks_are_those_that_are_made_here_and_none_beside_a_named_cell(
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    dual_host: HostFacts,
+    file: StateFile,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.environments.capabilities.ENVIRONMENTS", tmp_path)
+    assert prepare_training(asked, matrix, results, dual_host, file).job.others == ()
+    for stack in ("rocm6.2-torch2.5.1", "rocm6.3-torch2.9.1"):
+        (tmp_path / stack).mkdir()
+        (tmp_path / stack / STAMP).touch()
+    job = prepare_training(asked, matrix, results, dual_host, file).job
+    expected = {"rocm6.2-torch2.5.1-plain", "rocm6.3-torch2.9.1-plain"} - {job.cell.id}
+    assert {cell.id for cell in job.others} == expected
+    named = replace(asked, cell=CellRequest(GPU_CELL, None, force=False))
+    assert prepare_training(named, matrix, results, dual_host, file).job.others == ()
 
 
 def test_what_was_begun_on_a_gpu_goes_on_without_one_only_where_that_is_allowed(

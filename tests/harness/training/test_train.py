@@ -407,6 +407,19 @@ def test_the_cpu_takes_over_where_that_is_allowed_and_no_longer_than_that(
     assert resumed_at(place.bench.made[-1]) == 30
 
 
+def test_another_stack_resumes_what_the_first_one_cannot_train(
+    make_place: MakePlace, dual_host: HostFacts, matrix: Matrix
+) -> None:
+    place = make_place(dual_host, GPU_CELL)
+    other = matrix.cells["rocm6.2-torch2.5.1-plain"]
+    place.job = replace(place.job, others=(other,))
+    assert place.train(Script(step=10), *[Script()] * 7, DONE).model
+    assert [run.cell.stack.name for run in place.bench.made] == [*["rocm6.3-torch2.9.1"] * 8, other.stack.name]
+    assert (place.lines[-1]["begin"], resumed_at(place.bench.made[-1])) == ("other-stack", 10)
+    # With the settings that were asked for.
+    assert place.bench.made[-1].cell == other
+
+
 def test_without_a_healthy_gpu_it_begins_on_the_cpu_where_that_is_allowed(
     make_place: MakePlace, dual_host: HostFacts, make_step: Callable[..., HealthStep]
 ) -> None:
