@@ -1,4 +1,4 @@
-"""What every harness of this user knows of the GPUs of this boot, whatever its results folder: a file beside the logs.
+"""The health of GPUs since the boot, for all harnesses of a user: a file beside the logs of their results folders.
 
 Two harnesses with results folders of their own share the GPUs of a host; one that the one found unhealthy must not be
 trusted by the other. It only adds to what the own log says: where it cannot be written or read, that alone counts.

@@ -230,7 +230,7 @@ def test_a_tag_is_about_runs_on_its_host_as_it_was(row: Row, make_intent: Callab
     evidence = drafted.model_copy(update={"settings": {"amdgpu.mes": "0"}})
     (before,) = judge(rows, {}, THRESHOLDS)
     assert is_about(evidence, before)
-    one_since = rows + repeated(row, 1, "n", host_state=new, started=row.started + 1)
+    one_since = rows + repeated(replace(row, started=row.started + 100), 1, "n", host_state=new)
     stale, since = sorted(judge(one_since, {}, THRESHOLDS), key=lambda one: -one.runs)
     assert (is_about(evidence, stale), is_about(evidence, since)) == (True, False)
     # That few runs were made since says nothing against it; failures do.
