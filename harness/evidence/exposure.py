@@ -1,5 +1,6 @@
 """The time that a run spent training, after its first step: what failures are counted over. Pure, but for old runs."""
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -62,7 +63,7 @@ def recorded_exposure(record: Record) -> Exposure:
 def exposure_of(record: Record, folder: RunFolder) -> Exposure:
     """Return what a record says; of one that was written before records said it, what its progress shows.
 
-    The times in progress files are the app's.
+    The times in progress files are the app's, which has no more than there were from the intent to the end of the run.
     """
     if record.first_step is not None:
         return recorded_exposure(record)
@@ -72,7 +73,9 @@ def exposure_of(record: Record, folder: RunFolder) -> Exposure:
         none = False
     if none:
         return recorded_exposure(record)
-    return watch.exposure
+    first_step, seconds = watch.exposure
+    most = max(record.finished - record.intent.started, 0.0)
+    return Exposure(first_step, min(max(seconds, 0.0), most) if seconds and math.isfinite(seconds) else 0.0)
 
 
 def _progress(folder: RunFolder) -> Iterator[Progress]:
