@@ -1,4 +1,4 @@
-"""Bounds on the JSON that others write: how deep it is nested, how large its numbers are. All of it is read through here.
+"""Bounds on the JSON that others write: how deep it is nested, how large its numbers are. Files are read through here.
 
 Python takes integers of any size from JSON and fails where one becomes a float, and code that follows what is nested
 fails at its own depth; no file of a real run comes near these bounds.

@@ -2,14 +2,18 @@
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from harness.base.untrusted_tree import ANY_SIZE, NotAFileError
+from harness.base.untrusted_tree import NotAFileError
 from harness.evidence.app_files import Progress
 from harness.evidence.progress import parse_lines, whole_lines
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import LARGEST
 
+# A week's, at a line a second.
+MOST_LINES = 600_000
 STEPPING = ("first-step", "step")
 
 
@@ -85,7 +89,7 @@ def _progress(folder: RunFolder) -> Iterator[Progress]:
     if name is None:
         return
     try:
-        with work.tree.open(name, ANY_SIZE) as file:
-            yield from parse_lines(whole_lines(file))
+        with work.tree.open(name, LARGEST["progress"]) as file:
+            yield from parse_lines(islice(whole_lines(file), MOST_LINES))
     except (FileNotFoundError, NotAFileError):
         return

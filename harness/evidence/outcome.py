@@ -78,7 +78,9 @@ NOT_INDEPENDENTLY = "not verified independently, so that it qualifies for nothin
 # A shell or an init process reports signal n as exit code 128 + n.
 SHELL_SIGNALS = 128
 
-StoppedBy = Literal["user", "time-limit", "disk-limit", "watchdog", "breach", "host", "unhealthy", "start", "engine"]
+StoppedBy = Literal[
+    "user", "time-limit", "disk-limit", "watchdog", "breach", "work-folder", "host", "unhealthy", "start", "engine"
+]
 STOPPED: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
     "user": ("interrupted", None),
     "engine": ("interrupted", None),
@@ -86,6 +88,7 @@ STOPPED: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
     "disk-limit": ("failed", "disk-limit"),
     "watchdog": ("hung", "no-progress"),
     "breach": ("failed", "wrong-result"),
+    "work-folder": ("failed", "work-folder"),
     "host": ("host-fault", "unkillable"),
     "unhealthy": ("host-fault", "not-begun"),
     "start": ("failed", "not-started"),
@@ -220,6 +223,11 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
     if outcome.name == "completed":
         return Outcome("failed", "injected-fault", f"the injected fault {fault} was not noticed: {outcome.detail}")
     return replace(outcome, detail=f"{outcome.detail}; fault injected on purpose: {fault}")
+
+
+def undecided(stopped_by: StoppedBy | None, detail: str) -> Outcome:
+    """Return the outcome of a run of which nothing else can be made sense of; it needs nothing that the app wrote."""
+    return Outcome(*STOPPED[stopped_by or "work-folder"], detail)
 
 
 def stands_so_far(request: Request, evidence: Evidence) -> bool:

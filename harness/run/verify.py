@@ -75,7 +75,7 @@ def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result
     folder = spec.folder
     folder.make_verifying()
     job = _with_files(spec.verification, folder, evidence, result)
-    with Watch(folder, executor, lambda _: None, None, root=root, work=folder.verifying) as watch:
+    with Watch(folder, executor, lambda _: None, None, root=root, work=folder.verifying, ranks=1) as watch:
         exit_ = watch.execute(job, LIMIT_SECONDS, Limits.fixed(STALL_LIMITS))
     if watch.stopped_by:
         if by := PASSED_ON.get(watch.stopped_by):
