@@ -2,7 +2,7 @@
 
 import math
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -177,7 +177,8 @@ class Evidence:
     `leftovers`: what in the work folder is no file that could be read, in words.
     `picked`: of each model, the state from which a step was computed again; `verification`: what this host computed, or
     `verification_problem` why nothing. `not_verified`: what of this host ended that before it could find anything.
-    `breaches`: where progress and result contradict their contract or each other, as `Accounting` finds them.
+    `breaches`: where progress and result contradict their contract or each other, as `Accounting` finds them, and
+    `steps_accounted`: the steps of each model that progress accounts for.
     `no_kernels`: the environment's probe failed on a GPU where another's passed since the boot, in words.
     `host_problems`: what was found to be wrong with the host or a GPU after a run that did not complete.
     """
@@ -197,6 +198,7 @@ class Evidence:
     memory: MemoryUse = field(default_factory=MemoryUse)
     leftovers: str = ""
     breaches: tuple[str, ...] = ()
+    steps_accounted: tuple[int, ...] | None = None
     no_kernels: str | None = None
     host_problems: tuple[str, ...] = ()
 
@@ -266,7 +268,14 @@ def _how_verified(request: Request, evidence: Evidence) -> str:
     if request.contract != CONTRACT:
         return f"; {UNVERIFIED}"
     why_not = request.not_verified or evidence.not_verified
-    return f"; {NOT_INDEPENDENTLY}: {why_not}" if why_not else ", verified"
+    if why_not:
+        return f"; {NOT_INDEPENDENTLY}: {why_not}"
+    return f", verified{verified_from(request.resumed)}"
+
+
+def verified_from(resumed: Sequence[int]) -> str:
+    """Return in words from which step on a run can be verified: those of the runs before it cannot be made again."""
+    return f" from step {max(resumed)} on" if any(resumed) else ""
 
 
 def _in_short(outcome: Outcome) -> str:

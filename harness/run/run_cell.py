@@ -112,12 +112,19 @@ def run_cell(
         except KeyboardInterrupt as caught:
             interrupt = caught
             interrupted_by = interruption_by(str(caught), shutting_down=host_is_shutting_down())
-            evidence = replace(evidence, stopped_by="user", stop_detail=f"stopped by {caught or 'Ctrl-C'}")
+            evidence = replace(
+                evidence,
+                steps_accounted=accounting.steps,
+                stopped_by="user",
+                stop_detail=f"stopped by {caught or 'Ctrl-C'}",
+            )
         except UserError:
             raise
         except Exception as error:
             # Whatever the app wrote: the run has its record, and the next one begins.
-            evidence = replace(evidence, stopped_by="work-folder", stop_detail=cannot_be_read(error))
+            evidence = replace(
+                evidence, stopped_by="work-folder", stop_detail=cannot_be_read(error), steps_accounted=()
+            )
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
         conclusion = _conclude(
@@ -189,7 +196,12 @@ def _accounted(evidence: Evidence, accounting: Accounting) -> Evidence:
     unreadable, breaches = Unreadable(), accounting.breaches
     with unreadable.reading():
         breaches = accounting.close(evidence.result)
-    return replace(evidence, breaches=breaches, leftovers="; ".join(filter(None, [evidence.leftovers, *unreadable])))
+    return replace(
+        evidence,
+        breaches=breaches,
+        steps_accounted=accounting.steps if not unreadable else (),
+        leftovers="; ".join(filter(None, [evidence.leftovers, *unreadable])),
+    )
 
 
 def _verified(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result, root: Path) -> Evidence:
@@ -317,6 +329,7 @@ def _record(
         last_phase=watch.last.phase if watch.last else None,
         result=result,
         not_verified=evidence.not_verified,
+        steps_accounted=evidence.steps_accounted,
         longest_stall=watch.longest_stall,
         first_step=exposure.first_step,
         exposure_seconds=exposure.seconds,
