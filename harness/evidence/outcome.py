@@ -311,9 +311,11 @@ def _objections(request: Request, evidence: Evidence, result: Result) -> Iterato
 def _numbers(result: Result) -> Iterator[float]:
     """Every number of a training that has to be finite."""
     for told in result.trainings:
-        if sum(step.gradient_norm is None for step in told.first_steps) > told.steps_skipped:
-            yield math.nan
         kept = (*told.first_steps, *told.states)
+        # Only a loss scaler skips a step, and tells no norm of it.
+        skipped = told.steps_skipped if result.dtype == "float16" else 0
+        if len({step.step for step in kept if step.gradient_norm is None}) > skipped:
+            yield math.nan
         yield from (n for step in kept for n in (step.loss, step.gradient_norm) if n is not None)
         yield from (n for epoch in told.epoch_losses for n in (epoch.train, epoch.validation) if n is not None)
         yield from (told.throughput.samples_per_second, told.throughput.train_seconds)
@@ -339,6 +341,8 @@ def _completeness_objections(request: Request, result: Result) -> Iterator[tuple
     if kinds != request.models:
         yield "incomplete-result", f"trained {', '.join(kinds)}, asked for {', '.join(request.models)}"
     for told in result.trainings:
+        if told.steps_skipped and request.dtype != "float16":
+            yield "incomplete-result", f"{told.steps_skipped} steps changed nothing, which only float16 may skip"
         for diagnosis, detail in _training_objections(request, told):
             yield diagnosis, f"{told.model_kind}: {detail}" if result.earlier else detail
     if (result.world_size, len(result.devices)) != (request.ranks, request.devices):
