@@ -16,9 +16,10 @@ LARGEST_INTEGER = 2**64 - 1
 # A float32 has none that is larger, and a float64 that is one overflows where it is multiplied.
 LARGEST_FLOAT = 1e39
 
-# A whole number written as a text is taken for one, too; a hash may have no other characters, and is none too large.
 _LARGE = re.compile(rb"[0-9_]{20}|[eE]\+?[0-9]{2}")
-_DIGITS = re.compile(r"\s*[+-]?[0-9_]{65,}(?:\.0*)?\s*")
+# Where a number is asked for, a text of digits is taken for one, also of their escape sequences; a hash may have no other
+# characters.
+_TEXT_OF_DIGITS = re.compile(rb"[0-9_]{65}|\\\\u00[35]")
 
 
 class Excess(NamedTuple):
@@ -37,7 +38,12 @@ def beyond_bounds(content: bytes) -> Excess | None:
         value = from_json(content)
     except ValueError:
         return None
-    return _found(value)
+    return excess_of(value)
+
+
+def may_hold_number_as_text(content: bytes) -> bool:
+    """Return whether a JSON text has so many digits in a row that what they were taken for is to be looked at."""
+    return _TEXT_OF_DIGITS.search(content) is not None
 
 
 def load_json(content: bytes | str) -> Any:
@@ -47,19 +53,20 @@ def load_json(content: bytes | str) -> Any:
         ValueError: when it is no JSON, or beyond the bounds.
     """
     value = from_json(content)
-    if excess := _found(value):
+    if excess := excess_of(value):
         raise ValueError(excess.problem)
     return value
 
 
-def _found(value: Any) -> Excess | None:
+def excess_of(value: Any) -> Excess | None:
+    """Return what is beyond the bounds in a value; None where nothing is."""
     level: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     for _ in range(MOST_LEVELS + 1):
         inner: list[tuple[tuple[str | int, ...], Any]] = []
         for place, one in level:
             if isinstance(one, dict):
                 inner += [((*place, key), value) for key, value in one.items()]
-            elif isinstance(one, list):
+            elif isinstance(one, list | tuple):
                 inner += [((*place, number), value) for number, value in enumerate(one)]
             elif _is_too_large(one):
                 return Excess(place, "a number is too large")
@@ -70,8 +77,6 @@ def _found(value: Any) -> Excess | None:
 
 
 def _is_too_large(one: Any) -> bool:
-    if isinstance(one, str):
-        return _DIGITS.fullmatch(one) is not None
     if isinstance(one, float):
         # What is infinite or no number at all is judged by what it is said of.
         return math.isfinite(one) and abs(one) > LARGEST_FLOAT

@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import to_json
 
 from harness.base.contract import OLD_CONTRACT
+from harness.base.json_bounds import excess_of
 from harness.base.json_files import File, Versioned
 from harness.matrix.cells import ModelKind
 
@@ -26,6 +27,9 @@ def _of_some_size(options: dict[str, Any]) -> dict[str, Any]:
     size = len(to_json(options))
     if size > MOST_OPTIONS_BYTES:
         raise ValueError(f"they have {size} bytes, more than {MOST_OPTIONS_BYTES}")
+    if excess_of([[[[[[[[options]]]]]]]]):
+        # Deeper than a result is in a record, which has to be read again.
+        raise ValueError("they are nested too deeply")
     return options
 
 
