@@ -17,7 +17,7 @@ LARGEST_INTEGER = 2**64 - 1
 LARGEST_FLOAT = 1e39
 
 _LARGE = re.compile(rb"[0-9_]{20}|[eE]\+?[0-9]{2}")
-# Where a number is asked for, a text of digits is taken for one, also of their escape sequences. Hashes have 64 characters.
+# Where a number is asked for, a text of digits is taken for one, also escaped ones. Hashes have 64 characters.
 _TEXT_OF_DIGITS = re.compile(rb"[0-9_]{65}|\\u00[35]")
 
 
