@@ -22,7 +22,7 @@ _TEXT_OF_DIGITS = re.compile(rb"[0-9_]{65}|\\u00[35]")
 
 
 class Excess(NamedTuple):
-    """What is beyond the bounds, in words, and its place in the file: the keys and numbers that lead there."""
+    """A breach of the bounds, in words, and its place in the file: the keys and numbers that lead there."""
 
     place: tuple[str | int, ...]
     problem: str

@@ -11,7 +11,7 @@ from harness.base.errors import UserError
 from harness.base.json_files import File
 from harness.base.storage import locked, make_folder_durably, sync_folder
 
-Value = TypeVar("Value", bound=File)
+OfLine = TypeVar("OfLine", bound=File)
 
 
 def append_line(file: Path, value: File) -> None:
@@ -34,7 +34,7 @@ def append_line(file: Path, value: File) -> None:
         raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its rights") from None
 
 
-def read_lines(file: Path, kind: type[Value]) -> Iterator[Value]:
+def read_json_lines(file: Path, kind: type[OfLine]) -> Iterator[OfLine]:
     """Yield the values of a file in the order they were written, and pass over what is none; nothing where it is not.
 
     Raises:

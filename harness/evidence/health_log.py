@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from harness.base.json_lines import append_line, read_lines
+from harness.base.json_lines import append_line, read_json_lines
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep
 from harness.host.facts import HostFacts
@@ -35,7 +35,7 @@ def read_steps(results: Results, machine: str | None = None) -> Iterator[HealthS
     """Every step of a machine, or of all, in the order they were written; lines that are damaged are passed over."""
     for file in sorted((results.folder / FOLDER).glob(f"{machine or '*'}.jsonl")):
         with contextlib.suppress(OSError):
-            yield from read_lines(file, HealthStep)
+            yield from read_json_lines(file, HealthStep)
 
 
 def machines_with_bad_signs(results: Results) -> frozenset[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import Field
 
 from harness.base.json_files import Versioned
-from harness.base.json_lines import append_line, read_lines
+from harness.base.json_lines import append_line, read_json_lines
 from harness.base.storage import json_hash
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
@@ -54,7 +54,7 @@ def _after(host: HostFacts, change: HostChange) -> HostFacts:
 
 def changes_of(results: Results, machine: str) -> list[HostChange]:
     """Return the changes of a machine, the oldest first; lines that are damaged are passed over."""
-    return list(read_lines(_file(results, machine), HostChange))
+    return list(read_json_lines(_file(results, machine), HostChange))
 
 
 def note_change(results: Results, machine: str, what: str) -> HostChange:

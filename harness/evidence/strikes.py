@@ -7,7 +7,7 @@ from pydantic import Field
 
 from harness.base.errors import UserError
 from harness.base.json_files import Versioned
-from harness.base.json_lines import append_line, read_lines
+from harness.base.json_lines import append_line, read_json_lines
 from harness.evidence.run_folder import RunFolder
 
 
@@ -39,7 +39,7 @@ def strike(folder: RunFolder, decision: Literal["strike", "undo"], reason: str) 
 
 def strikes_of(folder: RunFolder) -> list[Strike]:
     """Return every decision on a run, the oldest first; lines that are damaged are passed over."""
-    return list(read_lines(folder.strikes, Strike))
+    return list(read_json_lines(folder.strikes, Strike))
 
 
 def struck_out(folder: RunFolder) -> str | None:

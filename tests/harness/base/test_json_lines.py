@@ -5,7 +5,7 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.json_files import Versioned
-from harness.base.json_lines import append_line, read_lines
+from harness.base.json_lines import append_line, read_json_lines
 
 
 class Said(Versioned):
@@ -13,7 +13,7 @@ class Said(Versioned):
 
 
 def said(file: Path) -> list[str]:
-    return [one.what for one in read_lines(file, Said)]
+    return [one.what for one in read_json_lines(file, Said)]
 
 
 def test_lines_come_back_in_their_order(tmp_path: Path) -> None:
