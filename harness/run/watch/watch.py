@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -153,10 +154,15 @@ class Watch:
             handle.stop(GRACE_SECONDS)
             return None
         except KeyboardInterrupt as interrupt:
+            where = ""
             try:
-                where = self._keep_stacks_of_stuck(handle, watchdog, began) if watchdog else ""
+                # Whatever the app wrote, it was interrupted.
+                with suppress(Exception):
+                    where = self._keep_stacks_of_stuck(handle, watchdog, began) if watchdog else ""
             finally:
                 handle.stop(GRACE_SECONDS)
+                with suppress(Exception):
+                    self._account_for_rest()
             if where:
                 # Of its own kind, which says what is to follow.
                 raise type(interrupt)(f"{str(interrupt) or 'Ctrl-C'}; {where}") from None
@@ -230,6 +236,14 @@ class Watch:
     def _read_rest(self, watchdog: Watchdog | None, now: float) -> None:
         for _ in range(MOST_LAST_LOOKS):
             self._read_progress(watchdog, now)
+            if not self._reader.behind:
+                return
+
+    def _account_for_rest(self) -> None:
+        """Take the lines that an interrupted app wrote last: it made a checkpoint, which they account for."""
+        for _ in range(MOST_LAST_LOOKS):
+            for _ in self._noted(None, time.monotonic()):
+                pass
             if not self._reader.behind:
                 return
 
