@@ -2,8 +2,10 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from harness.base.json_bounds import Excess, beyond_bounds, excess_of, may_hold_number_as_text
 from harness.base.schema1 import upgraded
 from harness.base.text import one_line
 
@@ -23,9 +25,21 @@ class File(BaseModel):
         """Return the value of a JSON text, of this schema or the one before.
 
         Raises:
-            pydantic.ValidationError: when it is no JSON, or a key is missing, unknown or wrong.
+            pydantic.ValidationError: when it is no JSON or beyond its bounds, or a key is missing, unknown or wrong.
         """
-        return cls.model_validate_json(upgraded(content.encode() if isinstance(content, str) else content))
+        content = content.encode(errors="replace") if isinstance(content, str) else content
+        _refuse(cls.__name__, beyond_bounds(content))
+        value = cls.model_validate_json(upgraded(content))
+        if may_hold_number_as_text(content):
+            _refuse(cls.__name__, excess_of(value.model_dump()))
+        return value
+
+
+def _refuse(name: str, excess: Excess | None) -> None:
+    if excess:
+        told = PydanticCustomError("out_of_bounds", "{problem}", {"problem": excess.problem})
+        wrong = InitErrorDetails(type=told, loc=excess.place, input=None)
+        raise ValidationError.from_exception_data(name, [wrong])
 
 
 class Versioned(File):

@@ -45,12 +45,16 @@ class NotAFileError(Exception):
 
 @dataclass(frozen=True)
 class Entry:
-    """A name in a folder: what it stands for in words, its size, and the device and inode."""
+    """A name in a folder: what it stands for in words, its size, and the device and inode.
+
+    `changed`: when anything of it was last changed, by this host's clock, in seconds since 1970; no program sets that.
+    """
 
     name: str
     kind: str
     size: int
     inode: tuple[int, int]
+    changed: float
 
     @property
     def is_file(self) -> bool:
@@ -280,7 +284,7 @@ def _names(parent: int) -> Iterator[str]:
 
 
 def _entry(name: str, status: os.stat_result) -> Entry:
-    return Entry(name, _kind(status), status.st_size, (status.st_dev, status.st_ino))
+    return Entry(name, _kind(status), status.st_size, (status.st_dev, status.st_ino), status.st_ctime)
 
 
 def _kind(status: os.stat_result) -> str:

@@ -11,6 +11,7 @@ from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.paths import APPS, DATA
 from harness.base.storage import locked, remove_unfinished
+from harness.base.untrusted_tree import NotAFileError
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
 from harness.environments.executors.docker import DockerExecutor
@@ -154,11 +155,16 @@ def _note_resets(intent: Intent, results: Results, root: Path) -> None:
 def _last_seen(intent: Intent, results: Results) -> float:
     """Return when a rank of an orphan last reported progress, or else when it began, in seconds since 1970.
 
-    The time until it was found is none of the run's. The app wrote it: it is no time before the start, or to come.
+    The time until it was found is none of the run's. The app wrote it: it is no time before the start, and none after
+    its file was changed for the last time.
     """
-    walls = [line.wall for line in last_lines(results.folder_of(intent.run_id).work).values()]
-    told = max((wall for wall in walls if math.isfinite(wall)), default=intent.started)
-    return max(intent.started, min(told, time.time()))
+    work = results.folder_of(intent.run_id).work
+    told = [intent.started]
+    for rank, line in last_lines(work).items():
+        with contextlib.suppress(FileNotFoundError, NotAFileError):
+            written = work.tree.look(work.PROGRESS.format(rank=rank)).changed
+            told += [min(line.wall, written, time.time())] if math.isfinite(line.wall) else []
+    return max(told)
 
 
 def _record(

@@ -1,11 +1,11 @@
 """Explains why a run failed from its files, or from any log."""
 
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
 from harness.diagnosis.judge import END_LINES, Facts, cut, diagnose, stopped
 from harness.diagnosis.lines import Line, WithEnd, as_lines, read_lines
 from harness.diagnosis.scan import Found, OfRun, anybodys, scan
@@ -146,7 +146,7 @@ def _pids_of_others(folder: RunFolder) -> frozenset[int]:
     Containers have separate pid namespaces, so another run may have a process with the same pid.
     """
     try:
-        container = str(json.loads(_text(folder, RunFolder.INSPECTED))["Id"])
+        container = str(load_json(_text(folder, RunFolder.INSPECTED))["Id"])
     except (ValueError, TypeError, KeyError):
         return frozenset()
     killed = _KILLED_IN.findall(_text(folder, RunFolder.KERNEL_LOG))
@@ -169,7 +169,7 @@ def _memory_limit(folder: RunFolder) -> Iterator[Line]:
     ):
         text = _text(folder, name)
         try:
-            was_met = happened(json.loads(text))
+            was_met = happened(load_json(text))
         except (ValueError, TypeError, AttributeError):
             continue
         if was_met:

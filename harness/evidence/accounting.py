@@ -46,6 +46,14 @@ class Accounting:
         for breach in self._ranks[line.rank].saw(line, seen):
             self._note(f"rank {line.rank}: {breach}")
 
+    @property
+    def steps(self) -> tuple[int, ...] | None:
+        """The optimizer steps that progress accounts for, of each model in order; None where nothing is asked of it."""
+        if not self._verified:
+            return None
+        first = self._ranks.get(0)
+        return tuple(max(one.done, one.first or 0) for one in first.models) if first and not self.breaches else ()
+
     def close(self, result: Result | None) -> tuple[str, ...]:
         """Return all breaches, with those of the result of a run that has ended, if it left one."""
         if self._verified and result is not None:

@@ -2,9 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import to_json
 
 from harness.base.contract import OLD_CONTRACT
+from harness.base.json_bounds import excess_of
 from harness.base.json_files import File, Versioned
 from harness.matrix.cells import ModelKind
 
@@ -15,6 +17,20 @@ TimeKind = Literal["device", "loader", "copy", "validate", "checkpoint", "bookke
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 """A number of things that can be counted; larger ones are in no file of a real run, and overflow what computes."""
+
+
+MOST_OPTIONS_BYTES = 64 << 10
+
+
+def _of_some_size(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options that a record can hold: those that were asked for are compared, and the others are anything."""
+    size = len(to_json(options))
+    if size > MOST_OPTIONS_BYTES:
+        raise ValueError(f"they have {size} bytes, more than {MOST_OPTIONS_BYTES}")
+    if excess_of([[[[[[[[options]]]]]]]]):
+        # Deeper than a result is in a record, which has to be read again.
+        raise ValueError("they are nested too deeply")
+    return options
 
 
 class Memory(File):
@@ -168,14 +184,16 @@ class Training(File):
     steps_per_epoch: Count
     steps_done: Count
     steps_skipped: Count = Field(description="updates left out because a gradient was not finite")
-    resumed_at: tuple[int, ...] = Field((), description="steps at which it was resumed")
+    resumed_at: tuple[int, ...] = Field((), max_length=10_000, description="steps at which it was resumed")
     samples: Samples
-    first_steps: tuple[StepNumbers, ...]
-    states: tuple[KeptState, ...] = Field((), description="files in the folder of states, in order of their steps")
+    first_steps: tuple[StepNumbers, ...] = Field(max_length=1000)
+    states: tuple[KeptState, ...] = Field(
+        (), max_length=1000, description="files in the folder of states, in order of their steps"
+    )
     epoch_losses: tuple[EpochLosses, ...]
     throughput: Throughput
     time: dict[TimeKind, float] | None = Field(None, description="where the seconds went")
-    rank_weights_sha256: tuple[Sha256, ...]
+    rank_weights_sha256: tuple[Sha256, ...] = Field(max_length=1024)
     model: ModelFile
     metadata_file: str
 
@@ -191,20 +209,20 @@ class Result(Training, Versioned):
     contract: int = Field(OLD_CONTRACT, description="version of what the app says in its files")
     nonce: str | None = Field(None, description="that of the intent; null in files of older apps")
     workload_hash: str | None
-    options: dict[str, Any]
+    options: Annotated[dict[str, Any], AfterValidator(_of_some_size)]
     data: DataFile
     python: str
     torch: TorchVersion
     numpy: str
     polars: str
     device: Literal["cpu", "cuda"]
-    devices: tuple[Device, ...]
+    devices: tuple[Device, ...] = Field(max_length=1024)
     strategy: str
     world_size: int
     threads: int
     dtype: Literal["float32", "bfloat16", "float16"]
     sessions: Sessions
-    earlier: tuple[Training, ...] = ()
+    earlier: tuple[Training, ...] = Field((), max_length=100)
     injected_fault: str | None = Field(
         None, description="the fault that was injected on purpose; such a run is no evidence"
     )

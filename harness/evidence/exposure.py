@@ -1,14 +1,19 @@
 """The time that a run spent training, after its first step: what failures are counted over. Pure, but for old runs."""
 
+import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from harness.base.untrusted_tree import ANY_SIZE, NotAFileError
+from harness.base.untrusted_tree import NotAFileError
 from harness.evidence.app_files import Progress
 from harness.evidence.progress import parse_lines, whole_lines
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import LARGEST
 
+# A week's, at a line a second.
+MOST_LINES = 600_000
 STEPPING = ("first-step", "step")
 
 
@@ -62,7 +67,7 @@ def recorded_exposure(record: Record) -> Exposure:
 def exposure_of(record: Record, folder: RunFolder) -> Exposure:
     """Return what a record says; of one that was written before records said it, what its progress shows.
 
-    The times in progress files are the app's.
+    The times in progress files are the app's, which has no more than there were from the intent to the end of the run.
     """
     if record.first_step is not None:
         return recorded_exposure(record)
@@ -72,7 +77,9 @@ def exposure_of(record: Record, folder: RunFolder) -> Exposure:
         none = False
     if none:
         return recorded_exposure(record)
-    return watch.exposure
+    first_step, seconds = watch.exposure
+    most = max(record.finished - record.intent.started, 0.0)
+    return Exposure(first_step, min(max(seconds, 0.0), most) if seconds and math.isfinite(seconds) else 0.0)
 
 
 def _progress(folder: RunFolder) -> Iterator[Progress]:
@@ -82,7 +89,7 @@ def _progress(folder: RunFolder) -> Iterator[Progress]:
     if name is None:
         return
     try:
-        with work.tree.open(name, ANY_SIZE) as file:
-            yield from parse_lines(whole_lines(file))
+        with work.tree.open(name, LARGEST["progress"]) as file:
+            yield from parse_lines(islice(whole_lines(file), MOST_LINES))
     except (FileNotFoundError, NotAFileError):
         return

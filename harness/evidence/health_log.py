@@ -1,15 +1,11 @@
 """The log of the health of this machine's GPUs: `results/health/MACHINE.jsonl`, a line for each step."""
 
 import contextlib
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from harness.base.errors import UserError
-from harness.base.storage import locked
+from harness.base.json_lines import append_line, read_json_lines
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep
 from harness.evidence.shared_health import share_step, shared_steps
@@ -35,27 +31,15 @@ def append_steps(results: Results, steps: Iterable[HealthStep]) -> None:
         UserError: when the results folder cannot be written.
     """
     for step in steps:
-        file = health_file(results, step.machine)
-        line = step.model_dump_json(by_alias=True).encode() + b"\n"
-        try:
-            with locked(file.with_suffix(".lock")), file.open("a+b") as stream:
-                if stream.tell() and not _ends_whole(stream.fileno(), stream.tell()):
-                    line = b"\n" + line
-                stream.write(line)
-                stream.flush()
-                os.fsync(stream.fileno())
-        except OSError as error:
-            raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its rights") from None
+        append_line(health_file(results, step.machine), step)
         share_step(step)
 
 
 def read_steps(results: Results, machine: str | None = None) -> Iterator[HealthStep]:
     """Every step of a machine, or of all, in the order they were written; lines that are damaged are passed over."""
     for file in sorted((results.folder / FOLDER).glob(f"{machine or '*'}.jsonl")):
-        with contextlib.suppress(OSError), file.open("rb") as stream:
-            for line in stream:
-                with contextlib.suppress(ValidationError):
-                    yield HealthStep.parse(line)
+        with contextlib.suppress(OSError):
+            yield from read_json_lines(file, HealthStep)
 
 
 def machines_with_bad_signs(results: Results) -> frozenset[str]:
@@ -100,7 +84,3 @@ def proven_gpus(results: Results, host: HostFacts, environment: str | None = Non
 def _probes(results: Results, host: HostFacts) -> list[HealthStep]:
     steps = read_steps(results, host.machine)
     return [step for step in steps if step.check == "probe" and step.boot_id == host.boot_id]
-
-
-def _ends_whole(descriptor: int, size: int) -> bool:
-    return os.pread(descriptor, 1, size - 1) == b"\n"

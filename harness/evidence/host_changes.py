@@ -3,17 +3,16 @@
 From then on it is another kind of host: what its runs showed before is evidence of that kind.
 """
 
-import os
 import time
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from harness.base.errors import UserError
 from harness.base.json_files import Versioned
-from harness.base.storage import json_hash, locked, make_folder_durably, sync_folder
+from harness.base.json_lines import append_line, read_json_lines
+from harness.base.storage import json_hash
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host
@@ -55,17 +54,7 @@ def _after(host: HostFacts, change: HostChange) -> HostFacts:
 
 def changes_of(results: Results, machine: str) -> list[HostChange]:
     """Return the changes of a machine, the oldest first; lines that are damaged are passed over."""
-    found = []
-    try:
-        content = _file(results, machine).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    for line in content.splitlines():
-        try:
-            found.append(HostChange.parse(line))
-        except ValidationError:
-            continue
-    return found
+    return list(read_json_lines(_file(results, machine), HostChange))
 
 
 def note_change(results: Results, machine: str, what: str) -> HostChange:
@@ -75,19 +64,7 @@ def note_change(results: Results, machine: str, what: str) -> HostChange:
         UserError: when the results folder cannot be written.
     """
     change = HostChange(machine=machine, what=what, at=time.time())
-    file = _file(results, machine)
-    try:
-        make_folder_durably(file.parent)
-        with locked(file.with_suffix(".lock")), file.open("a+b") as stream:
-            stream.seek(0)
-            # What a crash left of a line is no change.
-            stream.truncate(stream.read().rfind(b"\n") + 1)
-            stream.write(change.model_dump_json(by_alias=True).encode() + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        sync_folder(file.parent)
-    except OSError as error:
-        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its rights") from None
+    append_line(_file(results, machine), change)
     return change
 
 

@@ -2,7 +2,7 @@
 
 import math
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -78,7 +78,9 @@ NOT_INDEPENDENTLY = "not verified independently, so that it qualifies for nothin
 # A shell or an init process reports signal n as exit code 128 + n.
 SHELL_SIGNALS = 128
 
-StoppedBy = Literal["user", "time-limit", "disk-limit", "watchdog", "breach", "host", "unhealthy", "start", "engine"]
+StoppedBy = Literal[
+    "user", "time-limit", "disk-limit", "watchdog", "breach", "work-folder", "host", "unhealthy", "start", "engine"
+]
 STOPPED: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
     "user": ("interrupted", None),
     "engine": ("interrupted", None),
@@ -86,6 +88,7 @@ STOPPED: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
     "disk-limit": ("failed", "disk-limit"),
     "watchdog": ("hung", "no-progress"),
     "breach": ("failed", "wrong-result"),
+    "work-folder": ("failed", "work-folder"),
     "host": ("host-fault", "unkillable"),
     "unhealthy": ("host-fault", "not-begun"),
     "start": ("failed", "not-started"),
@@ -174,7 +177,8 @@ class Evidence:
     `leftovers`: what in the work folder is no file that could be read, in words.
     `picked`: of each model, the state from which a step was computed again; `verification`: what this host computed, or
     `verification_problem` why nothing. `not_verified`: what of this host ended that before it could find anything.
-    `breaches`: where progress and result contradict their contract or each other, as `Accounting` finds them.
+    `breaches`: where progress and result contradict their contract or each other, as `Accounting` finds them, and
+    `steps_accounted`: the steps of each model that progress accounts for.
     `no_kernels`: the environment's probe failed on a GPU where another's passed since the boot, in words.
     `host_problems`: what was found to be wrong with the host or a GPU after a run that did not complete.
     """
@@ -194,6 +198,7 @@ class Evidence:
     memory: MemoryUse = field(default_factory=MemoryUse)
     leftovers: str = ""
     breaches: tuple[str, ...] = ()
+    steps_accounted: tuple[int, ...] | None = None
     no_kernels: str | None = None
     host_problems: tuple[str, ...] = ()
 
@@ -220,6 +225,11 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
     if outcome.name == "completed":
         return Outcome("failed", "injected-fault", f"the injected fault {fault} was not noticed: {outcome.detail}")
     return replace(outcome, detail=f"{outcome.detail}; fault injected on purpose: {fault}")
+
+
+def undecided(stopped_by: StoppedBy | None, detail: str) -> Outcome:
+    """Return the outcome of a run of which nothing else can be made sense of; it needs nothing that the app wrote."""
+    return Outcome(*STOPPED[stopped_by or "work-folder"], detail)
 
 
 def stands_so_far(request: Request, evidence: Evidence) -> bool:
@@ -258,7 +268,14 @@ def _how_verified(request: Request, evidence: Evidence) -> str:
     if request.contract != CONTRACT:
         return f"; {UNVERIFIED}"
     why_not = request.not_verified or evidence.not_verified
-    return f"; {NOT_INDEPENDENTLY}: {why_not}" if why_not else ", verified"
+    if why_not:
+        return f"; {NOT_INDEPENDENTLY}: {why_not}"
+    return f", verified{verified_from(request.resumed)}"
+
+
+def verified_from(resumed: Sequence[int]) -> str:
+    """Return in words from which step on a run can be verified: those of the runs before it cannot be made again."""
+    return f" from step {max(resumed)} on" if any(resumed) else ""
 
 
 def _in_short(outcome: Outcome) -> str:
@@ -294,9 +311,11 @@ def _objections(request: Request, evidence: Evidence, result: Result) -> Iterato
 def _numbers(result: Result) -> Iterator[float]:
     """Every number of a training that has to be finite."""
     for told in result.trainings:
-        if sum(step.gradient_norm is None for step in told.first_steps) > told.steps_skipped:
-            yield math.nan
         kept = (*told.first_steps, *told.states)
+        # Only a loss scaler skips a step, and tells no norm of it.
+        skipped = told.steps_skipped if result.dtype == "float16" else 0
+        if len({step.step for step in kept if step.gradient_norm is None}) > skipped:
+            yield math.nan
         yield from (n for step in kept for n in (step.loss, step.gradient_norm) if n is not None)
         yield from (n for epoch in told.epoch_losses for n in (epoch.train, epoch.validation) if n is not None)
         yield from (told.throughput.samples_per_second, told.throughput.train_seconds)
@@ -322,6 +341,8 @@ def _completeness_objections(request: Request, result: Result) -> Iterator[tuple
     if kinds != request.models:
         yield "incomplete-result", f"trained {', '.join(kinds)}, asked for {', '.join(request.models)}"
     for told in result.trainings:
+        if told.steps_skipped and request.dtype != "float16":
+            yield "incomplete-result", f"{told.steps_skipped} steps changed nothing, which only float16 may skip"
         for diagnosis, detail in _training_objections(request, told):
             yield diagnosis, f"{told.model_kind}: {detail}" if result.earlier else detail
     if (result.world_size, len(result.devices)) != (request.ranks, request.devices):

@@ -7,14 +7,19 @@ from pydantic import ValidationError
 
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, OpenFile
 from harness.evidence.app_files import Progress
-from harness.evidence.work_folder import LARGEST, WorkFolder
+from harness.evidence.work_folder import LARGEST, MOST_RANKS, WorkFolder
 
 # Many lines: one has some 300 bytes.
 TAIL_BYTES = 1 << 14
+TAIL_LINES = 64
 PIECE_BYTES = 1 << 16
-# Read of a file that grows before the next one is looked at: an hour's lines, at a line a second.
-MOST_AT_ONCE = 1 << 20
 LONGEST_LINE = LARGEST["progress line"]
+# At one look, over the files of all ranks: an hour's lines, at a line a second. What is more waits for the next look.
+MOST_AT_ONCE = 1 << 20
+MOST_LINES_AT_ONCE = 4096
+# Of one file, however many there are.
+LEAST_AT_ONCE = 2 * LONGEST_LINE
+LEAST_LINES_AT_ONCE = 16
 
 
 def parse_lines(lines: Iterable[bytes]) -> Iterator[Progress]:
@@ -62,20 +67,29 @@ class ProgressReader:
     """Yields every line of the progress files once. A line that is still being written waits for its end.
 
     `replaced`: the names of files that were cut, or that another file took the place of. No app does that; those are
-    read again from their beginning.
+    read again from their beginning. `refused`: those of ranks that there are not, which are not read.
     """
 
-    def __init__(self, work: WorkFolder) -> None:
+    def __init__(self, work: WorkFolder, ranks: int = MOST_RANKS) -> None:
         self._work = work
+        self._ranks = ranks
         self._places: dict[str, _Place] = {}
         self.replaced: set[str] = set()
+        self.refused: set[str] = set()
+        self.behind = False
 
     def new(self) -> Iterator[Progress]:
-        """Yield the lines since the last call."""
-        for name in self._work.progress().values():
-            yield from parse_lines(self._new_lines(name))
+        """Yield the lines since the last call; of very many some, and then it is `behind`."""
+        self.behind = False
+        files = self._work.progress()
+        ours = [name for rank, name in files.items() if rank < self._ranks]
+        self.refused.update(name for rank, name in files.items() if rank >= self._ranks)
+        most = max(LEAST_AT_ONCE, MOST_AT_ONCE // max(len(ours), 1))
+        lines = max(LEAST_LINES_AT_ONCE, MOST_LINES_AT_ONCE // max(len(ours), 1))
+        for name in ours:
+            yield from parse_lines(self._new_lines(name, most, lines))
 
-    def _new_lines(self, name: str) -> list[bytes]:
+    def _new_lines(self, name: str, most: int, most_lines: int) -> list[bytes]:
         place = self._places.setdefault(name, _Place())
         try:
             entry = self._work.tree.look(name)
@@ -86,17 +100,23 @@ class ProgressReader:
                     self.replaced.add(name)
                     place = self._places[name] = _Place()
                 place.inode = file.inode
-                content = file.read(place.offset, MOST_AT_ONCE)
+                content = file.read(place.offset, most)
         except (FileNotFoundError, NotAFileError):
             return []
         end = content.rfind(b"\n") + 1
-        lines = content[:end].splitlines()[1 if place.skipping else 0 :]
+        lines = content[:end].split(b"\n", most_lines)
+        # After the last one that is whole, or is read now.
+        rest = lines.pop()
+        if rest:
+            end -= len(rest)
+        self.behind |= bool(rest) or len(content) == most
+        lines = lines[1 if place.skipping else 0 :]
         if end:
             place.skipping = False
-        if len(content) - end > LONGEST_LINE:
+        if not rest and len(content) - end > LONGEST_LINE:
             end, place.skipping = len(content), True
         place.offset += end
-        return [line for line in lines if len(line) <= LONGEST_LINE]
+        return [line for line in lines if 0 < len(line) <= LONGEST_LINE]
 
 
 def _last_of(work: WorkFolder, name: str) -> Progress | None:
@@ -105,4 +125,4 @@ def _last_of(work: WorkFolder, name: str) -> Progress | None:
             whole = file.read(max(0, file.size - TAIL_BYTES), TAIL_BYTES).rpartition(b"\n")[0]
     except (FileNotFoundError, NotAFileError):
         return None
-    return next(parse_lines(reversed(whole.split(b"\n"))), None)
+    return next(parse_lines(reversed(whole.rsplit(b"\n", TAIL_LINES)[-TAIL_LINES:])), None)

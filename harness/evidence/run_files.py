@@ -102,6 +102,9 @@ class Record(Versioned):
     last_phase: Phase | None
     result: Result | None
     not_verified: OneLine | None = Field(None, description="what of this host cut its verification short")
+    steps_accounted: tuple[int, ...] | None = Field(
+        None, description="optimizer steps that its progress accounts for, by model, in order; null where unknown"
+    )
     longest_stall: dict[Wait, float] = Field({}, description="longest time without an advance, seconds, by phase")
     first_step: bool | None = Field(None, description="whether its first training step ended; null where unknown")
     exposure_seconds: float | None = Field(

@@ -27,6 +27,8 @@ from harness.evidence.work_folder import LARGEST, WorkFolder
 # Loader workers put sockets under TMPDIR, and the path of a socket has at most 107 characters. A longer TMPDIR does not
 # fail: it leaves the training waiting for its first batch for ever.
 LONGEST_TEMPORARY = 64
+# Of an intent or a record: a result is in it, with a line for each of its numbers.
+LARGEST_OWN_BYTES = 64 << 20
 
 Read = TypeVar("Read", bound=File)
 
@@ -368,6 +370,8 @@ def _mode(place: Path) -> int:
 
 def _read(file: Path, model: type[Read]) -> Read | None:
     try:
+        if file.stat().st_size > LARGEST_OWN_BYTES:
+            raise OSError(f"it is larger than {LARGEST_OWN_BYTES} bytes")
         return model.parse(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None

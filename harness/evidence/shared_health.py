@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic import ValidationError
-
+from harness.base.json_lines import read_json_lines
 from harness.evidence.run_files import HealthStep
 
 FOLDER = "rocm-matrix/health"
@@ -36,13 +35,8 @@ def share_step(step: HealthStep) -> None:
 
 def shared_steps(machine: str, boot_id: str) -> Iterator[HealthStep]:
     """Yield what the harnesses of this user found of a machine's GPUs since a boot; nothing where it is not known."""
-    try:
-        content = _file(machine, boot_id).read_bytes()
-    except (OSError, RuntimeError):
-        return
-    for line in content.splitlines():
-        with suppress(ValidationError):
-            step = HealthStep.parse(line)
+    with suppress(OSError, RuntimeError):
+        for step in read_json_lines(_file(machine, boot_id), HealthStep):
             if (step.machine, step.boot_id) == (machine, boot_id):
                 yield step
 

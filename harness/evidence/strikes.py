@@ -1,14 +1,13 @@
 """Runs that a person struck out by hand, with the reason: a file beside the record, a line for each decision."""
 
-import os
 import time
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from harness.base.errors import UserError
 from harness.base.json_files import Versioned
-from harness.base.storage import locked, sync_folder
+from harness.base.json_lines import append_line, read_json_lines
 from harness.evidence.run_folder import RunFolder
 
 
@@ -34,33 +33,13 @@ def strike(folder: RunFolder, decision: Literal["strike", "undo"], reason: str) 
         state = f"is struck out already: {now}" if now is not None else "is not struck out"
         raise UserError(f"{run}: {state}; nothing was changed")
     line = Strike(decision=decision, reason=reason, at=time.time())
-    try:
-        with locked(folder.path / f".{RunFolder.STRIKES}.lock"), folder.strikes.open("a+b") as stream:
-            stream.seek(0)
-            # What a crash left of a line is no decision.
-            stream.truncate(stream.read().rfind(b"\n") + 1)
-            stream.write(line.model_dump_json(by_alias=True).encode() + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        sync_folder(folder.path)
-    except OSError as error:
-        raise UserError(f"{folder.strikes}: cannot be written: {error.strerror}; fix its rights") from None
+    append_line(folder.strikes, line)
     return line
 
 
 def strikes_of(folder: RunFolder) -> list[Strike]:
     """Return every decision on a run, the oldest first; lines that are damaged are passed over."""
-    found = []
-    try:
-        content = folder.strikes.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    for line in content.splitlines():
-        try:
-            found.append(Strike.parse(line))
-        except ValidationError:
-            continue
-    return found
+    return list(read_json_lines(folder.strikes, Strike))
 
 
 def struck_out(folder: RunFolder) -> str | None:

@@ -4,9 +4,9 @@ The app is not trusted. Paths here are no `Path`: nothing but an `UntrustedTree`
 """
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path, PurePath, PurePosixPath
 from typing import ClassVar
 
@@ -21,6 +21,10 @@ VALUES = {"rank": r"\d{1,6}", "gpu": r"\d+", "number": r"(?:-\d+)?", "log": r"[\
 """The values that a placeholder in a name may have, as patterns."""
 
 MOST_RANKS = 256
+# The app keeps three checkpoints of a model, and a fourth while it replaces one.
+MOST_TRIED = 4
+# For the checkpoints of a training, some gigabytes at most.
+LONGEST_SEARCH_SECONDS = 300.0
 
 LARGEST: Mapping[str, int] = {
     "result": 4 << 20,
@@ -166,19 +170,32 @@ def regex_of(name: str) -> str:
     return re.sub(r"\\{(\w+)\\}", lambda found: VALUES[found[1]], re.escape(name))
 
 
-def newest_checkpoints(outputs: Iterable[PurePath], pattern: str = WorkFolder.CHECKPOINTS) -> tuple[PurePath, ...]:
+def checkpoint_folders(models: Sequence[str], name: str) -> tuple[str, ...]:
+    """Return the name of the folder of checkpoints of each model of a training called `name`, in order."""
+    return tuple(WorkFolder.CHECKPOINTS.replace("*", file_name) for file_name in model_names(models, name))
+
+
+def model_names(models: Sequence[str], name: str) -> tuple[str, ...]:
+    """Return the name, without its ending, of the file of each model of a training called `name`, in order."""
+    return (*(f"{name}_{model}" for model in models[:-1]), name)
+
+
+def newest_checkpoints(outputs: Iterable[PurePath], upto: Mapping[str, int | None]) -> tuple[PurePath, ...]:
     """Return of each model the intact checkpoint with the most steps, whichever output folder it is in.
 
-    The models of a training are told apart by the names of the folders that hold their checkpoints.
+    `upto`: by the name of each folder of checkpoints, the most steps that one in it may have; None: any number.
     """
-    found: dict[str, list[PurePath]] = {}
-    for output in outputs:
-        for folder in _entries(output, ""):
-            for name in _entries(output, folder) if fnmatch(folder, pattern) else ():
-                if CHECKPOINT.fullmatch(name):
-                    found.setdefault(folder, []).append(output / folder / name)
-    newest = (_newest_intact(files) for _, files in sorted(found.items()))
-    return tuple(file for file in newest if file)
+    until = time.monotonic() + LONGEST_SEARCH_SECONDS
+    found = (_newest_intact(output, folder, most, until) for output in outputs for folder, most in upto.items())
+    return furthest(file for file in found if file)
+
+
+def furthest(checkpoints: Iterable[PurePath]) -> tuple[PurePath, ...]:
+    """Return of each model the checkpoint with the most steps."""
+    found: dict[str, PurePath] = {}
+    for file in checkpoints:
+        found[file.parent.name] = max(found.get(file.parent.name, file), file, key=lambda one: one.name)
+    return tuple(file for _, file in sorted(found.items()))
 
 
 def steps_done(checkpoints: Iterable[PurePath]) -> int:
@@ -189,8 +206,7 @@ def steps_done(checkpoints: Iterable[PurePath]) -> int:
 def resumed_steps(models: Sequence[str], name: str, checkpoints: Iterable[PurePath]) -> tuple[int, ...]:
     """Return the optimizer steps in the checkpoint of each model of a training called `name`; 0 where it has none."""
     found = {file.parent.name: steps_done([file]) for file in checkpoints}
-    names = [*(f"{name}_{model}" for model in models[:-1]), name]
-    return tuple(found.get(WorkFolder.CHECKPOINTS.replace("*", each), 0) for each in names)
+    return tuple(found.get(folder, 0) for folder in checkpoint_folders(models, name))
 
 
 def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
@@ -223,8 +239,12 @@ def hand_over(checkpoints: Iterable[PurePath], output: PurePath) -> None:
                 half.unlink(missing_ok=True)
 
 
-def _newest_intact(files: list[PurePath]) -> PurePath | None:
-    return next((file for file in sorted(files, key=lambda file: file.name, reverse=True) if _is_intact(file)), None)
+def _newest_intact(output: PurePath, folder: str, most: int | None, until: float) -> PurePath | None:
+    """Return the newest of the last few that is intact: each is hashed, and the app made as many as it liked."""
+    steps = {name: int(match[1]) for name in _entries(output, folder) if (match := CHECKPOINT.fullmatch(name))}
+    names = sorted((name for name, step in steps.items() if most is None or step <= most), reverse=True)
+    files = (output / folder / name for name in names[:MOST_TRIED])
+    return next((file for file in files if time.monotonic() < until and _is_intact(file)), None)
 
 
 def _is_intact(file: PurePath) -> bool:

@@ -16,6 +16,7 @@ import docker.auth
 from requests import Response
 
 from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
 from harness.host.engine import engine_errors
 from harness.registry.connection import ACCEPTED, CREATED, NOT_FOUND, OK, Connection
 
@@ -52,7 +53,7 @@ class Manifest:
     def parsed(self) -> Mapping[str, Any]:
         """Return its content; empty if that is no JSON object."""
         with suppress(ValueError):
-            value = json.loads(self.content)
+            value = load_json(self.content)
             return value if isinstance(value, dict) else {}
         return {}
 

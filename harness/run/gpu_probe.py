@@ -87,7 +87,9 @@ def read_answer(log: Path) -> Probed:
         if passed == len(PROBE_CHECKS):
             return Probed(True, f"{passed} checks passed", killable)
         return Probed(None, f"only {passed} of {len(PROBE_CHECKS)} checks were made", killable)
-    broken = next(one for one in answer.checks if one.check == answer.breaks_at)
+    broken = next((one for one in answer.checks if one.check == answer.breaks_at), None)
+    if broken is None:
+        return Probed(None, f"the probe gave no answer: {last_line(log)}")
     detail = f"{broken.check} {broken.outcome}: {broken.detail}"
     # Without torch nothing was asked of the GPU.
     if broken.check == "import":

@@ -16,7 +16,7 @@ from harness.evidence.interruptions import host_is_shutting_down, interruption_b
 from harness.evidence.last_line import last_line
 from harness.evidence.leftovers import Leftover, in_short, leftovers, remove_excess
 from harness.evidence.memory import MemoryUse
-from harness.evidence.outcome import APP_EXITS, Evidence, Outcome, decide
+from harness.evidence.outcome import APP_EXITS, Evidence, Outcome, decide, undecided
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Interruption, Record
 from harness.evidence.work_folder import hand_over
@@ -33,6 +33,7 @@ from harness.run.gpu_health import (
     before_run,
 )
 from harness.run.spec import Run, RunSpec, resolve_run
+from harness.run.unreadable import Unreadable, cannot_be_read
 from harness.run.verify import keep, verify
 from harness.run.watch.limits import LIMITS, Limits, known_stalls, limits_of
 from harness.run.watch.watch import GRACE_SECONDS, Observer, OnStall, Watch
@@ -51,24 +52,6 @@ class Notes(list[str]):
             yield
         except Exception as error:
             self.append(f"{what} failed: {type(error).__name__}: {error}")
-
-
-class Unreadable(list[str]):
-    """Lines on what an app left and that nothing here could make sense of: such a run has failed, and only that."""
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Note an error of reading what an app left.
-
-        Raises:
-            UserError: as what is done in here does: of the harness's own files.
-        """
-        try:
-            yield
-        except UserError:
-            raise
-        except Exception as error:
-            self.append(f"what it left cannot be read: {type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True)
@@ -102,7 +85,7 @@ def run_cell(
         results.begin(spec.intent)
         gpus = GpuWatch(spec.kfd_ids, root) if spec.intent.device == "cuda" else None
         accounting = Accounting(spec.request.expected, LIMITS)
-        watch = Watch(spec.folder, executor, observe, gpus, on_stall, root, accounting)
+        watch = Watch(spec.folder, executor, observe, gpus, on_stall, root, accounting, ranks=spec.request.ranks)
         checkup = Checkup(spec, results, executor, root)
         notes = Notes()
         ready = Readiness({})
@@ -129,7 +112,19 @@ def run_cell(
         except KeyboardInterrupt as caught:
             interrupt = caught
             interrupted_by = interruption_by(str(caught), shutting_down=host_is_shutting_down())
-            evidence = replace(evidence, stopped_by="user", stop_detail=f"stopped by {caught or 'Ctrl-C'}")
+            evidence = replace(
+                evidence,
+                steps_accounted=accounting.steps,
+                stopped_by="user",
+                stop_detail=f"stopped by {caught or 'Ctrl-C'}",
+            )
+        except UserError:
+            raise
+        except Exception as error:
+            # Whatever the app wrote: the run has its record, and the next one begins.
+            evidence = replace(
+                evidence, stopped_by="work-folder", stop_detail=cannot_be_read(error), steps_accounted=()
+            )
         if watch.stopped_by == "host":
             evidence = replace(evidence, stopped_by="host", stop_detail=watch.stop_detail)
         conclusion = _conclude(
@@ -142,10 +137,7 @@ def run_cell(
         )
         interrupt = interrupt or conclusion.interrupt
         _remove_unneeded(spec, conclusion.outcome, notes)
-        if conclusion.evidence.stopped_by == "engine":
-            interrupted_by = "engine"
-        record = _record(spec, conclusion, watch, notes, interrupted_by)
-        results.finish(record)
+        record = _recorded(spec, conclusion, watch, notes, interrupted_by, results)
         if evidence.stopped_by == "user":
             # After the record: whoever interrupts may not wait for long.
             with notes.tolerated("waiting for the GPUs' memory"):
@@ -180,7 +172,7 @@ def _carry_out(spec: RunSpec, watch: Watch, results: Results, notes: Notes) -> E
     unreadable = Unreadable()
     result: Result | None = None
     problem = ""
-    found = tuple(Leftover(name, "was replaced") for name in sorted(watch.replaced))
+    found = tuple(Leftover(name, why) for name, why in sorted(watch.odd_files.items()))
     with unreadable.reading():
         result, problem = spec.folder.keep_result()
         found = (*found, *leftovers(spec.work))
@@ -204,7 +196,12 @@ def _accounted(evidence: Evidence, accounting: Accounting) -> Evidence:
     unreadable, breaches = Unreadable(), accounting.breaches
     with unreadable.reading():
         breaches = accounting.close(evidence.result)
-    return replace(evidence, breaches=breaches, leftovers="; ".join(filter(None, [evidence.leftovers, *unreadable])))
+    return replace(
+        evidence,
+        breaches=breaches,
+        steps_accounted=accounting.steps if not unreadable else (),
+        leftovers="; ".join(filter(None, [evidence.leftovers, *unreadable])),
+    )
 
 
 def _verified(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result, root: Path) -> Evidence:
@@ -225,7 +222,8 @@ def _conclude(
     if evidence.stopped_by == "host":
         with notes.tolerated("noting that the GPUs can be used no more"):
             after_unkillable(checkup)
-    outcome, explanation = decide(spec.request, evidence), None
+    explanation = None
+    outcome, evidence = _decided(spec, evidence)
     if evidence.stopped_by == "unhealthy":
         return RunConclusion(outcome, evidence, None)
     if outcome.name == "completed":
@@ -242,7 +240,7 @@ def _conclude(
                 with notes.tolerated("checking the GPUs after the run"):
                     health = after_failure(checkup, memory, _since(began), unkillable=evidence.stopped_by == "host")
                     evidence = replace(evidence, host_problems=health.problems)
-                outcome = decide(spec.request, evidence)
+                outcome, evidence = _decided(spec, evidence)
                 with notes.tolerated("explaining it"):
                     intent = spec.intent
                     explanation = explain_run(
@@ -258,9 +256,54 @@ def _conclude(
     return RunConclusion(outcome, evidence, explanation)
 
 
+def _decided(spec: RunSpec, evidence: Evidence) -> tuple[Outcome, Evidence]:
+    """Return the outcome, and the evidence: as of a run that was stopped, where nothing can be decided from it."""
+    try:
+        return decide(spec.request, evidence), evidence
+    except Exception as error:
+        outcome = undecided(evidence.stopped_by, cannot_be_read(error))
+        stopped_by = evidence.stopped_by or "work-folder"
+        return outcome, replace(evidence, stopped_by=stopped_by, stop_detail=outcome.detail)
+
+
 def _since(began: float | None) -> float:
     """Return a time on the monotonic clock in seconds since 1970: the clock may have been set since."""
     return time.time() - (time.monotonic() - began) if began is not None else time.time()
+
+
+def _recorded(
+    spec: RunSpec,
+    conclusion: RunConclusion,
+    watch: Watch,
+    notes: Notes,
+    interrupted_by: Interruption | None,
+    results: Results,
+) -> Record:
+    """Write the record, and return it; one without all that the app wrote, where that cannot be written."""
+    if conclusion.evidence.stopped_by == "engine":
+        interrupted_by = "engine"
+    try:
+        record = _record(spec, conclusion, watch, notes, interrupted_by)
+        results.finish(record)
+    except UserError:
+        raise
+    except Exception as error:
+        outcome = undecided(conclusion.evidence.stopped_by, cannot_be_read(error))
+        record = Record(
+            intent=spec.intent,
+            outcome=outcome.name,
+            diagnosis=outcome.diagnosis,
+            detail=outcome.detail,
+            exit={},
+            ran_on="unknown",
+            finished=time.time(),
+            seconds=watch.seconds,
+            last_phase=None,
+            result=None,
+            interrupted_by=interrupted_by if outcome.name == "interrupted" else None,
+        )
+        results.finish(record)
+    return record
 
 
 def _record(
@@ -286,6 +329,7 @@ def _record(
         last_phase=watch.last.phase if watch.last else None,
         result=result,
         not_verified=evidence.not_verified,
+        steps_accounted=evidence.steps_accounted,
         longest_stall=watch.longest_stall,
         first_step=exposure.first_step,
         exposure_seconds=exposure.seconds,

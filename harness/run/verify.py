@@ -1,16 +1,20 @@
 """The verification of a run: what it left is copied, and parts of it are computed again by this host's own app."""
 
+import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
+from harness.base.untrusted_tree import NotAFileError
 from harness.environments.executors.container import inside
 from harness.environments.executors.job import Executor, Job
-from harness.evidence.app_files import Phase, Result
+from harness.evidence.app_files import KeptState, Phase, Result
 from harness.evidence.kept_states import pick
 from harness.evidence.outcome import Evidence, PickedState, StoppedBy, stands_so_far
 from harness.evidence.run_folder import RunFolder
+from harness.host.disk_use import RESERVE_BYTES
 from harness.run.spec import RunSpec
 from harness.run.watch.limits import Limits
 from harness.run.watch.watch import Watch
@@ -30,6 +34,8 @@ STALL_LIMITS: Mapping[Phase, float] = {
 }
 # Altogether: the largest model takes half an hour for as many samples as fifteen years have.
 LIMIT_SECONDS = 3600
+# Copies of its models and of a state of each.
+MOST_KEPT_BYTES = 8 << 30
 # What ends the run as a whole: nothing could be started to verify it, which is not its fault; a process that cannot be
 # ended.
 PASSED_ON: Mapping[StoppedBy, StoppedBy] = {"start": "engine", "host": "host"}
@@ -43,11 +49,16 @@ def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
         UserError: when the folder cannot be written to.
     """
     folder = spec.folder
+    if [training.model_kind for training in result.trainings] != spec.request.models:
+        # It has failed by that, and lists as many as it likes.
+        return evidence
+    states = [pick(training) for training in result.trainings]
+    if too_much := _too_much_to_keep(folder, result, states):
+        return replace(evidence, leftovers="; ".join(filter(None, [evidence.leftovers, too_much])))
     (*earlier, model), problem = folder.keep_models(result)
     problems = [evidence.leftovers, problem]
     picked: list[PickedState | None] = []
-    for number, training in enumerate(result.trainings, 1):
-        state = pick(training)
+    for number, state in enumerate(states, 1):
         sha256, problem = folder.keep_state(state, number) if state else (None, "")
         picked.append(PickedState(state, sha256) if state else None)
         problems.append(problem)
@@ -58,6 +69,24 @@ def keep(spec: RunSpec, evidence: Evidence, result: Result) -> Evidence:
         picked=tuple(picked),
         leftovers="; ".join(filter(None, problems)),
     )
+
+
+def _too_much_to_keep(folder: RunFolder, result: Result, states: Sequence[KeptState | None]) -> str:
+    """Return in words that models and states of a run are too large to be copied, or for the disk; empty where not."""
+    work = folder.work
+    names = [f"{work.OUTPUT}/{PurePath(training.model.file).name}" for training in result.trainings]
+    names += [f"{work.STATES}/{PurePath(state.file).name}" for state in states if state]
+    size = 0
+    for name in names:
+        # What is not there is found by what copies it.
+        with suppress(FileNotFoundError, NotAFileError):
+            size += work.tree.look(name).size
+    if size > MOST_KEPT_BYTES:
+        return f"its models and states have {size / 1e9:.1f} GB, more than {MOST_KEPT_BYTES / 1e9:.1f}"
+    free = shutil.disk_usage(folder.path).free
+    if size > free - RESERVE_BYTES:
+        return f"its models and states have {size / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free here"
+    return ""
 
 
 def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result, root: Path) -> Evidence:
@@ -75,7 +104,7 @@ def verify(spec: RunSpec, executor: Executor, evidence: Evidence, result: Result
     folder = spec.folder
     folder.make_verifying()
     job = _with_files(spec.verification, folder, evidence, result)
-    with Watch(folder, executor, lambda _: None, None, root=root, work=folder.verifying) as watch:
+    with Watch(folder, executor, lambda _: None, None, root=root, work=folder.verifying, ranks=1) as watch:
         exit_ = watch.execute(job, LIMIT_SECONDS, Limits.fixed(STALL_LIMITS))
     if watch.stopped_by:
         if by := PASSED_ON.get(watch.stopped_by):

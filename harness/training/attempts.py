@@ -5,21 +5,36 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from harness.base.errors import UserError
 from harness.base.storage import make_folder_durably, write_durably
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
-from harness.evidence.work_folder import newest_checkpoints, steps_done
+from harness.evidence.work_folder import checkpoint_folders, furthest, newest_checkpoints, steps_done
 from harness.training.fallbacks import Attempt
 from harness.training.state import TRAININGS_FOLDER, TrainingState
 
 ATTEMPTS_FILE = "attempts.jsonl"
 USER_MISTAKE = "exit 2"
-# What was computed is not what was asked for: nothing of it may be resumed from.
-WRONG = frozenset({"wrong-result", "wrong-workload", "wrong-data", "wrong-device", "wrong-stack", "incomplete-result"})
+# What was computed is not what was asked for, or cannot be judged: nothing of it may be resumed from.
+WRONG = frozenset(
+    {
+        "wrong-result",
+        "wrong-workload",
+        "wrong-data",
+        "wrong-device",
+        "wrong-stack",
+        "incomplete-result",
+        "verification-failed",
+        "model-damaged",
+        "model-does-not-load",
+        "work-folder",
+    }
+)
+# Then also what they resumed from is not trusted any more, and the training begins again.
+WRONG_IN_A_ROW = 2
 
 BEGIN_WORDS = {
     "first": "from the beginning",
@@ -57,26 +72,59 @@ def records_of(training: TrainingState, results: Results) -> list[Record]:
     return records
 
 
-def attempts_of(training: TrainingState, records: Sequence[Record], results: Results) -> list[Attempt]:
-    """Return how each attempt that has its record ended."""
-    attempts = []
+def checkpoints_of(record: Record, results: Results, name: str) -> tuple[PurePath, ...]:
+    """Return the checkpoints that an attempt hands over, of the models of a training called `name`.
+
+    They are those up to the step that its progress accounts for; an attempt that was found to be wrong has none. Of
+    one whose harness was killed, or whose app is older, nothing is known, and all of its checkpoints count.
+    """
+    if _is_wrong(record):
+        return ()
+    folders, accounted = checkpoint_folders(record.intent.options.get("model", ("mlp",)), name), record.steps_accounted
+    upto: dict[str, int | None] = dict.fromkeys(folders)
+    if accounted is not None:
+        upto = dict(zip(folders, (*accounted, *[0] * len(folders)), strict=False))
+    return newest_checkpoints([results.folder_of(record.intent.run_id).work.output], upto)
+
+
+def _is_wrong(record: Record) -> bool:
+    # Where the app itself saw such a number it ended, and what it had kept before is sound.
+    return record.diagnosis in WRONG or (record.diagnosis == "not-finite" and record.result is not None)
+
+
+def attempts_of(training: TrainingState, records: Sequence[Record], results: Results, name: str) -> list[Attempt]:
+    """Return how each attempt that has its record ended, in a training of models called `name`."""
+    attempts: list[Attempt] = []
     for begin, record in zip(training.begins, records, strict=False):
-        wrong = record.diagnosis in WRONG and record.result is not None
+        wrong = _is_wrong(record)
         # With an injected fault that nothing noticed it would have completed without it.
         trained = record.outcome == "completed" or record.diagnosis == "injected-fault"
-        checkpoints = newest_checkpoints([results.folder_of(record.intent.run_id).work.output])
+        handed_over = checkpoints_of(record, results, name)
+        checkpoints = furthest([*last_checkpoints(attempts), *handed_over])
         attempts.append(
             Attempt(
                 begin=begin,
                 outcome=record.outcome,
                 class_=record.explanation.class_ if record.explanation else record.diagnosis,
                 step=0 if wrong else steps_done(checkpoints),
+                checkpoints=checkpoints,
                 mistake=record.outcome == "failed" and USER_MISTAKE in record.exit.values(),
                 trained=trained,
                 wrong=wrong,
             )
         )
     return attempts
+
+
+def last_checkpoints(attempts: Sequence[Attempt]) -> tuple[PurePath, ...]:
+    """Return the checkpoints that the next attempt resumes from: the last ones of attempts that were not wrong."""
+    again = len(attempts) >= WRONG_IN_A_ROW and all(attempt.wrong for attempt in attempts[-WRONG_IN_A_ROW:])
+    return attempts[-1].checkpoints if attempts and not again else ()
+
+
+def verified_since(attempts: Sequence[Attempt]) -> int:
+    """Return the optimizer steps, over all models, from which the last attempt resumed: it alone was verified."""
+    return steps_done(last_checkpoints(attempts[:-1]))
 
 
 def attempts_as_dicts(

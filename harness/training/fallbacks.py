@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Literal
 
 from packaging.version import Version
@@ -62,7 +63,8 @@ class Attempt:
     """An attempt that has ended. `begin` is why it was made.
 
     `step`: the optimizer steps in its last checkpoints that can be resumed from, over all its models. `mistake`: the
-    app says that its input is wrong. `wrong`: what it computed is not what was asked for.
+    app says that its input is wrong. `wrong`: what it computed is not what was asked for, or cannot be judged.
+    `checkpoints`: those that there were to resume from after it, of it and of those before it.
     """
 
     begin: Begin
@@ -72,6 +74,7 @@ class Attempt:
     mistake: bool = False
     trained: bool = False
     wrong: bool = False
+    checkpoints: tuple[PurePath, ...] = ()
 
 
 @dataclass(frozen=True)

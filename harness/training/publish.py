@@ -8,35 +8,37 @@ from harness.base.storage import sync_folder, unfinished, write_durably
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree, shown
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import LARGEST, hand_over, newest_checkpoints
+from harness.evidence.work_folder import LARGEST, checkpoint_folders, hand_over, model_names, newest_checkpoints
 
 
-def publish(folder: RunFolder, record: Record, output: Path, *, keep_checkpoints: bool) -> None:
+def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_checkpoints: bool) -> None:
     """Put the files of a completed attempt, and its last checkpoints, into the user's. Doing it twice is once.
 
-    The models are those that were verified. Of what else the app wrote only metadata and curves are copied. Checkpoints
-    of an earlier training stay with `keep_checkpoints`, and otherwise are kept under the name that the app gives them
-    then.
+    `name`: that of the training, from which those of its files follow, whatever the result calls them. The models are
+    those that were verified; of what else the app wrote only metadata and curves are copied. Checkpoints of an earlier
+    training stay with `keep_checkpoints`, and otherwise are kept under the name that the app gives them then.
 
     Raises:
         UserError: when they cannot be written, or are not there any more; what is there is whole.
     """
     made = folder.work.output
     trainings = record.result.trainings if record.result else ()
-    for training in trainings:
-        name = PurePath(training.model.file)
-        _copy(made, PurePath(training.metadata_file).name, output, LARGEST["metadata"])
+    kinds = [training.model_kind for training in trainings]
+    names = model_names(kinds, name)
+    for name_of_model in names:
+        _copy(made, f"{name_of_model}_metadata.json", output, LARGEST["metadata"])
         for ending in ("csv", "png"):
-            _copy(made, f"{name.stem}_curves.{ending}", output, LARGEST["curves"])
+            _copy(made, f"{name_of_model}_curves.{ending}", output, LARGEST["curves"])
     # The model last: whoever sees it finds the rest.
-    for number, training in enumerate(trainings, 1):
-        name, kept = PurePath(training.model.file), folder.kept_model(number)
+    for number, (training, name_of_model) in enumerate(zip(trainings, names, strict=True), 1):
+        file, kept = f"{name_of_model}.pt", folder.kept_model(number)
         if kept.is_file():
-            write_durably(output / name.name, kept.read_bytes())
+            write_durably(output / file, kept.read_bytes())
         else:
             # A run of an earlier harness, which kept no copy.
-            _copy(made, name.name, output, LARGEST["model"], training.model.sha256)
-    for checkpoint in newest_checkpoints([made]):
+            _copy(made, file, output, LARGEST["model"], training.model.sha256)
+    steps = [training.steps_done for training in trainings]
+    for checkpoint in newest_checkpoints([made], dict(zip(checkpoint_folders(kinds, name), steps, strict=True))):
         place = output / checkpoint.parent.name
         if not keep_checkpoints and not (place / checkpoint.name).exists():
             _set_aside(place)

@@ -1,6 +1,5 @@
 """Trains on the user's data to the end: attempt after attempt, each an ordinary run, until there is a model."""
 
-import glob
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -16,12 +15,20 @@ from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.last_line import last_line
 from harness.evidence.run_files import Record
-from harness.evidence.work_folder import WorkFolder, newest_checkpoints
+from harness.evidence.work_folder import checkpoint_folders, newest_checkpoints
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import device_count
 from harness.run.spec import Run
 from harness.run.watch.watch import Observer
-from harness.training.attempts import BEGIN_WORDS, attempts_as_dicts, attempts_of, records_of, write_attempts
+from harness.training.attempts import (
+    BEGIN_WORDS,
+    attempts_as_dicts,
+    attempts_of,
+    last_checkpoints,
+    records_of,
+    verified_since,
+    write_attempts,
+)
 from harness.training.fallbacks import (
     Attempt,
     AttemptSettings,
@@ -92,6 +99,11 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
             if begin is None:
                 if why := records[-1].not_verified:
                     display.problem(f"the model was not verified independently: {why}")
+                elif since := verified_since(attempts):
+                    display.problem(
+                        f"the model was verified from step {since} on: what the attempts before made of it cannot be "
+                        "made again, and was only counted"
+                    )
                 return TrainingResult(as_dicts, _finish(job, state, file, bench))
             if first_of_call and (isinstance(begin, Exhausted) or _left_the_gpus(settings, job)):
                 begin = "by-hand"
@@ -133,7 +145,7 @@ def _so_far(
 ) -> tuple[list[Record], list[Attempt], list[dict[str, Any]]]:
     """The attempts up to now: their records, how they ended, and the same as plain values, as beside the model."""
     records = records_of(state, bench.results)
-    attempts = attempts_of(state, records, bench.results)
+    attempts = attempts_of(state, records, bench.results, job.name)
     as_dicts = attempts_as_dicts(state, records, attempts)
     write_attempts(job.output, state, as_dicts)
     return records, attempts, as_dicts
@@ -143,7 +155,7 @@ def _finish(job: TrainingJob, state: TrainingState, file: StateFile, bench: Benc
     """Put the model where the user wants it, and remove what only further attempts would need."""
     last = state.run_ids[-1]
     if record := bench.results.record(last):
-        publish(bench.results.folder_of(last), record, job.output, keep_checkpoints=job.resume)
+        publish(bench.results.folder_of(last), record, job.output, job.name, keep_checkpoints=job.resume)
     # First: an older checkpoint that a half-done removal leaves must not be published instead.
     file.remove()
     for run_id in state.run_ids:
@@ -162,7 +174,7 @@ def _attempt(
     """Make the attempt that is last in the state."""
     number = len(state.begins)
     pending = PendingRun(_planned(job, settings, number, bench), state.run_id(number), number)
-    checkpoints = _checkpoints(job, state, before, bench)
+    checkpoints = _checkpoints(job, before)
     runner = Runner(bench, job.workload, display, state.id)
     runner.run(
         [pending],
@@ -193,18 +205,13 @@ def _as_attempt(
     )
 
 
-def _checkpoints(
-    job: TrainingJob, state: TrainingState, before: Sequence[Attempt], bench: Bench
-) -> tuple[PurePath, ...]:
+def _checkpoints(job: TrainingJob, before: Sequence[Attempt]) -> tuple[PurePath, ...]:
     """The best checkpoints to resume from."""
-    trusted = next((n for n in range(len(before), 0, -1) if before[n - 1].wrong), 0)
-    outputs = [_output(run_id, bench) for run_id in state.run_ids[trusted : len(before)]]
-    found = newest_checkpoints(outputs)
-    if found or trusted or not job.resume:
+    found = last_checkpoints(before)
+    if found or any(attempt.wrong for attempt in before) or not job.resume:
         return found
-    names = [job.name, *(f"{job.name}_{kind}" for kind in job.workload.model)]
-    patterns = [WorkFolder.CHECKPOINTS.replace("*", glob.escape(name)) for name in names]
-    return tuple(file for pattern in patterns for file in newest_checkpoints([job.output.resolve()], pattern))
+    folders = checkpoint_folders(job.workload.model, job.name)
+    return newest_checkpoints([job.output.resolve()], dict.fromkeys(folders))
 
 
 def _planned(job: TrainingJob, settings: AttemptSettings, number: int, bench: Bench) -> PlannedRun:

@@ -15,6 +15,7 @@ from docker.errors import APIError, NotFound
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.storage import unused, write_json
+from harness.base.text import one_line
 from harness.environments.executors.bounded_log import SLACK_BYTES, BoundedLog
 from harness.environments.executors.container import LOG_FILE_BYTES, Container
 from harness.environments.executors.job import Exit, Handle, Job, JobLost
@@ -31,6 +32,7 @@ ASK_SECONDS = 1.0
 BY_SIGNAL, LAST_SIGNAL = 128, 64
 # How the engine says that it has no right to raise a limit; then its own limit holds.
 CANNOT_LOCK_MEMORY = "error setting rlimit type 8"
+LONGEST_NAMES = 200
 # What is the image's own fault, not the engine's.
 NOT_IN_IMAGE = "executable file not found"
 
@@ -182,7 +184,7 @@ class ContainerHandle:
 
     def _remove(self) -> None:
         with contextlib.suppress(*ENGINE_ERRORS):
-            self._api.remove_container(self._id, force=True)
+            self._api.remove_container(self._id, force=True, v=True)
 
 
 def _is_gone(folder: Path) -> bool:
@@ -214,7 +216,7 @@ class DockerExecutor:
         """Start a job.
 
         Raises:
-            OSError: when the program is not in the image.
+            OSError: when the program is not in the image, or the image declares volumes.
             JobLost: when the engine does not answer, or refuses: that is no fault of the cell.
         """
         if job.container is None:
@@ -248,9 +250,19 @@ class DockerExecutor:
                     # A folder that is gone was one for a short command, such as making data. What still runs has one
                     # where its harness is, though perhaps not here.
                     if (mine and record(folder.name)) or (found["State"] != "running" and _is_gone(folder)):
-                        self._engine.client.api.remove_container(found["Id"], force=True)
+                        self._engine.client.api.remove_container(found["Id"], force=True, v=True)
+
+    def _refuse_volumes(self, image: str) -> None:
+        told = self._engine.client.api.inspect_image(image)
+        if volumes := (told.get("Config") or {}).get("Volumes"):
+            names = one_line(", ".join(sorted(volumes)))[:LONGEST_NAMES]
+            raise OSError(
+                f"its image declares volumes ({names}), which could be written to without a limit and would stay; "
+                "no image that is built here does: build it again, or take another one"
+            )
 
     def _start(self, job: Job, container: Container) -> ContainerHandle:
+        self._refuse_volumes(container.image)
         arguments = container.create_arguments()
         if not self._locks_memory:
             arguments["ulimits"] = []
@@ -275,7 +287,7 @@ class DockerExecutor:
             return ContainerHandle(self._engine, created.id, job.log)
         except BaseException as error:
             with contextlib.suppress(*ENGINE_ERRORS):
-                created.remove(force=True)
+                created.remove(force=True, v=True)
             if self._locks_memory and isinstance(error, APIError) and CANNOT_LOCK_MEMORY in str(error):
                 self._locks_memory = False
                 return self._start(job, container)

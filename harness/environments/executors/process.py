@@ -1,12 +1,12 @@
 """Cells as processes in virtual environments."""
 
 import contextlib
-import json
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
 from harness.base.failpoints import reached
+from harness.base.json_bounds import load_json
 from harness.base.storage import held_locks, write_json
 from harness.environments.executors.bounded_log import BoundedLog, Trimming
 from harness.environments.executors.job import Exit, Handle, Job
@@ -128,10 +128,9 @@ class ProcessExecutor:
         if job.note is None:
             return None
         try:
-            told = json.loads(job.note.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            identity = ProcessId(**load_json(job.note.read_bytes()))
+        except (OSError, ValueError, TypeError):
             return None
-        identity = ProcessId(**told)
         if not identity.alive():
             return None
         track_process(run_mark(job.folder), identity.pid)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
 from harness.base.storage import create, unfinished
 from harness.registry.share.shared_files import SHARED
 
@@ -138,8 +139,8 @@ class _Bounded(gzip.GzipFile):
 
 def _check_mark(file: Path, mark: Path) -> None:
     try:
-        schema = json.loads(mark.read_bytes())["schema"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        schema = load_json(mark.read_bytes())["schema"]
+    except (ValueError, KeyError, TypeError):
         schema = None
     if schema not in (1, 2):
         raise UserError(f"{file}: has schema {schema!r}, this tool reads 1 and 2; use the version that made the file")

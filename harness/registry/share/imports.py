@@ -36,6 +36,9 @@ from harness.registry.share.exports import health_line
 LOCK = ".import.lock"
 # Seconds since 1970: the year 5138. Not every platform can show later dates.
 LATEST = 1e11
+# A clock is set while a run goes on; clocks of hosts differ.
+SET_CLOCK_SECONDS, CLOCKS_APART_SECONDS = 300.0, 86_400.0
+LONGEST_RUN_SECONDS = 366 * 86_400.0
 
 
 class Origin(Versioned):
@@ -161,7 +164,17 @@ def _storable(record: Record) -> bool:
     except (OverflowError, TypeError, AttributeError, sqlite3.Error):
         return False
     names = (record.intent.host.machine, record.intent.host.boot_id)
-    return all(0 <= moment < LATEST for moment in times) and all(map(is_hashed, names))
+    return all(0 <= moment < LATEST for moment in times) and _has_possible_times(record) and all(map(is_hashed, names))
+
+
+def _has_possible_times(record: Record) -> bool:
+    """Return whether a run is over, and did nothing for longer than it took, as clocks are."""
+    started, finished = record.intent.started, record.finished
+    most = finished - started + SET_CLOCK_SECONDS
+    lasted = [record.seconds, *record.longest_stall.values()]
+    lasted += [seconds for seconds in (record.exposure_seconds, record.idle_seconds) if seconds is not None]
+    over = started <= finished <= min(started + LONGEST_RUN_SECONDS, time.time() + CLOCKS_APART_SECONDS)
+    return over and all(0 <= one <= most for one in lasted)
 
 
 def _content_here(results: Results, run_id: str) -> str | None:

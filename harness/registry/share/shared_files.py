@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from harness.base.json_bounds import load_json
 from harness.base.storage import json_hash
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.app_files import Result
@@ -106,7 +107,7 @@ def _shared_evidence(name: str, content: bytes, scrubber: Scrubber) -> bytes:
     if name.endswith(".json"):
         # JSON may escape the characters of a path.
         with suppress(ValueError):
-            value = json.loads(text)
+            value = load_json(text)
             value = _without_others(value) if name == RunFolder.MEMORY_OWNERS else value
             return (json.dumps(scrubber.value(value), indent=2, ensure_ascii=False) + "\n").encode()
     return scrubber.text(text).encode()

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,7 @@ from harness.evidence.progress import ProgressReader
 from harness.evidence.rank_account import SeenAt
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.step_position import Position, read_position
-from harness.evidence.work_folder import WorkFolder
+from harness.evidence.work_folder import MOST_RANKS, WorkFolder
 from harness.host.cgroup import MemoryGroupWatch
 from harness.host.disk_use import DiskWatch
 from harness.host.gpu_memory import GpuWatch
@@ -38,8 +39,8 @@ TELL_SECONDS = 1.0
 GRACE_SECONDS = 10.0
 # Helpers of Python's multiprocessing end by themselves, soon after the process that they helped.
 SETTLE_SECONDS = 3.0
-# No host has as many GPUs; something is kept of each rank, and the app names them.
-MOST_RANKS = 1024
+# At the end, for what was written while nobody looked: of eight ranks the lines of some hours.
+MOST_LAST_LOOKS = 32
 # Between the two samples of the stacks of what is not suspected to hang, and yet is to be stopped.
 BETWEEN_SAMPLES_SECONDS = 1.0
 # A pause that takes so long: this process was stopped, or its machine, and the run may have been, too.
@@ -56,7 +57,8 @@ class Watch:
     """Runs and watches the processes of one run, and as a context manager ends what they leave behind.
 
     After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU. `accounting` takes the progress; a
-    run whose progress is a breach is ended. `work`: the folder that has the progress, by default the run's.
+    run whose progress is a breach is ended. `work`: the folder that has the progress, by default the run's. `ranks`:
+    how many it has; no progress of others is read.
 
     `longest_stall`: the longest time without an advance, by phase, seconds. `seconds`: how long the processes ran that
     tell their progress. `exposure` is of those. `idle`: the rank that had advanced last when they were interrupted.
@@ -74,6 +76,7 @@ class Watch:
         root: Path = Path("/"),
         accounting: Accounting | None = None,
         work: WorkFolder | None = None,
+        ranks: int = MOST_RANKS,
     ) -> None:
         self._folder = folder
         self._root = root
@@ -83,7 +86,8 @@ class Watch:
         self._told = -math.inf
         # As it was before the app began: whatever it makes of its folder, no other is read.
         self._work = work or folder.work
-        self._reader = ProgressReader(self._work)
+        self._reader = ProgressReader(self._work, ranks)
+        self._ranks = ranks
         self._accounting = accounting
         # When all lines that there were had been read.
         self._all_read = self._started = time.monotonic()
@@ -134,7 +138,7 @@ class Watch:
             return None
         try:
             ended = self._until_end(handle, watchdog, began, limit)
-            self._read_progress(watchdog, ended)
+            self._read_rest(watchdog, ended)
             exit_ = handle.poll()
             if watchdog:
                 self._keep_longest_stall(watchdog.longest_stall(ended))
@@ -150,10 +154,15 @@ class Watch:
             handle.stop(GRACE_SECONDS)
             return None
         except KeyboardInterrupt as interrupt:
+            where = ""
             try:
-                where = self._keep_stacks_of_stuck(handle, watchdog, began) if watchdog else ""
+                # Whatever the app wrote, it was interrupted.
+                with suppress(Exception):
+                    where = self._keep_stacks_of_stuck(handle, watchdog, began) if watchdog else ""
             finally:
                 handle.stop(GRACE_SECONDS)
+                with suppress(Exception):
+                    self._account_for_rest()
             if where:
                 # Of its own kind, which says what is to follow.
                 raise type(interrupt)(f"{str(interrupt) or 'Ctrl-C'}; {where}") from None
@@ -210,9 +219,10 @@ class Watch:
         return self._gpus.used if self._gpus else None
 
     @property
-    def replaced(self) -> frozenset[str]:
-        """The names of progress files that were cut or replaced while they were read."""
-        return frozenset(self._reader.replaced)
+    def odd_files(self) -> Mapping[str, str]:
+        """The progress files that no app writes so, by name, and why."""
+        replaced = dict.fromkeys(self._reader.replaced, "was replaced")
+        return {**dict.fromkeys(self._reader.refused, f"is of no rank of {self._ranks}"), **replaced}
 
     def sweep(self) -> None:
         """End whatever the run left behind."""
@@ -223,22 +233,36 @@ class Watch:
         for line in self._noted(watchdog, now):
             self._observe(line)
 
+    def _read_rest(self, watchdog: Watchdog | None, now: float) -> None:
+        for _ in range(MOST_LAST_LOOKS):
+            self._read_progress(watchdog, now)
+            if not self._reader.behind:
+                return
+
+    def _account_for_rest(self) -> None:
+        """Take the lines that an interrupted app wrote last: it made a checkpoint, which they account for."""
+        for _ in range(MOST_LAST_LOOKS):
+            for _ in self._noted(None, time.monotonic()):
+                pass
+            if not self._reader.behind:
+                return
+
     def _noted(self, watchdog: Watchdog | None, now: float) -> Iterator[Progress]:
         """The new lines, each when note was taken of it: who observes them may end the run at one that advances."""
         began, none = time.monotonic(), True
         for line in self._reader.new():
             none = False
-            if not 0 <= line.rank < MOST_RANKS:
-                continue
             if self._accounting:
                 self._accounting.saw(line, SeenAt(self._all_read, time.monotonic(), self._started))
+            if not 0 <= line.rank < self._ranks:
+                continue
             self.last = line
             self.memory.saw(line)
             if watchdog:
                 self.exposure.saw(line, now)
                 watchdog.saw(line, now)
             yield line
-        if none:
+        if none and not self._reader.behind:
             self._all_read = began
 
     def _report_stall(self, watchdog: Watchdog, now: float) -> None:

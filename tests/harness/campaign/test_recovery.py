@@ -19,6 +19,7 @@ from harness.campaign import recovery
 from harness.campaign.recovery import recover
 from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.exposure import exposure_of
 from harness.evidence.health_log import append_steps, read_steps
 from harness.evidence.index import Row
 from harness.evidence.records import Results
@@ -101,6 +102,23 @@ def test_the_time_until_an_orphan_is_found_is_none_of_the_runs(
         write_progress(folder, started + told)
     (record,) = closed(results, here)
     assert record.finished - started == pytest.approx(ended, abs=5)
+
+
+def test_an_orphan_has_no_more_time_than_its_progress_was_written_in(
+    results: Results, here: HostFacts, make_intent: MakeIntent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found a day later, and its app said that it went on until then, and for a thousand years."""
+    started = time.time()
+    folder = results.begin(make_intent("r1", host=here, started=started))
+    write_progress(folder, started + 86_000)
+    lines = [json.loads((folder / "work/progress-0.jsonl").read_text())]
+    lines += [{**lines[0], "done": done, "monotonic": at} for done, at in ((10, 5.0), (11, 3e10))]
+    (folder / "work/progress-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    monkeypatch.setattr("harness.campaign.recovery.time.time", lambda: started + 86_400)
+    (record,) = closed(results, here)
+    assert record.finished - started == pytest.approx(0, abs=60)
+    exposure = exposure_of(record, results.folder_of("r1"))
+    assert exposure.seconds == pytest.approx(0, abs=60)
 
 
 @pytest.mark.parametrize("boot", ["this one", "the boot before"])

@@ -62,7 +62,7 @@ def test_passes_failures_and_their_causes_are_counted(tallies: Tallies, leave: C
     known, seconds = tallies.read()
     assert counted(tallies) == {CANDIDATE: (2, 4, {"why-failed": 1, "why-hung": 1})}
     assert (known[CANDIDATE].shown.starts, known[CANDIDATE].shown.hours) == (4, 2.0)
-    assert seconds == {CELL: 5.0}
+    assert seconds == {CELL: 3605.0}
 
 
 def test_a_failure_counts_as_what_its_evidence_explains(

@@ -1,4 +1,5 @@
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ def test_a_record_of_an_earlier_harness_has_that_of_its_progress(results: Result
     values = json.loads(make_record("old", "hung").model_dump_json(by_alias=True))
     for name in ("first_step", "exposure_seconds", "interrupted_by", "idle_seconds", "idle_limit"):
         del values[name]
+    values["finished"] = values["intent"]["started"] + 120.0
     old = Record.model_validate(values)
     assert kept(results, old, *LINES) == Exposure(True, 60.0)
     (row,) = Index(results).rows()
@@ -96,3 +98,14 @@ def test_where_its_progress_is_gone_a_run_that_completed_started(results: Result
 
 def test_what_the_harness_saw_itself_goes_before_what_the_app_wrote(results: Results, make_record: MakeRecord) -> None:
     assert kept(results, make_record("a"), *LINES) == Exposure(True, 3600.0)
+
+
+@pytest.mark.parametrize(("at", "seconds"), [(1e9, 3600.0), (-1e9, 0.0), (math.inf, 0.0), (math.nan, 0.0)])
+def test_what_an_app_wrote_is_no_longer_than_the_run(
+    at: float, seconds: float, results: Results, make_record: MakeRecord
+) -> None:
+    record = make_record("a", "hung")
+    old = record.model_copy(
+        update={"first_step": None, "exposure_seconds": None, "finished": record.intent.started + 3600.0}
+    )
+    assert kept(results, old, *LINES, line("step", 61, at)) == Exposure(True, seconds)

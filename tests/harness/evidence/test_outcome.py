@@ -331,9 +331,34 @@ def test_a_gradient_norm_may_be_missing_where_a_scaler_skipped_the_step(
     request_: Request, evidence: Evidence, result_values: Values
 ) -> None:
     result_values["first_steps"][2]["gradient_norm"] = None
+    float32 = replace(evidence, result=Result.model_validate(result_values))
+    assert outcome(request_, float32) == ("failed", "not-finite")
+    half = {"use_mixed_precision": True, "mixed_precision_dtype": "float16"}
+    result_values["options"] |= half
+    result_values["dtype"] = "float16"
+    request_ = replace(request_, options={**request_.options, **half})
     for skipped, expected in ((0, ("failed", "not-finite")), (1, ("completed", None))):
         result_values["steps_skipped"] = skipped
         assert outcome(request_, replace(evidence, result=Result.model_validate(result_values))) == expected
+
+
+@pytest.mark.parametrize("missing", ["first_steps", "states"])
+def test_without_a_scaler_no_norm_is_missing_and_no_step_skipped(
+    missing: str, request_: Request, evidence: Evidence, result_values: Values
+) -> None:
+    assert outcome(request_, evidence) == ("completed", None)
+    for one in result_values[missing]:
+        one["gradient_norm"] = None
+    assert outcome(request_, replace(evidence, result=Result.model_validate(result_values))) == ("failed", "not-finite")
+    result_values["steps_skipped"] = 3
+    skipped = replace(evidence, result=Result.model_validate(result_values))
+    assert outcome(request_, skipped) == ("failed", "incomplete-result")
+
+
+def test_options_that_no_record_should_hold_are_no_result(result_values: Values) -> None:
+    result_values["options"]["x"] = "y" * (64 << 10)
+    with pytest.raises(ValueError, match="more than 65536"):
+        Result.model_validate(result_values)
 
 
 def test_a_process_that_was_never_run_is_missed(request_: Request, evidence: Evidence) -> None:

@@ -97,6 +97,23 @@ def test_a_damaged_record_is_named(tmp_path: Path, make_record: MakeRecord) -> N
         list(results.records())
 
 
+def test_a_record_with_a_number_that_nothing_can_compute_with_is_damaged(
+    tmp_path: Path, make_record: MakeRecord
+) -> None:
+    results = Results(tmp_path)
+    keep(results, make_record("r0"))
+    keep(results, make_record("r1"))
+    file = results.run_folder("r1") / RunFolder.RECORD
+    values = json.loads(file.read_bytes())
+    values["result"] = None
+    values["seconds"] = "HUGE"
+    file.write_text(json.dumps(values).replace('"HUGE"', "9" * 400))
+    damaged: list[str] = []
+    assert [record.intent.run_id for record in results.records(damaged)] == ["r0"]
+    assert len(damaged) == 1
+    assert [row.run_id for row in Index(results).rows()] == ["r0"]
+
+
 def test_a_damaged_record_does_not_hide_the_others(tmp_path: Path, make_record: MakeRecord) -> None:
     results = Results(tmp_path)
     for number in range(3):

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.evidence.work_folder import hand_over, newest_checkpoints, steps_done
+from harness.base.untrusted_tree import UntrustedTree
+from harness.evidence import work_folder
+from harness.evidence.work_folder import MOST_TRIED, hand_over, newest_checkpoints, steps_done
+
+ANY = {"bars_checkpoints": None, "bars_mlp_checkpoints": None, "other_checkpoints": None}
 
 
 def write(output: Path, step: int, *, folder: str = "bars_checkpoints", content: bytes = b"weights") -> Path:
@@ -23,32 +27,59 @@ def test_the_newest_of_each_model_counts_wherever_it_is(tmp_path: Path) -> None:
     newest = write(one, 40)
     write(two, 30)
     other = write(two, 58, folder="bars_mlp_checkpoints")
-    found = newest_checkpoints([one, two, tmp_path / "none"])
+    found = newest_checkpoints([one, two, tmp_path / "none"], ANY)
     assert found == (newest, other)
     assert steps_done(found) == 98
-    assert newest_checkpoints([one, two], "bars_mlp_checkpoints") == (other,)
+    assert newest_checkpoints([one, two], {"bars_mlp_checkpoints": None}) == (other,)
+
+
+def test_none_is_past_the_steps_that_are_known_to_have_been_made(tmp_path: Path) -> None:
+    kept = write(tmp_path, 20)
+    write(tmp_path, 21, content=b"poison")
+    assert newest_checkpoints([tmp_path], {"bars_checkpoints": 20}) == (kept,)
+    assert newest_checkpoints([tmp_path], {"bars_checkpoints": 19}) == ()
+    assert newest_checkpoints([tmp_path], {}) == ()
+
+
+def test_of_more_than_an_app_keeps_only_the_last_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+    real = UntrustedTree.hash
+
+    def count(tree: UntrustedTree, name: str, most: int) -> str:
+        hashed.append(name)
+        return real(tree, name, most)
+
+    monkeypatch.setattr(UntrustedTree, "hash", count)
+    write(tmp_path, 1)
+    for step in range(100, 200):
+        os.truncate(write(tmp_path, step), 1 << 20)
+    assert newest_checkpoints([tmp_path], ANY) == ()
+    assert len(hashed) == MOST_TRIED
+    monkeypatch.setattr(work_folder, "LONGEST_SEARCH_SECONDS", 0.0)
+    assert newest_checkpoints([tmp_path], ANY) == ()
+    assert len(hashed) == MOST_TRIED
 
 
 @pytest.mark.parametrize("name", [".step-000000040.{}.pt.tmp", "step-40.{}.pt", "step-000000040.pt", "other.pt"])
 def test_what_is_no_checkpoint_is_passed_over(name: str, tmp_path: Path) -> None:
     kept = write(tmp_path, 20)
     (kept.parent / name.format("0" * 64)).write_bytes(b"weights")
-    assert newest_checkpoints([tmp_path]) == (kept,)
+    assert newest_checkpoints([tmp_path], ANY) == (kept,)
 
 
 def test_one_that_was_cut_is_passed_over(tmp_path: Path) -> None:
     kept = write(tmp_path, 20)
     write(tmp_path, 40).write_bytes(b"weigh")
-    assert newest_checkpoints([tmp_path]) == (kept,)
+    assert newest_checkpoints([tmp_path], ANY) == (kept,)
     kept.unlink()
-    assert newest_checkpoints([tmp_path]) == ()
+    assert newest_checkpoints([tmp_path], ANY) == ()
 
 
 def test_it_is_handed_over_as_a_copy_that_whoever_writes_to_the_first_one_cannot_change(tmp_path: Path) -> None:
     file = write(tmp_path / "1", 20)
     for _ in range(2):
         hand_over([file], tmp_path / "2")
-    (handed,) = newest_checkpoints([tmp_path / "2"])
+    (handed,) = newest_checkpoints([tmp_path / "2"], ANY)
     file.write_bytes(b"changed")
     assert Path(handed).read_bytes() == b"weights"
 
@@ -67,7 +98,7 @@ def test_links_are_no_checkpoints_and_lead_to_none(tmp_path: Path) -> None:
     (kept.parent / elsewhere.name).symlink_to(elsewhere)
     (tmp_path / "1" / "other_checkpoints").symlink_to(elsewhere.parent)
     (tmp_path / "2").symlink_to(tmp_path / "elsewhere")
-    assert newest_checkpoints([tmp_path / "1", tmp_path / "2"]) == (kept,)
+    assert newest_checkpoints([tmp_path / "1", tmp_path / "2"], ANY) == (kept,)
 
 
 def test_what_was_cut_there_is_replaced_and_half_a_copy_has_no_name(

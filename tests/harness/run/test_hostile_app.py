@@ -172,6 +172,71 @@ def test_an_error_in_reading_what_it_left_fails_the_run_alone(
     assert record.detail == "what it left cannot be read: RecursionError: too deep"
 
 
+LINE = {
+    "schema": 2,
+    "wall": 0,
+    "monotonic": 0,
+    "rank": 0,
+    "pid": 1,
+    "phase": "import",
+    "done": 1,
+    "total": None,
+    "max_step_s": None,
+    "loss": None,
+    "gradient_norm": None,
+    "memory": {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None},
+}
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "harness.evidence.progress.parse_lines",
+        "harness.evidence.work_folder.WorkFolder.progress",
+        "harness.evidence.accounting.Accounting.saw",
+        "harness.evidence.accounting.Accounting.close",
+        "harness.evidence.memory.MemoryHistory.saw",
+        "harness.evidence.memory.MemoryUse.of",
+        "harness.evidence.exposure.ExposureWatch.saw",
+        "harness.run.watch.limits.Watchdog.saw",
+        "harness.run.run_cell.verify",
+        "harness.run.run_cell.keep",
+        "harness.run.run_cell.decide",
+        "harness.run.run_cell.name_survivors",
+    ],
+)
+def test_whatever_cannot_make_sense_of_it_the_run_has_its_record(
+    place: str, attack: Attack, result_values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OverflowError("int too large to convert to float")
+
+    monkeypatch.setattr(place, fail)
+    record = attack(
+        f"(work / 'progress-0.jsonl').write_text({json.dumps(LINE)!r} + chr(10))\n"
+        f"(work / 'result.json').write_text({json.dumps(result_values)!r})"
+    )
+    assert (record.outcome, record.diagnosis) == ("failed", "work-folder")
+    assert record.detail.startswith("what it left cannot be read: OverflowError: int too large to convert to float")
+
+
+def test_an_integer_of_400_digits_is_no_number(attack: Attack, result_values: dict[str, Any]) -> None:
+    huge = json.dumps({**LINE, "monotonic": "HUGE"}).replace('"HUGE"', "9" * 400)
+    result_values["throughput"]["samples_per_second"] = "HUGE"
+    result = json.dumps(result_values).replace('"HUGE"', "9" * 400)
+    record = attack(
+        f"(work / 'progress-0.jsonl').write_text({huge!r} + chr(10))\n(work / 'result.json').write_text({result!r})"
+    )
+    assert (record.outcome, record.diagnosis) == ("failed", "no-result")
+    assert "throughput.samples_per_second: a number is too large" in record.detail
+
+
+def test_progress_of_ranks_that_there_are_not_fails_the_run(attack: Attack) -> None:
+    record = attack("for rank in range(4): (work / f'progress-{rank}.jsonl').write_text(chr(10) * 1000)")
+    assert (record.outcome, record.diagnosis) == ("failed", "work-folder")
+    assert record.detail.startswith("progress-1.jsonl in the work folder is of no rank of 1; ")
+
+
 def test_what_took_too_much_room_is_removed(attack: Attack, tmp_path: Path) -> None:
     record = attack(
         "(work / 'fill').write_bytes(bytes(1 << 20)); (work / 'output').mkdir(); "

@@ -15,7 +15,7 @@ from harness.environments.environment import Environment
 from harness.environments.executors.job import Exit, Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.verifier import Verifier
-from harness.evidence.app_files import InputFile
+from harness.evidence.app_files import InputFile, Training
 from harness.evidence.index import Index
 from harness.evidence.outcome import StoppedBy
 from harness.evidence.records import Results
@@ -277,3 +277,23 @@ def test_without_a_verifier_a_run_completes_and_qualifies_for_nothing(
     (row,) = Index(place.results).rows()
     assert (row.verified, row.qualifies_for_promotion) == (False, False)
     assert place.asked("own") == ""
+
+
+def test_no_more_models_are_copied_than_were_asked_for(place: Place) -> None:
+    keys = list(Training.model_fields)
+    record = place.make(after=f"change(earlier=[{{k: told()[k] for k in {keys!r} if k in told()}}] * 50)")
+    assert (record.outcome, record.diagnosis) == ("failed", "incomplete-result"), record.detail
+    kept = place.results.run_folder("r1") / "kept"
+    assert [file.name for file in kept.iterdir()] == ["result.json"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("MOST_KEPT_BYTES", 10), ("RESERVE_BYTES", 1 << 62)])
+def test_models_are_not_copied_where_they_are_too_large(
+    name: str, value: int, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"harness.run.verify.{name}", value)
+    record = place.make()
+    assert (record.outcome, record.diagnosis) == ("failed", "work-folder"), record.detail
+    assert record.detail.startswith("its models and states have 0.0 GB, ")
+    kept = place.results.run_folder("r1") / "kept"
+    assert [file.name for file in kept.iterdir()] == ["result.json"]

@@ -47,6 +47,7 @@ class Script:
     lines: Sequence[Progress] = ()
     unhealthy: tuple[int, ...] = ()
     not_verified: str | None = None
+    accounted: tuple[int, ...] | None = None
 
 
 DONE = Script("completed", None, 58, "exit 0", with_result=True)
@@ -107,6 +108,7 @@ class Pretending(Bench):
             last_phase=None,
             result=self.result_of(run) if script.with_result else None,
             not_verified=script.not_verified,
+            steps_accounted=script.accounted,
             explanation=explained(class_) if class_ else None,
         )
         self.results.finish(record)
@@ -117,7 +119,8 @@ class Pretending(Bench):
 
     def result_of(self, run: Run) -> Result:
         model = self.result.model.model_copy(update={"file": f"{run.name}.pt"})
-        return self.result.model_copy(update={"model": model, "metadata_file": f"{run.name}_metadata.json"})
+        about = {"model": model, "metadata_file": f"{run.name}_metadata.json", "steps_done": 100}
+        return self.result.model_copy(update=about)
 
     def _fall_unhealthy(self, gpus: Sequence[int], run: Run) -> None:
         about = {"machine": self.host.machine, "boot_id": self.host.boot_id, "run_id": run.run_id, "environment": "e"}
@@ -314,8 +317,52 @@ def test_an_engine_that_is_gone_is_not_the_trainings_fault(place: Place) -> None
 def test_wrong_numbers_are_never_resumed_from(place: Place) -> None:
     wrong = Script(class_="wrong-result", step=58, exit="exit 0", with_result=True)
     place.train(Script(step=20), wrong, Script(step=25), DONE)
-    assert [resumed_at(run) for run in place.bench.made] == [0, 20, 0, 25]
+    assert [resumed_at(run) for run in place.bench.made] == [0, 20, 20, 25]
     assert [line["step"] for line in place.lines] == [20, 0, 25, 58]
+
+
+@pytest.mark.parametrize(
+    "class_", ["wrong-result", "verification-failed", "work-folder", "model-damaged", "model-does-not-load"]
+)
+@pytest.mark.parametrize("with_result", [True, False])
+def test_an_attempt_that_was_judged_wrong_hands_over_nothing(class_: str, with_result: bool, place: Place) -> None:
+    place.train(Script(class_=class_, step=58, with_result=with_result), DONE)
+    assert [resumed_at(run) for run in place.bench.made] == [0, 0]
+
+
+def test_after_two_wrong_ones_in_a_row_it_begins_again(place: Place) -> None:
+    wrong = Script(class_="verification-failed", step=58)
+    place.train(Script(step=20), wrong, wrong, DONE)
+    assert [resumed_at(run) for run in place.bench.made] == [0, 20, 20, 0]
+
+
+def test_no_checkpoint_is_resumed_from_past_the_steps_that_progress_accounts_for(place: Place) -> None:
+    place.train(Script(step=40, accounted=(39,)), Script(step=20, accounted=(20,)), Script(step=30, accounted=()), DONE)
+    assert [resumed_at(run) for run in place.bench.made] == [0, 0, 20, 20]
+    assert place.display.problems[-1] == (
+        "the model was verified from step 20 on: what the attempts before made of it cannot be made again, "
+        "and was only counted"
+    )
+
+
+@pytest.mark.parametrize("name", ["../../bars.pt", "important.pt", "attempts.jsonl"])
+def test_names_in_the_result_do_not_decide_what_is_written(
+    name: str, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Pretending.result_of
+
+    def lying(bench: Pretending, run: Run) -> Result:
+        told = real(bench, run)
+        return told.model_copy(update={"model": told.model.model_copy(update={"file": name}), "metadata_file": name})
+
+    monkeypatch.setattr(Pretending, "result_of", lying)
+    place.job.output.mkdir(parents=True, exist_ok=True)
+    (place.job.output / "important.pt").write_text("of the user", encoding="utf-8")
+    assert place.train(DONE).model
+    assert (place.job.output / "bars.pt").read_text().startswith("of ")
+    assert (place.job.output / "bars_metadata.json").is_file()
+    assert (place.job.output / "important.pt").read_text() == "of the user"
+    assert place.lines
 
 
 def test_a_damaged_checkpoint_is_passed_over(place: Place) -> None:

@@ -35,6 +35,7 @@ class Api:
         self.gone = False
         self.listed: list[dict[str, Any]] = []
         self.removed: list[str] = []
+        self.volumes: dict[str, Any] | None = None
 
     def logs(self, _: str, *, stream: bool = False, follow: bool = False) -> Any:
         return iter([b"said"]) if stream else b"said"
@@ -52,7 +53,12 @@ class Api:
     def containers(self, **_: object) -> list[dict[str, Any]]:
         return self.listed
 
-    def remove_container(self, name: str, *, force: bool) -> None:
+    def inspect_image(self, _: str) -> dict[str, Any]:
+        return {"Config": {"Volumes": self.volumes}}
+
+    def remove_container(self, name: str, *, force: bool, v: bool) -> None:
+        assert force
+        assert v, "its volumes would stay"
         self.removed.append(name)
 
 
@@ -79,6 +85,16 @@ def test_a_run_that_hung_stays_so_though_its_engine_goes_away_while_it_is_stoppe
     assert watch.execute(Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt"), 60, limits) is None
     assert watch.stopped_by == "watchdog"
     assert "progress" in watch.stop_detail
+
+
+def test_an_image_with_a_place_that_can_be_written_to_and_stays_is_refused(tmp_path: Path) -> None:
+    api = Api(ENDED)
+    api.volumes = {"/kept": {}, "/a\nb": {}}
+    container = Container("image", 1000, 1000, str(tmp_path))
+    watch = Watch(RunFolder(tmp_path), DockerExecutor(engine_of(api), tmp_path), lambda _: None, None)
+    assert watch.execute(Job(("vpoc",), {}, tmp_path, tmp_path / "log.txt", container), 60) is None
+    assert watch.stopped_by == "start"
+    assert watch.stop_detail.startswith(r"vpoc could not be started: its image declares volumes (/a\nb, /kept), which")
 
 
 @pytest.mark.parametrize("ask", [ContainerHandle.poll, lambda handle: handle.stop(1)])

@@ -3,11 +3,13 @@
 import hashlib
 import io
 import json
+import math
 import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -244,6 +246,30 @@ def test_a_run_that_claims_to_be_of_this_host_is_refused(
 
     file = hostile(tmp_path / "x.tar.gz", changed(exported_files, claim))
     refused(there, file, other_host, "claims to be a run of a machine that runs cells in this folder")
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"started": -1.0},
+        {"finished": 9e8},
+        {"finished": 4e9, "started": 4e9 - 10},
+        {"started": 1.0},
+        {"exposure_seconds": 1e8},
+        {"exposure_seconds": -1.0},
+        {"exposure_seconds": math.nan},
+        {"idle_seconds": 1e8},
+        {"seconds": -1.0},
+        {"longest_stall": {"step": 1e8}},
+    ],
+)
+def test_a_run_of_impossible_times_is_refused(
+    there: Results, other_host: HostFacts, exported_files: dict[str, bytes], tmp_path: Path, times: dict[str, Any]
+) -> None:
+    files = changed(exported_files, lambda intent: intent.update({"started": times.get("started", intent["started"])}))
+    record = {**json.loads(files["record.json"]), **{key: one for key, one in times.items() if key != "started"}}
+    files["record.json"] = json.dumps(record).encode()
+    refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "holds impossible values")
 
 
 @pytest.mark.parametrize("field", ["run_id", "campaign"])

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -398,6 +399,37 @@ def ended_by(folder: Path, observe: Callable[[Progress], None], ranks: int, faul
     return caught.value
 
 
+LAST_WORDS = """
+import json, signal, sys, time
+def tell(done):
+    print(json.dumps({**json.loads(sys.argv[1]), "done": done}), file=open("work/progress-0.jsonl", "a"), flush=True)
+def end(*_):
+    tell(9)
+    sys.exit(3)
+signal.signal(signal.SIGTERM, end)
+tell(1)
+time.sleep(60)
+"""
+
+
+def test_what_an_interrupted_app_wrote_last_is_accounted_for(tmp_path: Path) -> None:
+    line: dict[str, Any] = {"schema": 2, "wall": 0, "monotonic": 0, "rank": 0, "pid": 1, "phase": "step", "total": 9}
+    line |= dict.fromkeys(("max_step_s", "loss", "gradient_norm"))
+    line |= {"memory": {"rss_bytes": 1, "device_allocated_bytes": None, "device_reserved_bytes": None}}
+
+    def observe(_: Progress) -> None:
+        raise Planned("memory in pieces")
+
+    (tmp_path / "run" / "work").mkdir(parents=True)
+    accounting = Recording()
+    folder = RunFolder(tmp_path / "run")
+    made = Watch(folder, ProcessExecutor(), observe, None, accounting=accounting, work=folder.new_work)
+    job = Job((sys.executable, "-c", LAST_WORDS, json.dumps(line)), {}, folder.path, folder.log)
+    with pytest.raises(Planned):
+        made.execute(job, 60, limits_of([], "cpu"))
+    assert [seen.done for seen, _ in accounting.seen] == [1, 9]
+
+
 def test_an_observer_that_ends_a_run_after_a_slow_step_is_no_interruption_of_a_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -498,6 +530,7 @@ def test_a_run_that_takes_too_much_of_the_disk_is_ended_within_seconds(
 FLOOD = """
 import json, os, sys, time
 from pathlib import Path
+from typing import Any
 from harness.environments.executors.job import Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.run_folder import RunFolder

@@ -1,0 +1,82 @@
+"""Bounds on the JSON that others write: how deep it is nested, how large its numbers are. Files are read through here.
+
+Python takes integers of any size from JSON and fails where one becomes a float, and code that follows what is nested
+fails at its own depth; no file of a real run comes near these bounds.
+"""
+
+import math
+import re
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json
+
+MOST_LEVELS = 32
+# Drivers number GPUs so.
+LARGEST_INTEGER = 2**64 - 1
+# A float32 has none that is larger, and a float64 that is one overflows where it is multiplied.
+LARGEST_FLOAT = 1e39
+
+_LARGE = re.compile(rb"[0-9_]{20}|[eE]\+?[0-9]{2}")
+# Where a number is asked for, a text of digits is taken for one, also escaped ones. Hashes have 64 characters.
+_TEXT_OF_DIGITS = re.compile(rb"[0-9_]{65}|\\u00[35]")
+
+
+class Excess(NamedTuple):
+    """A breach of the bounds, in words, and its place in the file: the keys and numbers that lead there."""
+
+    place: tuple[str | int, ...]
+    problem: str
+
+
+def beyond_bounds(content: bytes) -> Excess | None:
+    """Return what is beyond the bounds in a JSON text; None where nothing is, or it is no JSON."""
+    levels = content.count(b"{") + content.count(b"[")
+    if levels <= MOST_LEVELS and not _LARGE.search(content):
+        return None
+    try:
+        value = from_json(content)
+    except ValueError:
+        return None
+    return excess_of(value)
+
+
+def may_hold_number_as_text(content: bytes) -> bool:
+    """Return whether a JSON text has so many digits in a row that what they were taken for is to be looked at."""
+    return _TEXT_OF_DIGITS.search(content) is not None
+
+
+def load_json(content: bytes | str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: when it is no JSON, or beyond the bounds.
+    """
+    value = from_json(content)
+    if excess := excess_of(value):
+        raise ValueError(excess.problem)
+    return value
+
+
+def excess_of(value: Any) -> Excess | None:
+    """Return what is beyond the bounds in a value; None where nothing is."""
+    level: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    for _ in range(MOST_LEVELS + 1):
+        inner: list[tuple[tuple[str | int, ...], Any]] = []
+        for place, one in level:
+            if isinstance(one, dict):
+                inner += [((*place, key), value) for key, value in one.items()]
+            elif isinstance(one, list | tuple):
+                inner += [((*place, number), value) for number, value in enumerate(one)]
+            elif _is_too_large(one):
+                return Excess(place, "a number is too large")
+        if not inner:
+            return None
+        level = inner
+    return Excess((), f"it is nested more than {MOST_LEVELS} levels deep")
+
+
+def _is_too_large(one: Any) -> bool:
+    if isinstance(one, float):
+        # What is infinite or no number at all is judged by what it is said of.
+        return math.isfinite(one) and abs(one) > LARGEST_FLOAT
+    return isinstance(one, int) and abs(one) > LARGEST_INTEGER

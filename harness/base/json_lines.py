@@ -1,0 +1,52 @@
+"""Small files of JSON, a value a line, that several processes add to."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from harness.base.errors import UserError
+from harness.base.json_files import File
+from harness.base.storage import locked, make_folder_durably, sync_folder
+
+OfLine = TypeVar("OfLine", bound=File)
+
+
+def append_line(file: Path, value: File) -> None:
+    """Add a line, durably; several may do so at once, and one may have died in the middle of a line.
+
+    Raises:
+        UserError: when the file cannot be written.
+    """
+    line = value.model_dump_json(by_alias=True).encode() + b"\n"
+    try:
+        make_folder_durably(file.parent)
+        with locked(file.with_name(f".{file.name}.lock")), file.open("a+b") as stream:
+            if stream.tell() and os.pread(stream.fileno(), 1, stream.tell() - 1) != b"\n":
+                line = b"\n" + line
+            stream.write(line)
+            stream.flush()
+            os.fsync(stream.fileno())
+        sync_folder(file.parent)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its rights") from None
+
+
+def read_json_lines(file: Path, kind: type[OfLine]) -> Iterator[OfLine]:
+    """Yield the values of a file in the order they were written, and pass over what is none; nothing where it is not.
+
+    Raises:
+        OSError: when it is there and cannot be read.
+    """
+    try:
+        stream = file.open("rb")
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    with stream:
+        for line in stream:
+            try:
+                yield kind.parse(line)
+            except ValidationError:
+                continue

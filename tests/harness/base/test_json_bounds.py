@@ -1,0 +1,96 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from harness.base.json_bounds import LARGEST_INTEGER, MOST_LEVELS, beyond_bounds, load_json
+from harness.base.json_files import Versioned
+from harness.evidence.app_files import Progress, Result
+from harness.evidence.run_files import EvidenceLine, Explanation, Record
+from tests.harness.evidence.test_progress import text
+
+BEYOND = {
+    "an integer of 400 digits": ("9" * 400, "a number is too large"),
+    "just too large": (str(LARGEST_INTEGER + 1), "a number is too large"),
+    "just too small": (str(-LARGEST_INTEGER - 1), "a number is too large"),
+    "a float": ("1e40", "a number is too large"),
+    "deep": ("[" * MOST_LEVELS + "]" * MOST_LEVELS, "it is nested more than 32 levels deep"),
+    "deep by turns": ('[{"a":' * 20 + "1" + "}]" * 20, "it is nested more than 32 levels deep"),
+}
+
+
+@pytest.mark.parametrize(("value", "problem"), BEYOND.values(), ids=BEYOND)
+def test_beyond(value: str, problem: str) -> None:
+    content = f'{{"a": [1, "text", {{"b": {value}}}]}}'.encode()
+    excess = beyond_bounds(content)
+    assert excess is not None
+    assert excess.problem == problem
+    assert excess.place in (("a", 2, "b"), ())
+    with pytest.raises(ValueError, match=problem):
+        load_json(content)
+    with pytest.raises(ValidationError, match=problem):
+        Versioned.parse(content)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [LARGEST_INTEGER, -LARGEST_INTEGER, 3.4e38, 0.00012345678901234567, "a" * 400, "0" * 400, [[1]] * 100, None],
+)
+def test_within(value: object) -> None:
+    content = json.dumps({"a": value})
+    assert beyond_bounds(content.encode()) is None
+    assert load_json(content) == {"a": value}
+
+
+def test_what_is_no_json_is_refused_by_what_reads_it() -> None:
+    for content in (b"{" * 100, b"9" * 5000, b"\xff" * 40):
+        assert beyond_bounds(content) is None
+        with pytest.raises(ValueError, match=r"."):
+            load_json(content)
+
+
+@pytest.mark.parametrize("digits", [30, 400, 5000])
+@pytest.mark.parametrize("key", ["wall", "monotonic", "rank", "pid", "done", "total", "loss", "max_step_s"])
+def test_a_progress_line_with_a_huge_number_is_none(tmp_path: Path, key: str, digits: int) -> None:
+    line = json.loads(text(1))
+    Progress.parse(json.dumps(line))
+    huge = json.dumps({**line, key: "HUGE"}).replace('"HUGE"', "9" * digits)
+    with pytest.raises(ValidationError):
+        Progress.parse(huge)
+
+
+@pytest.mark.parametrize("key", ["rank", "pid", "done"])
+@pytest.mark.parametrize("text_of", ["{}", " {} ", "-{}", "{}.0"])
+def test_a_text_of_digits_is_no_way_around(key: str, text_of: str) -> None:
+    line = json.loads(text(1))
+    with pytest.raises(ValidationError):
+        Progress.parse(json.dumps({**line, key: text_of.format("9" * 400)}))
+    escaped = json.dumps({**line, key: text_of.format("HUGE")}).replace("HUGE", r"\u0039" * 400)
+    with pytest.raises(ValidationError):
+        Progress.parse(escaped)
+
+
+def test_a_text_of_digits_in_a_record_does_not_make_it_unreadable(make_record: Callable[..., Record]) -> None:
+    digits = "9" * 400
+    lines = (EvidenceLine(file="log.txt", line=1, text=digits),)
+    why = Explanation(rule=None, class_="unknown", cause=digits, remedy="", link=None, presets=(), lines=lines)
+    record = make_record().model_copy(update={"explanation": why, "detail": digits})
+    assert Record.parse(record.model_dump_json(by_alias=True)) == record
+
+
+def test_whatever_a_result_may_hold_its_record_can_be_read(
+    make_record: Callable[..., Record], result_values: dict[str, Any]
+) -> None:
+    for levels in range(40):
+        result_values["options"]["x"] = json.loads("[" * levels + "1" + "]" * levels)
+        try:
+            result = Result.parse(json.dumps(result_values))
+        except ValidationError:
+            assert levels > 10
+            return
+        record = make_record().model_copy(update={"result": result})
+        Record.parse(record.model_dump_json(by_alias=True, indent=2))
+    pytest.fail("nothing was too deep")
