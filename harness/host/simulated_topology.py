@@ -1,4 +1,4 @@
-"""What KFD writes of its nodes into /sys/devices/virtual/kfd, for a simulated host: one processor, and GPUs.
+"""The files of KFD's nodes in /sys/devices/virtual/kfd, for a simulated host: one processor, and GPUs.
 
 The keys and their order are those of `node_show`, `mem_show`, `kfd_cache_show` and `iolink_show` in kfd_topology.c of
 Linux 6.8. AMD's libhsakmt reads all of it; `tests/oracles` has it read these.
