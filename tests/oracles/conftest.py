@@ -7,6 +7,7 @@ from typing import NoReturn
 import pytest
 
 from harness.base.paths import CHECKOUT
+from harness.environments.compiled_kernel import CompilerMissingError
 from harness.host.simulated import SimulatedHost, dual_7900xt, without_gpu
 from harness.matrix.cells import Matrix
 from harness.matrix.load import load_matrix
@@ -24,7 +25,7 @@ def _not_here(why: object) -> NoReturn:
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     try:
         return made(debian_root(), tmp_path_factory.mktemp("compiled"))
-    except UnavailableError as error:
+    except (UnavailableError, CompilerMissingError) as error:
         _not_here(error)
 
 

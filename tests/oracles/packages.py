@@ -43,7 +43,7 @@ def debian_root() -> Path:
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg") and platform.machine() == "x86_64"):
         raise UnavailableError(
-            "AMD's programs come as packages of Debian for x86-64, and this host has no use for them"
+            "AMD's programs come as packages of Debian for x86-64; here is no apt-get and dpkg for them"
         )
     root = PLACE / f"debian-{json_hash([SUITE, PACKAGES])[:16]}"
     PLACE.mkdir(parents=True, exist_ok=True)
