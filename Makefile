@@ -40,7 +40,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: help setup setup-dev kernel matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-oracles lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -62,10 +62,11 @@ train: setup ## train to the end: DATA=merged.csv OUTPUT=TRAINING (CELL=rocm6.3-
 test: setup-dev $(TEST_READY) ## run every check and test that needs no Docker engine and takes seconds, side by side
 	@$(MAKE) --no-print-directory --output-sync=target -j4 check test-harness test-system test-app
 
-test-all: ## run all: what takes long, every fault, containers, the oldest torch (an hour)
+test-all: ## run all: what takes long, every fault, containers, AMD's programs, the oldest torch (an hour)
 	@$(MAKE) --no-print-directory LONG=1 test
 	@$(MAKE) --no-print-directory LONG=1 test-faults
 	@$(MAKE) --no-print-directory LONG=1 test-docker
+	@$(MAKE) --no-print-directory test-oracles
 	@$(MAKE) --no-print-directory LONG=1 test-torch
 
 check: setup-dev $(TEST_READY)
@@ -86,6 +87,10 @@ test-faults: setup-dev ## inject a fault of each outcome, kill the harness at ev
 # One after the other: they share an engine and its images.
 test-docker: setup-dev ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING; LONG=1: all)
 	.venv/bin/python -m pytest $(MARKED) tests/images
+
+# Fetched once into .cache/oracles; nothing is installed.
+test-oracles: setup-dev ## run AMD's own programs on simulated hosts (Debian's packages and JAX, 250 MB, 1.5 GB unpacked; see CONTRIBUTING)
+	.venv/bin/python -m pytest $(PYTEST) tests/oracles
 
 test-app: $(TEST_READY)
 	$(TEST_PYTHON) -m pytest $(PYTEST) $(MARKED) tests/app tests/benchmarks

@@ -107,7 +107,7 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
         gpu = GpuFacts(
             index=index,
             gfx=gfx_target(int(properties.get("gfx_target_version", 0))),
-            name=product_name(card) or read_text(folder / "name") or "AMD GPU",
+            name=product_name(card) or _name(folder) or "AMD GPU",
             memory_bytes=total_memory(card),
             render_node=f"/dev/dri/renderD{minor}" if minor else None,
             kfd_id=int(read_text(folder / "gpu_id") or 0) or None,
@@ -116,6 +116,12 @@ def read_gpus(root: Path) -> Iterator[GpuFacts]:
         )
         yield gpu.model_copy(update={"displays": connected_displays(gpu, root)})
         index += 1
+
+
+def _name(node: Path) -> str | None:
+    name = read_text(node / "name")
+    # What the kernel calls every GPU that describes itself to it, as all have since gfx1030.
+    return None if name == "ip discovery" else name
 
 
 def _kernel_parameters(root: Path) -> Iterator[tuple[str, str]]:

@@ -10,47 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from harness.host.simulated_topology import TOPOLOGY, GpuNode, cpu_node, gpu_node
+
 GIB = 1 << 30
 VRAM_7900XT = 20464 << 20
-AMD = 0x1002
-CPU_NODE = """cpu_cores_count 32
-simd_count 0
-mem_banks_count 1
-caches_count 40
-io_links_count {links}
-gfx_target_version 0
-vendor_id 0
-device_id 0
-location_id 0
-domain 0
-drm_render_minor 0
-"""
-GPU_NODE = """cpu_cores_count 0
-simd_count {simd}
-mem_banks_count 1
-caches_count 206
-io_links_count 1
-max_waves_per_simd 16
-gfx_target_version {version}
-vendor_id 4098
-device_id {device}
-location_id {location}
-domain 0
-drm_render_minor {minor}
-"""
-IO_LINK = """type 2
-version_major 0
-version_minor 0
-node_from {node}
-node_to 0
-weight 20
-min_latency 0
-max_latency 0
-min_bandwidth 312
-max_bandwidth 31504
-recommended_transfer_size 0
-recommended_sdma_engine_id_mask 0
-flags {flags}
+AMD, NAVI_31 = 0x1002, 0x744C
+CPUINFO = """processor	: 0
+vendor_id	: AuthenticAMD
+model name	: AMD Ryzen Threadripper 7960X
+apicid		: 0
 """
 LIMITS = """Limit                     Soft Limit           Hard Limit           Units
 Max cpu time              unlimited            unlimited            seconds
@@ -139,17 +107,15 @@ class SimulatedHost:
         self.link(folder / "driver", place)
         self.write(folder / "uevent", f"DRIVER={driver}\nPCI_CLASS=30000\nPCI_SLOT_NAME={folder.name}\n")
 
-    def topology(self, gpu: Path, version: int, simd: int, flags: int = 1) -> int:
+    def topology(self, gpu: Path, version: int, simd: int, vram: int, device: int = NAVI_31) -> int:
         """Add a GPU to KFD; returns its number among the nodes."""
         index = len(self.gpus)
-        minor = FIRST_MINOR + index
-        nodes = self.root / "sys/class/kfd/kfd/topology/nodes"
-        number = len(list(nodes.iterdir()))
+        number, minor = index + 1, FIRST_MINOR + index
         bus = int(gpu.name.split(":")[1], 16)
-        values = {"simd": simd, "version": version, "device": 0x744C, "location": bus << 8, "minor": minor}
-        self.write(nodes / str(number) / "properties", GPU_NODE.format(**values))
-        self.write(nodes / str(number) / "gpu_id", FIRST_KFD_ID + number)
-        self.write(nodes / str(number) / "io_links/0/properties", IO_LINK.format(node=number, flags=flags))
+        node = GpuNode(number, FIRST_KFD_ID + number, version, simd, vram, device, bus << 8, minor)
+        # The processor's node counts the links to it.
+        for name, text in {**gpu_node(node), **cpu_node(links=number)}.items():
+            self.write(f"{TOPOLOGY}/nodes/{name}", text)
         for name in (f"renderD{minor}", f"card{index}"):
             (gpu / "drm" / name).mkdir(parents=True)
             self.link(gpu / "drm" / name / "device", gpu)
@@ -165,7 +131,7 @@ class SimulatedHost:
         self.width(upstream, 16)
         downstream = self.pci(f"{root_port}/{first}/{second}", AMD, 0x1479, 0x060400)
         self.width(downstream, 16)
-        gpu = self.pci(f"{root_port}/{first}/{second}/{third}", AMD, 0x744C, 0x030000)
+        gpu = self.pci(f"{root_port}/{first}/{second}/{third}", AMD, NAVI_31, 0x030000)
         # The GPU's own link is the one to its switch: always whole, whatever the slot.
         self.width(gpu, 16)
         self.bar(gpu, 32 * GIB)
@@ -178,7 +144,7 @@ class SimulatedHost:
         self.firmware(gpu, mes="0x00000082", smc="0x004e8200", sdma="0x00000016", mec="0x00000236", rlc="0x00000096")
         self.write(gpu / "vbios_version", "113-EXT85837-100")
         self.drive(gpu, "amdgpu")
-        self.topology(gpu, version, 168)
+        self.topology(gpu, version, 168, vram)
         for connector in ("DP-1", "HDMI-A-1"):
             self.connect(gpu, connector, "disconnected")
         return gpu
@@ -206,7 +172,7 @@ def without_gpu(host: Host) -> Host:
     host.write("proc/sys/kernel/hostname", "simulated")
     host.write("etc/os-release", 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 24.04.2 LTS"\n')
     host.write("etc/group", f"root:x:0:\nadm:x:4:syslog\nsudo:x:27:\nrender:x:{host.render_group}:\n")
-    host.write("proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD Ryzen Threadripper 7960X\n")
+    host.write("proc/cpuinfo", CPUINFO)
     host.write("proc/meminfo", "MemTotal:       131072000 kB\n")
     host.write("proc/cmdline", "BOOT_IMAGE=/vmlinuz-6.8.0-60-generic root=UUID=1b9d ro quiet splash iommu=pt")
     host.write("proc/mounts", "sysfs /sys sysfs rw 0 0\ntmpfs /dev/shm tmpfs rw,nosuid,nodev,inode64 0 0\n")
@@ -226,20 +192,24 @@ def without_gpu(host: Host) -> Host:
     return host
 
 
-def with_driver(host: Host, links: int) -> Host:
-    """Add the driver of ROCm 7.0 and the topology of KFD, with the processor and its links to so many GPUs."""
+def with_driver(host: Host) -> Host:
+    """Add the driver of ROCm 7.0 and the topology of KFD, with the processor alone."""
     host.write("sys/module/amdgpu/version", "6.14.14")
     for name, value in {"cwsr_enable": "1", "gpu_recovery": "-1", "mes": "0", "ppfeaturemask": "0xfff7bfff"}.items():
         host.write(f"sys/module/amdgpu/parameters/{name}", value)
-    host.write("sys/class/kfd/kfd/topology/nodes/0/properties", CPU_NODE.format(links=links))
-    host.write("sys/class/kfd/kfd/topology/nodes/0/gpu_id", 0)
+    host.write("sys/module/amdgpu/initstate", "live")
+    host.link("sys/class/kfd/kfd", host.root / TOPOLOGY.parent)
+    host.write(TOPOLOGY / "generation_id", 2)
+    host.write(TOPOLOGY / "system_properties", "platform_oem 0\nplatform_id 0\nplatform_rev 0")
+    for name, text in cpu_node(links=0).items():
+        host.write(f"{TOPOLOGY}/nodes/{name}", text)
     host.node("dev/kfd")
     return host
 
 
 def with_dual_7900xt(host: Host) -> Host:
     """Write two RX 7900 XT in two slots of a Threadripper, with the display on the first card."""
-    with_driver(without_gpu(host), links=2)
+    with_driver(without_gpu(host))
     for unit in ("ivhd0", "ivhd1"):
         host.link(f"sys/class/iommu/{unit}", host.root / "sys/devices/virtual" / unit)
     for bus, port in ((0x01, "pci0000:00/0000:00:01.1"), (0x41, "pci0000:40/0000:40:01.1")):

@@ -39,7 +39,7 @@ def test_clean_keeps_what_took_long_to_fetch_and_no_clean_removes_results() -> N
 
 def test_everything_that_takes_long_is_in_test_all() -> None:
     every = recipe("test-all")
-    for target in ("test", "test-faults", "test-docker", "test-torch"):
+    for target in ("test", "test-faults", "test-docker", "test-oracles", "test-torch"):
         assert set(recipe(target, "LONG=1")) <= set(every), target
     assert not any("not long" in line for line in every)
 

@@ -13,6 +13,7 @@ from harness.base.paths import CHECKOUT
 from harness.doctor import CHECKS, Finding, Level, Machine, check_id, examine
 from harness.doctor.checks import access, docker, driver, gpus, pcie, room, system
 from harness.doctor.machine import BaseImage, Docker, Room, listed
+from harness.host.simulated_topology import io_link
 from harness.matrix.load import load_matrix
 from tests.harness.doctor import trees
 from tests.harness.doctor.trees import Tree
@@ -146,9 +147,7 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
         "`iommu=pt` is not on",
     ),
     "no atomics": (
-        lambda t: t.write(
-            "sys/class/kfd/kfd/topology/nodes/2/io_links/0/properties", trees.IO_LINK.format(node=2, flags=13)
-        ),
+        lambda t: t.write("sys/class/kfd/kfd/topology/nodes/2/io_links/0/properties", io_link(2, 0, flags=13)),
         {("pcie-atomics", "warning")},
         "GPU 1 (gfx1100, 0000:43:00.0): its slot has no PCIe atomics",
     ),

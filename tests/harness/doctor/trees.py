@@ -6,7 +6,6 @@ from pathlib import Path
 
 from harness.host.simulated import (
     GIB,
-    IO_LINK,
     LIMITS,
     VRAM_7900XT,
     SimulatedHost,
@@ -15,7 +14,7 @@ from harness.host.simulated import (
     without_gpu,
 )
 
-__all__ = ["CALLER", "GIB", "GROUP", "IO_LINK", "LIMITS", "OWNER", "VRAM_7900XT", "Tree"]
+__all__ = ["CALLER", "GIB", "GROUP", "LIMITS", "OWNER", "VRAM_7900XT", "Tree"]
 
 FDINFO = """pos:\t0
 flags:\t02100002
@@ -80,13 +79,13 @@ def with_igpu(root: Path) -> Tree:
     tree.write(igpu / "mem_info_vram_total", 512 << 20)
     tree.write(igpu / "mem_info_vram_used", 12 << 20)
     tree.drive(igpu, "amdgpu")
-    tree.topology(igpu, 100306, 4)
+    tree.topology(igpu, 100306, 4, 512 << 20, device=0x164E)
     return tree
 
 
 def rx_9070xt(root: Path) -> Tree:
     """One RX 9070 XT (gfx1201)."""
-    tree = with_driver(none(root), links=1)
+    tree = with_driver(none(root))
     port = "pci0000:00/0000:00:01.1"
     tree.width(tree.pci(port, 0x1022, 0x14DB, 0x060400), 16, most_speed="32.0")
     tree.radeon(port, 0x01, version=120001, vram=16304 << 20)

@@ -43,6 +43,13 @@ def test_gpus_are_counted_as_rocm_counts_them(dual_7900xt: Path) -> None:
     assert host.gpus[1].memory_bytes is None
 
 
+def test_what_the_kernel_calls_every_new_gpu_is_no_name(dual_7900xt: Path) -> None:
+    nodes = dual_7900xt / "sys/class/kfd/kfd/topology/nodes"
+    write(nodes / "1/name", "ip discovery\n")
+    write(nodes / "2/name", "vega20\n")
+    assert [gpu.name for gpu in read_host(dual_7900xt).gpus] == ["AMD GPU", "vega20", "AMD GPU"]
+
+
 def test_the_rest_of_the_host(dual_7900xt: Path) -> None:
     host = read_host(dual_7900xt)
     assert (host.operating_system, host.kernel, host.driver) == ("Ubuntu 24.04.2 LTS", "6.8.0-60-generic", "6.10.5")

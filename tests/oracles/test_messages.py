@@ -1,0 +1,135 @@
+"""What AMD's own programs say where no GPU can be used, and whether the diagnosis and the doctor explain it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.diagnosis import explain_log
+from harness.doctor import examine, read_machine
+from harness.host.simulated import SimulatedHost
+from harness.matrix.cells import Matrix
+from tests.oracles.programs import Programs
+
+Situation = Callable[[SimulatedHost], None]
+
+
+def explained(printed: str) -> str:
+    """Return the class of the explanation of what a program printed, which has to be sure and to have a remedy."""
+    found = explain_log(printed.splitlines(), "log")
+    assert found.rule, printed
+    assert found.remedy, found
+    return found.class_
+
+
+def checks_with_problems(matrix: Matrix, host: SimulatedHost) -> set[str]:
+    """Return the checks of the doctor that found a problem, each with a command that fixes it."""
+    found = [finding for finding in examine(read_machine(matrix, host.root)) if finding.level == "problem"]
+    assert all(finding.fix for finding in found)
+    return {finding.check for finding in found}
+
+
+def no_module(host: SimulatedHost) -> None:
+    host.remove("sys/module/amdgpu")
+    host.remove("sys/class/kfd")
+    host.remove("dev/kfd")
+    host.remove("dev/dri")
+    for gpu in host.gpus:
+        host.remove(gpu / "driver")
+
+
+def module_not_live(host: SimulatedHost) -> None:
+    host.write("sys/module/amdgpu/initstate", "coming")
+
+
+def no_kfd(host: SimulatedHost) -> None:
+    host.remove("dev/kfd")
+
+
+def no_right(host: SimulatedHost) -> None:
+    host.remove("dev/kfd")
+    host.write("dev/kfd", "")
+    (host.root / "dev/kfd").chmod(0)
+
+
+def silent(host: SimulatedHost) -> None:
+    """The device node is there and may be opened: behind it is /dev/null, which answers no request."""
+
+
+def a_plain_file(host: SimulatedHost) -> None:
+    host.remove("dev/kfd")
+    host.write("dev/kfd", "")
+    (host.root / "dev/kfd").chmod(0o666)
+
+
+SITUATIONS: dict[str, tuple[Situation, str]] = {
+    "no module": (no_module, "driver"),
+    "a module that is not live": (module_not_live, "driver"),
+    "no /dev/kfd": (no_kfd, "no-device"),
+    "no right to /dev/kfd": (no_right, "permissions"),
+    "a /dev/kfd that does not answer": (silent, "runtime-resource"),
+    "a /dev/kfd that is a plain file": (a_plain_file, "runtime-resource"),
+}
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_rocminfo(programs: Programs, host: SimulatedHost, situation: str) -> None:
+    arrange, class_ = SITUATIONS[situation]
+    arrange(host)
+    assert explained(programs.rocminfo(host.root)) == class_
+
+
+@pytest.mark.parametrize("situation", ["no module", "a module that is not live"])
+def test_amd_smi(programs: Programs, host: SimulatedHost, situation: str) -> None:
+    SITUATIONS[situation][0](host)
+    assert explained(programs.amd_smi(host.root, "list")) == "driver"
+
+
+@pytest.mark.parametrize("situation", ["no /dev/kfd", "no right to /dev/kfd", "a /dev/kfd that does not answer"])
+def test_amd_smi_says_nothing_of_what_programs_cannot_use(
+    programs: Programs, host: SimulatedHost, situation: str
+) -> None:
+    SITUATIONS[situation][0](host)
+    printed = programs.amd_smi(host.root, "list")
+    assert printed.count("GPU: ") == len(host.gpus)
+    assert explain_log(printed.splitlines(), "log").rule is None
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_program_of_hip(programs: Programs, host: SimulatedHost, situation: str) -> None:
+    SITUATIONS[situation][0](host)
+    printed = programs.hip_devices(host.root)
+    assert "no ROCm-capable device is detected" in printed
+    assert explained(printed) == "no-device"
+
+
+def test_jax_without_a_gpu(programs: Programs, jax: Path, empty: SimulatedHost) -> None:
+    printed = programs.jax_devices(empty.root, jax)
+    assert "No AMD GPUs were found" in printed
+    assert "CpuDevice" in printed
+    assert explained(printed) == "no-device"
+
+
+def test_jax_that_is_told_to_use_rocm(programs: Programs, jax: Path, empty: SimulatedHost) -> None:
+    printed = programs.jax_devices(empty.root, jax, platforms="rocm")
+    assert "Unable to initialize backend 'rocm'" in printed
+    assert explained(printed) == "no-device"
+
+
+def test_jax_sees_the_gpus_of_a_simulated_host_and_misses_rocm(
+    programs: Programs, jax: Path, host: SimulatedHost
+) -> None:
+    printed = programs.jax_devices(host.root, jax)
+    assert "No AMD GPUs were found" not in printed
+    assert explained(printed) == "install"
+
+
+@pytest.mark.parametrize(
+    ("situation", "check"),
+    [("no module", "amdgpu"), ("no /dev/kfd", "kfd"), ("no right to /dev/kfd", "kfd")],
+)
+def test_the_doctor_names_what_the_programs_cannot_use(
+    matrix: Matrix, host: SimulatedHost, situation: str, check: str
+) -> None:
+    SITUATIONS[situation][0](host)
+    assert check in checks_with_problems(matrix, host)
