@@ -1,14 +1,14 @@
 """The data-quality table of a file of bars: what would stop training, and what is worth knowing before."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vpoc.data.columns import TICK
 from vpoc.data.findings import Findings
 from vpoc.data.merged_csv import find_head
+from vpoc.data.plausibility import Implausible, judged, stamp_text_of
 from vpoc.data.readers import read_vendor
 from vpoc.data.rules import MAX_OFF_GRID_SHARE, OFF_GRID, ROW_ADVICE, RULES, SYMBOL_MISSING
 from vpoc.data.selection import SHORTEST_LOOKBACK
@@ -19,8 +19,6 @@ from vpoc.errors import UserError
 MERGED = "merged"
 SUSPECT_SHARE = 0.03
 """Of bars outside known hours; a clock that is an hour off puts 4 % of the bars into the daily break."""
-MOST_EVENINGS = 0.9
-FEWEST_EVENINGS = 3
 
 
 @dataclass(frozen=True)
@@ -35,9 +33,16 @@ class Quality:
     warnings: list[str]
 
 
-def inspect(path: Path, lookback: int = SHORTEST_LOOKBACK, rows: str = "bar", **reading: Any) -> Quality:
+def inspect(
+    path: Path,
+    lookback: int = SHORTEST_LOOKBACK,
+    rows: str = "bar",
+    accepted: Collection[str] = (),
+    **reading: Any,
+) -> Quality:
     """Look at everything in a merged CSV that is to be trained on, with these `rows`, after `lookback` sessions.
 
+    `accepted`: rules of `PLAUSIBILITY_RULES` that are only worth a warning when they are broken.
     Any file that `read_vendor` reads is looked at, too; `reading` is passed on to it. There, what the sessions of the
     file are enough for is a warning, since it may be one of several. UserError only when the file cannot be read as a
     table of bars.
@@ -65,14 +70,30 @@ def inspect(path: Path, lookback: int = SHORTEST_LOOKBACK, rows: str = "bar", **
     errors = _row_errors(path, found, merged=merged)
     warnings = [f"{count} {name.replace('_', ' ')} on reading" for name, count in counts.items() if count]
     warnings += _row_warnings(found, merged=merged)
+    implausible = found.plausibility.found()
+    refused, doubtful = judged(implausible, accepted)
+    errors += [one.at(path) for one in refused]
+    warnings += [one.warning() for one in doubtful]
     sessions = inspect_sessions(path, found, rows, lookback)
     facts = {**source, **_facts(found, merged=merged), **sessions.facts}
+    facts["implausible"] = [_shown(one, refused=one in refused) for one in implausible]
     warnings += sessions.warnings
     if found.halt:
         errors.append(found.halt)
     elif sessions.too_few:
         (errors if merged else warnings).append(sessions.too_few)
     return Quality(facts, errors, warnings)
+
+
+def _shown(one: Implausible, *, refused: bool) -> dict[str, Any]:
+    return {
+        "rule": one.rule.name,
+        "count": one.count,
+        "first": stamp_text_of(one.ts),
+        "line": one.line or None,
+        "shown": one.shown,
+        "refused": refused,
+    }
 
 
 def _facts(found: Findings, *, merged: bool) -> dict[str, Any]:
@@ -85,8 +106,8 @@ def _facts(found: Findings, *, merged: bool) -> dict[str, Any]:
     }
     return {
         "rows": found.rows,
-        "first": _stamp(found.first),
-        "last": _stamp(found.last),
+        "first": stamp_text_of(found.first),
+        "last": stamp_text_of(found.last),
         "symbols": [symbol for symbol in found.symbols if symbol],
         "bar_seconds": found.bar_seconds,
         **{key: found.tally(name).rows for key, name in tallies.items()},
@@ -133,18 +154,8 @@ def _row_warnings(found: Findings, *, merged: bool) -> list[str]:
         warnings.append(f"line {gaps.first_line}: {gaps.rows} rows have no VIX, although rows above have one")
     if found.tally("unknown_hours").rows > SUSPECT_SHARE * found.rows:
         warnings.append("so many bars outside known hours mean that the time zone of the stamps is probably wrong")
-    firsts = np.concatenate(found.after_break) if found.after_break else np.zeros(0, dtype=np.int64)
-    if len(firsts) >= FEWEST_EVENINGS and firsts.min() > 0 and np.mean(firsts == found.bar_seconds) >= MOST_EVENINGS:
-        warnings.append(
-            f"the first bars after the daily break are stamped 18:00 plus {found.bar_seconds} seconds New York and "
-            "never 18:00, so the stamps look like the END of the bars"
-        )
     return warnings
 
 
 def _rows(count: int) -> str:
     return f"{count} rows"
-
-
-def _stamp(seconds: int) -> str:
-    return f"{np.datetime64(seconds, 's')}Z"
