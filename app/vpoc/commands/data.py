@@ -22,12 +22,17 @@ READING_OPTIONS = together(
             help="What the stamps of the bars mark.  [default: detected]",
         ),
         click.option(
+            "--dates",
+            type=click.Choice(["month-first", "day-first"]),
+            help="How to read dates such as 03/04/2024.  [default: detected]",
+        ),
+        click.option(
             "--column",
             "columns",
             multiple=True,
             metavar="NAME=COLUMN",
-            help="Your name of a column, such as es_close=close; stamp, date, time, open, high, low, close, volume or "
-            "symbol. Can be given several times.",
+            help="Your name of a column, such as es_close=close; stamp, date, time, open, high, low, close, volume, "
+            "symbol or vix. Can be given several times.",
         ),
         click.option("--symbol", help="Keep this contract of a file that has several.  [default: the front one]"),
     ]
@@ -68,11 +73,8 @@ def merge_command(
     vix: Path | None,
     output: Path,
     accepted: tuple[str, ...],
-    zone: str | None,
-    stamps: str | None,
-    columns: tuple[str, ...],
-    symbol: str | None,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Join ES bars and VIX into a merged CSV.
 
@@ -86,7 +88,7 @@ def merge_command(
     from vpoc.files import require_output, write_atomic  # noqa: PLC0415
 
     require_output(output, bars, vix)
-    merged = join(bars, vix, zone, stamp_side=stamps, columns=_own_names(columns), symbol=symbol, accepted=accepted)
+    merged = join(bars, vix, accepted=accepted, **_reading(**how))
     write_atomic(output, merged.csv)
     if as_json:
         click.echo(json.dumps({"schema": 2, "output": str(output), **merged.facts()}, indent=2))
@@ -94,6 +96,19 @@ def merge_command(
         click.echo(f"{output}: {merged.summary()}")
         for warning in (*merged.smaller_kept[:SHOWN_LINES], *merged.warnings):
             click.echo(f"warning: {warning}")
+
+
+def _reading(
+    zone: str | None, stamps: str | None, dates: str | None, columns: tuple[str, ...], symbol: str | None
+) -> dict[str, Any]:
+    """The options of `read_vendor` among those of a command."""
+    return {
+        "zone": zone,
+        "stamp_side": stamps,
+        "dates": dates,
+        "columns": _own_names(columns) or None,
+        "symbol": symbol,
+    }
 
 
 def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
@@ -132,11 +147,8 @@ def check_command(
     changes: Path | None,
     merged: bool,
     accepted: tuple[str, ...],
-    zone: str | None,
-    stamps: str | None,
-    columns: tuple[str, ...],
-    symbol: str | None,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Show the quality of a merged CSV, or of bars as a vendor wrote them.
 
@@ -145,12 +157,13 @@ def check_command(
     from vpoc.data.fix import fix, reading_of_copy  # noqa: PLC0415
     from vpoc.data.merged_csv import require_merged  # noqa: PLC0415
     from vpoc.data.quality import inspect  # noqa: PLC0415
+    from vpoc.data.readers.delimited import has_vix_column  # noqa: PLC0415
 
     if changes is not None and output is None:
         raise UserError("--changes: there are no changes without --fix OUTPUT; give both or neither")
-    if merged:
+    if merged and not has_vix_column(file):
         require_merged(file)
-    reading = {"zone": zone, "stamp_side": stamps, "columns": _own_names(columns) or None, "symbol": symbol}
+    reading = _reading(**how)
     quality = inspect(file, lookback, rows, accepted, **reading)
     document = {"schema": 2, "file": str(file), **quality.facts, "errors": quality.errors, "warnings": quality.warnings}
     told = _table(quality.facts, quality.warnings)

@@ -81,7 +81,9 @@ def fix(path: Path, quality: Quality, output: Path, changes: Path, **reading: An
         return _copied(path, head, _decided(merged_blocks(head)), output, changes)
     vendor = read_vendor(path, **reading)
     if vendor.format not in NO_TEXT:
-        return _copied(path, None, _decided(vendor_blocks(vendor)), output, changes)
+        # Where the VIX stands in a line is known of a merged CSV alone.
+        actions = _decided(vendor_blocks(vendor)).filter(pl.col("action") != CHANGED)
+        return _copied(path, None, actions, output, changes)
     numbered = replace(vendor, frame=vendor.frame.with_columns(line=pl.int_range(1, pl.len() + 1, dtype=pl.Int64)))
     actions = _decided(vendor_blocks(numbered))
     with open_atomic(output) as copy, open_atomic(changes) as told:

@@ -86,6 +86,7 @@ def merge(
     stamp_side: str | None = None,
     columns: Mapping[str, str] | None = None,
     symbol: str | None = None,
+    dates: str | None = None,
     accepted: Collection[str] = (),
 ) -> Merged:
     """Join the bars with the last VIX value published by the END of each bar; never a later one.
@@ -95,7 +96,7 @@ def merge(
     the stamps that nothing shows, bars that cannot be right, two different bars with the same stamp, and what is not
     plausible by a rule that is not `accepted`.
     """
-    read = read_vendor(bars_path, zone=zone, stamp_side=stamp_side, columns=columns, symbol=symbol)
+    read = read_vendor(bars_path, zone=zone, stamp_side=stamp_side, columns=columns, symbol=symbol, dates=dates)
     if vix_path is None and "vix" not in read.frame.columns:
         raise UserError(f"{bars_path}: there is no column vix; give the file of VIX values with --vix")
     one = one_contract(read)
@@ -113,6 +114,24 @@ def merge(
     return _merged(read, one, bars, kind, age_days, off_grid, one.bars.frame.height - unique.height, warnings)
 
 
+def bars_with_vix(path: Path) -> Bars:
+    """The bars of a file that has VIX beside them, of any format that `read_vendor` knows, as `merge` makes them.
+
+    UserError as there, but for what is not plausible.
+    """
+    try:
+        read = read_vendor(path)
+    except UserError as error:
+        # What the stamps do not show can be said to that command alone.
+        hint = f"; `vpoc merge --bars {path} --output merged.csv` takes it" if "with --" in str(error) else ""
+        raise UserError(f"{error}{hint}") from error
+    one = one_contract(read)
+    _off_grid(one.bars)
+    unique = _sorted_once(one.bars)
+    bars = _bars(replace(one.bars, frame=unique), unique["vix"].to_numpy())
+    return replace(bars, sha256=read.sha256, rows_in_file=read.frame.height)
+
+
 def require_vix(path: Path, published: Vix, accepted: Collection[str]) -> None:
     """UserError when the values of the file at `path` are no VIX, and that is not `accepted`."""
     values = published.close
@@ -124,8 +143,8 @@ def require_vix(path: Path, published: Vix, accepted: Collection[str]) -> None:
         )
 
 
-def _judged(rows: VendorBars, vix: Floats, accepted: Collection[str]) -> tuple[Bars, list[str]]:
-    """The rows as bars, and what is worth a warning; UserError on what training would refuse."""
+def _bars(rows: VendorBars, vix: Floats) -> Bars:
+    """The rows as bars; UserError on the first that cannot be right."""
     frame = rows.frame
     symbols = frame["symbol"].drop_nulls().unique(maintain_order=True).to_list()
     codes = {symbol: code for code, symbol in enumerate(symbols)}
@@ -143,6 +162,12 @@ def _judged(rows: VendorBars, vix: Floats, accepted: Collection[str]) -> tuple[B
     if problem is not None:
         told = problem.at(rows.where(problem.first_row))
         raise UserError(f"{told}; `vpoc check {rows.path} --fix COPY` leaves such rows out")
+    return bars
+
+
+def _judged(rows: VendorBars, vix: Floats, accepted: Collection[str]) -> tuple[Bars, list[str]]:
+    """The rows as bars, and what is worth a warning; UserError on what training would refuse."""
+    bars, frame = _bars(rows, vix), rows.frame
     gate = Plausibility()
     gate.add(bars, frame["line"].to_numpy() if rows.unit == "line" else None)
     found = gate.found()

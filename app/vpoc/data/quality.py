@@ -50,26 +50,31 @@ def inspect(
     head = find_head(path)
     found = Findings()
     if head is not None and any(reading.values()):
-        raise UserError(f"{path}: a merged CSV is read in one way only; leave out --zone, --stamps, --column, --symbol")
+        raise UserError(
+            f"{path}: a merged CSV is read in one way only; leave out --zone, --stamps, --dates, --column, --symbol"
+        )
     if head is not None:
         source: dict[str, Any] = {"format": MERGED, "zone": "UTC", "stamp_side": "start"}
         counts: dict[str, int] = {}
+        with_vix = True
         for block in merged_blocks(head):
             found.add(block)
     else:
         vendor = read_vendor(path, **reading)
         source = {"format": vendor.format, "zone": vendor.zone, "stamp_side": vendor.stamp_side}
         counts = dict(vendor.counts)
+        with_vix = "vix" in vendor.frame.columns
         for block in vendor_blocks(vendor):
             found.add(block)
     if found.rows == found.tally("unreadable").rows:
         first = found.tally("unreadable").first_line
         told = f", line {first}: {found.unreadable_reason}" if first else ": there is a header but no rows"
         raise UserError(f"{path}{told}; give a file with bars")
-    merged = head is not None
-    errors = _row_errors(path, found, merged=merged)
+    # A file that has VIX is trained on as it is, whatever the names in it.
+    merged = with_vix
+    errors = _row_errors(path, found, merged=merged, in_order=head is not None)
     warnings = [f"{count} {name.replace('_', ' ')} on reading" for name, count in counts.items() if count]
-    warnings += _row_warnings(found, merged=merged)
+    warnings += _row_warnings(found, in_order=head is not None)
     implausible = found.plausibility.found()
     refused, doubtful = judged(implausible, accepted)
     errors += [one.at(path) for one in refused]
@@ -115,7 +120,7 @@ def _facts(found: Findings, *, merged: bool) -> dict[str, Any]:
     }
 
 
-def _row_errors(path: Path, found: Findings, *, merged: bool) -> list[str]:
+def _row_errors(path: Path, found: Findings, *, merged: bool, in_order: bool) -> list[str]:
     errors = []
     unreadable = found.tally("unreadable")
     if unreadable.rows:
@@ -125,7 +130,7 @@ def _row_errors(path: Path, found: Findings, *, merged: bool) -> list[str]:
         tally = found.tally(rule.name)
         few = rule.name == OFF_GRID and tally.rows <= MAX_OFF_GRID_SHARE * found.rows
         # `vpoc merge` sorts the rows of a vendor.
-        if rule.advice and tally.rows and not few and (merged or rule.name != "late"):
+        if rule.advice and tally.rows and not few and (in_order or rule.name != "late"):
             errors.append(f"{path}, line {tally.first_line}: {rule.problem} ({_rows(tally.rows)}); {rule.advice}")
     if merged and found.tally("null_vix").rows + unreadable.rows >= found.rows:
         errors.append(f"{path}: no row has a VIX value; make the file again with `vpoc merge --vix`")
@@ -134,7 +139,7 @@ def _row_errors(path: Path, found: Findings, *, merged: bool) -> list[str]:
     return errors
 
 
-def _row_warnings(found: Findings, *, merged: bool) -> list[str]:
+def _row_warnings(found: Findings, *, in_order: bool) -> list[str]:
     warnings = []
     for rule in RULES:
         tally = found.tally(rule.name)
@@ -145,10 +150,8 @@ def _row_warnings(found: Findings, *, merged: bool) -> list[str]:
         warnings.append(
             f"line {grid.first_line}: {grid.rows} bars have a price off the grid of {TICK}; loading rounds it"
         )
-    if found.tally("late").rows and not merged:
-        warnings.append(
-            f"line {found.tally('late').first_line}: the rows are not sorted by time; `vpoc merge` does that"
-        )
+    if found.tally("late").rows and not in_order:
+        warnings.append(f"line {found.tally('late').first_line}: the rows are not sorted by time; reading sorts them")
     gaps = found.tally("vix_gaps")
     if gaps.rows:
         warnings.append(f"line {gaps.first_line}: {gaps.rows} rows have no VIX, although rows above have one")
