@@ -17,6 +17,7 @@ from vpoc.data.selection import FEWEST, Selection, require_enough, select_sessio
 from vpoc.data.sessions import Sessions, ranges, split_sessions
 from vpoc.errors import UserError
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.market import UNKNOWN_MARKET, Market, market_of
 from vpoc.features.session_facts import SessionFacts, find_session_facts
 from vpoc.features.snapshots import bar_snapshots, session_snapshot
 from vpoc.features.table import FEATURES, Snapshot
@@ -37,7 +38,7 @@ class FeatureSet:
     """`frame` has one row per session or RTH bar; the rest says what it was made from, and what was left out.
 
     `sessions_total`: sessions with regular hours in the file. `sessions_used`: those that have rows. `left_out`: how
-    many have none, by the first reason that holds; its `rows_without_vix` counts rows.
+    many have none, by the first reason that holds; its `rows_without_vix` counts rows. `market`: what it is about.
     """
 
     frame: pl.DataFrame
@@ -48,6 +49,7 @@ class FeatureSet:
     sessions_total: int
     sessions_used: int
     left_out: dict[str, int]
+    market: Market = UNKNOWN_MARKET
 
     def summary(self) -> str:
         """How many sessions were used and why others were not, as part of a sentence."""
@@ -247,4 +249,5 @@ def _feature_set(
         sessions_total=len(days),
         sessions_used=known["trade_date"].n_unique(),
         left_out={**found.left_out, "rows_without_vix": frame.height - known.height},
+        market=market_of(bars.symbols, days, known["trade_date"].to_physical().to_numpy()),
     )

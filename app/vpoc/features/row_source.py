@@ -23,6 +23,7 @@ from vpoc.features.build import (
     traded_session_facts,
 )
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.market import market_of
 from vpoc.features.session_facts import SessionFacts
 from vpoc.features.store import read_facts
 from vpoc.profile.session_profiles import session_chunks
@@ -133,6 +134,7 @@ def block_rows(
         sessions_total=len(days),
         sessions_used=int(np.count_nonzero(with_vix)),
         left_out={**found.left_out, "rows_without_vix": all_rows - rows},
+        market=market_of(bars.symbols, days, days.sessions.date[kept]),
     )
     return BlockRows(data, features, rows, days, rolls, kept, tuple(counts))
 
