@@ -98,7 +98,7 @@ def _told(bars: Bars, line: Ints, rows: Ints, beyond: Ints, up: Flags, gross: Fl
 
 
 def _changes(bars: Bars, row: int) -> str:
-    """What the bar changes: the range of its session, and rows of how many sessions."""
+    """Return what the bar changes: the range of its session, and rows of how many sessions."""
     try:
         sessions = split_sessions(bars)
     except UserError:

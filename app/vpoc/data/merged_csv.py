@@ -144,7 +144,7 @@ def _start(path: Path) -> bytes:
 
 
 def _other_stamps(start: bytes, names: tuple[str, ...], lines: int) -> bool:
-    """Whether the first row has a stamp in a form that vendors use, and so is one for their readers."""
+    """Return whether the first row has a stamp in a form that vendors use, and so is one for their readers."""
     row = start.split(b"\n", lines + 1)[lines : lines + 1]
     text = row[0].decode("utf-8", "replace").replace("\0", "").strip("\r") if row else ""
     cells = next(csv.reader([text]), []) if "\r" not in text else []

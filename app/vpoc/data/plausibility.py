@@ -112,7 +112,7 @@ def stamp_text_of(ts: int) -> str:
 
 @dataclass
 class _Sum:
-    """What a rule has found so far: `count` of `unit`s, the first of them and how it showed there."""
+    """The findings of a rule so far: `count` of them, the first of them and how it showed there."""
 
     count: int = 0
     ts: int = 0

@@ -12,7 +12,7 @@ Absent = dict[str, Flags]
 
 
 def absent_of_sessions(days: SessionFacts, kept: Ints, *, at_open: bool) -> Absent:
-    """What rows of the sessions `kept` [numbers] do not have, as of 17:00 or of the next open (`at_open`).
+    """The features that rows of the sessions `kept` [numbers] do not have, as of 17:00 or of the next open (`at_open`).
 
     A file without bars after regular hours does not know the last VIX of a session: it is published at 16:15.
     """
@@ -27,7 +27,7 @@ def absent_of_sessions(days: SessionFacts, kept: Ints, *, at_open: bool) -> Abse
 
 
 def absent_of_bars(days: SessionFacts, place: Ints) -> Absent:
-    """What rows of bars of the sessions `place` [numbers] do not have, [sessions]; VIX is known at each bar."""
+    """The features that bar rows of the sessions `place` [numbers] do not have, [sessions]; each bar knows its VIX."""
     return {
         **dict.fromkeys(OVERNIGHT, _never_at_night(days)[place]),
         **dict.fromkeys(("vix_chg", "vix_z20"), _never_in_the_evening(days)[place - 1]),
@@ -35,12 +35,12 @@ def absent_of_bars(days: SessionFacts, place: Ints) -> Absent:
 
 
 def _never_at_night(days: SessionFacts) -> Flags:
-    """Whether no session so far [sessions] has bars before regular hours."""
+    """Return whether no session so far [sessions] has bars before regular hours."""
     never: Flags = ~np.logical_or.accumulate(days.sessions.start > days.sessions.first)
     return never
 
 
 def _never_in_the_evening(days: SessionFacts) -> Flags:
-    """Whether no session so far [sessions] has bars after regular hours."""
+    """Return whether no session so far [sessions] has bars after regular hours."""
     never: Flags = ~np.logical_or.accumulate(days.sessions.end > days.sessions.stop)
     return never

@@ -1,4 +1,4 @@
-"""What rows are about: the symbol, the step of its prices, and the time they are of; kept in a model."""
+"""The market that rows are about: the symbol, the step of its prices, and the time they are of; kept in a model."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What stands beside a probability: when it is known, whether the model saw the session, and the levels of the row."""
+"""The columns beside a probability: when it is known, whether the model saw the session, and the levels of the row."""
 
 import numpy as np
 import polars as pl
