@@ -241,7 +241,10 @@ def test_a_model_predicts_by_the_options_it_was_trained_with(capsys, merged, oth
     arguments = ["--model", tmp_path / "m.pt", "--data", other_merged, "--output", tmp_path / "p.csv"]
     assert vpoc(capsys, "predict", *arguments)[0] == 0
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
-    assert (list(rows[0]), len(rows)) == (["trade_date", "probability"], 5)
+    beside = ["known_at", "in_training", "close", "vpoc", "vah", "val", "probability"]
+    assert (list(rows[0]), len(rows)) == (["trade_date", *beside], 5)
+    # As of the open of the next regular hours.
+    assert all(row["known_at"].endswith("T14:30:00Z") and row["known_at"] > row["trade_date"] for row in rows)
     _, out, _ = vpoc(capsys, "check-model", tmp_path / "m.pt", "--json")
     facts = json.loads(out)
     assert (facts["rows"], facts["target"], len(facts["features"])) == ("session", "next_up", len(NAMES))
@@ -273,7 +276,9 @@ def test_from_data_to_prediction(capsys, merged, other_merged, tmp_path):
 
     code, _, _ = vpoc(capsys, "predict", "--model", model, "--data", other_merged, "--output", tmp_path / "p.csv")
     rows = list(csv.DictReader((tmp_path / "p.csv").read_text().splitlines()))
-    assert (code, list(rows[0]), len(rows)) == (0, ["trade_date", "ts", "probability"], 6 * 39)
+    beside = ["known_at", "in_training", "close", "vpoc", "vah", "val", "probability"]
+    assert (code, list(rows[0]), len(rows)) == (0, ["trade_date", "ts", *beside], 6 * 39)
+    assert rows[0]["known_at"] == rows[0]["ts"].replace("T14:30", "T14:40")
     assert all(0 < float(row["probability"]) < 1 for row in rows)
     assert rows[0]["ts"].endswith("T14:30:00Z")
 
@@ -433,3 +438,21 @@ def test_a_signal_ends_the_workers_and_says_one_line(merged, tmp_path, signum, s
     assert err == f"vpoc: interrupted by {signal.Signals(signum).name}\n"
     # A checkpoint, unless the loader workers were ended before the step was.
     assert {path.name for path in (tmp_path / "out").iterdir()} <= {"merged_checkpoints"}
+
+
+def test_the_notes_command_works_from_an_empty_folder(capsys, merged, tmp_path, monkeypatch):
+    """As the notes have it, without --output; a run of the same batches in other words is the same run."""
+    data = tmp_path / "merged_es_vix_test.csv"
+    data.write_text(merged.read_text().replace("ts,open", "timestamp,open"))
+    monkeypatch.chdir(tmp_path)
+    notes = ["--data", data, *SMALL, "--epochs", 1, "--learning_rate", 0.001, "--hidden_layers", "32,16"]
+    assert vpoc(capsys, "train", *notes, "--batch_size", 8, "--accumulation_steps", 4)[0] == 0
+    same = ["--batch-size", 32, "--micro-batch-size", 8, "--output", tmp_path / "other"]
+    assert vpoc(capsys, "train", *notes, *same)[0] == 0
+    models = [
+        vpoc(capsys, "check-model", folder / f"{data.stem}.pt", "--json")[1]
+        for folder in (tmp_path / "TRAINING", tmp_path / "other")
+    ]
+    assert len({json.loads(model)["weights_sha256"] for model in models}) == 1
+    code, _, err = vpoc(capsys, "train", *notes, "--accumulation-steps", 4, "--micro-batch-size", 8)
+    assert (code, "say the same; give one of them" in err) == (2, True)

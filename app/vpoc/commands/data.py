@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from vpoc.commands.shared_options import IN_FILE, JSON_OPTION, ROWS_OPTION, together
+from vpoc.commands.shared_options import ACCEPT_OPTION, IN_FILE, JSON_OPTION, ROWS_OPTION, together
 from vpoc.errors import UserError
 
 READING_OPTIONS = together(
@@ -22,12 +22,17 @@ READING_OPTIONS = together(
             help="What the stamps of the bars mark.  [default: detected]",
         ),
         click.option(
+            "--dates",
+            type=click.Choice(["month-first", "day-first"]),
+            help="How to read dates such as 03/04/2024.  [default: detected]",
+        ),
+        click.option(
             "--column",
             "columns",
             multiple=True,
             metavar="NAME=COLUMN",
-            help="Your name of a column, such as es_close=close; stamp, date, time, open, high, low, close, volume or "
-            "symbol. Can be given several times.",
+            help="Your name of a column, such as es_close=close; stamp, date, time, open, high, low, close, volume, "
+            "symbol or vix. Can be given several times.",
         ),
         click.option("--symbol", help="Keep this contract of a file that has several.  [default: the front one]"),
     ]
@@ -54,38 +59,56 @@ def synth_command(output: Path, sessions: int, seed: int) -> None:
 
 @click.command("merge")
 @click.option("--bars", type=IN_FILE, required=True, help="File of ES bars, of any format that docs/data.md lists.")
-@click.option("--vix", type=IN_FILE, required=True, help="CSV of VIX values: a date and a close, or bars with a stamp.")
+@click.option(
+    "--vix",
+    type=IN_FILE,
+    help="CSV of VIX values: a date and a close, or bars with a stamp.  [default: the column vix of the bars]",
+)
 @click.option("--output", type=IN_FILE, required=True, help="Merged CSV to write.")
+@ACCEPT_OPTION
 @READING_OPTIONS
 @JSON_OPTION
 def merge_command(
     bars: Path,
-    vix: Path,
+    vix: Path | None,
     output: Path,
-    zone: str | None,
-    stamps: str | None,
-    columns: tuple[str, ...],
-    symbol: str | None,
+    accepted: tuple[str, ...],
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Join ES bars and VIX into a merged CSV.
 
     The merged CSV is the one format that training reads.
     Formats are known by what is in the file, columns by their names. A bar gets the last VIX value published by its
     end: the close of a day from 16:15 New York on, the close of an intraday bar from its end on.
-    Of several contracts at a time, calendar spreads are dropped, and the one that had most volume in the session before
-    is kept.
+    Of several contracts at a time, calendar spreads are dropped, and the one that trades most in a session is kept.
+    What cannot be right is refused, and what is not plausible, unless it is accepted.
     """
     from vpoc.data.merge import merge as join  # noqa: PLC0415
     from vpoc.files import require_output, write_atomic  # noqa: PLC0415
 
     require_output(output, bars, vix)
-    merged = join(bars, vix, zone, stamp_side=stamps, columns=_own_names(columns), symbol=symbol)
+    merged = join(bars, vix, accepted=accepted, **_reading(**how))
     write_atomic(output, merged.csv)
     if as_json:
         click.echo(json.dumps({"schema": 2, "output": str(output), **merged.facts()}, indent=2))
     else:
         click.echo(f"{output}: {merged.summary()}")
+        for warning in (*merged.smaller_kept[:SHOWN_LINES], *merged.warnings):
+            click.echo(f"warning: {warning}")
+
+
+def _reading(
+    zone: str | None, stamps: str | None, dates: str | None, columns: tuple[str, ...], symbol: str | None
+) -> dict[str, Any]:
+    """The options of `read_vendor` among those of a command."""
+    return {
+        "zone": zone,
+        "stamp_side": stamps,
+        "dates": dates,
+        "columns": _own_names(columns) or None,
+        "symbol": symbol,
+    }
 
 
 def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
@@ -113,6 +136,7 @@ def _own_names(columns: tuple[str, ...]) -> dict[str, str]:
     help="CSV to list every row in that --fix dropped or changed, and why.  [default: beside the copy]",
 )
 @click.option("--merged", is_flag=True, help="Refuse any file but a merged CSV, which is what training reads.")
+@ACCEPT_OPTION
 @READING_OPTIONS
 @JSON_OPTION
 def check_command(
@@ -122,11 +146,9 @@ def check_command(
     output: Path | None,
     changes: Path | None,
     merged: bool,
-    zone: str | None,
-    stamps: str | None,
-    columns: tuple[str, ...],
-    symbol: str | None,
+    accepted: tuple[str, ...],
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Show the quality of a merged CSV, or of bars as a vendor wrote them.
 
@@ -135,20 +157,21 @@ def check_command(
     from vpoc.data.fix import fix, reading_of_copy  # noqa: PLC0415
     from vpoc.data.merged_csv import require_merged  # noqa: PLC0415
     from vpoc.data.quality import inspect  # noqa: PLC0415
+    from vpoc.data.readers.delimited import has_vix_column  # noqa: PLC0415
 
     if changes is not None and output is None:
         raise UserError("--changes: there are no changes without --fix OUTPUT; give both or neither")
-    if merged:
+    if merged and not has_vix_column(file):
         require_merged(file)
-    reading = {"zone": zone, "stamp_side": stamps, "columns": _own_names(columns) or None, "symbol": symbol}
-    quality = inspect(file, lookback, rows, **reading)
+    reading = _reading(**how)
+    quality = inspect(file, lookback, rows, accepted, **reading)
     document = {"schema": 2, "file": str(file), **quality.facts, "errors": quality.errors, "warnings": quality.warnings}
     told = _table(quality.facts, quality.warnings)
     errors = quality.errors
     if output is not None:
         listed = changes or output.with_name(f"{output.stem}.changes.csv")
         fixed = fix(file, quality, output, listed, **reading)
-        errors = inspect(output, lookback, rows, **reading_of_copy(quality, reading)).errors
+        errors = inspect(output, lookback, rows, accepted, **reading_of_copy(quality, reading)).errors
         done = {"output": str(output), "changes": str(listed), **asdict(fixed), "errors": errors}
         document["fix"] = done
         told += [f"error: {error}" for error in quality.errors]

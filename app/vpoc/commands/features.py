@@ -56,6 +56,7 @@ def features_command(
             digest=digest,
             vpoc_path=vpoc_path,
             device=device,
+            accepted=chosen["accepted"],
         )
         progress.phase("checkpoint")
         write_features(output, built)

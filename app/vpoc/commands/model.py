@@ -7,7 +7,14 @@ from pathlib import Path
 
 import click
 
-from vpoc.commands.shared_options import CHUNK_SIZE_OPTION, DATA_OPTION, IN_FILE, JSON_OPTION
+from vpoc.commands.shared_options import (
+    ACCEPT_OPTION,
+    CHUNK_SIZE_OPTION,
+    DATA_OPTION,
+    DEVICE_OPTION,
+    IN_FILE,
+    JSON_OPTION,
+)
 from vpoc.errors import UserError
 
 
@@ -48,7 +55,10 @@ def check_model_command(model: Path, as_json: bool) -> None:
 @click.option("--model", type=IN_FILE, required=True, help="Model file that `vpoc train` wrote.")
 @DATA_OPTION
 @click.option(
-    "--output", type=IN_FILE, required=True, help="CSV file to write: trade_date, ts (bar rows), probability."
+    "--output",
+    type=IN_FILE,
+    required=True,
+    help="CSV file to write: trade_date, ts (bar rows), known_at, in_training, close, vpoc, vah, val, probability.",
 )
 @click.option(
     "--lookback",
@@ -56,25 +66,49 @@ def check_model_command(model: Path, as_json: bool) -> None:
     help="Complete sessions at the start that only feed the averages.  [default: as in training]",
 )
 @CHUNK_SIZE_OPTION
-def predict_command(model: Path, data: Path, output: Path, lookback: int | None, chunk_size: int) -> None:
+@DEVICE_OPTION
+@click.option(
+    "--other",
+    "others",
+    type=click.Choice(["symbol", "tick", "bars"]),
+    multiple=True,
+    help="Take data of another symbol, tick or length of bars than the model was trained on.",
+)
+@ACCEPT_OPTION
+def predict_command(
+    model: Path,
+    data: Path,
+    output: Path,
+    lookback: int | None,
+    chunk_size: int,
+    device: str,
+    others: tuple[str, ...],
+    accepted: tuple[str, ...],
+) -> None:
     """Apply a model to new data.
 
-    Writes the probability of the model's target for every row.
+    Writes the probability of the model's target for every row, when it is known (known_at: the end of the bar, or the
+    as-of time of a session row), and whether the model saw the session in training or validation (in_training): what
+    it says there proves nothing.
     A session that is still open at the end of the file is included when the model works on bars.
     """
     from vpoc.data.load import load_bars  # noqa: PLC0415
+    from vpoc.data.plausibility import require_plausible_bars  # noqa: PLC0415
+    from vpoc.device import require_device  # noqa: PLC0415
     from vpoc.features.build import build_features  # noqa: PLC0415
     from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
     from vpoc.files import require_output, write_atomic  # noqa: PLC0415
     from vpoc.training.artefact import load_model, require_finite  # noqa: PLC0415
     from vpoc.training.predict import predict as probabilities  # noqa: PLC0415
     from vpoc.training.predict import require_match  # noqa: PLC0415
+    from vpoc.training.prediction import with_levels  # noqa: PLC0415
 
     require_output(output, model, data)
     loaded = load_model(model)
     require_finite(loaded)
+    require_device(device)
     bars = load_bars(data)
-    require_match(loaded, bars.bar_seconds)
+    require_plausible_bars(bars, accepted)
     asked = loaded.feature_options
     if lookback and min(NAKED_SESSIONS, lookback) != min(NAKED_SESSIONS, asked.lookback):
         raise UserError(
@@ -82,9 +116,14 @@ def predict_command(model: Path, data: Path, output: Path, lookback: int | None,
             f"the model knows them over {min(NAKED_SESSIONS, asked.lookback)}; leave --lookback out"
         )
     options = replace(asked, lookback=lookback or asked.lookback, chunk_size=chunk_size, data_fraction=1.0)
+    if bars.bar_seconds != loaded.bar_seconds:
+        require_match(loaded, bars.bar_seconds, loaded.market, others)
     features = build_features(bars, options, fewest=1)
-    frame = probabilities(loaded, features)
+    require_match(loaded, bars.bar_seconds, features.market, others)
+    frame = with_levels(probabilities(loaded, features, device), bars, features, loaded.market)
     buffer = io.BytesIO()
     frame.write_csv(buffer, datetime_format="%Y-%m-%dT%H:%M:%SZ")
     write_atomic(output, buffer.getvalue())
-    click.echo(f"{output}: {frame.height} rows, probability of {loaded.target}")
+    seen = int(frame["in_training"].sum())
+    told = f", {seen} of them of sessions that the model was trained on" if seen else ""
+    click.echo(f"{output}: {frame.height} rows, probability of {loaded.target}{told}")

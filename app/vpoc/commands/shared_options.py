@@ -31,6 +31,19 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+def _rule_names(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of rules of the gate; click's usage error when one is anything else."""
+    if not value:
+        return value
+    from vpoc.data.plausibility import RULE_NAMES  # noqa: PLC0415
+
+    named = tuple(name.replace("-", "_") for name in value)
+    for name in named:
+        if name not in RULE_NAMES:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(RULE_NAMES)}")
+    return named
+
+
 DATA_OPTION = click.option(
     "--data", type=IN_FILE, required=True, help="Merged CSV, as `vpoc merge` or `vpoc synth` write it."
 )
@@ -113,6 +126,14 @@ RUN_DIR_OPTION = click.option(
     "result.json. An old result.json in it is removed at the start; progress is appended, so that `vpoc features` and "
     "`vpoc train` can share a folder.",
 )
+ACCEPT_OPTION = click.option(
+    "--accept",
+    "accepted",
+    multiple=True,
+    metavar="RULE",
+    callback=_rule_names,
+    help="Take data that is not plausible by this rule, which `vpoc check` names; can be given several times.",
+)
 JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -149,6 +170,7 @@ FEATURE_OPTIONS = together(
         CHUNK_SIZE_OPTION,
         VPOC_PATH_OPTION,
         DEVICE_OPTION,
+        ACCEPT_OPTION,
     ]
 )
 """Options that decide about features, and where they are computed."""

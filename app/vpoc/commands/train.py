@@ -21,9 +21,15 @@ WRITTEN = (".pt", "_metadata.json", "_curves.csv", "_curves.png")
 
 @click.command("train")
 @TRAINING_OPTIONS
-@click.option("--output", type=IN_FILE, required=True, help="Folder for the model and its metadata.")
+@click.option("--output", type=IN_FILE, default=Path("TRAINING"), help="Folder for the model and its metadata.")
 @click.option("--name", help="Name of the model file, without .pt.  [default: that of the data file]")
-def train_command(output: Path, name: str | None, **chosen: Any) -> None:
+@click.option(
+    "--accumulation-steps",
+    type=click.IntRange(1, LARGEST_COUNT),
+    help="Add up the gradients of so many batches of --batch-size before a step: the same as --batch-size times this "
+    "with --micro-batch-size of the one given.",
+)
+def train_command(output: Path, name: str | None, accumulation_steps: int | None, **chosen: Any) -> None:
     """Train a network on the features of a merged CSV.
 
     The last 20 % of the sessions validate. Writes NAME.pt, NAME_metadata.json, NAME_curves.csv and .png in the output
@@ -39,6 +45,8 @@ def train_command(output: Path, name: str | None, **chosen: Any) -> None:
     weights, 130 or 143 interrupted.
     """  # noqa: D301 - click needs the character itself
     feature_options(chosen)
+    if accumulation_steps is not None:
+        chosen |= _accumulating(accumulation_steps, chosen["batch_size"], chosen["micro_batch_size"])
     name = name or chosen["data"].stem
     if Path(name).name != name:
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
@@ -121,6 +129,15 @@ def verify_command(output: Path, steps: int, trained: Any, state: Any, **chosen:
     with progress, signals.interruptible(progress):
         write_json(output, again.verify(_options(chosen), dict(trained), states, steps, progress))
     click.echo(f"wrote {output}")
+
+
+def _accumulating(steps: int, batch_size: int, micro_batch_size: int | str | None) -> dict[str, int]:
+    """The batch sizes that add up `steps` batches."""
+    if micro_batch_size is not None:
+        raise UserError("--accumulation-steps and --micro-batch-size say the same; give one of them")
+    if steps * batch_size > LARGEST_COUNT:
+        raise UserError(f"--accumulation-steps {steps} of --batch-size {batch_size} is too much for one step")
+    return {"batch_size": steps * batch_size, "micro_batch_size": batch_size}
 
 
 def _launch(chosen: dict[str, Any]) -> int:

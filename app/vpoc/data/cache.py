@@ -25,16 +25,22 @@ def at_once(work: Callable[[], None]) -> None:
     work()
 
 
+def accept_all(_bars: Bars) -> None:
+    """Require nothing."""
+
+
 def load_cached(
     path: Path,
     cache: Path,
     digest: Future[str] | None = None,
     aside: Callable[[Callable[[], None]], None] = at_once,
+    require: Callable[[Bars], None] = accept_all,
 ) -> Bars:
     """The bars of the merged CSV `path`, as `load_bars`: from `cache` when they were read from this very content.
 
     Otherwise `cache` is written, which `aside` may do while the bars are worked with. A cache that is torn, changed, of
     other data or of another version is not used. `digest`: SHA-256 of `path`, if it is being computed already.
+    `require` raises where the bars are not to be used, and so not to be cached.
     """
     if cache.exists():
         # The file is hashed while the cache is read.
@@ -43,6 +49,7 @@ def load_cached(
         if cached is not None and cached.sha256 == digest.result():
             return cached
     bars = load_bars(path)
+    require(bars)
     aside(partial(_write, bars, cache))
     return bars
 

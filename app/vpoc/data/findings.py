@@ -6,8 +6,9 @@ import numpy as np
 
 from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.bars import Bars, exact_duplicates
-from vpoc.data.calendar import GLOBEX_OPEN, unknown_hours
-from vpoc.data.rules import broken_rules
+from vpoc.data.calendar import unknown_hours
+from vpoc.data.plausibility import Plausibility
+from vpoc.data.rules import DROPPED, RULES, broken_rules
 from vpoc.data.session_blocks import Block
 from vpoc.data.sessions import Sessions, new_york, split_sessions
 from vpoc.errors import UserError
@@ -66,8 +67,8 @@ class Findings:
     but one above) and "stale_vix". `rows`: all; `bars`: those that can be read. `first`, `last`: stamps, seconds since
     1970 UTC. `nameless`: rows with an empty symbol, where the file has such a column. `halt`: why the bars cannot be
     parted into sessions. `sessions`: parts that follow each other; beside them for each session `opens` and `closes`,
-    the first and last price in ticks, and `vix_closes`, the VIX at 17:00. `after_break`: seconds from 18:00 to the
-    first bar of the hour after the daily break, one for each evening.
+    the first and last price in ticks, and `vix_closes`, the VIX at 17:00.
+    `plausibility`: the gate.
     """
 
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -84,8 +85,8 @@ class Findings:
     vix_closes: list[Floats] = field(default_factory=list)
     halt: str = ""
     nameless: int = 0
-    after_break: list[Ints] = field(default_factory=list)
     vix: _LastVix = field(default_factory=_LastVix)
+    plausibility: Plausibility = field(default_factory=Plausibility)
 
     def add(self, block: Block) -> None:
         """Look at one more block."""
@@ -103,14 +104,17 @@ class Findings:
         if "" in bars.symbols:
             self.nameless += int((bars.contract == bars.symbols.index("")).sum())
         date, minute = new_york(bars.ts)
-        for name, flags in broken_rules(bars).items():
+        broken = broken_rules(bars)
+        for name, flags in broken.items():
             self._tally(name).add(block.line[flags])
         self._tally("unknown_hours").add(block.line[unknown_hours(date, minute)])
         missing, gaps, stale = self.vix.look(bars)
         self._tally("null_vix").add(block.line[missing])
         self._tally("vix_gaps").add(block.line[gaps])
         self._tally("stale_vix").add(block.line[stale])
-        self.after_break.append(_after_break(bars.ts, date, minute))
+        # What is wrong anyhow is not judged again.
+        wrong = np.logical_or.reduce([broken[rule.name] for rule in RULES if rule.fix == DROPPED])
+        self.plausibility.add(bars.take(~wrong), block.line[~wrong])
         self._split(bars.take(~exact_duplicates(bars)), continues=not block.last)
 
     def tally(self, name: str) -> Tally:
@@ -133,10 +137,3 @@ class Findings:
         self.opens.append(bars.open[sessions.first])
         self.closes.append(bars.close[ends])
         self.vix_closes.append(bars.vix[np.maximum(sessions.end, 1) - 1])
-
-
-def _after_break(ts: Ints, date: Ints, minute: Ints) -> Ints:
-    evening = (minute >= GLOBEX_OPEN) & (minute < GLOBEX_OPEN + 60)
-    since = (minute - GLOBEX_OPEN)[evening] * 60 + ts[evening] % 60
-    days, first = np.unique(date[evening], return_index=True)
-    return since[first] if len(days) else since

@@ -1,7 +1,7 @@
 """The cleaned copy of a file of bars: what is done to which row, and why.
 
-No value is invented, and what is only suspicious stays: a row is dropped when it cannot be a bar of the ES contract, or
-when nothing tells which of two bars is right.
+No value is invented, and what is only suspicious stays: a row is dropped when it cannot be a bar of the ES contract,
+when nothing tells which of two bars is right, or when it is a bad print.
 """
 
 from bisect import bisect_right
@@ -14,10 +14,12 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Flags, Ints
+from vpoc.data.bad_prints import bad_prints
 from vpoc.data.bars import Bars, exact_duplicates
 from vpoc.data.columns import PRICES, STAMP_FORMAT
 from vpoc.data.copying import ACTIONS, copy_in_order, copy_lines, copy_rows
 from vpoc.data.merged_csv import UNENDED, Head, find_head
+from vpoc.data.plausibility import PLAUSIBILITY_RULE, vix_out_of_range
 from vpoc.data.quality import Quality
 from vpoc.data.readers import read_vendor
 from vpoc.data.rules import CHANGED, DROPPED, MOVED, OFF_GRID, RULES, broken_rules
@@ -55,7 +57,8 @@ def fix(path: Path, quality: Quality, output: Path, changes: Path, **reading: An
     - A price off the grid is no price of this contract: dropped, unless more than 1 % of the rows are so.
     - Rows of one stamp: of those that are alike the first stays. When they differ all are dropped, because a bar that
       is missing is counted, but one that is wrong is never seen. Single trades may share their stamp.
-    - A VIX that is not above zero: the cell is emptied.
+    - A VIX that is not above zero, or outside the range that it can have: the cell is emptied.
+    - A bad print: dropped.
     - Rows of a merged CSV that are out of order: moved to their place. `vpoc merge` sorts a vendor's rows.
 
     `changes` is a CSV of line (in `path`; the number of the record where there are no lines), action (dropped, changed,
@@ -78,7 +81,9 @@ def fix(path: Path, quality: Quality, output: Path, changes: Path, **reading: An
         return _copied(path, head, _decided(merged_blocks(head)), output, changes)
     vendor = read_vendor(path, **reading)
     if vendor.format not in NO_TEXT:
-        return _copied(path, None, _decided(vendor_blocks(vendor)), output, changes)
+        # Where the VIX stands in a line is known of a merged CSV alone.
+        actions = _decided(vendor_blocks(vendor)).filter(pl.col("action") != CHANGED)
+        return _copied(path, None, actions, output, changes)
     numbered = replace(vendor, frame=vendor.frame.with_columns(line=pl.int_range(1, pl.len() + 1, dtype=pl.Int64)))
     actions = _decided(vendor_blocks(numbered))
     with open_atomic(output) as copy, open_atomic(changes) as told:
@@ -134,8 +139,23 @@ def _of_block(block: Block, *, drop_off_grid: bool) -> tuple[list[pl.DataFrame],
     if bars.bar_seconds:
         parts += _of_duplicates(bars.take(left), line[left])
         left[left] = _unique(bars.take(left))
+    parts.append(_prints_dropped(bars, line, left))
     changed = [rule for rule in RULES if rule.fix == CHANGED]
-    return [*parts, *(_actions(line[left & flags[rule.name]], CHANGED, rule.problem) for rule in changed)], left
+    parts += [_actions(line[left & flags[rule.name]], CHANGED, rule.problem) for rule in changed]
+    no_vix = left & vix_out_of_range(bars.vix)
+    return [*parts, _actions(line[no_vix], CHANGED, PLAUSIBILITY_RULE["vix_range"].problem)], left
+
+
+def _prints_dropped(bars: Bars, line: Ints, left: Flags) -> pl.DataFrame:
+    """The bad prints that training refuses, which leave `left` [rows], until none is seen any more."""
+    parts = [_actions(line[:0], DROPPED, "")]
+    while True:
+        rows = np.flatnonzero(left)
+        wrong = rows[[one.row for one in bad_prints(bars.take(left), line[left]) if one.gross]]
+        if not len(wrong):
+            return pl.concat(parts)
+        parts.append(_actions(line[wrong], DROPPED, PLAUSIBILITY_RULE["bad_print"].problem))
+        left[wrong] = False
 
 
 def _groups(bars: Bars) -> tuple[Ints, Flags]:

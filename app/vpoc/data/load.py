@@ -1,4 +1,4 @@
-"""A merged CSV -> the Bars that training uses; UserError with the line of the first row that breaks a rule."""
+"""A merged CSV, or any file of bars with VIX -> the Bars that training uses; errors name the line of the first row."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,9 @@ import numpy as np
 
 from vpoc.arrays import Flags
 from vpoc.data.bars import COLUMNS, Bars, bar_seconds, exact_duplicates
-from vpoc.data.merged_csv import UNENDED, Head, MergedRows, read_parts, require_head
+from vpoc.data.merge import bars_with_vix
+from vpoc.data.merged_csv import UNENDED, Head, MergedRows, find_head, read_parts, require_head
+from vpoc.data.readers.delimited import has_vix_column
 from vpoc.data.rules import ROW_ADVICE, SYMBOL_MISSING, first_problem, grid_problem
 from vpoc.data.sessions import session_dates
 from vpoc.errors import UserError
@@ -109,8 +111,15 @@ class _Reading:
 
 
 def _checked_parts(path: Path, size: int | None) -> Iterator[Bars]:
-    """Yield the bars of the file in parts; the last has the SHA-256 of the file."""
-    head = require_head(path)
+    """Yield the bars of the file in parts; the last has the SHA-256 of the file.
+
+    Of a file with VIX under other names, or in another order of time, all at once.
+    """
+    head = find_head(path)
+    if head is None and has_vix_column(path):
+        yield bars_with_vix(path)
+        return
+    head = head or require_head(path)
     digest = hashlib.sha256()
     reading = _Reading(head)
     held: Bars | None = None

@@ -1,8 +1,8 @@
 """A vendor's bars and VIX values -> the merged CSV."""
 
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,13 @@ import numpy as np
 import polars as pl
 
 from vpoc.arrays import Floats, Ints
-from vpoc.data.bars import MAX_TICKS, to_ticks
+from vpoc.data.bars import MAX_TICKS, Bars, made_bars, to_ticks
 from vpoc.data.columns import PRICES, STAMP_FORMAT, TICK
+from vpoc.data.plausibility import VIX_HIGH, VIX_LOW, Plausibility, judged, require_plausible
 from vpoc.data.readers import read_vendor
 from vpoc.data.readers.contracts import OneContract, one_contract
 from vpoc.data.readers.vix import Vix, read_vix
-from vpoc.data.rules import ROW_ADVICE, grid_problem
+from vpoc.data.rules import ROW_ADVICE, first_problem, grid_problem
 from vpoc.data.vendor import VendorBars
 from vpoc.errors import UserError
 
@@ -30,7 +31,8 @@ class Merged:
     `format`, `zone`, `stamp_side`, `bar_seconds`: what the file of bars was taken for. `symbols`: the contracts kept,
     in order of time. `spread_rows`, `other_rows`: rows of strategies, and of contracts that were not in front.
     `unended`: last lines that were left out because they are not ended. `off_grid`: rows with a price that is no
-    multiple of the tick. `daily_vix`: VIX values are closes of days.
+    multiple of the tick. `vix`: where its values come from. `smaller_kept`: sessions in
+    which a contract was kept that traded less than another. `warnings`: what is not quite plausible.
     """
 
     csv: bytes
@@ -46,8 +48,11 @@ class Merged:
     off_grid: int
     duplicates: int
     daily_vix: bool
+    vix: str
     without_vix: int
     stale_vix: int
+    smaller_kept: tuple[str, ...]
+    warnings: list[str]
 
     def summary(self) -> str:
         """Return a short paragraph on what was found and done."""
@@ -55,14 +60,14 @@ class Merged:
         parts = [
             f"{self.rows} rows of {step}, read as {self.format}; stamps read as {self.zone}, {self.stamp_side} of bar",
             f"{self.duplicates} duplicates dropped; {self.off_grid} rows with a price off the grid",
-            f"{'daily' if self.daily_vix else 'intraday'} VIX: {self.without_vix} rows without VIX, {self.stale_vix} "
+            f"{self.vix}: {self.without_vix} rows without VIX, {self.stale_vix} "
             f"with a VIX older than {STALE_DAYS} days",
         ]
         if len(self.symbols) > 1 or self.spread_rows or self.other_rows:
             parts.insert(
                 1,
                 f"contracts kept: {', '.join(self.symbols)}; left out: {self.spread_rows} rows of spreads, "
-                f"{self.other_rows} of other contracts",
+                f"{self.other_rows} of contracts that traded less in the session",
             )
         if self.unended:
             parts.append("the last line is not ended, so it was left out")
@@ -75,27 +80,99 @@ class Merged:
 
 def merge(
     bars_path: Path,
-    vix_path: Path,
+    vix_path: Path | None,
     zone: str | None = None,
     *,
     stamp_side: str | None = None,
     columns: Mapping[str, str] | None = None,
     symbol: str | None = None,
+    dates: str | None = None,
+    accepted: Collection[str] = (),
 ) -> Merged:
     """Join the bars with the last VIX value published by the END of each bar; never a later one.
 
     Of several contracts at the same time the front one of each session is kept, or `symbol`. Rows are sorted and exact
     duplicates dropped. The other arguments are as in `read_vendor`. UserError on what cannot be read, a zone or side of
-    the stamps that nothing shows, prices off the grid, or two different bars with the same stamp.
+    the stamps that nothing shows, bars that cannot be right, two different bars with the same stamp, and what is not
+    plausible by a rule that is not `accepted`.
     """
-    read = read_vendor(bars_path, zone=zone, stamp_side=stamp_side, columns=columns, symbol=symbol)
+    read = read_vendor(bars_path, zone=zone, stamp_side=stamp_side, columns=columns, symbol=symbol, dates=dates)
+    if vix_path is None and "vix" not in read.frame.columns:
+        raise UserError(f"{bars_path}: there is no column vix; give the file of VIX values with --vix")
     one = one_contract(read)
     off_grid = _off_grid(one.bars)
     unique = _sorted_once(one.bars)
-    published = read_vix(vix_path, zone)
     ts = unique["ts"].to_numpy()
-    vix, age_days = as_of(ts + read.bar_seconds, published.published, published.close)
-    return _merged(read, one, unique, published, vix, age_days, off_grid, one.bars.frame.height - unique.height)
+    if vix_path is None:
+        vix, age_days, kind = unique["vix"].to_numpy(), np.zeros(len(ts)), "VIX of the same file"
+    else:
+        published = read_vix(vix_path, zone)
+        require_vix(vix_path, published, accepted)
+        vix, age_days = as_of(ts + read.bar_seconds, published.published, published.close)
+        kind = "daily VIX" if published.daily else "intraday VIX"
+    bars, warnings = _judged(replace(one.bars, frame=unique), vix, accepted)
+    return _merged(read, one, bars, kind, age_days, off_grid, one.bars.frame.height - unique.height, warnings)
+
+
+def bars_with_vix(path: Path) -> Bars:
+    """The bars of a file that has VIX beside them, of any format that `read_vendor` knows, as `merge` makes them.
+
+    UserError as there, but for what is not plausible.
+    """
+    try:
+        read = read_vendor(path)
+    except UserError as error:
+        # What the stamps do not show can be said to that command alone.
+        hint = f"; `vpoc merge --bars {path} --output merged.csv` takes it" if "with --" in str(error) else ""
+        raise UserError(f"{error}{hint}") from error
+    one = one_contract(read)
+    _off_grid(one.bars)
+    unique = _sorted_once(one.bars)
+    bars = _bars(replace(one.bars, frame=unique), unique["vix"].to_numpy())
+    return replace(bars, sha256=read.sha256, rows_in_file=read.frame.height)
+
+
+def require_vix(path: Path, published: Vix, accepted: Collection[str]) -> None:
+    """UserError when the values of the file at `path` are no VIX, and that is not `accepted`."""
+    values = published.close
+    median = float(np.median(values))
+    if not VIX_LOW <= median <= VIX_HIGH and not {"vix_range", "vix_is_price"} & set(accepted):
+        raise UserError(
+            f"{path}: half of its closes are {'above' if median > VIX_HIGH else 'below'} {median:g}, and a VIX is "
+            f"between {VIX_LOW:g} and {VIX_HIGH:g}; give the file of VIX values as --vix, or say --accept vix_range"
+        )
+
+
+def _bars(rows: VendorBars, vix: Floats) -> Bars:
+    """The rows as bars; UserError on the first that cannot be right."""
+    frame = rows.frame
+    symbols = frame["symbol"].drop_nulls().unique(maintain_order=True).to_list()
+    codes = {symbol: code for code, symbol in enumerate(symbols)}
+    contract = (
+        frame["symbol"].replace_strict(codes, return_dtype=pl.Int64).to_numpy()
+        if symbols
+        else np.zeros(frame.height, dtype=np.int64)
+    )
+    prices = {name: frame[name].to_numpy() for name in PRICES}
+    made = made_bars(
+        rows.path, frame["ts"].to_numpy(), prices, frame["volume"].to_numpy(), vix, contract, tuple(symbols)
+    )
+    bars = replace(made, bar_seconds=rows.bar_seconds)
+    problem = first_problem(bars)
+    if problem is not None:
+        told = problem.at(rows.where(problem.first_row))
+        raise UserError(f"{told}; `vpoc check {rows.path} --fix COPY` leaves such rows out")
+    return bars
+
+
+def _judged(rows: VendorBars, vix: Floats, accepted: Collection[str]) -> tuple[Bars, list[str]]:
+    """The rows as bars, and what is worth a warning; UserError on what training would refuse."""
+    bars, frame = _bars(rows, vix), rows.frame
+    gate = Plausibility()
+    gate.add(bars, frame["line"].to_numpy() if rows.unit == "line" else None)
+    found = gate.found()
+    require_plausible(rows.path, found, accepted)
+    return bars, [one.warning() for one in judged(found, accepted)[1]]
 
 
 def as_of(ends: Ints, published: Ints, values: Floats) -> tuple[Floats, Floats]:
@@ -112,19 +189,23 @@ def as_of(ends: Ints, published: Ints, values: Floats) -> tuple[Floats, Floats]:
 def _merged(
     read: VendorBars,
     one: OneContract,
-    rows: pl.DataFrame,
-    published: Vix,
-    vix: Floats,
+    bars: Bars,
+    kind: str,
     age_days: Floats,
     off_grid: int,
     duplicates: int,
+    warnings: list[str],
 ) -> Merged:
-    out = rows.select(
-        pl.from_epoch("ts", time_unit="s").dt.to_string(STAMP_FORMAT).alias("ts"),
-        *PRICES,
-        "volume",
-        pl.Series("vix", vix, nan_to_null=True),
-        *(["symbol"] if one.symbols else []),
+    stamps = pl.from_epoch(pl.Series("ts", bars.ts), time_unit="s").dt.to_string(STAMP_FORMAT)
+    symbol = pl.Series("symbol", bars.symbols, dtype=pl.String).gather(bars.contract) if bars.symbols else None
+    out = pl.DataFrame(
+        [
+            stamps,
+            *(pl.Series(name, getattr(bars, name) * TICK) for name in PRICES),
+            pl.Series("volume", bars.volume),
+            pl.Series("vix", bars.vix, nan_to_null=True),
+            *([] if symbol is None else [symbol]),
+        ]
     )
     buffer = io.BytesIO()
     out.write_csv(buffer, float_precision=2)
@@ -141,9 +222,12 @@ def _merged(
         unended=read.counts.get("unended_last_line", 0) + read.counts.get("unended_last_record", 0),
         off_grid=off_grid,
         duplicates=duplicates,
-        daily_vix=published.daily,
-        without_vix=int(np.isnan(vix).sum()),
+        daily_vix=kind == "daily VIX",
+        vix=kind,
+        without_vix=int(np.isnan(bars.vix).sum()),
         stale_vix=int((age_days > STALE_DAYS).sum()),
+        smaller_kept=one.smaller_kept,
+        warnings=warnings,
     )
 
 

@@ -4,6 +4,7 @@ Training, `vpoc check` and `vpoc check --fix` all read with it. Where everything
 columns as numbers at once; otherwise they are parsed as text, so that each wrong line is named.
 """
 
+import csv
 import io
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ from vpoc.arrays import Floats, Ints
 from vpoc.data.bars import MAX_TICKS, Bars, made_bars
 from vpoc.data.calendar import FIRST, LAST
 from vpoc.data.columns import PRICES, REQUIRED, STAMP_FORMAT, TICK
+from vpoc.data.stamps import CANONICAL, is_known
 from vpoc.data.text_table import MAX_VOLUME
 from vpoc.errors import UserError, from_os_error
 
@@ -80,7 +82,7 @@ class MergedRows:
 
 
 def find_head(path: Path) -> Head | None:
-    """Return the header of a merged CSV, None when the file is something else.
+    """Return the header of a merged CSV, None when the file is something else, or has stamps of another known form.
 
     UserError when the file cannot be read or is empty, and on columns that are missing or twice there.
     """
@@ -91,7 +93,7 @@ def find_head(path: Path) -> Head | None:
     except OSError as error:
         raise from_os_error(error, path) from error
     names, lines, ended = _columns(start)
-    if not {"ts", "vix"} <= set(names):
+    if not {"ts", "vix"} <= set(names) or _other_stamps(start, names, lines):
         return None
     if len(set(names)) < len(names):
         raise UserError(f"{path}: a column name appears twice in the header ({', '.join(names)}); remove one")
@@ -139,6 +141,15 @@ def _start(path: Path) -> bytes:
     if not start.strip():
         raise UserError(f"{path}: the file is empty; give a file with data")
     return start
+
+
+def _other_stamps(start: bytes, names: tuple[str, ...], lines: int) -> bool:
+    """Return whether the first row has a stamp in a form that vendors use, and so is one for their readers."""
+    row = start.split(b"\n", lines + 1)[lines : lines + 1]
+    text = row[0].decode("utf-8", "replace").replace("\0", "").strip("\r") if row else ""
+    cells = next(csv.reader([text]), []) if "\r" not in text else []
+    stamp = cells[names.index("ts")].strip(' "\r') if len(cells) == len(names) else ""
+    return bool(stamp) and CANONICAL.fullmatch(stamp) is None and is_known(stamp)
 
 
 def _columns(start: bytes) -> tuple[tuple[str, ...], int, bool]:

@@ -1,14 +1,14 @@
 """The data-quality table of a file of bars: what would stop training, and what is worth knowing before."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from vpoc.data.columns import TICK
 from vpoc.data.findings import Findings
 from vpoc.data.merged_csv import find_head
+from vpoc.data.plausibility import Implausible, judged, stamp_text_of
 from vpoc.data.readers import read_vendor
 from vpoc.data.rules import MAX_OFF_GRID_SHARE, OFF_GRID, ROW_ADVICE, RULES, SYMBOL_MISSING
 from vpoc.data.selection import SHORTEST_LOOKBACK
@@ -19,8 +19,6 @@ from vpoc.errors import UserError
 MERGED = "merged"
 SUSPECT_SHARE = 0.03
 """Of bars outside known hours; a clock that is an hour off puts 4 % of the bars into the daily break."""
-MOST_EVENINGS = 0.9
-FEWEST_EVENINGS = 3
 
 
 @dataclass(frozen=True)
@@ -35,9 +33,16 @@ class Quality:
     warnings: list[str]
 
 
-def inspect(path: Path, lookback: int = SHORTEST_LOOKBACK, rows: str = "bar", **reading: Any) -> Quality:
+def inspect(
+    path: Path,
+    lookback: int = SHORTEST_LOOKBACK,
+    rows: str = "bar",
+    accepted: Collection[str] = (),
+    **reading: Any,
+) -> Quality:
     """Look at everything in a merged CSV that is to be trained on, with these `rows`, after `lookback` sessions.
 
+    `accepted`: rules of `PLAUSIBILITY_RULES` that are only worth a warning when they are broken.
     Any file that `read_vendor` reads is looked at, too; `reading` is passed on to it. There, what the sessions of the
     file are enough for is a warning, since it may be one of several. UserError only when the file cannot be read as a
     table of bars.
@@ -45,34 +50,55 @@ def inspect(path: Path, lookback: int = SHORTEST_LOOKBACK, rows: str = "bar", **
     head = find_head(path)
     found = Findings()
     if head is not None and any(reading.values()):
-        raise UserError(f"{path}: a merged CSV is read in one way only; leave out --zone, --stamps, --column, --symbol")
+        raise UserError(
+            f"{path}: a merged CSV is read in one way only; leave out --zone, --stamps, --dates, --column, --symbol"
+        )
     if head is not None:
         source: dict[str, Any] = {"format": MERGED, "zone": "UTC", "stamp_side": "start"}
         counts: dict[str, int] = {}
+        with_vix = True
         for block in merged_blocks(head):
             found.add(block)
     else:
         vendor = read_vendor(path, **reading)
         source = {"format": vendor.format, "zone": vendor.zone, "stamp_side": vendor.stamp_side}
         counts = dict(vendor.counts)
+        with_vix = "vix" in vendor.frame.columns
         for block in vendor_blocks(vendor):
             found.add(block)
     if found.rows == found.tally("unreadable").rows:
         first = found.tally("unreadable").first_line
         told = f", line {first}: {found.unreadable_reason}" if first else ": there is a header but no rows"
         raise UserError(f"{path}{told}; give a file with bars")
-    merged = head is not None
-    errors = _row_errors(path, found, merged=merged)
+    # A file that has VIX is trained on as it is, whatever the names in it.
+    merged = with_vix
+    errors = _row_errors(path, found, merged=merged, in_order=head is not None)
     warnings = [f"{count} {name.replace('_', ' ')} on reading" for name, count in counts.items() if count]
-    warnings += _row_warnings(found, merged=merged)
+    warnings += _row_warnings(found, in_order=head is not None)
+    implausible = found.plausibility.found()
+    refused, doubtful = judged(implausible, accepted)
+    errors += [one.at(path) for one in refused]
+    warnings += [one.warning() for one in doubtful]
     sessions = inspect_sessions(path, found, rows, lookback)
     facts = {**source, **_facts(found, merged=merged), **sessions.facts}
+    facts["implausible"] = [_shown(one, refused=one in refused) for one in implausible]
     warnings += sessions.warnings
     if found.halt:
         errors.append(found.halt)
     elif sessions.too_few:
         (errors if merged else warnings).append(sessions.too_few)
     return Quality(facts, errors, warnings)
+
+
+def _shown(one: Implausible, *, refused: bool) -> dict[str, Any]:
+    return {
+        "rule": one.rule.name,
+        "count": one.count,
+        "first": stamp_text_of(one.ts),
+        "line": one.line or None,
+        "shown": one.shown,
+        "refused": refused,
+    }
 
 
 def _facts(found: Findings, *, merged: bool) -> dict[str, Any]:
@@ -85,8 +111,8 @@ def _facts(found: Findings, *, merged: bool) -> dict[str, Any]:
     }
     return {
         "rows": found.rows,
-        "first": _stamp(found.first),
-        "last": _stamp(found.last),
+        "first": stamp_text_of(found.first),
+        "last": stamp_text_of(found.last),
         "symbols": [symbol for symbol in found.symbols if symbol],
         "bar_seconds": found.bar_seconds,
         **{key: found.tally(name).rows for key, name in tallies.items()},
@@ -94,7 +120,7 @@ def _facts(found: Findings, *, merged: bool) -> dict[str, Any]:
     }
 
 
-def _row_errors(path: Path, found: Findings, *, merged: bool) -> list[str]:
+def _row_errors(path: Path, found: Findings, *, merged: bool, in_order: bool) -> list[str]:
     errors = []
     unreadable = found.tally("unreadable")
     if unreadable.rows:
@@ -104,7 +130,7 @@ def _row_errors(path: Path, found: Findings, *, merged: bool) -> list[str]:
         tally = found.tally(rule.name)
         few = rule.name == OFF_GRID and tally.rows <= MAX_OFF_GRID_SHARE * found.rows
         # `vpoc merge` sorts the rows of a vendor.
-        if rule.advice and tally.rows and not few and (merged or rule.name != "late"):
+        if rule.advice and tally.rows and not few and (in_order or rule.name != "late"):
             errors.append(f"{path}, line {tally.first_line}: {rule.problem} ({_rows(tally.rows)}); {rule.advice}")
     if merged and found.tally("null_vix").rows + unreadable.rows >= found.rows:
         errors.append(f"{path}: no row has a VIX value; make the file again with `vpoc merge --vix`")
@@ -113,7 +139,7 @@ def _row_errors(path: Path, found: Findings, *, merged: bool) -> list[str]:
     return errors
 
 
-def _row_warnings(found: Findings, *, merged: bool) -> list[str]:
+def _row_warnings(found: Findings, *, in_order: bool) -> list[str]:
     warnings = []
     for rule in RULES:
         tally = found.tally(rule.name)
@@ -124,27 +150,15 @@ def _row_warnings(found: Findings, *, merged: bool) -> list[str]:
         warnings.append(
             f"line {grid.first_line}: {grid.rows} bars have a price off the grid of {TICK}; loading rounds it"
         )
-    if found.tally("late").rows and not merged:
-        warnings.append(
-            f"line {found.tally('late').first_line}: the rows are not sorted by time; `vpoc merge` does that"
-        )
+    if found.tally("late").rows and not in_order:
+        warnings.append(f"line {found.tally('late').first_line}: the rows are not sorted by time; reading sorts them")
     gaps = found.tally("vix_gaps")
     if gaps.rows:
         warnings.append(f"line {gaps.first_line}: {gaps.rows} rows have no VIX, although rows above have one")
     if found.tally("unknown_hours").rows > SUSPECT_SHARE * found.rows:
         warnings.append("so many bars outside known hours mean that the time zone of the stamps is probably wrong")
-    firsts = np.concatenate(found.after_break) if found.after_break else np.zeros(0, dtype=np.int64)
-    if len(firsts) >= FEWEST_EVENINGS and firsts.min() > 0 and np.mean(firsts == found.bar_seconds) >= MOST_EVENINGS:
-        warnings.append(
-            f"the first bars after the daily break are stamped 18:00 plus {found.bar_seconds} seconds New York and "
-            "never 18:00, so the stamps look like the END of the bars"
-        )
     return warnings
 
 
 def _rows(count: int) -> str:
     return f"{count} rows"
-
-
-def _stamp(seconds: int) -> str:
-    return f"{np.datetime64(seconds, 's')}Z"

@@ -139,9 +139,9 @@ def _vendor_bars(vendor: VendorBars, part: pl.DataFrame) -> Bars:
         codes = {symbol: code for code, symbol in enumerate(symbols)}
         contract = part["symbol"].replace_strict(codes, return_dtype=pl.Int64).to_numpy()
     prices = {name: part[name].to_numpy() for name in PRICES}
-    no_vix = np.full(part.height, np.nan)
+    vix = part["vix"].to_numpy() if "vix" in part.columns else np.full(part.height, np.nan)
     bars = made_bars(
-        vendor.path, part["ts"].to_numpy(), prices, part["volume"].to_numpy(), no_vix, contract, tuple(symbols)
+        vendor.path, part["ts"].to_numpy(), prices, part["volume"].to_numpy(), vix, contract, tuple(symbols)
     )
     return replace(bars, bar_seconds=vendor.bar_seconds)
 

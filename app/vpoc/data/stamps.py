@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,16 @@ from vpoc.data.columns import YEARS
 from vpoc.data.text_table import Table, require_years
 from vpoc.errors import UserError
 
-DATE_FORMATS = ("%Y-%m-%d", "%Y%m%d", "%m/%d/%Y", "%Y/%m/%d")
-TIME_FORMATS = ("%H:%M:%S", "%H:%M", "%H%M%S")
+MONTH_FIRST, DAY_FIRST = "month-first", "day-first"
+DATE_FORMATS = (
+    *("%Y-%m-%d", "%Y%m%d", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d"),
+    *("%d.%m.%Y", "%m-%d-%Y", "%d-%m-%Y"),
+)
+TIME_FORMATS = ("%H:%M:%S", "%H:%M", "%H%M%S", "%I:%M:%S %p", "%I:%M %p", "%I:%M:%S%p", "%I:%M%p")
 EPOCH_UNITS = {9: 1, 10: 1, 12: 10**3, 13: 10**3, 15: 10**6, 16: 10**6, 18: 10**9, 19: 10**9}
 """Digits of a count since 1970 of the years 1980 to 2100 -> its units in a second."""
+CANONICAL = re.compile(r".*T\d\d:\d\d:\d\dZ")
+"""Stamps of a merged CSV, right or not."""
 OFFSET = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 NAMED = re.compile(r" (?!AM$|PM$)(?P<zone>[A-Z][A-Za-z]+(/[A-Z][A-Za-z_/+-]*[0-9]*)?)$")
 
@@ -33,12 +39,16 @@ class Written:
     zone: str | None = None
 
 
-def written(table: Table) -> Written:
+def written(table: Table, dates: str | None = None) -> Written:
     """The stamps in the one column of `table`, text.
 
-    UserError, with the line, on one that cannot be read or is of another century.
+    `dates`: "month-first" or "day-first" where a date such as 03/04/2024 can be read in both ways; without it, the
+    rows show which it is. UserError, with the line, on a stamp that cannot be read or is of another century, and when
+    they do not show it.
     """
     column = table.frame.columns[0]
+    if table.frame[column].head(1).str.contains(r":\d\d,\d").any():
+        table = replace(table, frame=table.frame.select(pl.col(column).str.replace(",", ".", literal=True)))
     text = table.frame[column]
     first = (text[0] or "").strip()
     if first.isdigit() and len(first) in EPOCH_UNITS:
@@ -46,7 +56,7 @@ def written(table: Table) -> Written:
     named = NAMED.search(first)
     if named:
         return _named(table, column, named["zone"])
-    form = _form(first)
+    form = _form_of(table, text, dates)
     if form is None:
         raise UserError(
             f"{table.line(0)}: {column} is {text[0]!r}, a form of date and time that is not known; "
@@ -58,21 +68,54 @@ def written(table: Table) -> Written:
     return Written(as_seconds(parsed), utc, "UTC" if utc else None)
 
 
+def is_known(stamp: str) -> bool:
+    """Return whether a stamp is of a form that `written` reads, without rows to compare it with."""
+    return (stamp.isdigit() and len(stamp) in EPOCH_UNITS) or bool(_forms(NAMED.sub("", stamp).replace(",", ".")))
+
+
+def _form_of(table: Table, text: pl.Series, dates: str | None) -> str | None:
+    """The strptime form of all stamps, None when the first has none of those known."""
+    forms = _forms((text[0] or "").strip())
+    if len(forms) < 2:
+        return forms[0] if forms else None
+    if dates is not None:
+        return forms[0 if dates == MONTH_FIRST else 1]
+    shown = {form: text.str.strip_chars().str.to_datetime(form, time_unit="us", strict=False) for form in forms}
+    whole = [form for form in forms if not shown[form].null_count()]
+    if len(whole) < 2:
+        return whole[0] if whole else forms[0]
+    ordered = [form for form in whole if shown[form].is_sorted()]
+    if len(ordered) == 1:
+        return ordered[0]
+    raise UserError(
+        f"{table.line(0)}: {text[0]!r} can be read as month and day or as day and month, and no row shows which it is; "
+        f"say it with --dates {MONTH_FIRST} or --dates {DAY_FIRST}"
+    )
+
+
 def _form(first: str) -> str | None:
-    """The strptime form of a stamp, None when it has none of those known."""
+    """The strptime form of a stamp, None when it has none of those known; of a month and a day, month first."""
+    return next(iter(_forms(first)), None)
+
+
+def _forms(first: str) -> list[str]:
+    """The strptime forms of a stamp, one, or where month and day can be taken for each other two, month first."""
     body = OFFSET.sub("", first)
     ends = "" if body == first else "Z" if first.endswith("Z") else "%:z" if first[-3] == ":" else "%z"
-    parted = re.fullmatch(r"(\S+?)(T|\s+)(\S+)", body)
+    parted = re.fullmatch(r"(\S+?)(T|\s+)(\S+(?:\s[AaPp][Mm])?)", body)
     if parted is None:
-        return None
+        return []
     _, gap, time = parted.groups()
     dot = "%.f" if "." in time else ""
-    for day in DATE_FORMATS:
-        for clock in TIME_FORMATS:
-            form = f"{day}{gap}{clock}{dot}{ends}"
+    found: list[str] = []
+    for clock in TIME_FORMATS:
+        for day in DATE_FORMATS:
+            form = f"{day}{gap}{clock.replace('%S', f'%S{dot}')}{ends}"
             if _parses(first, form):
-                return form
-    return None
+                found.append(form)
+        if found:
+            break
+    return found
 
 
 def _parses(first: str, form: str) -> bool:
@@ -85,7 +128,7 @@ def _parse(table: Table, column: str, text: pl.Series, form: str) -> pl.Series:
     if parsed.null_count():
         # A few vendors change the number of blanks or leave out the fraction of a second from row to row.
         plain = text.str.strip_chars().str.replace(r"(\d)(T|\s+)(\d)", "${1}T${3}")
-        loose = re.sub(r"(%[Ydm])(?:T|\s+)(%H)", r"\1T\2", form).replace("%.f", "").replace("%S", "%S%.f")
+        loose = re.sub(r"(%[Ydm])(?:T|\s+)(%[HI])", r"\1T\2", form).replace("%.f", "").replace("%S", "%S%.f")
         parsed = plain.str.to_datetime(loose, time_unit="us", strict=False)
     if parsed.null_count():
         row = int(parsed.is_null().arg_max() or 0)

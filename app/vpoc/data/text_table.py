@@ -1,17 +1,22 @@
 """Text columns of a vendor's file, and their values as numbers; errors name file and line."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from vpoc.data.columns import YEARS
+from vpoc.data.columns import PRICES, YEARS
 from vpoc.errors import UserError
 
 MAX_VOLUME = 10**12
 """No market has traded this many contracts in a bar; sums of a session stay far below 2^63."""
+
+
+GROUPED = r"^-?\d{1,3}(,\d{3})+(\.\d*)?$"
+POINT_GROUPED = r"^-?\d{1,3}(\.\d{3})+$"
+"""Numbers with thousands set apart by commas, and whole ones by points."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,29 @@ def require_years(table: Table, column: str, stamps: pl.Series) -> None:
         raise UserError(
             f"{table.line(row)}: {column} is {shown!r}, not in the years {first} to {last}; correct the row"
         )
+
+
+def without_separators(table: Table) -> Table:
+    """Return `table` with numbers such as 6.820,75 or 6,820.75 written as 6820.75.
+
+    A comma stands for the decimal point unless every cell with commas has groups of three digits after them.
+    """
+    frame = table.frame
+    prices = frame.select(pl.col(*PRICES).str.strip_chars())
+    commas = prices.select(pl.any_horizontal(pl.col(*PRICES).str.contains(",", literal=True).fill_null(value=False)))
+    if not commas.to_series().any():
+        return table
+    grouped = prices.select(
+        pl.all_horizontal((~pl.col(*PRICES).str.contains(",", literal=True)) | pl.col(*PRICES).str.contains(GROUPED))
+    ).to_series()
+    names = [name for name in (*PRICES, "volume", "vix") if name in frame.columns]
+    cells = pl.col(*names)
+    if grouped.all():
+        return replace(table, frame=frame.with_columns(cells.str.replace_all(",", "", literal=True)))
+    pointless = cells.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+    # A point that is followed by other than three digits is no separator of thousands.
+    kept = pl.when(cells.str.contains(POINT_GROUPED) | cells.str.contains(",", literal=True)).then(pointless)
+    return replace(table, frame=frame.with_columns(kept.otherwise(cells)))
 
 
 def numbers(table: Table, column: str, *, empty: float | None = None) -> npt.NDArray[np.float64]:

@@ -13,7 +13,8 @@ class VendorBars:
 
     `frame` columns: `line` (Int64, the line of the file, from 1; the record for binary files), `ts` (Int64, START of
     the bar, seconds since 1970 UTC), `open`, `high`, `low`, `close` (Float64, index points), `volume` (Int64,
-    contracts), `symbol` (String, null where the file has none) and, where a file holds several, `entry` (String).
+    contracts), `symbol` (String, null where the file has none), in one with VIX `vix` (Float64, NaN where the cell is
+    empty) and, where a file holds several, `entry` (String).
     `format`: name of the reader. `zone`: of the stamps in the file. `stamp_side`: "start" or "end", what the stamps in
     the file mark; `ts` is always the start. `bar_seconds`: step between bars; 0 for single trades. `unit`: what `line`
     counts: "line", "row" or "record". `counts`: what was left out or changed on reading, by what it is; such as a last

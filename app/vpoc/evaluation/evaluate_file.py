@@ -30,7 +30,13 @@ def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Pro
     torch.set_num_threads(chosen["threads"])
     device = require_device(chosen["device"])
     features = features_for(
-        chosen["data"], chosen["features"], options, progress, vpoc_path=chosen["vpoc_path"], device=chosen["device"]
+        chosen["data"],
+        chosen["features"],
+        options,
+        progress,
+        vpoc_path=chosen["vpoc_path"],
+        device=chosen["device"],
+        accepted=chosen["accepted"],
     )
     network = NetworkFit(**{name: chosen[name] for name in NETWORK_OPTIONS}, device=device)
     lengths = Lengths(first=chosen["first_sessions"], block=chosen["block_sessions"], embargo=chosen["embargo"])

@@ -16,10 +16,12 @@ from vpoc.data.rolls import roll_numbers
 from vpoc.data.selection import FEWEST, Selection, require_enough, select_sessions
 from vpoc.data.sessions import Sessions, ranges, split_sessions
 from vpoc.errors import UserError
+from vpoc.features.absent import Absent, absent_of_bars, absent_of_sessions
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.market import UNKNOWN_MARKET, Market, market_of
 from vpoc.features.session_facts import SessionFacts, find_session_facts
 from vpoc.features.snapshots import bar_snapshots, session_snapshot
-from vpoc.features.table import FEATURES, Snapshot
+from vpoc.features.table import FEATURES, NAMES, Snapshot
 from vpoc.features.targets import HORIZON, label_weight, move_30, session_targets, touched_later
 from vpoc.kernel import cores
 from vpoc.profile.session_profiles import session_chunks
@@ -37,7 +39,7 @@ class FeatureSet:
     """`frame` has one row per session or RTH bar; the rest says what it was made from, and what was left out.
 
     `sessions_total`: sessions with regular hours in the file. `sessions_used`: those that have rows. `left_out`: how
-    many have none, by the first reason that holds; its `rows_without_vix` counts rows.
+    many have none, by the first reason that holds; its `rows_without_vix` counts rows. `market`: what it is about.
     """
 
     frame: pl.DataFrame
@@ -48,12 +50,17 @@ class FeatureSet:
     sessions_total: int
     sessions_used: int
     left_out: dict[str, int]
+    market: Market = UNKNOWN_MARKET
 
     def summary(self) -> str:
         """How many sessions were used and why others were not, as part of a sentence."""
         reasons = [f"{count} {reason.replace('_', ' ')}" for reason, count in self.left_out.items() if count]
-        return f"{self.sessions_used} of {self.sessions_total} sessions" + (
-            f" ({', '.join(reasons)})" if reasons else ""
+        used = f"{self.sessions_used} of {self.sessions_total} sessions"
+        absent = [name for name in NAMES if name in self.frame.columns and self.frame[name].null_count()]
+        return (
+            used
+            + (f" ({', '.join(reasons)})" if reasons else "")
+            + (f"; missing, for want of bars outside regular hours: {', '.join(absent)}" if absent else "")
         )
 
 
@@ -179,7 +186,9 @@ def most_recent(path: Path, sessions: Ints, data_fraction: float, fewest: int) -
 
 def _session_frame(days: SessionFacts, rolls: Ints, kept: Ints, options: FeatureOptions) -> pl.DataFrame:
     targets = session_targets(days, rolls, kept, at_open=options.as_of == "open")
-    return _frame({"trade_date": days.sessions.date[kept]}, session_snapshot(days, rolls, kept, options), targets)
+    absent = absent_of_sessions(days, kept, at_open=options.as_of == "open")
+    stamps = {"trade_date": days.sessions.date[kept]}
+    return _frame(stamps, session_snapshot(days, rolls, kept, options), targets, absent)
 
 
 def _bar_frame(
@@ -203,7 +212,9 @@ def bar_rows(bars: Bars, days: SessionFacts, rolls: Ints, chunk: Sessions, optio
     rows = ranges(chunk.start, chunk.stop)
     stamps = {"trade_date": np.repeat(chunk.date, chunk.stop - chunk.start), "ts": bars.ts[rows]}
     targets = _bar_targets(bars, days, chunk, place)
-    return _frame(stamps, bar_snapshots(bars, days, rolls, place, options), targets)
+    sizes = chunk.stop - chunk.start
+    absent = {name: np.repeat(flags, sizes) for name, flags in absent_of_bars(days, place).items()}
+    return _frame(stamps, bar_snapshots(bars, days, rolls, place, options), targets, absent)
 
 
 def _bar_targets(bars: Bars, days: SessionFacts, chunk: Sessions, place: Ints) -> dict[str, Floats]:
@@ -225,11 +236,14 @@ def _bar_targets(bars: Bars, days: SessionFacts, chunk: Sessions, place: Ints) -
     }
 
 
-def _frame(stamps: dict[str, Ints], snapshot: Snapshot, targets: dict[str, Floats]) -> pl.DataFrame:
+def _frame(stamps: dict[str, Ints], snapshot: Snapshot, targets: dict[str, Floats], absent: Absent) -> pl.DataFrame:
     columns: dict[str, Any] = {"trade_date": pl.Series(stamps["trade_date"]).cast(pl.Int32).cast(pl.Date)}
     if "ts" in stamps:
         columns["ts"] = pl.Series(stamps["ts"] * 1_000_000).cast(pl.Datetime("us", "UTC"))
     columns |= {feature.name: feature.compute(snapshot).astype(np.float64) for feature in FEATURES}
+    columns |= {
+        name: pl.Series(columns[name]).set(pl.Series(flags), None) for name, flags in absent.items() if flags.any()
+    }
     columns |= {name: pl.Series(values, nan_to_null=True) for name, values in targets.items()}
     return pl.DataFrame(columns)
 
@@ -237,7 +251,8 @@ def _frame(stamps: dict[str, Ints], snapshot: Snapshot, targets: dict[str, Float
 def _feature_set(
     frame: pl.DataFrame, bars: Bars, days: SessionFacts, found: Selection, options: FeatureOptions
 ) -> FeatureSet:
-    known = frame.filter(pl.col("vix").is_not_nan())
+    # Null where the file has no bars that would know it.
+    known = frame.filter(pl.col("vix").is_not_nan().fill_null(value=True))
     return FeatureSet(
         frame=known,
         options=options,
@@ -247,4 +262,5 @@ def _feature_set(
         sessions_total=len(days),
         sessions_used=known["trade_date"].n_unique(),
         left_out={**found.left_out, "rows_without_vix": frame.height - known.height},
+        market=market_of(bars.symbols, days, known["trade_date"].to_physical().to_numpy()),
     )

@@ -1,6 +1,6 @@
 """A merged CSV -> features: from the cache where it holds, in blocks where the file is large."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ import numpy as np
 from vpoc.data.bars import Bars
 from vpoc.data.cache import load_cached
 from vpoc.data.load import LARGE_BYTES, load_bars, stream_bars
+from vpoc.data.plausibility import plausible_blocks, require_plausible_bars
 from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError, from_os_error
 from vpoc.features.build import (
@@ -40,6 +41,7 @@ def compute_features(
     digest: Future[str] | None = None,
     vpoc_path: str = "cpu",
     device: str = "cpu",
+    accepted: Collection[str] = (),
 ) -> FeatureSet:
     """Features of the merged CSV `data`; its bars are cached in the file `cache`, where one is given.
 
@@ -47,7 +49,8 @@ def compute_features(
     is being computed already. With another `vpoc_path` than cpu, the levels of all sessions are also computed on
     `device` along that path. Session rows of a large file are computed in blocks, which need little memory and no
     cache.
-    UserError as `load_bars`, and with exit code 1 when the device's levels are not the CPU's.
+    UserError as `load_bars`, on what is not plausible by a rule that is not `accepted`, and with exit code 1 when the
+    device's levels are not the CPU's.
     """
     progress.phase("data")
     try:
@@ -55,9 +58,11 @@ def compute_features(
     except OSError as error:
         raise from_os_error(error, data) from error
     if large and options.rows == "session" and vpoc_path == "cpu":
-        return stream_features(stream_bars(data), options, progress=progress)
-    if cache is None:
+        return stream_features(plausible_blocks(data, stream_bars(data), accepted), options, progress=progress)
+    # A cache holds bars that every run takes.
+    if cache is None or accepted:
         bars = load_bars(data)
+        require_plausible_bars(bars, accepted)
         if vpoc_path != "cpu":
             check_device(bars, options, vpoc_path, device, progress)
         return build_features(bars, options, progress=progress)
@@ -71,7 +76,7 @@ def compute_features(
         known = options.rows == "session" and vpoc_path == "cpu"
         found = cached_session_facts(place, data, digest, options) if known else None
         if found is None:
-            bars = load_cached(data, cache, digest, aside)
+            bars = load_cached(data, cache, digest, aside, partial(require_plausible_bars, accepted=accepted))
             if vpoc_path != "cpu":
                 check_device(bars, options, vpoc_path, device, progress)
             days = all_session_facts(bars, options, progress)
@@ -86,14 +91,21 @@ def compute_features(
 
 
 def features_for(
-    data: Path, stored: Path | None, options: FeatureOptions, progress: Progress, *, vpoc_path: str, device: str
+    data: Path,
+    stored: Path | None,
+    options: FeatureOptions,
+    progress: Progress,
+    *,
+    vpoc_path: str,
+    device: str,
+    accepted: Collection[str] = (),
 ) -> FeatureSet:
     """Return the features in the file `stored`, or, without one, compute them as `compute_features`.
 
     UserError unless those stored were made from `data` with these `options`.
     """
     if stored is None:
-        return compute_features(data, options, progress, vpoc_path=vpoc_path, device=device)
+        return compute_features(data, options, progress, vpoc_path=vpoc_path, device=device, accepted=accepted)
     digest = data_digest(data, progress)
     features = read_features(stored)
     require_same_features(stored, features, digest, options)
@@ -101,7 +113,13 @@ def features_for(
 
 
 def rows_for(
-    data: Path, stored: Path | None, options: FeatureOptions, progress: Progress, *, vpoc_path: str
+    data: Path,
+    stored: Path | None,
+    options: FeatureOptions,
+    progress: Progress,
+    *,
+    vpoc_path: str,
+    accepted: Collection[str] = (),
 ) -> RowSource:
     """Return the bar rows of `features_for`, of which few will be in memory at a time.
 
@@ -112,7 +130,7 @@ def rows_for(
             raise UserError(
                 f"--vpoc-path {vpoc_path} needs all bars in memory, which --chunk-rows avoids; leave out one of the two"
             )
-        return block_rows(data, options, progress)
+        return block_rows(data, options, progress, accepted=accepted)
     digest = data_digest(data, progress)
     rows = stored_rows(stored)
     require_same_features(stored, rows.features, digest, options)

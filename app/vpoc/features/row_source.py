@@ -1,7 +1,7 @@
 """Bar rows of files that are larger than memory, a few sessions at a time."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,7 @@ import polars as pl
 from vpoc.arrays import Ints
 from vpoc.data.bars import Bars
 from vpoc.data.load import stream_bars
+from vpoc.data.plausibility import plausible_blocks
 from vpoc.errors import UserError
 from vpoc.features.build import (
     FeatureSet,
@@ -22,6 +23,7 @@ from vpoc.features.build import (
     traded_session_facts,
 )
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.market import market_of
 from vpoc.features.session_facts import SessionFacts
 from vpoc.features.store import read_facts
 from vpoc.profile.session_profiles import session_chunks
@@ -87,13 +89,20 @@ class BlockRows:
         return UserError(f"{self.data}: it was changed while it was read; train again when it is complete")
 
 
-def block_rows(data: Path, options: FeatureOptions, progress: Progress, *, fewest: int | None = None) -> BlockRows:
+def block_rows(
+    data: Path,
+    options: FeatureOptions,
+    progress: Progress,
+    *,
+    fewest: int | None = None,
+    accepted: Collection[str] = (),
+) -> BlockRows:
     """The bar rows of the merged CSV `data`, the same as those of `build_features`.
 
-    UserError as there.
+    UserError as there, and on what is not plausible by a rule that is not `accepted`.
     """
     progress.phase("data")
-    blocks = stream_bars(data, ROW_BLOCK_BYTES)
+    blocks = plausible_blocks(data, stream_bars(data, ROW_BLOCK_BYTES), accepted)
     bars = next(blocks)
     parts: list[SessionFacts | None] = []
     counts: list[tuple[int, int]] = []
@@ -125,6 +134,7 @@ def block_rows(data: Path, options: FeatureOptions, progress: Progress, *, fewes
         sessions_total=len(days),
         sessions_used=int(np.count_nonzero(with_vix)),
         left_out={**found.left_out, "rows_without_vix": all_rows - rows},
+        market=market_of(bars.symbols, days, days.sessions.date[kept]),
     )
     return BlockRows(data, features, rows, days, rolls, kept, tuple(counts))
 

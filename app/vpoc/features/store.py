@@ -11,6 +11,7 @@ from vpoc.checksummed_parquet import DamagedError, checksummed_facts, read_check
 from vpoc.errors import UserError, from_os_error
 from vpoc.features.build import FeatureSet
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.market import Market
 from vpoc.features.table import NAMES
 from vpoc.files import read_bytes
 
@@ -58,7 +59,8 @@ def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> Feat
     found = facts.pop("schema", 0), facts.pop("app_version", "")
     if found != (FEATURES_SCHEMA, __version__) or not set(NAMES) <= set(frame.columns):
         raise UserError(f"{path}: its features are not those of this version; make it again with `vpoc features`")
-    return FeatureSet(**{**facts, "frame": frame, "options": FeatureOptions(**facts["options"])})
+    made = {"options": FeatureOptions(**facts["options"]), "market": Market(**facts.get("market", {}))}
+    return FeatureSet(**{**facts, "frame": frame, **made})
 
 
 def require_same_features(path: Path, features: FeatureSet, data_sha256: str, options: FeatureOptions) -> None:
@@ -80,4 +82,4 @@ def require_same_features(path: Path, features: FeatureSet, data_sha256: str, op
 
 def _facts(features: FeatureSet) -> dict[str, Any]:
     facts = {field.name: getattr(features, field.name) for field in fields(features) if field.name != "frame"}
-    return {**facts, "options": asdict(features.options)}
+    return {**facts, "options": asdict(features.options), "market": asdict(features.market)}

@@ -3,7 +3,7 @@
 import io
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from vpoc.errors import UserError
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.market import UNKNOWN_MARKET, Market
 from vpoc.features.table import NAMES, SCALING
 from vpoc.files import read_bytes, sha256
 from vpoc.models.by_name import Network, input_shape, network
@@ -19,7 +20,7 @@ from vpoc.training.schema1 import as_schema2
 MODEL_SCHEMA = 2
 KEYS = {
     *("schema", "state_dict", "model", "hidden_layers", "features", "scaling", "target"),
-    *("feature_options", "bar_seconds"),
+    *("feature_options", "bar_seconds", "market"),
 }
 
 
@@ -37,6 +38,7 @@ class LoadedModel:
     target: str
     feature_options: FeatureOptions
     bar_seconds: int
+    market: Market = UNKNOWN_MARKET
 
 
 def serialise(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
@@ -46,6 +48,7 @@ def serialise(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
         "state_dict": weights,
         "features": list(NAMES),
         "scaling": dict(SCALING),
+        "market": asdict(UNKNOWN_MARKET),
         **facts,
     }
     if document.keys() != KEYS:
@@ -72,6 +75,8 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
         model.load_state_dict(document["state_dict"])
         facts = {name: document[name] for name in ("features", "scaling", "target", "bar_seconds")}
         facts["feature_options"] = FeatureOptions(**document["feature_options"])
+        # Models that were made before do not say it.
+        facts["market"] = Market(**document.get("market", {}))
     except Exception as error:  # a damaged file can fail anywhere in the unpickler
         raise UserError(f"{path}: not an intact model file; train it again or copy it again", exit_code=1) from error
     model.eval()

@@ -1,35 +1,50 @@
 """A trained model on new data."""
 
+from collections.abc import Collection
+
 import numpy as np
 import polars as pl
 import torch
 
+from vpoc.device import require_device
 from vpoc.errors import UserError
 from vpoc.features.build import FeatureSet
+from vpoc.features.market import Market
 from vpoc.features.table import NAMES, SCALING
 from vpoc.models.by_name import window_of
+from vpoc.terminal import watched
 from vpoc.training.artefact import LoadedModel
 from vpoc.training.samples import scaled_inputs
 
 ROWS_AT_A_TIME = 4096
 
 
-def require_match(loaded: LoadedModel, bar_seconds: int) -> None:
-    """UserError when the model was trained on other features, scaling or bars than this data would give it."""
+def require_match(loaded: LoadedModel, bar_seconds: int, market: Market, others: Collection[str] = ()) -> None:
+    """UserError when the model was trained on other features or scaling than this version computes.
+
+    And when it was trained on another symbol, tick or length of bars than the data has, unless `others` names it. What
+    either does not say is not compared.
+    """
     if loaded.features != list(NAMES) or loaded.scaling != SCALING:
         raise UserError(f"{loaded.path}: its features are not those of this version of vpoc; train it again")
-    if loaded.bar_seconds != bar_seconds:
-        raise UserError(
-            f"{loaded.path}: trained on bars of {loaded.bar_seconds} s, the data has bars of {bar_seconds} s; "
-            "give data with the same bars"
-        )
+    known = loaded.market
+    for name, trained, given in (
+        ("bars", f"bars of {loaded.bar_seconds} s", f"bars of {bar_seconds} s"),
+        ("symbol", known.symbol, market.symbol),
+        ("tick", f"a tick of {known.tick:g}", f"a tick of {market.tick:g}"),
+    ):
+        if trained != given and trained and given and name not in others:
+            raise UserError(
+                f"{loaded.path}: trained on {trained}, the data has {given}; give data with the same, or say "
+                f"--other {name}"
+            )
 
 
-def predict(loaded: LoadedModel, features: FeatureSet) -> pl.DataFrame:
+def predict(loaded: LoadedModel, features: FeatureSet, device: str = "cpu") -> pl.DataFrame:
     """trade_date, ts (bar rows) and the probability that the target is 1, one row per row of `features`.
 
-    The first rows have none when the model looks at rows before.
-
+    The first rows have none when the model looks at rows before. The model works on `device`, ROWS_AT_A_TIME rows at a
+    time.
     UserError with exit code 1 when an answer is not finite.
     """
     window = window_of(loaded.kind)
@@ -37,8 +52,12 @@ def predict(loaded: LoadedModel, features: FeatureSet) -> pl.DataFrame:
     if len(rows) < window:
         raise UserError(f"{len(rows)} rows, and the model looks at {window} at a time; give more data")
     inputs = rows if window == 1 else rows.unfold(0, window, 1).transpose(1, 2)
+    where = require_device(device)
+    model = loaded.model.to(where)
+    parts = torch.split(inputs, ROWS_AT_A_TIME)
     with torch.no_grad():
-        logits = torch.cat([loaded.model(part).squeeze(1) for part in torch.split(inputs, ROWS_AT_A_TIME)])
+        done = [model(part.to(where)).squeeze(1).cpu() for part in watched(parts, "rows", len(parts))]
+    logits = torch.cat(done)
     if not torch.isfinite(logits).all():
         raise UserError(f"{loaded.path}: the model's answer is not finite for some rows; train it again", exit_code=1)
     probability = torch.sigmoid(logits).numpy().astype(np.float64)

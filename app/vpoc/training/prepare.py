@@ -17,11 +17,13 @@ def prepare(options: TrainOptions, ranks: Ranks, progress: Progress) -> Prepared
     devices, memory = start_devices(options, ranks, progress)
     source = options.data, options.features, options.of_features
     if options.chunk_rows and options.rows == "bar":
-        rows = rows_for(*source, progress, vpoc_path=options.vpoc_path)
+        rows = rows_for(*source, progress, vpoc_path=options.vpoc_path, accepted=options.accepted)
         features = rows.features
         on_disk = SampleFile(rows, options.target, map(window_of, options.model))
     else:
-        features = features_for(*source, progress, vpoc_path=options.vpoc_path, device=options.device)
+        features = features_for(
+            *source, progress, vpoc_path=options.vpoc_path, device=options.device, accepted=options.accepted
+        )
         on_disk = None
     clean_up(devices[0], skip=options.skip_gpu_cleanup)
     return Prepared(devices, ranks, features, memory, on_disk)

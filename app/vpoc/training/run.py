@@ -101,6 +101,7 @@ def write_model(trained: Trained, output: Path, name: str, say: Callable[[str], 
             "target": fit.options.target,
             "feature_options": asdict(fit.options.of_features),
             "bar_seconds": fit.run.features.bar_seconds,
+            "market": asdict(fit.run.features.market),
         },
     )
     model = {

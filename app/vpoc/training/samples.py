@@ -99,7 +99,8 @@ def scaled_inputs(frame: "pl.DataFrame") -> Floats32:
     ranges = np.where(atr > 0, atr, 1.0)
     scaled = np.empty((frame.height, len(SCALING)), dtype=np.float32)
     for number, (name, size) in enumerate(SCALING.items()):
-        scaled[:, number] = frame[name].to_numpy() / (ranges if isinstance(size, str) else size)
+        # A feature that a file cannot have is the same in every row, and so tells a network nothing.
+        scaled[:, number] = frame[name].fill_null(0.0).to_numpy() / (ranges if isinstance(size, str) else size)
     return scaled
 
 

@@ -57,6 +57,7 @@ class TrainOptions:
     run_dir: Path | None
     workload_hash: str | None
     injected_fault: InjectedFault | None
+    accepted: tuple[str, ...] = ()
 
     @property
     def of_features(self) -> FeatureOptions:

@@ -199,7 +199,7 @@ CASES = {
     "NaN": (broken("4750.75", "nan"), "line 3: high is 'nan', not a number"),
     "text": (broken("4750.75", "n/a"), "line 3: high is 'n/a', not a number"),
     "empty price": (broken("4750.75", ""), "line 3: high is an empty cell"),
-    "decimal comma": (TEXTS["csv"].replace(b",", b";").replace(b".", b","), "line 2: open is '4750,0', not a number"),
+    "two decimal commas": (broken("4750.75", '"4750,7,5"'), "line 3: high is '4750.7,5', not a number"),
     "negative volume": (broken(",101", ",-101"), "line 3: volume -101 is negative"),
     "fractional volume": (broken(",101", ",10.5"), "line 3: volume 10.5 is not a whole number"),
     "volume of 10^15": (broken(",101", ",1000000000000000"), "line 3: volume .* is more than any market trades"),

@@ -359,9 +359,8 @@ def test_a_last_line_that_is_not_ended_is_left_out(path):
 
 @pytest.mark.real_data
 def test_the_export_of_interactive_brokers(real_data):
-    with pytest.raises(UserError, match="say it with --zone"):
-        read_vendor(real_data("es-30min-ib-export.csv"))
-    read = read_vendor(real_data("es-30min-ib-export.csv"), zone="America/New_York")
+    read = read_vendor(real_data("es-30min-ib-export.csv"))
+    assert read.zone == "America/New_York"
     assert (read.format, read.stamp_side, read.bar_seconds) == ("interactive-brokers", "start", 1800)
     assert (read.frame["high"] >= read.frame["open"]).all()
     assert read.frame["ts"][0] == 1_508_765_400

@@ -45,22 +45,27 @@ def week(volumes, symbols=("ESZ3", "ESH4")):
     ]
 
 
-def test_the_front_contract_is_that_of_the_session_before(path):
-    # On Tuesday the volume moves; only Wednesday can know.
+def test_the_contract_that_trades_most_in_a_session_is_kept(path):
     databento(path, week([(90, 10), (10, 90), (10, 90)]))
     one, rows = kept(path)
-    assert rows == [(0, "ESZ3")] * 2 + [(1, "ESZ3")] * 2 + [(2, "ESH4")] * 2
+    assert rows == [(0, "ESZ3")] * 2 + [(1, "ESH4")] * 2 + [(2, "ESH4")] * 2
     assert (one.other_rows, one.spread_rows, one.symbols) == (6, 0, ("ESZ3", "ESH4"))
+    assert one.smaller_kept == ()
 
 
-def test_the_first_session_is_of_the_nearest_expiry_whatever_its_volume(path):
-    databento(path, week([(1, 99)]))
+def test_of_equals_the_one_that_expires_first_is_kept(path):
+    databento(path, week([(50, 50)]))
     assert kept(path)[1] == [(0, "ESZ3")] * 2
 
 
-def test_the_front_contract_never_goes_back(path):
-    databento(path, week([(10, 90), (90, 10), (90, 10)]))
-    assert [symbol for _, symbol in kept(path)[1]] == ["ESZ3"] * 2 + ["ESH4"] * 4
+def test_a_series_never_goes_back_and_says_where_that_keeps_the_smaller_contract(path):
+    databento(path, week([(90, 10), (10, 90), (60, 40), (10, 90)]))
+    one, rows = kept(path)
+    assert [symbol for _, symbol in rows] == ["ESZ3"] * 2 + ["ESH4"] * 6
+    assert one.smaller_kept == (
+        "2013-12-11: ESH4 was kept, with 80 contracts, and not ESZ3 with 120: a series never goes back to an earlier "
+        "expiry",
+    )
 
 
 def test_what_comes_later_changes_nothing(path):
@@ -91,9 +96,9 @@ def test_spreads_are_dropped_and_counted(path):
 
 
 def test_years_of_one_digit_come_round(path):
-    databento(path, week([(90, 10)], ("ESH4", "ESZ3")))
+    databento(path, week([(50, 50)], ("ESH4", "ESZ3")))
     assert kept(path)[1] == [(0, "ESZ3")] * 2
-    databento(path, week([(90, 10)], ("ESH14", "ESZ13")))
+    databento(path, week([(50, 50)], ("ESH14", "ESZ13")))
     assert kept(path)[1] == [(0, "ESZ13")] * 2
 
 
@@ -131,8 +136,8 @@ def test_instrument_numbers_do_not_tell_the_expiry(path):
 
 
 def test_sessions_begin_in_the_evening(path):
-    """18:30 on Monday is of Tuesday's session, and knows Monday's volume."""
+    """18:30 on Monday is of Tuesday's session."""
     evening = 8 * 60 + 30
-    rows = [(0, 0, "ESZ3", 1), (0, 0, "ESH4", 9), (0, evening, "ESZ3", 9), (0, evening, "ESH4", 1)]
+    rows = [(0, 0, "ESZ3", 9), (0, 0, "ESH4", 1), (0, evening, "ESZ3", 1), (0, evening, "ESH4", 9)]
     databento(path, rows)
     assert kept(path)[1] == [(0, "ESZ3"), (0, "ESH4")]

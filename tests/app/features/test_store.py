@@ -46,7 +46,7 @@ def test_the_metadata_say_what_the_file_is(built, tmp_path, merged):
     found = json.loads(pl.read_parquet_metadata(tmp_path / "f.parquet")["vpoc"])
     assert list(found) == [
         *("file_sha256", "schema", "app_version", "options", "data_sha256", "data_rows", "bar_seconds"),
-        *("sessions_total", "sessions_used", "left_out"),
+        *("sessions_total", "sessions_used", "left_out", "market"),
     ]
     assert (found["schema"], found["app_version"]) == (3, store.__version__)
     assert found["options"] == asdict(OPTIONS)

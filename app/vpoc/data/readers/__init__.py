@@ -25,18 +25,20 @@ def read_vendor(
     stamp_side: str | None = None,
     columns: Mapping[str, str] | None = None,
     symbol: str | None = None,
+    dates: str | None = None,
 ) -> VendorBars:
     """The bars of a file of any known format.
 
     `zone` and `stamp_side` ("start" or "end"): what the user says about the stamps, where the file does not. `columns`:
     the user's column names -> stamp, open, high, low, close, volume, symbol. `symbol`: keep the rows of this one only.
+    `dates`: "month-first" or "day-first", where dates can be read in both ways.
     UserError in one line, with the line of the file where there is one, on everything that is not understood.
     """
-    raw = _read(path, columns, symbol)
+    raw = _read(path, columns, symbol, dates)
     return finish(raw if symbol is None else _only(raw, symbol), zone, stamp_side)
 
 
-def _read(path: Path, columns: Mapping[str, str] | None, symbol: str | None) -> RawBars:
+def _read(path: Path, columns: Mapping[str, str] | None, symbol: str | None, dates: str | None) -> RawBars:
     magic = _magic(path)
     if path.is_dir() or magic in ZIP:
         return read_lean(path)
@@ -44,7 +46,7 @@ def _read(path: Path, columns: Mapping[str, str] | None, symbol: str | None) -> 
         return scid.read_scid(path)
     if magic == parquet.PARQUET_MAGIC:
         return parquet.read_parquet(path, columns)
-    return read_delimited(path, columns, symbol)
+    return read_delimited(path, columns, symbol, dates)
 
 
 def _magic(path: Path) -> bytes:
@@ -81,6 +83,7 @@ def _only(raw: RawBars, symbol: str) -> RawBars:
         prices={name: values[rows] for name, values in raw.prices.items()},
         volume=raw.volume[rows],
         symbol=raw.symbol.gather(pl.Series(rows)),
+        vix=None if raw.vix is None else raw.vix[rows],
         entries=None if raw.entries is None else raw.entries.gather(pl.Series(rows)),
         where=lambda row: raw.where(int(rows[row])),
         counts={**raw.counts, "rows_of_other_symbols": int(len(kept) - len(rows))},

@@ -9,6 +9,7 @@ import polars as pl
 
 from vpoc.arrays import Ints
 from vpoc.data.bars import DAY_SECONDS
+from vpoc.data.sessions import AS_OF, RTH_OPEN
 from vpoc.data.stamps import Written, as_seconds, require_zone
 from vpoc.errors import UserError
 
@@ -25,6 +26,7 @@ NEARLY_ALL = 0.9
 MAX_BAD_DAYS_IN_A_ROW = 2
 """A holiday and the half day before it; more means that the zone is wrong for a part of the year."""
 FEWEST_OPENS = 3
+FEWEST_DAYS = 5
 MOST = 0.5
 
 
@@ -90,6 +92,9 @@ def _settle(
             best = [fit for fit in best if fit[2] == documented] or best
         if len(best) == 1:
             return best[0][1], best[0][2]
+    alone = _by_regular_hours(unique, step, zones, (documented,) if documented and not side else sides)
+    if not fits and alone is not None:
+        return alone
     zone = known or _zone_alone(unique, step, sides if side else (documented,) if documented else STAMP_SIDES)
     if zone is None or (fits and not known):
         raise UserError(
@@ -122,6 +127,26 @@ def _fits(unique: Ints, step: int, zones: Sequence[str], sides: Sequence[str]) -
                 found.append((share, zone, side, quarters))
     found.sort(key=lambda fit: -fit[0])
     return [fit[:3] for fit in found]
+
+
+def _by_regular_hours(unique: Ints, step: int, zones: Sequence[str], sides: Sequence[str]) -> tuple[str, str] | None:
+    """The one zone and side by which nearly every day begins at 09:30 New York and no bar is outside the day.
+
+    None when the file has other bars, or not enough days to be certain.
+    """
+    found: list[tuple[str, str, Ints]] = []
+    for side in sides:
+        begins = unique - step if side == "end" else unique
+        for zone in zones:
+            utc = _moved(begins, zone)
+            day, minute = _wall_clock(utc)
+            if not len(day) or minute.min() < RTH_OPEN or minute.max() >= AS_OF:
+                continue
+            firsts = minute[np.searchsorted(day, np.unique(day))]
+            certain = len(firsts) >= FEWEST_DAYS and np.mean(firsts == RTH_OPEN) >= NEARLY_ALL
+            if certain and not any(np.array_equal(utc, other) for *_, other in found):
+                found.append((zone, side, utc))
+    return found[0][:2] if len(found) == 1 else None
 
 
 def _zone_alone(unique: Ints, step: int, sides: Sequence[str]) -> str | None:

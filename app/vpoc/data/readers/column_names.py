@@ -12,17 +12,30 @@ from vpoc.data.text_table import Table
 from vpoc.errors import UserError
 
 COLUMN_NAMES = {
-    "stamp": ("ts_event", "datetime", "date_time", "timestamp", "ts", "date time", "window_start", "time", "date"),
-    "open": ("open",),
-    "high": ("high",),
-    "low": ("low",),
-    "close": ("close", "last"),
-    "volume": ("volume", "vol"),
+    "stamp": (
+        "ts_event",
+        "datetime",
+        "date_time",
+        "timestamp",
+        "ts",
+        "date time",
+        "date/time",
+        "window_start",
+        "time",
+        "date",
+    ),
+    "open": ("open", "es_open", "open_es", "o"),
+    "high": ("high", "es_high", "high_es", "h"),
+    "low": ("low", "es_low", "low_es", "l"),
+    "close": ("close", "last", "es_close", "close_es", "c"),
+    "volume": ("volume", "vol", "es_volume", "volume_es", "v"),
     "symbol": ("symbol", "ticker", "contract"),
+    "vix": ("vix", "vix_close", "close_vix", "vix close", "vix_last", "^vix"),
 }
 """Names a column may have, the surest first; names are compared in lower case, without < and >."""
 TIME_ALONE = re.compile(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?|\d{6}")
 NEEDED = ("stamp", *PRICES, "volume")
+OPTIONAL_COLUMNS = ("symbol", "vix")
 
 
 def tidy(name: str) -> str:
@@ -33,14 +46,14 @@ def tidy(name: str) -> str:
 def find_columns(
     path: Path, header: Sequence[str], own: Mapping[str, str] | None, needed: Sequence[str]
 ) -> dict[str, int]:
-    """The place (from 0) of each of `needed`, and of `symbol` if there is one, in `header`.
+    """The place (from 0) of each of `needed`, and of `symbol` and `vix` if there is one, in `header`.
 
-    `own`: the user's names -> ours (stamp, open, high, low, close, volume, symbol); they come first. Of `date` and
+    `own`: the user's names -> ours (stamp, open, high, low, close, volume, symbol, vix); they come first. Of `date` and
     `time` in two columns, `stamp` is the date and `time` the time. UserError on names that are missing or twice there.
     """
     names = [tidy(cell) for cell in header]
     places = _own(path, names, own or {})
-    for column in (*needed, "symbol"):
+    for column in (*needed, *OPTIONAL_COLUMNS):
         found = next((name for name in COLUMN_NAMES[column] if name in names), None)
         if column in places or found is None:
             continue

@@ -1,4 +1,4 @@
-"""A file of several contracts at the same time -> one contract at a time, chosen without looking ahead."""
+"""A file of several contracts at the same time -> one contract at a time: the one that trades most in a session."""
 
 import re
 from dataclasses import dataclass, replace
@@ -22,21 +22,23 @@ class OneContract:
     """Bars of one contract at a time.
 
     `spread_rows`: rows of calendar spreads and other strategies that were left out. `other_rows`: rows of contracts
-    while they were not in front. `symbols`: the contracts kept, in order of time; none in a file without symbols.
+    while another traded more. `symbols`: the contracts kept, in order of time; none in a file without symbols.
+    `smaller_kept`: a line for each session in which a contract was kept that traded less than another.
     """
 
     bars: VendorBars
     spread_rows: int
     other_rows: int
     symbols: tuple[str, ...]
+    smaller_kept: tuple[str, ...] = ()
 
 
 def one_contract(bars: VendorBars) -> OneContract:
-    """Keep the front contract of each session, and with it the rolls from one contract to the next.
+    """Keep the contract that trades most in each session, and with it the rolls from one contract to the next.
 
-    In front is the contract with the largest volume in the session before, of those that trade in this one; in the
-    first session, the one that expires first. It never goes back to an earlier expiry. A file that has one contract at
-    a time as it is stays so. UserError when symbols are no contracts of one root, so that --symbol must choose.
+    That is the usual rule of continuous series; of equals it is the one that expires first. It never goes back to an
+    earlier expiry: a session in which that keeps a smaller one is named. A file that has one contract at a time as it
+    is stays so. UserError when symbols are no contracts of one root, so that --symbol must choose.
     """
     symbol = bars.frame["symbol"]
     if symbol.null_count():
@@ -53,9 +55,10 @@ def one_contract(bars: VendorBars) -> OneContract:
     parts = _parts(bars, outright)
     if not _at_the_same_time(frame):
         return OneContract(bars, spreads, 0, tuple(outright))
-    kept = frame.filter(_front(bars, parts))
+    front, smaller = _front(bars, parts)
+    kept = frame.filter(front)
     order = kept.sort("ts")["symbol"].unique(maintain_order=True).to_list()
-    return OneContract(replace(bars, frame=kept), spreads, frame.height - kept.height, tuple(order))
+    return OneContract(replace(bars, frame=kept), spreads, frame.height - kept.height, tuple(order), smaller)
 
 
 def _at_the_same_time(frame: pl.DataFrame) -> bool:
@@ -67,8 +70,8 @@ def _at_the_same_time(frame: pl.DataFrame) -> bool:
     return int(changes.sum()) > frame["symbol"].n_unique() - 1
 
 
-def _front(bars: VendorBars, parts: dict[str, tuple[int, str]]) -> pl.Series:
-    """Which rows [rows] are of the front contract of their session."""
+def _front(bars: VendorBars, parts: dict[str, tuple[int, str]]) -> tuple[pl.Series, tuple[str, ...]]:
+    """Which rows [rows] are of the contract kept in their session, and where that is not the largest one."""
     date = _session_dates(bars.frame["ts"].to_numpy())
     traded = (
         pl.DataFrame({"date": date, "symbol": bars.frame["symbol"], "volume": bars.frame["volume"]})
@@ -76,17 +79,23 @@ def _front(bars: VendorBars, parts: dict[str, tuple[int, str]]) -> pl.Series:
         .agg(pl.col("volume").sum())
     )
     chosen: dict[int, str] = {}
-    before: dict[str, int] = {}
+    smaller: list[str] = []
     last = 0
     for (day,), session in traded.sort("date").group_by("date", maintain_order=True):
         volumes = dict(zip(session["symbol"].to_list(), session["volume"].to_list(), strict=True))
         expiry = {name: _expiry(parts[name], int(str(day))) for name in volumes}
         later = [name for name in volumes if expiry[name] >= last] or list(volumes)
-        front = min(later, key=lambda name: (-before.get(name, 0), expiry[name]))
-        chosen[int(str(day))], last, before = front, expiry[front], volumes
+        front = min(later, key=lambda name: (-volumes[name], expiry[name]))
+        chosen[int(str(day))], last = front, expiry[front]
+        largest = max(volumes, key=lambda name: volumes[name])
+        if volumes[largest] > volumes[front]:
+            smaller.append(
+                f"{np.datetime64(int(str(day)), 'D')}: {front} was kept, with {volumes[front]:,} contracts, and not "
+                f"{largest} with {volumes[largest]:,}: a series never goes back to an earlier expiry"
+            )
     fronts = pl.DataFrame({"date": list(chosen), "front": list(chosen.values())})
     rows = pl.DataFrame({"date": date, "symbol": bars.frame["symbol"]}).join(fronts, on="date", maintain_order="left")
-    return rows["symbol"] == rows["front"]
+    return rows["symbol"] == rows["front"], tuple(smaller)
 
 
 def _session_dates(ts: Ints) -> Ints:

@@ -10,11 +10,11 @@ import polars as pl
 
 from vpoc.arrays import Floats
 from vpoc.data.columns import PRICES, REQUIRED
-from vpoc.data.readers.column_names import NEEDED, find_columns, stamp_text, tidy, with_time
+from vpoc.data.readers.column_names import COLUMN_NAMES, NEEDED, find_columns, stamp_text, tidy, with_time
 from vpoc.data.readers.raw import RawBars
-from vpoc.data.readers.text import TextFile, is_number, open_text, read_values
-from vpoc.data.stamps import written
-from vpoc.data.text_table import Table
+from vpoc.data.readers.text import TextFile, header_of, is_number, open_text, read_values
+from vpoc.data.stamps import CANONICAL, MONTH_FIRST, written
+from vpoc.data.text_table import Table, numbers
 from vpoc.errors import UserError
 
 UNSCALED = 1e7
@@ -35,8 +35,13 @@ class FileLayout:
     places: Mapping[str, int]
 
 
-def read_delimited(path: Path, columns: Mapping[str, str] | None, symbol: str | None) -> RawBars:
-    """Read a text file; `columns`: the user's names -> ours; `symbol`: the one to take of a header with several."""
+def read_delimited(
+    path: Path, columns: Mapping[str, str] | None, symbol: str | None, dates: str | None = None
+) -> RawBars:
+    """Read a text file; `columns`: the user's names -> ours; `symbol`: the one to take of a header with several.
+
+    `dates`: as of `written`.
+    """
     text = open_text(path)
     layout = _with_header(text, columns, symbol) if text.levels else _without_header(text)
     wanted = dict(layout.places)
@@ -45,7 +50,9 @@ def read_delimited(path: Path, columns: Mapping[str, str] | None, symbol: str | 
         prices = _unscaled(prices)
     if not text.levels:
         _require_high_low(table, prices)
-    stamps = written(stamp_text(table, text.head[0] if text.levels else None, wanted))
+    if layout.format == "kibot":
+        dates = dates or MONTH_FIRST
+    stamps = written(stamp_text(table, text.head[0] if text.levels else None, wanted), dates)
     return RawBars(
         path=path,
         sha256=text.sha256,
@@ -55,10 +62,21 @@ def read_delimited(path: Path, columns: Mapping[str, str] | None, symbol: str | 
         prices=prices,
         volume=volume,
         symbol=_symbols(table),
+        vix=numbers(table, "vix", empty=np.nan) if "vix" in wanted else None,
         documented=layout.documented,
         where=table.line,
         counts={"unended_last_line": 1} if text.unended else {},
     )
+
+
+def has_vix_column(path: Path) -> bool:
+    """Return whether the header of a text file names stamps, prices and a VIX; no file is an error here."""
+    try:
+        header = header_of(path)
+    except UserError:
+        return False
+    names = [tidy(cell) for cell in header]
+    return all(any(name in names for name in COLUMN_NAMES[column]) for column in (*NEEDED, "vix"))
 
 
 def _with_header(text: TextFile, columns: Mapping[str, str] | None, symbol: str | None) -> FileLayout:
@@ -71,7 +89,7 @@ def _with_header(text: TextFile, columns: Mapping[str, str] | None, symbol: str 
     places = with_time(places, header, first)
     stamp = first[places["stamp"]].strip() if len(first) == len(header) else ""
     if set(REQUIRED) <= set(names):
-        return FileLayout("merged", "start", places)
+        return FileLayout("merged", "start" if CANONICAL.fullmatch(stamp) else None, places)
     if tidy(header[places["stamp"]]) == "ts_event":
         if "symbol" not in places and "instrument_id" in names:
             places["symbol"] = names.index("instrument_id")

@@ -54,6 +54,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
         prices={name: _numbers(table, name) for name in PRICES},
         volume=_volumes(table),
         symbol=_symbols(table),
+        vix=frame["vix"].cast(pl.Float64).fill_null(np.nan).to_numpy() if "vix" in frame.columns else None,
         documented=None,
         where=table.line,
         unit="row",

@@ -19,7 +19,7 @@ class RawBars:
 
     `lines`: where each row stands, in `unit`s, of `entries` where the file has several. `documented`: the side of its
     stamps that this format is known to have, None if they may be either. `trades`: rows are single trades. `where`:
-    tells where a row stands, for messages.
+    tells where a row stands, for messages. `vix`: NaN where the cell is empty, None without such a column.
     """
 
     path: Path
@@ -30,6 +30,7 @@ class RawBars:
     prices: Mapping[str, Floats]
     volume: Ints
     symbol: pl.Series | None
+    vix: Floats | None = field(default=None, kw_only=True)
     documented: str | None
     where: Callable[[int], str]
     trades: bool = False
@@ -49,6 +50,7 @@ def finish(raw: RawBars, zone: str | None, side: str | None) -> VendorBars:
             **{name: raw.prices[name] for name in PRICES},
             "volume": raw.volume,
             "symbol": symbol,
+            **({} if raw.vix is None else {"vix": raw.vix}),
             **({} if raw.entries is None else {"entry": raw.entries}),
         }
     )

@@ -12,7 +12,7 @@ import polars as pl
 
 from vpoc.arrays import Floats, Ints
 from vpoc.data.columns import PRICES
-from vpoc.data.text_table import MAX_VOLUME, Table, numbers, volumes
+from vpoc.data.text_table import MAX_VOLUME, Table, numbers, volumes, without_separators
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import line_parts
 
@@ -86,6 +86,13 @@ def open_text(path: Path) -> TextFile:
     )
 
 
+def header_of(path: Path) -> list[str]:
+    """Return the cells of the first line that is not blank; UserError when the file is no text."""
+    lines = _head(path).decode("utf-8-sig", errors="replace").splitlines()
+    first = next((line for line in lines if line.strip()), "")
+    return max((_cells(first, mark) for mark in DELIMITERS), key=len)
+
+
 def is_number(cell: str) -> bool:
     """Return whether `cell` is written as a number."""
     try:
@@ -115,7 +122,7 @@ def read_values(text: TextFile, wanted: Mapping[str, int]) -> tuple[dict[str, Fl
         volume = frame["volume"].cast(pl.Int64).to_numpy()
         return prices, volume, _table(text, frame)
     # As text, each cell can be named in the message; spaces around numbers are allowed there, too.
-    table = read_text(text, wanted)
+    table = without_separators(read_text(text, wanted))
     return {name: numbers(table, name) for name in PRICES}, volumes(table), table
 
 

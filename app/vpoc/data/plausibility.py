@@ -1,0 +1,341 @@
+"""The gate for data that can be right but is not plausible: one table of rules for `merge`, `check` and `train`.
+
+What cannot be right (`vpoc.data.rules`) is wrong in one row. Here a row, or a session, is compared with those around it
+and with the same time of other days, by medians, so that what is wrong does not move what it is compared with.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from vpoc.arrays import Flags, Floats, Ints
+from vpoc.data.bad_prints import Print, bad_prints
+from vpoc.data.bars import Bars
+from vpoc.data.columns import TICK
+from vpoc.data.sessions import RTH_CLOSE, RTH_OPEN, Sessions, split_sessions
+from vpoc.errors import UserError
+
+VIX_LOW, VIX_HIGH = 5.0, 200.0
+"""Its closes lie between 9 and 83 since 1990."""
+PRICE_VIX_SHARE = 0.05
+HIGHEST_PRICE = 60_000
+"""Points. The S&P 500 in cents is above since the contract exists, and points of no contract with this tick are."""
+STEP = 2
+"""No stock index has doubled or halved from one bar to the next."""
+VOLUME_STEP = 20
+"""Between neighbouring sessions. A roll changes the volume of a contract by less than 10 in a day."""
+MOST_VOLUME = 30_000_000
+"""Contracts in a session; the record of ES is below 7 million."""
+FEWEST_BARS = 20
+"""Of a session that its volume or its prices are judged by."""
+FEWEST_FALLS = 0.05
+"""Share of the steps from bar to bar at which volume falls; it is near a half where it does not add up."""
+SWAPPED_ERRORS = 4
+"""Standard errors by which the steps in which close meets the open before are more than those in which open meets the
+close before; in sound data they are fewer."""
+STEPS, MINUTE = 60, 60
+"""Steps from bar to bar that are judged together; seconds."""
+FEWEST_SESSIONS = 3
+MOST_EVENINGS = 0.7
+
+
+@dataclass(frozen=True)
+class PlausibilityRule:
+    """A rule of the gate. `problem`: what is wrong, in words. `advice`: what to do about it."""
+
+    name: str
+    problem: str
+    advice: str
+
+
+PLAUSIBILITY_RULES = (
+    PlausibilityRule(
+        "vix_is_price", "the VIX is the price of the bars, not a volatility", "give the file of VIX values as --vix"
+    ),
+    PlausibilityRule(
+        "vix_range",
+        f"a VIX outside {VIX_LOW:.0f} to {VIX_HIGH:.0f}",
+        "correct the cell, or empty it with `vpoc check --fix`",
+    ),
+    PlausibilityRule("price_scale", "prices are of another scale, such as cents", "give index points throughout"),
+    PlausibilityRule(
+        "bad_print",
+        "a price that no bar around it comes near",
+        "correct it, or leave the bar out with `vpoc check --fix`",
+    ),
+    PlausibilityRule("volume_scale", "volume is of another scale, such as x 100", "give contracts throughout"),
+    PlausibilityRule("cumulative_volume", "volume adds up from bar to bar", "give the volume of each bar alone"),
+    PlausibilityRule(
+        "open_close_swapped", "open and close are swapped", "swap the names of the two columns in the header"
+    ),
+    PlausibilityRule(
+        "end_stamps", "the stamps are the END of the bars", "make the file again with `vpoc merge --stamps end`"
+    ),
+)
+"""In the order in which they are reported. A file that breaks one is refused, unless the rule is accepted."""
+PLAUSIBILITY_RULE = {rule.name: rule for rule in PLAUSIBILITY_RULES}
+RULE_NAMES = tuple(PLAUSIBILITY_RULE)
+
+
+@dataclass(frozen=True)
+class Implausible:
+    """A rule that a file breaks: how often, where first (seconds since 1970 UTC; line, 0 if unknown), and how it shows.
+
+    `gross`: the file is refused. Otherwise it is only worth a warning.
+    """
+
+    rule: PlausibilityRule
+    count: int
+    ts: int
+    line: int
+    shown: str
+    gross: bool = True
+
+    def at(self, where: Path | str) -> str:
+        """Return the error message for the file at `where`."""
+        line = f", line {self.line}" if self.line else ""
+        advice = f"{self.rule.advice}, or say --accept {self.rule.name}"
+        return f"{where}{line}: {stamp_text_of(self.ts)}: {self.rule.problem}: {self.shown}; {advice}"
+
+    def warning(self) -> str:
+        """Return the message where the rule is accepted, or little is wrong."""
+        line = f"line {self.line}: " if self.line else ""
+        return f"{line}{stamp_text_of(self.ts)}: {self.rule.problem}: {self.shown}"
+
+
+def stamp_text_of(ts: int) -> str:
+    """The stamp of a merged CSV for seconds since 1970 UTC."""
+    return f"{np.datetime64(ts, 's')}Z"
+
+
+@dataclass
+class _Sum:
+    """The findings of a rule so far: `count` of them, the first of them and how it showed there."""
+
+    count: int = 0
+    ts: int = 0
+    line: int = 0
+    shown: str = ""
+
+    def add(self, count: int, ts: int, line: int, shown: str) -> None:
+        if not self.count:
+            self.ts, self.line, self.shown = ts, line, shown
+        self.count += count
+
+
+@dataclass
+class Plausibility:
+    """The gate for a file that comes in blocks of whole sessions, in order of time, or at once."""
+
+    sums: dict[str, _Sum] = field(default_factory=dict)
+    prints: list[Print] = field(default_factory=list)
+    rows: int = 0
+    with_vix: int = 0
+    volume: float = 0.0
+    """Mean volume of a bar in regular hours of the last session that was judged."""
+    price: int = 0
+    """Last close, in ticks."""
+    evenings: list[Ints] = field(default_factory=list)
+    firsts: list[Ints] = field(default_factory=list)
+    first: tuple[int, int] = (0, 0)
+    step: int = 0
+
+    def add(self, bars: Bars, line: Ints | None = None) -> None:
+        """Look at a block; `line` [rows]: where each bar stands in its file."""
+        if not len(bars):
+            return
+        line = np.zeros(len(bars), dtype=np.int64) if line is None else line
+        if not self.rows:
+            self.first, self.step = (int(bars.ts[0]), int(line[0])), bars.bar_seconds
+        self.rows += len(bars)
+        self._vix(bars, line)
+        found = bad_prints(bars, line)
+        self.prints += found
+        self._price(bars, line, found)
+        try:
+            sessions = split_sessions(bars)
+        except UserError:
+            # Bars that cannot be parted are refused where they are parted.
+            return
+        if bars.bar_seconds:
+            self._volume(bars, line, sessions)
+            self._steps(bars, line)
+            self._stamps(bars, sessions)
+
+    def found(self) -> list[Implausible]:
+        """All rules that the blocks so far break."""
+        self._end_stamps()
+        sums = dict(self.sums)
+        if "vix_is_price" in sums and sums["vix_is_price"].count >= PRICE_VIX_SHARE * self.with_vix:
+            sums.pop("vix_range", None)
+        else:
+            sums.pop("vix_is_price", None)
+        broken = [
+            Implausible(rule, found.count, found.ts, found.line, found.shown)
+            for rule in PLAUSIBILITY_RULES
+            if (found := sums.get(rule.name)) is not None
+        ]
+        rule = PLAUSIBILITY_RULE["bad_print"]
+        for gross in (True, False):
+            prints = [one for one in self.prints if one.gross is gross]
+            if prints:
+                more = f" ({len(prints)} such bars)" if len(prints) > 1 else ""
+                one = prints[0]
+                broken.append(Implausible(rule, len(prints), one.ts, one.line, one.shown + more, gross))
+        return broken
+
+    def _found(self, name: str, flags: Flags, bars: Bars, line: Ints, shown: str) -> None:
+        if flags.any():
+            row = int(flags.argmax())
+            text = shown.format(vix=bars.vix[row], close=bars.close[row] * TICK)
+            self.sums.setdefault(name, _Sum()).add(
+                int(np.count_nonzero(flags)), int(bars.ts[row]), int(line[row]), text
+            )
+
+    def _vix(self, bars: Bars, line: Ints) -> None:
+        vix = bars.vix
+        self.with_vix += int(np.count_nonzero(~np.isnan(vix)))
+        outside = vix_out_of_range(vix)
+        if not outside.any():
+            return
+        self._found("vix_range", outside, bars, line, "{vix:g}")
+        close = bars.close * TICK
+        near = outside & (np.abs(vix - close) <= 0.01 * np.abs(close))
+        self._found("vix_is_price", near, bars, line, "VIX {vix:g} at a close of {close:g}")
+
+    def _price(self, bars: Bars, line: Ints, prints: Sequence[Print]) -> None:
+        """Prices above all that there are, and steps to other prices from which there is no way back."""
+        close = bars.close
+        before = np.empty_like(close)
+        before[1:], before[0] = close[:-1], self.price or close[0]
+        self.price = int(close[-1])
+        jump = (close > STEP * before) | (STEP * close < before)
+        if jump.any():
+            rows = np.array([one.row for one in prints], dtype=np.int64)
+            near = np.isin(np.arange(len(close)), np.concatenate([rows, rows + 1]))
+            shown = "the close is {close:g}, and was " + f"{before[int((jump & ~near).argmax())] * TICK:g} before"
+            self._found("price_scale", jump & ~near, bars, line, shown)
+        if close[:: max(len(close) // 1024, 1)].min() > HIGHEST_PRICE / TICK:
+            self._found("price_scale", np.ones(1, dtype=np.bool_), bars, line, "{close:g} points")
+
+    def _volume(self, bars: Bars, line: Ints, sessions: Sessions) -> None:
+        """The mean volume of a bar in regular hours, against that of the session before."""
+        total = np.concatenate([[0], np.cumsum(bars.volume)])
+        judged = np.flatnonzero((sessions.found >= np.minimum(FEWEST_BARS, sessions.expected)) & (sessions.found > 0))
+        for place in judged.tolist():
+            start, stop = int(sessions.start[place]), int(sessions.stop[place])
+            volume = float(total[stop] - total[start]) / (stop - start)
+            times = max(volume, 1.0) / max(self.volume or volume, 1.0)
+            if not 1 / VOLUME_STEP < times < VOLUME_STEP:
+                shown = f"{volume:,.0f} contracts a bar in this session, {self.volume:,.0f} in the one before"
+                self._found(
+                    "volume_scale", np.ones(1, dtype=np.bool_), bars.take(slice(start, None)), line[start:], shown
+                )
+            if total[stop] - total[start] > MOST_VOLUME:
+                shown = f"{total[stop] - total[start]:,} contracts in the regular hours of a session"
+                self._found(
+                    "volume_scale", np.ones(1, dtype=np.bool_), bars.take(slice(start, None)), line[start:], shown
+                )
+            self.volume = volume
+
+    def _steps(self, bars: Bars, line: Ints) -> None:
+        """From bar to bar: where volume never falls, and where the close continues the open; many at a time."""
+        # Of minutes and less, not every one is needed.
+        stride = 4 if bars.bar_seconds <= MINUTE else 1
+        place = np.arange(1, len(bars), stride)
+        if len(place) < FEWEST_BARS:
+            return
+        borders = np.arange(0, max(len(place) - STEPS // 2, 1), STEPS)
+        next_to = bars.ts[place] - bars.ts[place - 1] == bars.bar_seconds
+        step = bars.volume[place] - bars.volume[place - 1]
+        falls, rises = _counts((step < 0) & next_to, borders), _counts((step > 0) & next_to, borders)
+        adding = (falls + rises >= FEWEST_BARS) & (falls < FEWEST_FALLS * (falls + rises))
+        apart = np.abs(bars.open[place] - bars.close[place - 1])
+        crossed = np.abs(bars.close[place] - bars.open[place - 1])
+        against, along = _counts((apart > crossed) & next_to, borders), _counts((apart < crossed) & next_to, borders)
+        swapped = (against + along >= FEWEST_BARS) & (against - along > SWAPPED_ERRORS * np.sqrt(against + along))
+        for name, flags, shown in (
+            ("cumulative_volume", adding, "it hardly ever falls"),
+            ("open_close_swapped", swapped, "each close continues the open of the bar before"),
+        ):
+            if flags.any():
+                first = int(place[borders[int(flags.argmax())]]) - 1
+                self.sums.setdefault(name, _Sum()).add(
+                    int(np.count_nonzero(flags)), int(bars.ts[first]), int(line[first]), f"from here on {shown}"
+                )
+
+    def _stamps(self, bars: Bars, sessions: Sessions) -> None:
+        """When the first bar of an evening begins, or that of regular hours where one begins at their end, too."""
+        row = np.minimum(sessions.first, len(bars) - 1)
+        evening = bars.ts[row] - (sessions.open_utc - (RTH_OPEN + 6 * 60) * 60)
+        self.evenings.append(evening[(evening >= 0) & (evening < 3600)])
+        alone = (sessions.first == sessions.start) & (sessions.found > 0)
+        since = bars.ts[np.minimum(sessions.start, len(bars) - 1)] - sessions.open_utc
+        at_close = bars.ts[np.minimum(sessions.stop, len(bars) - 1)] == sessions.close_utc
+        self.firsts.append(np.where(at_close, since, 0)[alone & (sessions.close == RTH_CLOSE)])
+
+    def _end_stamps(self) -> None:
+        evenings, firsts = (
+            np.concatenate([np.zeros(0, dtype=np.int64), *found]) for found in (self.evenings, self.firsts)
+        )
+        for found, fewest, shown in (
+            (evenings, FEWEST_SESSIONS, "the first bar after the daily break is never at 18:00 New York"),
+            (firsts, FEWEST_SESSIONS, "regular hours begin one bar after 09:30 and have a bar at 16:00"),
+        ):
+            if len(found) >= fewest and found.min() > 0 and np.mean(found == self.step) >= MOST_EVENINGS:
+                self.sums["end_stamps"] = _Sum(len(found), *self.first, shown)
+
+
+def _counts(flags: Flags, borders: Ints) -> Ints:
+    """How many of `flags` [steps] are set in each part, which begin at `borders`."""
+    count: Ints = np.add.reduceat(flags, borders, dtype=np.int64)
+    return count
+
+
+def vix_out_of_range(vix: Floats) -> Flags:
+    """Return which values [rows] are above zero, but outside 5 to 200."""
+    outside: Flags = ((vix < VIX_LOW) & (vix > 0)) | (vix > VIX_HIGH)
+    return outside
+
+
+def judged(found: Sequence[Implausible], accepted: Collection[str]) -> tuple[list[Implausible], list[Implausible]]:
+    """Return those that a file is refused for, and those that are worth a warning."""
+    refused = [one for one in found if one.gross and one.rule.name not in accepted]
+    return refused, [one for one in found if one not in refused]
+
+
+def require_plausible(path: Path, found: Sequence[Implausible], accepted: Collection[str]) -> None:
+    """UserError with the first rule that is broken by the file at `path` and not `accepted`."""
+    refused, _ = judged(found, accepted)
+    if refused:
+        one = refused[0]
+        more = f" (and {len(refused) - 1} more that `vpoc check` names)" if len(refused) > 1 else ""
+        raise UserError(f"{replace(one, line=one.line or line_of(path, one.ts)).at(path)}{more}")
+
+
+def require_plausible_bars(bars: Bars, accepted: Collection[str]) -> None:
+    """UserError when the bars of a whole file are not plausible by a rule that is not `accepted`."""
+    gate = Plausibility()
+    gate.add(bars)
+    require_plausible(bars.path, gate.found(), accepted)
+
+
+def plausible_blocks(path: Path, blocks: Iterator[Bars], accepted: Collection[str]) -> Iterator[Bars]:
+    """Yield `blocks` of the file at `path`; UserError after the last as `require_plausible_bars`."""
+    gate = Plausibility()
+    for bars in blocks:
+        gate.add(bars)
+        yield bars
+    require_plausible(path, gate.found(), accepted)
+
+
+def line_of(path: Path, ts: int) -> int:
+    """Line of the merged CSV at `path` that has this stamp, 0 when none has."""
+    wanted = stamp_text_of(ts).encode()
+    try:
+        with path.open("rb") as stream:
+            return next((number for number, line in enumerate(stream, 1) if wanted in line), 0)
+    except OSError:
+        return 0

@@ -1,0 +1,146 @@
+"""Files of bars with VIX, and stamps and numbers, as others write them."""
+
+import io
+
+import numpy as np
+import polars as pl
+import pytest
+
+from vpoc.cli import run
+from vpoc.data.load import load_bars, stream_bars
+from vpoc.data.merge import merge
+from vpoc.data.quality import inspect
+from vpoc.data.readers import read_vendor
+from vpoc.data.synth import synthetic_csv
+from vpoc.errors import UserError
+
+ZONE = "America/New_York"
+ARRAYS = ("ts", "open", "high", "low", "close", "volume", "vix")
+
+
+@pytest.fixture(scope="module")
+def minutes(tmp_path_factory):
+    path = tmp_path_factory.mktemp("spellings") / "m.csv"
+    path.write_bytes(synthetic_csv(26, 7))
+    return path
+
+
+def frame_of(minutes, form="%Y-%m-%d %H:%M:%S", zone=ZONE, shift="0m"):
+    frame = pl.read_csv(minutes, infer_schema=False)
+    stamps = frame["ts"].str.to_datetime("%Y-%m-%dT%H:%M:%SZ").dt.offset_by(shift)
+    local = stamps.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+    return frame.with_columns(local.dt.to_string(form).alias("ts"))
+
+
+def notes(frame):
+    """The notes' columns."""
+    return frame.rename({"ts": "timestamp"}).write_csv()
+
+
+def semicolons(frame):
+    commas = frame.with_columns(pl.col("open", "high", "low", "close", "vix").str.replace(".", ",", literal=True))
+    return commas.write_csv(separator=";")
+
+
+SPELLINGS = {
+    "the notes": lambda minutes: notes(frame_of(minutes)),
+    "in UTC": lambda minutes: notes(frame_of(minutes, zone="UTC")),
+    "another order": lambda minutes: frame_of(minutes).select(sorted(ARRAYS)).write_csv(),
+    "capitals": lambda minutes: (
+        frame_of(minutes).rename(str.upper).rename({"TS": "Time", "VIX": "VIX_Close"}).write_csv()
+    ),
+    "prefixes": lambda minutes: (
+        frame_of(minutes)
+        .rename({name: f"es_{name}" for name in ("open", "high", "low", "close", "volume")})
+        .rename({"ts": "datetime"})
+        .write_csv()
+    ),
+    "AM and PM": lambda minutes: notes(frame_of(minutes, "%m/%d/%Y %I:%M:%S %p")),
+    "day first": lambda minutes: notes(frame_of(minutes, "%d/%m/%Y %H:%M")),
+    "day first with points": lambda minutes: notes(frame_of(minutes, "%d.%m.%Y %H:%M:%S")),
+    "fractions after a comma": lambda minutes: frame_of(minutes, "%Y-%m-%d %H:%M:%S,000").write_csv(),
+    "decimal commas": lambda minutes: semicolons(frame_of(minutes)),
+    "ends of bars": lambda minutes: notes(frame_of(minutes, shift="1m")),
+    "latest first": lambda minutes: notes(frame_of(minutes).reverse()),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_file_with_vix_is_taken_as_it_is(minutes, tmp_path, spelling):
+    path = tmp_path / "merged_es_vix_test.csv"
+    path.write_text(SPELLINGS[spelling](minutes))
+    wanted, found = load_bars(minutes), load_bars(path)
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), err_msg=name)
+    assert found.bar_seconds == 60
+    merged = tmp_path / "merged.csv"
+    merged.write_bytes(merge(path, None).csv)
+    np.testing.assert_array_equal(load_bars(merged).vix, wanted.vix)
+    quality = inspect(path)
+    assert quality.errors == []
+    assert quality.facts["null_vix"] == int(np.isnan(wanted.vix).sum())
+
+
+def test_the_commands_take_it(minutes, tmp_path, capsys):
+    path = tmp_path / "merged_es_vix_test.csv"
+    path.write_text(notes(frame_of(minutes)))
+    output = tmp_path / "f.parquet"
+    assert run(["check", str(path), "--merged"]) == 0
+    features = ["--lookback", "20", "--rows", "session", "--output"]
+    assert run(["features", "--data", str(path), *features, str(output)]) == 0
+    assert run(["features", "--data", str(minutes), *features, str(tmp_path / "g.parquet")]) == 0
+    assert pl.read_parquet(output).equals(pl.read_parquet(tmp_path / "g.parquet"))
+    assert run(["merge", "--bars", str(path), "--output", str(tmp_path / "merged.csv")]) == 0
+    assert "VIX of the same file" in capsys.readouterr().out
+    assert sum(len(bars) for bars in stream_bars(path)) == len(load_bars(minutes))
+
+
+def test_vix_from_a_file_goes_before_the_column(minutes, tmp_path):
+    path, vix = tmp_path / "m.csv", tmp_path / "vix.csv"
+    path.write_text(notes(frame_of(minutes)))
+    vix.write_text("DATE,CLOSE\n2017-12-29,11.04\n")
+    assert set(pl.read_csv(io.BytesIO(merge(path, vix).csv))["vix"]) == {11.04}
+
+
+def test_without_any_vix_the_option_is_named(tmp_path):
+    path = tmp_path / "bars.csv"
+    path.write_text("ts,open,high,low,close,volume\n2024-01-03T15:00:00Z,100,101,99,100,1\n")
+    with pytest.raises(UserError, match="there is no column vix; give the file of VIX values with --vix"):
+        merge(path, None, stamp_side="start")
+
+
+def test_prices_are_not_taken_for_vix(minutes, tmp_path):
+    prices = tmp_path / "es.csv"
+    prices.write_text("DATE,CLOSE\n2017-12-29,2673.00\n2018-01-02,2694.25\n")
+    with pytest.raises(UserError, match=r"es\.csv: half of its closes are above .* between 5 and 200"):
+        merge(minutes, prices)
+
+
+@pytest.mark.parametrize(("dates", "month"), [("month-first", 3), ("day-first", 4)])
+def test_a_date_that_can_be_read_in_two_ways_is_asked_for(tmp_path, dates, month):
+    path = tmp_path / "day.csv"
+    rows = "".join(f"03/04/2024 15:0{minute},100,101,99,100,1\n" for minute in range(2))
+    path.write_text("time,open,high,low,close,volume\n" + rows)
+    with pytest.raises(UserError, match="say it with --dates month-first or --dates day-first"):
+        read_vendor(path, zone="UTC", stamp_side="start")
+    read = read_vendor(path, zone="UTC", stamp_side="start", dates=dates)
+    assert str(np.datetime64(int(read.frame["ts"][0]), "s"))[:7] == f"2024-{month:02}"
+
+
+@pytest.mark.parametrize("zone", [ZONE, "America/Chicago", "UTC"])
+@pytest.mark.parametrize(("shift", "side"), [("0m", "start"), ("1m", "end")])
+def test_regular_hours_show_zone_and_side(minutes, tmp_path, zone, shift, side):
+    path = tmp_path / "rth.csv"
+    frame, clock = frame_of(minutes, zone=zone, shift=shift), frame_of(minutes, "%H:%M")["ts"]
+    frame.filter(clock.is_between(pl.lit("09:30"), pl.lit("15:59"))).write_csv(path)
+    read = read_vendor(path)
+    assert (read.zone, read.stamp_side) == (zone, side)
+
+
+@pytest.mark.parametrize(
+    ("written", "price"), [('"4.001,50"', 4001.5), ('"4,001.50"', 4001.5), ('"4001,5"', 4001.5), ('"4,001"', 4001.0)]
+)
+def test_separators_in_numbers(tmp_path, written, price):
+    path = tmp_path / "b.csv"
+    path.write_text(f"ts,open,high,low,close,volume\n2024-01-03T15:00:00Z,{written},{written},{written},{written},7\n")
+    assert read_vendor(path, stamp_side="start").frame["high"].to_list() == [price]
