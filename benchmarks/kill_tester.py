@@ -55,7 +55,7 @@ GPU = "simd_count 96\ngfx_target_version 110000\ndrm_render_minor 128\n"
 
 def write_stand_in(python: Path) -> None:
     """Write what starts the stand-in for an interpreter with the app."""
-    words = shlex.join([sys.executable, "-I", "-S", str(HERE / "stand_in_app.py")])
+    words = shlex.join([sys.executable, "-I", "-S", str(CHECKOUT / "harness" / "rehearsal" / "stand_in_app.py")])
     python.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
     python.chmod(0o755)
 

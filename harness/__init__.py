@@ -6,6 +6,7 @@ __version__ = "0.1.0"
 ROOMS = (
     "cli",
     "screen",
+    "rehearsal",
     "faults",
     "report",
     "training",

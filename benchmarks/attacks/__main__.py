@@ -26,7 +26,6 @@ from benchmarks.attacks.page import merged, read_rows, write_page
 from benchmarks.attacks.places import HONEST_CELL, MATRIX, Place, make_canary, remove_tree
 from benchmarks.attacks.run import Row, run_attack
 from benchmarks.kill_tester import write_stand_in
-from benchmarks.stand_in_app import SLOW
 from harness.base.paths import CHECKOUT
 from harness.base.storage import locked
 from harness.environments.build import ensure_cell_image
@@ -34,6 +33,7 @@ from harness.evidence.run_folder import RunFolder
 from harness.host.engine import Engine, find_engine
 from harness.matrix.cells import ExecutorName, Matrix
 from harness.matrix.load import load_matrix
+from harness.rehearsal.stand_in_app import SLOW
 
 BY_SIGNAL = 128
 EARLIER_STEP_SECONDS = 0.5

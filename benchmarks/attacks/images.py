@@ -83,7 +83,7 @@ def stand_in_image(engine: Engine, image: str) -> str:
     text = STAND_IN.format(image=image, root=ROOT, labels=LABELS)
     with tempfile.TemporaryDirectory(prefix="vpoc-attack-") as folder:
         context = Path(folder)
-        shutil.copyfile(CHECKOUT / "benchmarks" / "stand_in_app.py", context / "app.py")
+        shutil.copyfile(CHECKOUT / "harness" / "rehearsal" / "stand_in_app.py", context / "app.py")
         start = f'#!/bin/sh\nexec /opt/venv/bin/python3 -I -S {ROOT}/app.py "$@"\n'
         (context / "python").write_text(start, encoding="utf-8")
         (context / "Dockerfile").write_text(text, encoding="utf-8")

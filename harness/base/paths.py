@@ -1,12 +1,18 @@
 """Where things of this checkout are. The harness runs from a checkout."""
 
+import os
 from pathlib import Path
+
+# Set by `matrix rehearse` for its own processes: a folder with locks and caches of their own. What runs there is no
+# evidence, and touches nothing that a real build or run would take.
+REHEARSAL_VARIABLE = "MATRIX_REHEARSAL"
+REHEARSAL = Path(os.environ[REHEARSAL_VARIABLE]) if os.environ.get(REHEARSAL_VARIABLE) else None
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 APP = CHECKOUT / "app"
 IMAGES = CHECKOUT / "images"
-LOCKS = IMAGES / "locks"
-CACHE = CHECKOUT / ".cache"
+LOCKS = (REHEARSAL or IMAGES) / "locks"
+CACHE = REHEARSAL / "cache" if REHEARSAL else CHECKOUT / ".cache"
 ENVIRONMENTS = CACHE / "envs"
 APPS = CACHE / "apps"
 DATA = CACHE / "data"

@@ -69,6 +69,10 @@ COMMANDS = {
         "Pull a cell's image from a registry, so that `matrix run` uses it instead of building one.",
     ),
     "push": ("cli.images:push", "Push a cell's image to a registry, with the credentials of `docker login`."),
+    "rehearse": (
+        "cli.rehearse:rehearse",
+        "Carry ROCm stacks from lock to record with nothing downloaded, and say what a real host will do at each step.",
+    ),
     "render": ("cli.images:render", "Print the Dockerfile of a cell."),
     "report": (
         "cli.records:report",

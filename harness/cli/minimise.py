@@ -125,7 +125,7 @@ def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs
         raise UserError("compare --across: the runs of before cannot be made now; leave --runs out")
     for cell in cells:
         known(cell, settings.matrix.cells, "cell")
-    rows = [row for row in Index(settings.results).rows() if row.injected_fault is None]
+    rows = [row for row in Index(settings.results).rows() if row.can_be_evidence]
     compared = compare_across(rows, counts_of(settings.results), axis, cells, settings.matrix.verdicts.confidence)
     if as_json:
         print_json({"schema": 2, "across": axis, "comparisons": [one.plain for one in compared]})

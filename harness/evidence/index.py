@@ -54,6 +54,7 @@ class Row:
     seconds: float
     samples_per_second: float | None
     injected_fault: str | None
+    rehearsal: bool
     scope: str
     qualifies_for_promotion: bool
     verified: bool
@@ -92,7 +93,8 @@ class Row:
             "qualifies_for_promotion": qualifies_for_promotion(intent.options)
             and not intent.smoke_test
             and record.verified
-            and not host.simulated,
+            and not host.simulated
+            and not intent.rehearsal,
             "verified": record.verified,
             "imported": imported,
             "struck": struck,
@@ -105,6 +107,11 @@ class Row:
         for name in {field.name for field in fields(cls)} - values.keys():
             values[name] = getattr(record if hasattr(record, name) else intent, name)
         return cls(**values)
+
+    @property
+    def can_be_evidence(self) -> bool:
+        """Return whether it says something of its cell: no fault was injected into it, and it is no rehearsal."""
+        return self.injected_fault is None and not self.rehearsal
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values by name."""

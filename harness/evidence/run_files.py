@@ -58,6 +58,7 @@ class Intent(Versioned):
     owner_pid: int
     owner_started: int = Field(description="clock ticks since boot")
     injected_fault: str | None = Field(None, description="the fault injected on purpose; such a run is no evidence")
+    rehearsal: bool = Field(False, description="made by `matrix rehearse`: it shows nothing of its stack")
     started: float = Field(description="seconds since 1970")
 
     @property

@@ -58,7 +58,7 @@ def build_report(
     verdicts = judge_now(rows)
     made_here = [row for row in rows if not row.imported]
     own = judge_now(made_here) if len(made_here) < len(rows) else verdicts
-    counted = [row for row in rows if row.injected_fault is None]
+    counted = [row for row in rows if row.can_be_evidence]
 
     @cache
     def read(run_id: str) -> Record | None:

@@ -11,9 +11,9 @@ from harness.report.words import many, names
 
 
 def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, matrix: Matrix) -> tuple[str, ...]:
-    """Return warnings, the most serious first; `rows` are all runs, including those with an injected fault."""
+    """Return warnings, the most serious first; `rows` are all runs, also those that cannot be evidence."""
     said = []
-    counted = [row for row in rows if row.injected_fault is None]
+    counted = [row for row in rows if row.can_be_evidence]
     on_gpus = [row for row in counted if row.device != "cpu" and not is_simulated_scope(row.scope)]
     if not any(row.outcome == "completed" for row in on_gpus):
         used = "completed on" if on_gpus else "used"
@@ -39,12 +39,14 @@ def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, m
             "Between these stacks ROCm and torch change together: a difference cannot be attributed to one of them. "
             "The selection `neighbours` changes one at a time."
         )
-    injected = len(rows) - len(counted)
+    injected = sum(row.injected_fault is not None for row in rows)
     faults = sum(counts[row.run_id].gpu_fault for row in counted)
     struck = [row for row in counted if row.struck is not None]
     if injected:
         had = "1 run had a fault" if injected == 1 else f"{injected} runs had faults"
         said.append(f"{had} injected on purpose: shown among the runs, but not counted.")
+    if rehearsed := sum(row.rehearsal for row in rows):
+        said.append(f"{many(rehearsed, 'run')} only rehearsed how a run is made: no evidence, and not counted.")
     if faults:
         said.append(
             f"A GPU was reset, or found unhealthy, after {many(faults, 'run')}: each of them counts as failed, "

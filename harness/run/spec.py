@@ -9,6 +9,7 @@ from typing import Any
 
 from harness import __version__
 from harness.base.contract import NONCE_VARIABLE
+from harness.base.paths import REHEARSAL
 from harness.base.storage import json_hash
 from harness.environments.environment import Environment
 from harness.environments.executors.container import KFD, WORK, Container, DeviceNode, container_of, inside
@@ -190,6 +191,7 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
         owner_pid=owner.pid,
         owner_started=owner.started,
         injected_fault=run.injected_fault,
+        rehearsal=REHEARSAL is not None,
         started=time.time(),
     )
     return RunSpec(

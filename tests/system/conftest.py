@@ -15,7 +15,6 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.kill_tester import write_stand_in
-from benchmarks.stand_in_app import SLOW
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.job import Executor
@@ -30,6 +29,7 @@ from harness.host.processes import environment_of
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Cell, Matrix, Preset, SyntheticData, Workload
 from harness.matrix.load import load_matrix
+from harness.rehearsal.stand_in_app import SLOW
 from harness.run.run_cell import run_cell
 from harness.run.spec import Run
 from harness.run.watch.limits import LIMITS

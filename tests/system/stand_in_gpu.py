@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks import stand_in_app as app
+from harness.rehearsal import stand_in_app as app
 
 HOST, PLAN = Path(sys.argv[1]), Path(sys.argv[2])
 # The number of KFD and the address of each GPU of the simulated host.
@@ -55,7 +55,7 @@ def train(words: list[str]) -> None:
     """Train as the stand-in does, holding memory of the GPU that it is given."""
     gpu = int(os.environ["ROCR_VISIBLE_DEVICES"].split(",")[0])
     letter = next_letter()
-    options = app.options_of(words)
+    options = app.named_options(words)
     if letter == "r":
         folder = Path(options["run_dir"])
         for phase in ("import", "init", "data", "features", "first-step"):
@@ -71,7 +71,7 @@ def train(words: list[str]) -> None:
 
     app.write = write_of_gpu
     hold_memory(gpu)
-    app.train(options)
+    app.stand_in_train(options)
     if letter == "s":
         reset(gpu)
     elif letter == "u":
@@ -102,7 +102,7 @@ def main() -> None:
         probe()
     else:
         sys.argv[1:] = words
-        app.main()
+        app.stand_in_main()
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ import pytest
 from benchmarks import kill_tester
 from benchmarks.kill_tester import GOAL_SECONDS, Figures, Kill, Place, kill_often
 from benchmarks.kills import ONLY_IN_CONTAINERS
-from benchmarks.stand_in_app import SLOW
 from harness.base.failpoints import POINTS
 from harness.base.paths import CHECKOUT
 from harness.evidence.run_files import Record
+from harness.rehearsal.stand_in_app import SLOW
 
 RANDOM_KILLS = 8
 # A campaign with a run on each of two GPUs, twice, in a results folder that it may share.

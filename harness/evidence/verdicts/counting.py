@@ -140,6 +140,8 @@ def _last_before(starts: Sequence[tuple[float, str]], step: HealthStep) -> str |
 def _count(row: Row, fault: str | None) -> RunCount:
     if row.injected_fault is not None:
         return RunCount("not-counted", "a fault was injected into it on purpose", "injected fault")
+    if row.rehearsal:
+        return RunCount("not-counted", "a rehearsal, in which nothing but the harness was real", "rehearsal")
     if row.struck is not None:
         return RunCount("not-counted", f"struck out by hand: {row.struck}", "struck")
     if row.diagnosis == NOT_BEGUN:

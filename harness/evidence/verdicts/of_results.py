@@ -75,6 +75,8 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
     injected = sum(row.injected_fault is not None for row in rows)
     if injected:
         lines.append(f"{injected} runs with an injected fault are not counted")
+    if rehearsed := sum(row.rehearsal for row in rows):
+        lines.append(f"{rehearsed} runs are rehearsals, and count for nothing")
     unverified = sum(not row.verified for row in rows)
     if unverified:
         lines.append(f"{unverified} runs were not verified by their host, and qualify for nothing")

@@ -119,8 +119,8 @@ def judge(
     """One verdict per identity of evidence, in the order of cells.
 
     `current` holds the environment hash a cell would have now with an executor; where that is not known, the newest
-    one counts. Records of another one are stale: they are shown apart and never pooled. Runs with an injected fault do
-    not count.
+    one counts. Records of another one are stale: they are shown apart and never pooled. Rehearsals, and runs
+    with an injected fault, do not count.
     `counts` are of all runs of the results folder; without them nothing is known of the GPUs' health. Where runs are
     not `pooled` there is a verdict for each workload of a family: the share of runs that pass depends on their length.
     `settings` are those of machines as they are now; of others, those of their newest run. Runs that a machine made
@@ -128,7 +128,7 @@ def judge(
     """
     rows = list(rows)
     counts = count_runs(rows) if counts is None else counts
-    rows = sorted((row for row in rows if row.injected_fault is None), key=lambda row: (row.started, row.run_id))
+    rows = sorted((row for row in rows if row.can_be_evidence), key=lambda row: (row.started, row.run_id))
     # What was made elsewhere says nothing about what a cell would be here.
     newest = {(row.cell, row.executor): row.environment_hash for row in sorted(rows, key=lambda row: not row.imported)}
     current = {**newest, **current}

@@ -38,16 +38,19 @@ def export_records(
 ) -> Exported:
     """Write the finished runs into `file`.
 
-    Runs that other hosts made in this folder are left out, because only those hosts know the names to remove. `hide`
-    are names to remove besides those of this host; if any are given, the runs of other hosts are included. `show` wraps
-    the iteration over rows, to display progress.
+    Rehearsals are left out, and runs that other hosts made in this folder: only those hosts know the names to remove.
+    `hide` are names to remove besides those of this host; if any are given, runs of other hosts are included. `show`
+    wraps the iteration over rows, to display progress.
 
     Raises:
         UserError: when there is nothing to write, or the file exists or cannot be written.
     """
     rows = Index(results).rows()
-    known = [row for row in rows if row.imported or row.machine == host.machine or hide]
     left_out = []
+    if rehearsed := sum(row.rehearsal for row in rows):
+        left_out.append(f"{rehearsed} rehearsals: they are no evidence")
+    rows = [row for row in rows if not row.rehearsal]
+    known = [row for row in rows if row.imported or row.machine == host.machine or hide]
     if others := len(rows) - len(known):
         left_out.append(f"{others} runs of other hosts: export them there, or name those hosts with --hide")
     if not known:

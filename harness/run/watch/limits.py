@@ -107,7 +107,7 @@ def known_stalls(results: Results, intent: Intent, workload_hashes: Collection[s
         if (row.environment_hash, row.host_kind, row.executor) == wanted
         and row.workload_hash in workload_hashes
         and row.outcome == "completed"
-        and row.injected_fault is None
+        and row.can_be_evidence
         # How long it takes here, no other machine can tell.
         and not row.imported
     ]

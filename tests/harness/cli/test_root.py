@@ -85,6 +85,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "promote": ("--dry-run",),
     "pull": ("--registry", "localhost:1", "no-such-cell"),
     "push": ("--registry", "localhost:1", "no-such-cell"),
+    "rehearse": ("no-such-stack",),
     "render": ("cpu-plain",),
     "report": (),
     "run": (EXCLUDED, "--executor", "process"),

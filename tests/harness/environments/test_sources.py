@@ -12,7 +12,8 @@ from harness.base.errors import UserError
 from harness.environments import pins, source_packages, wheelhouse
 from harness.environments.wheelhouse import fetch, installable, read_lock, requirement
 from harness.matrix.cells import Stack
-from tests.harness.stand_in_index import StandIn, private_authority, served
+from harness.rehearsal.stand_in_index import StandIn
+from tests.harness.stand_in_index import private_authority, served, write_mirror
 
 MakeStack = Callable[..., Stack]
 
@@ -130,7 +131,7 @@ def test_a_source_package_with_another_hash_is_refused(make_stack: MakeStack) ->
 
 @pytest.mark.long
 def test_a_mirror_in_a_folder(make_stack: MakeStack, index: StandIn, tmp_path: Path) -> None:
-    index.write(tmp_path / "mirror")
+    write_mirror(index.places, tmp_path / "mirror")
     urls = {"mirror": (tmp_path / "mirror" / "amd").as_uri(), "pypi": (tmp_path / "mirror" / "pypi").as_uri()}
     stack = make_stack("amd", "7.14.0", "2.12.0", source="amd-7", targets=("gfx1100",), **urls)
     before = len(index.asked)

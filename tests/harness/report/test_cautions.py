@@ -24,6 +24,12 @@ def test_runs_of_an_old_contract_are_counted_and_named(make_rows: MakeRows, matr
     assert "contract" not in told(matrix, make_rows("cpu-plain", 2))
 
 
+def test_rehearsals_are_named_and_say_nothing(make_rows: MakeRows, matrix: Matrix, dual_host: Any) -> None:
+    rows = make_rows("rocm6.3-torch2.9.1-plain", 1, host=dual_host, device="cuda", gpus=(0,), rehearsal=True)
+    assert "1 run only rehearsed how a run is made" in told(matrix, rows)
+    assert "No run used a GPU" in told(matrix, rows)
+
+
 def test_failures_on_a_gpu_show_nothing_of_it(make_rows: MakeRows, matrix: Matrix, dual_host: Any) -> None:
     on_gpu = {"host": dual_host, "device": "cuda", "gpus": (0,)}
     rows = make_rows("rocm6.3-torch2.9.1-plain", 0, 1, **on_gpu)

@@ -55,6 +55,14 @@ def test_every_fault_is_in_the_intent_and_no_part_of_any_identity(run: Run, faul
     assert (one.app, one.verification) == (other.app, other.verification)
 
 
+def test_every_run_in_the_place_of_a_rehearsal_says_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = resolve_run(run, RunFolder(tmp_path)).intent
+    monkeypatch.setattr("harness.run.spec.REHEARSAL", tmp_path)
+    assert (usual.rehearsal, resolve_run(run, RunFolder(tmp_path)).intent.rehearsal) == (False, True)
+
+
 def test_the_features_are_never_injected(run: Run, matrix: Matrix, tmp_path: Path) -> None:
     two = replace(run, cell=replace(run.cell, preset=matrix.presets["notes-aggressive"]), injected_fault="segv@3")
     commands = resolve_run(two, RunFolder(tmp_path)).intent.commands

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import stand_in_app
 from harness.base.contract import CONTRACT
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment
@@ -22,6 +21,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
+from harness.rehearsal import stand_in_app
 from harness.run import verify
 from harness.run.run_cell import run_cell
 from harness.run.spec import Run
@@ -32,7 +32,7 @@ from harness.run.watch.watch import Watch
 SCRIPT = """#!{python}
 import hashlib, json, os, pathlib, shutil, sys, time
 sys.path.insert(0, {checkout!r})
-from benchmarks import stand_in_app as app
+from harness.rehearsal import stand_in_app as app
 work, results, command = pathlib.Path.cwd(), pathlib.Path({results!r}), sys.argv[3]
 with open({asked!r}, "a") as stream:
     stream.write(command + " ")
@@ -43,7 +43,7 @@ def change(**changes):
 def told():
     return json.loads((work / "result.json").read_text())
 {before}
-app.main()
+app.stand_in_main()
 {after}
 """
 

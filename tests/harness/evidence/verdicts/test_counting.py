@@ -35,7 +35,7 @@ class History:
         """A run of a minute; `changes` are of its record, or of its intent."""
         self._at += 60
         host = self._host.model_copy(update={"boot_id": boot})
-        of_intent = {name: changes.pop(name) for name in ("injected_fault", "cell") if name in changes}
+        of_intent = {name: changes.pop(name) for name in ("injected_fault", "rehearsal", "cell") if name in changes}
         record = self._make_record(run_id, outcome, host=host, gpus=gpus, started=self._at - 50, **of_intent)
         self.records.append(record.model_copy(update={"finished": self._at, **changes}))
         return self
@@ -187,6 +187,23 @@ def test_what_interrupted_a_run_of_an_earlier_harness_is_in_its_detail(
 def test_an_injected_fault_does_not_count_and_answers_for_the_gpu_it_leaves(history: History) -> None:
     history.run("a").run("b", "failed", injected_fault="wedge-gpu@3").probe(False)
     assert history.told == {"a": "passed", "b": "not-counted"}
+
+
+def test_a_rehearsal_does_not_count_and_is_in_no_verdict(history: History) -> None:
+    history.run("a").run("b", rehearsal=True)
+    assert history.told == {"a": "passed", "b": "not-counted"}
+    assert history.counts["b"].why == "a rehearsal, in which nothing but the harness was real"
+    assert (history.verdict.passes, history.verdict.runs, sum(history.verdict.outcomes.values())) == (1, 1, 1)
+
+
+def test_no_rehearsal_qualifies_whatever_it_ran(make_record: MakeRecord) -> None:
+    def qualifies(rehearsal: bool) -> bool:
+        intent = make_record().intent
+        options = {**intent.options, "loop": "plain", "vpoc_path": "naive"}
+        record = make_record(options=options, verifier={"app": "a"}, rehearsal=rehearsal)
+        return Row.of(record).qualifies_for_promotion
+
+    assert [qualifies(rehearsal) for rehearsal in (False, True)] == [True, False]
 
 
 def test_a_cell_that_resets_the_gpu_every_second_time_is_far_from_known_good(history: History) -> None:

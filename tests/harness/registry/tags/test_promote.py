@@ -107,6 +107,12 @@ def test_drills_and_interrupted_runs_are_no_evidence(row: Row) -> None:
     assert refusal(nothing, THRESHOLDS)
 
 
+def test_rehearsals_are_no_evidence(row: Row) -> None:
+    (claim,) = claims_of(repeated(row, ENOUGH + 10, "a", rehearsal=True) + repeated(row, 5, "c"))
+    assert claim.runs == 5
+    assert claims_of(repeated(row, ENOUGH + 10, "a", rehearsal=True)) == []
+
+
 def test_the_cell_asked_for_is_judged_and_no_other(row: Row) -> None:
     good = repeated(row, ENOUGH + 10)
     other = repeated(row, 3, "b", cell="cpu-no-sdma")

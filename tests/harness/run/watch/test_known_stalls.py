@@ -36,7 +36,13 @@ def test_completed_runs_of_the_same_kind_tell_how_long_they_stood(results: Resul
 
 @pytest.mark.parametrize(
     "other",
-    [{"environment_hash": "o" * 64}, {"workload_hash": "0" * 64}, {"executor": "docker"}, {"injected_fault": "slow@3"}],
+    [
+        {"environment_hash": "o" * 64},
+        {"workload_hash": "0" * 64},
+        {"executor": "docker"},
+        {"injected_fault": "slow@3"},
+        {"rehearsal": True},
+    ],
 )
 def test_runs_of_another_kind_tell_nothing(other: dict[str, Any], results: Results, make_record: MakeRecord) -> None:
     keep(results, make_record("a", **other), {"import": 4.0})

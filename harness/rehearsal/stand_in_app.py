@@ -1,7 +1,8 @@
-"""A stand-in for Python with the app, for `benchmarks/kills.py`: the app's files in no time, and no training.
+"""A stand-in for Python with the app: the app's files in no time, and no training.
 
 Started as an interpreter: `-c PROBE` tells what is "installed", `-m vpoc COMMAND ...` does as that command would.
-Standard library only. What it writes is a test's fiction; nothing of it is evidence.
+Standard library only, and the versions of torch where one is installed. What it writes is fiction: it is for
+`benchmarks/kills.py` and for rehearsals with a stub of torch, and nothing of it is evidence.
 """
 
 import hashlib
@@ -12,10 +13,16 @@ import signal
 import socket
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-TORCH = "2.13.0+cpu"
+try:
+    _installed: Any = import_module("torch.version")
+except ImportError:
+    TORCH, HIP = "2.13.0+cpu", None
+else:
+    TORCH, HIP = _installed.__version__, _installed.hip
 STEP_SECONDS = 0.03
 SLOW_EVERY, SLOW_SECONDS = 4, 0.8
 # A file of that name beside the data makes every run slow: it holds the seconds of a step.
@@ -33,7 +40,7 @@ REPEATED = ("model", "trained", "state")
 TRUTHS = ("use_mixed_precision", "activation_checkpointing")
 
 
-def options_of(words: list[str]) -> dict[str, Any]:
+def named_options(words: list[str]) -> dict[str, Any]:
     """Options of a command line by name, as the app's result tells them."""
     options: dict[str, Any] = dict.fromkeys(TRUTHS, False)
     name = None
@@ -79,7 +86,7 @@ def first_steps(epochs: int) -> list[dict[str, float]]:
     return [{"step": step, **numbers_of(step)} for step in range(1, count + 1)]
 
 
-def state_of(step: int) -> bytes:
+def step_state(step: int) -> bytes:
     """The content of the state from before a step."""
     return f"the stand-in's state of step {step}".encode()
 
@@ -93,7 +100,7 @@ def keep_states(folder: Path, total: int, epochs: int) -> list[dict[str, Any]]:
         word = hashlib.sha256(f"{os.environ.get('VPOC_NONCE')} mlp {part}".encode()).hexdigest()[:16]
         step = start + 1 + int(word, 16) % (end - start)
         file = folder / f"mlp-{step}.pt"
-        file.write_bytes(state_of(step))
+        file.write_bytes(step_state(step))
         kept.append({"file": file.name, "sha256": sha256(file), "step": step, **numbers_of(step)})
     return kept
 
@@ -127,7 +134,7 @@ def warned() -> bool:
     return unknown and os.environ.get("PYTHONWARNINGS", "").startswith("error")
 
 
-def train(options: dict[str, Any]) -> None:
+def stand_in_train(options: dict[str, Any]) -> None:
     """Progress, a model file and a result; or an error where the variables of a preset cause one."""
     if warned():
         sys.exit("UserWarning: ignoring invalid value")
@@ -172,7 +179,7 @@ def train(options: dict[str, Any]) -> None:
         "options": options,
         "data": {"path": str(data), "sha256": sha256(data), "rows": 1},
         "python": "3",
-        "torch": {"version": TORCH, "hip": None, "cuda": None},
+        "torch": {"version": TORCH, "hip": HIP, "cuda": None},
         "numpy": "none",
         "polars": "none",
         "device": "cpu",
@@ -201,13 +208,13 @@ def train(options: dict[str, Any]) -> None:
     tell(folder, "teardown", 0)
 
 
-def features(options: dict[str, Any]) -> None:
+def stand_in_features(options: dict[str, Any]) -> None:
     """Progress alone: the stand-in's training needs none."""
     for phase in ("import", "data", "features", "checkpoint"):
         tell(Path(options["run_dir"]), phase, 0)
 
 
-def verify(options: dict[str, Any]) -> None:
+def stand_in_verify(options: dict[str, Any]) -> None:
     """Find what the training claims, where its model and its states are those that it leaves."""
     folder, data = Path(options["run_dir"]), Path(options["data"])
     _, model = options["trained"]
@@ -215,7 +222,7 @@ def verify(options: dict[str, Any]) -> None:
     for phase, done in (("import", 0), ("init", 0), ("data", 0), ("features", 0), ("first-step", 0), ("validate", 1)):
         tell(folder, phase, done)
     found = sha256(Path(model)) == hashlib.sha256(MODEL).hexdigest()
-    same = Path(state).read_bytes() == state_of(int(step))
+    same = Path(state).read_bytes() == step_state(int(step))
     facts = {"sha256": sha256(Path(model)), "bytes": len(MODEL), "parameters": 1, "weights_sha256": WEIGHTS}
     value: dict[str, Any] = {
         "workload_hash": options["workload_hash"],
@@ -234,7 +241,7 @@ def verify(options: dict[str, Any]) -> None:
     write(Path(options["output"]), value)
 
 
-def main() -> None:
+def stand_in_main() -> None:
     """Do as the interpreter, or as the app, would."""
     if sys.argv[1] == "-c":
         told: dict[str, Any] = {"missing": [], "python": "3", "torch": TORCH, "hip": None, "cuda": None, "gpus": 0}
@@ -244,14 +251,14 @@ def main() -> None:
     if command == "train":
         # Like a log, it holds names and places of this machine.
         print(*sys.argv, socket.gethostname())
-    options = options_of(words)
+    options = named_options(words)
     if command == "train":
-        train(options)
+        stand_in_train(options)
     elif command == "features":
-        features(options)
+        stand_in_features(options)
     elif command == "verify":
-        verify(options)
+        stand_in_verify(options)
 
 
 if __name__ == "__main__":
-    main()
+    stand_in_main()
