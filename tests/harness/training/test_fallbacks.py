@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.matrix.cells import Preset, Strategy
+from harness.matrix.cells import Preset
+from harness.matrix.strategies import Strategy
 from harness.training.fallbacks import (
     AT_MOST,
     PREFERRED,
