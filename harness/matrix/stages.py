@@ -38,7 +38,7 @@ class Otherwise(_Strict):
 
     @property
     def in_words(self) -> str:
-        """What it changes, such as `preset no-p2p` or `vpoc_path chunked`."""
+        """The change in words, such as `preset no-p2p` or `vpoc_path chunked`."""
         named = {"preset": self.preset, "strategy": self.strategy, **self.options}
         said = ((name, value if isinstance(value, str) else ", ".join(value)) for name, value in named.items() if value)
         return ", ".join(f"{name} {value}" for name, value in said)

@@ -19,6 +19,8 @@ from harness.search.stage_runs import (
 
 # The kind of count of a run that was not begun.
 NOT_BEGUN_KIND = "not begun"
+# So many failures, and more than passes, are no accident.
+REFUTED_BY = 2
 
 
 class _Needed(Exception):  # noqa: N818
@@ -107,11 +109,24 @@ class Explorer:
             tried.append(setting)
             failed = [run for run in runs if not run.passed]
             if not failed or (stage.devices == "one" and len(failed) < len(runs)):
-                return setting
+                if not self._is_refuted(stage, setting, len(runs[0].gpus)):
+                    return setting
+                failed_in = "training"
+                continue
+            if len(failed) < len(runs):
+                # What one GPU does and another does not is not for a change of options.
+                return None
             failed_in = "features" if failed[0].last_phase in FEATURE_PHASES else "training"
             if failed[0].row.diagnosis in OF_THE_STACK:
                 raise _OfStack(failed[0].row.diagnosis)
         return None
+
+    def _is_refuted(self, stage: CampaignStage, setting: Setting, devices: int) -> bool:
+        """Return whether it failed again and again when it was run for hours, though it came through once."""
+        workload = setting.workload(self.matrix.workloads[stage.workload or ""])
+        counted = [run for run in self.seen.of_claim(setting, workload, devices) if run.count.counts]
+        failed = sum(not run.passed for run in counted)
+        return failed >= REFUTED_BY and 2 * failed > len(counted)
 
     def _runs(self, stage: CampaignStage, setting: Setting, *, on_any: bool) -> list[SeenRun]:
         """Return the run that decides on each placement; nothing where none can be made.

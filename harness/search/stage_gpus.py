@@ -5,8 +5,8 @@ from itertools import permutations
 
 from harness.search.stage_runs import SeenRun, SeenRuns
 
-# With equal GPUs one is called bad at most with this probability at one look.
-ERROR = 0.05
+# With equal GPUs one is called bad at most with this probability at one look; there are dozens, of the same pairs.
+ERROR = 0.01
 
 
 def bad_gpus(seen: SeenRuns) -> tuple[int, ...]:

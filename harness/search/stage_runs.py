@@ -1,4 +1,4 @@
-"""What a stage runs: a cell with the stage's workload on certain GPUs; and what the records say of such runs. Pure."""
+"""The runs of stages: a cell with the stage's workload on certain GPUs; and what the records say of such runs. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ NOT_BEGUN_AT_MOST = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """What came through a stage: a cell, its strategy, and the options of the workload that differ from the stage's."""
+    """A cell as it came through a stage: its strategy, and the options of the workload that differ from the stage's."""
 
     cell: Cell
     strategy: Strategy = "single"

@@ -5,12 +5,12 @@ most is run until it is shown to be good. What failed once, and what uses the GP
 it is run for hours when nothing else is left to explore, or when the time that is left is just enough for that.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Literal
 
-from harness.evidence.verdicts.missing import missing_to
+from harness.evidence.verdicts.missing import Shortfall, missing_to
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import reaches
 from harness.matrix.cells import Cell, Matrix, Workload
@@ -23,16 +23,17 @@ from harness.search.stage_runs import SeenRuns, Setting, StageHost, StageRun, to
 
 StageEndReason = Literal["good", "none", "out-of-time"]
 # What is reckoned with beyond what a claim takes without a failure.
-SLACK_SECONDS = 600.0
+SLACK_SECONDS = 3000.0
 # What failed so often is run no more.
 MOST_FAILURES = 4
 
 
 @dataclass(frozen=True)
 class Contender:
-    """What came through the stages: where its runs are made, what they show, and what is missing to the tier.
+    """A setting that came through the stages: where its runs are made, what they show, and what is missing to the tier.
 
-    `rank`: 0 is the way to use the GPUs that is wanted most. `seconds_needed` without a failure from now on.
+    `rank`: 0 is the way to use the GPUs that is wanted most. `seconds_needed` without a failure from now on, and what
+    another that was not run yet would need.
     """
 
     setting: Setting
@@ -44,12 +45,23 @@ class Contender:
     is_good: bool
     hours_missing: float
     starts_missing: int
+    long_runs: int
     seconds_needed: float
+    seconds_of_another: float
 
     @property
     def failures(self) -> int:
         """Return how many runs failed, at their start or later."""
         return self.totals.failures + self.totals.starts - self.totals.started
+
+    @property
+    def is_sound(self) -> bool:
+        """Return whether it has not failed, or but for one start and is nearer to the tier than another would be.
+
+        What is good fails to start now and then, too.
+        """
+        almost = not self.totals.failures and self.failures == 1
+        return not self.failures or (almost and self.seconds_needed <= self.seconds_of_another)
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,7 @@ class StageSearch:
 
     @property
     def order(self) -> list[str]:
-        """Return the stacks in the order of their turns: last without PCIe atomics those whose collectives need them."""
+        """Return the stacks in turn: without PCIe atomics last those whose collectives need them."""
         if self.host.atomics is not False or not self.host.can_use_all:
             return list(self.cells)
         return sorted(self.cells, key=self._last)
@@ -116,28 +128,43 @@ class _Look:
         good = next((one for one in contenders if one.is_good), None)
         if good and good.rank == 0:
             return self._of_winner(good) or self._end("good", contenders)
-        fresh = [one for one in contenders if one.rank == 0 and not one.failures and self._fits(one)]
-        if fresh and (run := self._endure(fresh[0])):
-            return run
-        frontier = first_turn or self._explore(fully=True)
         # What would use the GPUs in a less wanted way than one that is good already has nothing to show.
         open_ = [one for one in contenders if one.failures < MOST_FAILURES and (not good or one.rank < good.rank)]
-        hand = [one for one in open_ if self._fits(one)]
-        if frontier and self._is_affordable(frontier, hand):
-            return frontier
-        for one in (*hand, *(one for one in open_ if one not in hand)):
-            if run := self._endure(one):
+        sound = sorted((one for one in open_ if one.is_sound), key=lambda one: (one.rank, one.seconds_needed))
+        for one in self._in_turn(first_turn, sound, open_):
+            if run := one if isinstance(one, StageRun) else self._endure(one):
                 return run
+        why = self._why(open_)
         if good:
             several = good.rank < len(self._ranks) - 1
-            return self._of_winner(good) or self._end("good" if several else self._why(first_turn, open_), contenders)
-        return self._end(self._why(first_turn, open_), contenders)
+            return self._of_winner(good) or self._end("good" if several else why, contenders)
+        return self._end(why, contenders)
 
-    def _why(self, first_turn: StageRun | None, open_: Sequence[Contender]) -> StageEndReason:
+    def _in_turn(
+        self, first_turn: StageRun | None, sound: Sequence[Contender], open_: Sequence[Contender]
+    ) -> Iterator[StageRun | Contender]:
+        """Yield what is to be run, the most promising first.
+
+        What is wanted most and has not failed; a stack that had no turn; what uses all GPUs in another way; all that is
+        still untried of stacks that had their turn; then what is left, what failed least first.
+        """
+        yield from (one for one in sound if one.rank == 0)
+        if first_turn and self._is_affordable(first_turn, sound):
+            yield first_turn
+        yield from (one for one in sound if len(one.gpus) > 1)
+        untried = first_turn or self._explore(fully=True)
+        if untried and self._is_affordable(untried, sound):
+            yield untried
+        yield from (one for one in open_ if one.seconds_needed <= self.time_left)
+        yield from (one for one in open_ if one.seconds_needed > self.time_left)
+        if untried and self._cost(untried) <= self.time_left:
+            yield untried
+
+    def _why(self, open_: Sequence[Contender]) -> StageEndReason:
         """Return `none` where every stack had its turn, and nothing is left that only lacks the time."""
         several = len(self._ranks) > 1
-        lacking = [one for one in open_ if not one.failures and not (several and one.setting.strategy == "single")]
-        return "out-of-time" if first_turn or lacking else "none"
+        lacking = [one for one in open_ if one.is_sound and (len(one.gpus) > 1 or not several)]
+        return "out-of-time" if lacking or self._untried() else "none"
 
     def _explore(self, *, fully: bool) -> StageRun | None:
         """Return the run that shows more of the first stack that is not known in full; opens no stack after it."""
@@ -181,14 +208,47 @@ class _Look:
         # Each that was run for hours is one more that may look good by chance.
         confidence = 1 - (1 - thresholds.confidence) / number
         missing = missing_to(totals, tier, thresholds, confidence)
-        hours = self.seen.hours_of(long, devices, self._minutes) if long else 0.0
-        many = ceil(missing.hours / hours - 1e-9) if hours else 0
-        seconds = many * self.seen.seconds_of(long, devices, self._minutes) if long else 0.0
-        seconds += max(0, missing.starts - many) * self.seen.seconds_of(short, devices, stage.minutes)
+        many, seconds = self._runs_missing(missing, long, short, devices, stage)
+        fresh = missing_to(Totals(), tier, thresholds, confidence)
+        _, seconds_fresh = self._runs_missing(fresh, long, short, devices, stage)
         is_good = reaches(totals, tier, thresholds, confidence)
         rank = self._ranks.index(setting.strategy)
-        one = Contender(setting, stage, gpus, rank, totals, confidence, is_good, missing.hours, missing.starts, seconds)
+        one = Contender(
+            setting=setting,
+            stage=stage,
+            gpus=gpus,
+            rank=rank,
+            totals=totals,
+            confidence=confidence,
+            is_good=is_good,
+            hours_missing=missing.hours,
+            starts_missing=missing.starts,
+            long_runs=many,
+            seconds_needed=seconds,
+            seconds_of_another=seconds_fresh,
+        )
         return one, has_endured
+
+    def _runs_missing(
+        self, missing: Shortfall, long: Workload | None, short: Workload, devices: int, stage: CampaignStage
+    ) -> tuple[int, float]:
+        """Return how many long runs are missing without a failure, and the seconds that they and short ones take.
+
+        Short ones are needed for starts anyway, and bring some hours too.
+        """
+        takes = self.seen.seconds_of(short, devices, stage.minutes)
+        brings = self.seen.hours_of(short, devices, stage.minutes)
+        if long is None:
+            return 0, max(missing.starts, ceil(missing.hours / brings)) * takes
+        takes_long = self.seen.seconds_of(long, devices, self._minutes)
+        brings_long = self.seen.hours_of(long, devices, self._minutes)
+        most = ceil(missing.hours / brings_long - 1e-9)
+        ways = []
+        for many in (max(0, most - 1), most):
+            rest = ceil(max(0.0, missing.hours - many * brings_long) / brings - 1e-9)
+            ways.append((many * takes_long + max(0, missing.starts - many, rest) * takes, many))
+        seconds, many = min(ways)
+        return many, seconds
 
     @property
     def _minutes(self) -> float:
@@ -206,9 +266,6 @@ class _Look:
             return None
         return setting.workload(self.matrix.workloads[self.endurance.workload or ""])
 
-    def _fits(self, one: Contender) -> bool:
-        return one.seconds_needed <= self.time_left
-
     def _endure(self, one: Contender) -> StageRun | None:
         """Return the next long run of a contender; a short one where only starts are missing, or no long one fits."""
         long = self._long(one.setting)
@@ -218,7 +275,7 @@ class _Look:
         devices = len(one.gpus)
         missing = f"{one.hours_missing:.1f} h and {one.starts_missing} starts are missing to `{self.endurance.until}`"
         for workload, minutes, wanted in (
-            (long, self.endurance.minutes, one.hours_missing > 0),
+            (long, self.endurance.minutes, one.long_runs > 0),
             (short, one.stage.minutes, True),
         ):
             if wanted and self.seen.seconds_of(workload, devices, minutes) <= self.time_left:
@@ -259,20 +316,29 @@ class _Look:
     def _is_made(self, run: StageRun) -> bool:
         return any(one.row.stack == run.cell.stack.name for one in self.seen.runs)
 
-    def _is_affordable(self, run: StageRun, hand: Sequence[Contender]) -> bool:
-        """Return whether a run leaves the time that the best in hand needs to be shown to be good."""
+    def _is_affordable(self, run: StageRun, sound: Sequence[Contender]) -> bool:
+        """Return whether a run leaves the time to show the best in hand that has not failed to be good."""
         cost = self._cost(run)
         if cost > self.time_left:
             return False
         stage = self.stages[run.stage]
-        if not hand or (stage.devices == "all" and always_on_two(self.matrix, run.cell.stack)):
+        kept = [one for one in sound if one.seconds_needed <= self.time_left]
+        if not kept or (stage.devices == "all" and always_on_two(self.matrix, run.cell.stack)):
             return True
-        return self.time_left - cost - SLACK_SECONDS >= hand[0].seconds_needed
+        # Of what uses both GPUs one failed start more is reckoned with; one GPU alone is no answer to what was asked.
+        slack = SLACK_SECONDS if len(kept[0].gpus) > 1 else 0.0
+        return self.time_left - cost - slack >= kept[0].seconds_needed
 
     def _untried(self) -> tuple[str, ...]:
-        """Return the stacks that had no turn, or whose turn has not ended."""
-        known = {one.stack for one in self.explored if one.next is None}
-        return tuple(stack for stack in self.search.order if stack not in known)
+        """Return the stacks that had no turn, or whose turn has not come to the last stage that explores."""
+        last = self.explorer.stages[-1].name
+        seen = {run.row.stack for run in self.seen.runs if run.count.counts}
+        found = []
+        for stack in self.search.order:
+            explored = self.explorer.explore(stack, self.search.cells[stack], 0)
+            if stack not in seen or (explored.next and not explored.tried.get(last)):
+                found.append(stack)
+        return tuple(found)
 
     def _end(self, why: StageEndReason, contenders: Sequence[Contender]) -> StageEnd:
         best = contenders[0] if contenders else None
