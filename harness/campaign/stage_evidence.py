@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from harness.campaign.bench import Bench
 from harness.environments.environment_hashes import current_hashes
+from harness.evidence.host_state import changed_settings, settings_of, state_from_json
 from harness.evidence.index import Index, Row
 from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.matrix.cells import Matrix
@@ -22,7 +23,7 @@ class StageEvidence:
         self._known: set[tuple[str, str]] = set()
 
     def read(self) -> SeenRuns:
-        """Return the runs made on this kind of host, in the environments that cells have now."""
+        """Return the runs made on this kind of host, set as it is now, in the environments that cells have now."""
         everything = Index(self._bench.results).rows()
         counts = counts_of(self._bench.results, everything)
         here = (self._bench.host.kind, self._bench.executor_name)
@@ -31,8 +32,16 @@ class StageEvidence:
         return SeenRuns.of(
             self._seen(row, counts)
             for row in rows
-            if row.injected_fault is None and row.environment_hash == now[row.cell, row.executor]
+            if row.injected_fault is None
+            and row.environment_hash == now[row.cell, row.executor]
+            and not self._is_of_other_settings(row)
         )
+
+    def _is_of_other_settings(self, row: Row) -> bool:
+        host = self._bench.host
+        if row.machine != host.machine:
+            return False
+        return bool(changed_settings(state_from_json(row.host_state).settings, settings_of(host)[host.machine]))
 
     def _seen(self, row: Row, counts: Counts) -> SeenRun:
         count = counts[row.run_id]

@@ -9,6 +9,7 @@ from harness.base.storage import write_durably
 from harness.base.text import printable
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_changes import host_of
+from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts.counting import counts_of
@@ -39,7 +40,8 @@ def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> t
         promoted = []
         damaged.append(str(error))
     counts = counts_of(results, rows)
-    report = build_report(results, rows, matrix, current, counts, time.time(), promoted, host_of(results, root).kind)
+    host = host_of(results, root)
+    report = build_report(results, rows, matrix, current, counts, time.time(), promoted, host.kind, settings_of(host))
     files = {
         "report.html": to_html(report),
         "report.md": to_markdown(report),

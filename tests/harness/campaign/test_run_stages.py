@@ -237,3 +237,14 @@ def test_the_campaign_names_its_budget(bench: Recording, matrix: Matrix) -> None
     carried_out(bench, prepared(bench, matrix))
     (file,) = (bench.results.folder / "campaigns").glob("*.json")
     assert json.loads(file.read_bytes())["goal"]["budget"] == 36000.0
+
+
+def test_what_ran_before_the_host_was_set_otherwise_is_run_again(bench: Recording, matrix: Matrix) -> None:
+    bench.host = bench.host.model_copy(update={"kernel_parameters": {"iommu": "off"}})
+    carried_out(bench, prepared(bench, matrix))
+    before = len(bench.workloads)
+    carried_out(bench, prepared(bench, matrix))
+    assert len(bench.workloads) == before
+    bench.host = bench.host.model_copy(update={"kernel_parameters": {"iommu": "pt"}})
+    carried_out(bench, prepared(bench, matrix))
+    assert len(bench.workloads) == 2 * before
