@@ -40,13 +40,13 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-oracles lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: help setup setup-dev kernel matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-oracles lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
 
-matrix-test: setup ## run the matrix on this host; records and report in results/ (DATA=merged.csv, LOOKBACK=, SELECTION=, ARGS=)
-	$(MATRIX) run --selection $(SELECTION) $(if $(DATA),--data "$(DATA)") $(if $(LOOKBACK),--lookback $(LOOKBACK)) $(ARGS)
+matrix-test: setup ## find what trains on this host; records and report in results/ (BUDGET=10h, DATA=merged.csv, LOOKBACK=, SELECTION=, ARGS=)
+	$(MATRIX) run $(if $(filter file,$(origin SELECTION)),,--selection $(SELECTION)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(DATA),--data "$(DATA)") $(if $(LOOKBACK),--lookback $(LOOKBACK)) $(ARGS)
 
 build: setup ## build the images of one ROCm version: ROCM=6.3, or ROCM=cpu (DRY_RUN=1 only prints; SELECTION=, ARGS=)
 	@test -n "$(ROCM)" || { echo "make build: say which ROCm: make build ROCM=6.3, or ROCM=cpu (matrix build --selection default builds all)" >&2; exit 2; }
@@ -123,6 +123,9 @@ $(ARRAYS):
 bench-policy: setup ## simulate verdicts and what is run next on cells of known rates, into docs/evidence (ARGS='--jobs 2')
 	.venv/bin/python -m benchmarks.verdicts $(ARGS)
 	.venv/bin/python -m benchmarks.policy $(ARGS)
+
+bench-evening: setup ## simulate evenings in worlds whose truth is known, into docs/evidence/evening-figures.md (ARGS='--seeds 10')
+	.venv/bin/python -m benchmarks.evening $(ARGS)
 
 bench-fault-isolation: setup ## how often controls tell cell, stack, GPU and host apart, simulated, into docs/evidence/fault-isolation-figures.md (ARGS=)
 	.venv/bin/python -m benchmarks.fault_isolation $(ARGS)

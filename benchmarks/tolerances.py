@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.base.paths import CHECKOUT
 from harness.evidence.outcome import tolerance_of
-from harness.matrix.cells import ModelKind
+from harness.matrix.strategies import ModelKind
 
 PAGE = CHECKOUT / "docs" / "evidence" / "numbers.md"
 PYTHON = CHECKOUT / ".cache" / "envs" / "cpu-test" / "bin" / "python"

@@ -6,24 +6,33 @@ from dataclasses import dataclass
 from harness.base.storage import file_hash
 from harness.campaign.bench import Bench, BenchOptions, open_bench
 from harness.campaign.plan import Plan, make_plan
-from harness.environments.capabilities import Capabilities, capabilities_of
+from harness.doctor.read import read_machine
+from harness.environments.capabilities import GB, Capabilities, capabilities_of
 from harness.evidence.index import Index
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict
-from harness.matrix.cells import Cell, Matrix, Workload
+from harness.matrix.cells import Cell, Matrix, Stack, Workload
+from harness.matrix.stages import exploring
 from harness.matrix.workload_options import workload_hash
 from harness.run.workload_data import synthetic_place
 from harness.search.goal import Goal
+from harness.search.stage_runs import StageHost
+from harness.search.stage_search import StageSearch
+
+# A line of 100 Mbit/s, and a disk of no great speed; plan and forecast say so.
+ASSUMED_BYTES_PER_SECOND = 12.5e6
+ASSUMED_BUILD_SECONDS = 240.0
 
 
 @dataclass(frozen=True)
 class PreparedCampaign:
-    """A plan with everything that is needed to run it."""
+    """A plan with everything that is needed to run it. In `stages` its runs are decided one after the other."""
 
     plan: Plan
     capabilities: Capabilities
     bench: Bench
     matrix: Matrix
+    stages: StageSearch | None = None
 
     def verdicts_here(self) -> list[Verdict]:
         """Return what is known of the workload of the plan on this kind of host."""
@@ -53,6 +62,38 @@ def prepare_campaign(
     past = _past_seconds(bench, workload)
     plan = make_plan(cells, workload, repeats, capabilities, past, named=named, goal=goal, controls=controls)
     return PreparedCampaign(plan, capabilities, bench, matrix)
+
+
+def prepare_stages(options: BenchOptions, matrix: Matrix, selection: str, budget: float) -> PreparedCampaign | None:
+    """Look at this host and plan a campaign in stages; None where it has no GPU, or the matrix file no stages.
+
+    `budget` in seconds.
+
+    Raises:
+        UserError: when the data or the interpreter does not exist.
+    """
+    chosen = matrix.select(selection)
+    stages = exploring(matrix.stages)
+    bench = open_bench(options, chosen)
+    if not stages or not bench.gpus:
+        return None
+    capabilities = capabilities_of(bench.host, bench.engine, chosen, bench.interpreter)
+    thresholds = matrix.verdicts
+    goal = Goal(thresholds.good, thresholds.confidence, budget=budget, mtbf_hours=thresholds.mtbf_hours.good)
+    plan = make_plan(chosen, matrix.workloads[stages[0].workload or ""], 1, capabilities, {}, goal=goal)
+    cells: dict[str, list[Cell]] = {}
+    for cell in {planned.cell.id: planned.cell for planned in plan.runs}.values():
+        cells.setdefault(cell.stack.name, []).append(cell)
+    machine = read_machine(matrix, bench.root)
+    atomics = [gpu.atomics for gpu in machine.gpus if gpu.facts.index in bench.gpus]
+    setup = {name: setup_seconds_of(own[0].stack) for name, own in cells.items() if name not in capabilities.made}
+    host = StageHost(bench.gpus, bench.gpus, False if False in atomics else None if None in atomics else True, setup)
+    return PreparedCampaign(plan, capabilities, bench, matrix, StageSearch(matrix, cells, host))
+
+
+def setup_seconds_of(stack: Stack) -> float:
+    """Return the seconds in which a stack is downloaded and built, as is assumed: nobody knows before it was done."""
+    return stack.budget.download * GB / ASSUMED_BYTES_PER_SECOND + ASSUMED_BUILD_SECONDS
 
 
 def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:

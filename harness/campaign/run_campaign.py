@@ -11,6 +11,7 @@ from harness.campaign.isolate import FEWEST_FAILURES, hint, isolate_fault, plain
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.pursue import pursue_goal, with_candidates_counted
 from harness.campaign.run_plan import run_plan
+from harness.campaign.run_stages import run_stages
 from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
 from harness.campaign.unproven import host_cause
@@ -57,7 +58,9 @@ def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult
             done = len(campaign.finished_runs())
             display.problem(f"continuing campaign {campaign.id}, interrupted after {done}{of_all} runs")
         try:
-            if plan.goal:
+            if prepared.stages:
+                conclusion = run_stages(prepared.stages, prepared, campaign, runner)
+            elif plan.goal:
                 conclusion = _pursue(plan.goal, prepared, campaign, runner)
             else:
                 run_plan(plan, campaign, runner, partial(host_cause, prepared.matrix, bench))
@@ -83,6 +86,8 @@ def verdicts_of_campaign(prepared: PreparedCampaign, campaign: str) -> list[Verd
     results = prepared.bench.results
     if prepared.plan.goal:
         cells = {planned.cell.id for planned in prepared.plan.runs}
+        if prepared.stages:
+            cells |= {row.cell for row in Index(results).rows() if row.campaign == campaign}
         return [one for one in of_results.verdicts(results, prepared.matrix, prepared.bench.host) if one.cell in cells]
     rows = Index(results).rows()
     mine = [row for row in rows if row.campaign == campaign]

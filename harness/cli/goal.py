@@ -44,7 +44,9 @@ def goal_options(command: Any) -> Any:
             help="With --all: of each claim (default: the matrix file's).",
         ),
         click.option(
-            "--budget", type=Duration(), help="With --until or --all: begin no run that does not fit, e.g. 8h."
+            "--budget",
+            type=Duration(),
+            help="Begin no run that does not fit, e.g. 8h (stages: 10h; else with --until, --all).",
         ),
     ):
         command = option(command)
@@ -65,7 +67,7 @@ def goal_of(
         raise UserError("--confidence goes with --all; what --until claims is set in the matrix file (`verdicts:`)")
     if not until and not every:
         if budget is not None:
-            raise UserError("--budget goes with --until known-good or --all; say what the time is for")
+            raise UserError("--budget goes with stages, --until known-good or --all; say what the time is for")
         return None
     verdicts = settings.matrix.verdicts
     return Goal(

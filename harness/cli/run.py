@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
 from harness.campaign.bench import BenchOptions
 from harness.campaign.by_hand import command_in_cell, docker_command
-from harness.campaign.prepare import PreparedCampaign, prepare_campaign
+from harness.campaign.forecast import forecast, forecast_lines
+from harness.campaign.prepare import PreparedCampaign, prepare_campaign, prepare_stages
 from harness.campaign.reach import reach_of
 from harness.campaign.reboot import check_reboot, reboot_and_resume, this_command
 from harness.campaign.recovery import close_leftovers
@@ -41,6 +43,10 @@ from harness.screen import tables
 from harness.screen.display import CampaignDisplay, Steps
 from harness.screen.terminal import echo
 
+DEFAULT_SELECTION = "default"
+# Of a campaign in stages: an evening and a night.
+BUDGET = 10 * 3600.0
+
 
 def workload_options(command: Any) -> Any:
     """Add the options that say what is run."""
@@ -66,7 +72,10 @@ def campaign_options(command: Any) -> Any:
     """Add the options that say which cells are run, and how often."""
     for option in (
         click.argument("cells", nargs=-1),
-        click.option("--selection", default="default", show_default=True, help="Selection of the matrix file."),
+        click.option(
+            "--selection", help="Selection of the matrix file, in turn (default: stages on a host with GPUs)."
+        ),
+        click.option("--stage", help="Only what a stage of the matrix file runs."),
         click.option("--repeats", type=click.IntRange(min=1), help="Runs of each cell (default: 1)."),
         click.option(
             "--controls/--no-controls",
@@ -86,10 +95,11 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
     """Print what `matrix run` would do here: cells, runs, disk, time."""
     prepared = _prepare(settings, **options)
     if as_json:
-        print_json(describe_plan(prepared.plan, prepared.capabilities))
+        stages = {"stages": asdict(forecast(prepared))} if prepared.stages else {}
+        print_json({**describe_plan(prepared.plan, prepared.capabilities), **stages})
     else:
         echo(prepared.capabilities.sentence)
-        print_lines([*tables.plan_lines(prepared.plan), *_reach_line(prepared)])
+        print_lines(_plan_lines(prepared))
 
 
 @click.command()
@@ -106,8 +116,12 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
 def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: bool, **options: Any) -> None:
     """Run cells (default: a selection) one after the other; continue where an interrupted campaign stopped.
 
-    Each cell once, or --repeats times. With `--until known-good` as few runs as it takes to find one cell that can be
-    relied on; with `--all` as many as it takes to know of every cell; both within a --budget, if one is given.
+    With nothing said, on a host with GPUs: in the stages of the matrix file, stack by stack, until one cell is shown to
+    be good, at most ten hours or --budget; without a GPU each cell of the selection once.
+
+    With cells or --selection: each once, or --repeats times. With `--until known-good` as few runs as it takes to find
+    one cell that can be relied on; with `--all` as many as it takes to know of every cell; both within a --budget, if
+    one is given.
 
     With --repeats, where a cell fails twice in a way that a GPU or the host can cause, at most 40 controls follow that
     tell cell, stack, GPU and host apart (`matrix isolate`).
@@ -120,10 +134,12 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
         check_reboot()
     prepared = _prepare(settings, **options)
     err.print(prepared.capabilities.sentence, soft_wrap=True)
-    for line in (*tables.plan_lines(prepared.plan), *_reach_line(prepared)):
+    for line in _plan_lines(prepared):
         err.print(line, soft_wrap=True, markup=False)
-    prepared.plan.check_feasible()
-    confirm(prepared.plan.download_gb, yes=yes)
+    if not prepared.stages:
+        # In stages a stack is downloaded when its turn comes, and has to have room then.
+        prepared.plan.check_feasible()
+        confirm(prepared.plan.download_gb, yes=yes)
     with interruptible():
         cells = list({planned.cell.id: planned.cell for planned in prepared.plan.runs}.values())
         with CampaignDisplay(err, cells, prepared.verdicts_here) as display:
@@ -200,17 +216,26 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     os.execve(program, arguments, variables)  # noqa: S606
 
 
-def _reach_line(prepared: PreparedCampaign) -> list[str]:
+def _plan_lines(prepared: PreparedCampaign) -> list[str]:
+    if prepared.stages:
+        return forecast_lines(forecast(prepared))
     reach = reach_of(prepared)
-    return [f"  goal: {reach}"] if reach else []
+    return [*tables.plan_lines(prepared.plan), *([f"  goal: {reach}"] if reach else [])]
 
 
 def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
     matrix, cells = settings.matrix, options["cells"]
     for cell in cells:
         known(cell, matrix.cells, "cell")
-    selection = known(options["selection"], matrix.selections, "selection")
-    workload = chosen_workload(settings, selection, options)
+    selection = known(options["selection"] or DEFAULT_SELECTION, matrix.selections, "selection")
+    if _in_stages(options) and (
+        prepared := prepare_stages(bench_options(settings, options), matrix, selection, options["budget"] or BUDGET)
+    ):
+        return prepared
+    if _in_stages(options):
+        # Without a GPU there is the smoke stage alone, and it takes minutes.
+        options["budget"] = None
+    workload = stage_workload(settings, options) if options["stage"] else chosen_workload(settings, selection, options)
     chosen = [matrix.cells[cell] for cell in cells] or matrix.select(selection)
     goal = goal_of(settings, options["until"], **{name: options[name] for name in ("every", "confidence", "budget")})
     if goal and options["repeats"]:
@@ -228,6 +253,29 @@ def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
         named=named,
         controls=options["controls"],
     )
+
+
+def _in_stages(options: Mapping[str, Any]) -> bool:
+    """Return whether nothing was said of which runs to make."""
+    said = ("cells", "selection", "stage", "until", "every", "repeats", "workload", "python")
+    return not any(options[name] for name in said)
+
+
+def stage_workload(settings: Settings, options: Mapping[str, Any]) -> Workload:
+    """Return the workload of the stage that `--stage` names, as it is run there.
+
+    Raises:
+        UserError: where there is no such stage, or it runs nothing.
+    """
+    matrix = settings.matrix
+    stage = matrix.stages[known(options["stage"], matrix.stages, "stage")]
+    if options["workload"]:
+        raise UserError(f"--stage {stage.name} has a workload of its own; leave --workload out")
+    if stage.workload is None:
+        raise UserError(f"--stage {stage.name}: is the doctor's; run `matrix doctor`")
+    workload = chosen_workload(settings, DEFAULT_SELECTION, {**options, "workload": stage.workload})
+    several = {"strategy": stage.strategy, "backend": None} if stage.devices == "all" else {}
+    return workload.model_copy(update=several)
 
 
 def bench_options(settings: Settings, options: Mapping[str, Any]) -> BenchOptions:

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 from harness.base.contract import OLD_CONTRACT
 from harness.base.json_bounds import excess_of
 from harness.base.json_files import File, Versioned
-from harness.matrix.cells import ModelKind
+from harness.matrix.strategies import ModelKind
 
 Phase = Literal["import", "init", "data", "features", "first-step", "step", "validate", "checkpoint", "teardown"]
 Wait = Phase | Literal["resume"]

@@ -21,7 +21,7 @@ from harness.evidence.memory import MemoryUse
 from harness.evidence.rank_account import AskedWork
 from harness.evidence.run_files import OutcomeName
 from harness.evidence.work_folder import WorkFolder
-from harness.matrix.cells import RANK_PER_DEVICE, ModelKind
+from harness.matrix.strategies import RANK_PER_DEVICE, ModelKind
 
 # Relative difference allowed between the first step's numbers and the float32 reference on the CPU.
 TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 5e-2}

@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.json_schema import SkipJsonSchema
 
 from harness.base.urls import without_credentials
+from harness.matrix.stages import CampaignStage
+from harness.matrix.strategies import OVER_A_BACKEND, ModelKind, Strategy
 from harness.matrix.wheels import (
     PYPI,
     PYTORCH,
@@ -97,11 +99,6 @@ MicroBatch = Annotated[Positive | Literal["auto"], BeforeValidator(_number_or_au
 Reason = Annotated[str, Field(min_length=10)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 ExecutorName = Literal["process", "docker"]
-ModelKind = Literal["mlp", "attention", "attention-small"]
-Strategy = Literal["single", "dp", "ddp", "averaging", "fsdp", "model-parallel"]
-# The others of several devices drive them all from one process.
-RANK_PER_DEVICE = frozenset[Strategy]({"ddp", "averaging", "fsdp"})
-OVER_A_BACKEND = frozenset[Strategy]({"ddp", "fsdp"})
 
 
 class _Strict(BaseModel):
@@ -424,6 +421,7 @@ class Matrix(_Strict):
     selections: dict[Name, Selection]
     exclude: tuple[Exclusion, ...] = ()
     verdicts: Verdicts = Verdicts()
+    stages: dict[Name, CampaignStage] = Field({}, description="what `matrix run` does on a host with GPUs, in order")
     two_gpus: tuple[TwoGpus, ...] = Field((), description="the order in which stacks go on to two GPUs")
 
     def cell(self, stack: str, preset: str) -> Cell:

@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from harness.base.versions import Specifier
 from harness.base.yaml_lines import read_yaml
-from harness.matrix.cells import Cell, Matrix, Preset, Strategy
+from harness.matrix.cells import Cell, Matrix, Preset
+from harness.matrix.strategies import Strategy
 
 CATALOGUE = Path(__file__).with_name("variables.yaml")
 

@@ -11,15 +11,17 @@ from pydantic import BaseModel, ValidationError
 from harness.base.errors import UserError
 from harness.base.schema1 import upgraded_values
 from harness.base.yaml_lines import read_yaml
-from harness.matrix.cells import Matrix, Selection, Stack
+from harness.matrix.cells import Matrix, Selection, Stack, Workload
+from harness.matrix.stages import CampaignStage, endurance, exploring
 from harness.matrix.wheels import PYPI, PYTORCH, wheel_sources
+from harness.matrix.workload_options import family_of, options_of
 
 Path_ = tuple[str | int, ...]
 # A longer list of choices is cut.
 LISTED = 40
 # The 7900 XT, for where no GPU is: to lock and to build needs none.
 DEFAULT_TARGETS = ("gfx1100",)
-NAMED_SECTIONS = ("stacks", "presets", "workloads", "selections")
+NAMED_SECTIONS = ("stacks", "presets", "workloads", "selections", "stages")
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ def _cross_check(matrix: Matrix) -> Iterator[Problem]:
             yield Problem(("stacks", stack.name), f"its contents are {expected}: the name should start with that")
     for selection in matrix.selections.values():
         yield from _check_selection(matrix, selection)
+    yield from _check_stages(matrix)
     for i, exclusion in enumerate(matrix.exclude):
         for key, known in (("stack", matrix.stacks), ("preset", matrix.presets)):
             name = getattr(exclusion, key)
@@ -181,6 +184,40 @@ def _check_selection(matrix: Matrix, selection: Selection) -> Iterator[Problem]:
     if selection.workload not in matrix.workloads:
         hint = nearest(selection.workload, list(matrix.workloads))
         yield Problem((*at, "workload"), f"unknown workload {selection.workload!r}; {hint}")
+
+
+def _check_stages(matrix: Matrix) -> Iterator[Problem]:
+    explored = False
+    for stage in matrix.stages.values():
+        at = ("stages", stage.name)
+        if stage.workload is not None and stage.workload not in matrix.workloads:
+            hint = nearest(stage.workload, list(matrix.workloads))
+            yield Problem((*at, "workload"), f"unknown workload {stage.workload!r}; {hint}")
+        for i, other in enumerate(stage.otherwise):
+            if other.preset is not None and other.preset not in matrix.presets:
+                hint = nearest(other.preset, list(matrix.presets))
+                yield Problem((*at, "otherwise", i, "preset"), f"unknown name {other.preset!r}; {hint}")
+        if stage.workload and stage.enters != "selection" and not explored:
+            yield Problem((*at, "enters"), "the first stage has no cells of one before; give `enters: selection`")
+        explored = explored or stage.enters == "selection"
+    yield from _check_endurance(matrix)
+
+
+def _check_endurance(matrix: Matrix) -> Iterator[Problem]:
+    """Hours of the endurance count for a cell only where they are of the same family as the runs it came through."""
+    last, lasting = exploring(matrix.stages), endurance(matrix.stages)
+    if not (lasting and last):
+        return
+    families = {_family(matrix, stage) for stage in (last[-1], lasting) if stage.workload in matrix.workloads}
+    if len(families) > 1:
+        text = f"its workload differs from that of {last[-1].name} in more than epochs, sessions and data"
+        yield Problem(("stages", lasting.name, "workload"), text)
+
+
+def _family(matrix: Matrix, stage: CampaignStage) -> str:
+    workload: Workload = matrix.workloads[stage.workload or ""]
+    same = workload.model_copy(update={"strategy": "single", "backend": None})
+    return family_of(options_of(same), same.max_device_memory, smoke_test=same.smoke_test)
 
 
 def stack_prefix(stack: Stack) -> str | None:

@@ -30,7 +30,7 @@ class Conclusion:
     reached: bool
     sentence: str
     next_command: str
-    standings: Mapping[str, CandidateStatus]
+    standings: Mapping[str, str]
 
 
 def conclude(

@@ -8,8 +8,9 @@ from harness.environments.capabilities import Capabilities
 from harness.evidence.records import Results
 from harness.evidence.verdicts.scope import is_of_strategy
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, Matrix, Strategy
+from harness.matrix.cells import Cell, Matrix
 from harness.matrix.load import nearest
+from harness.matrix.strategies import Strategy
 from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError, resolve_tag
 from harness.registry.tags.suspension import suspension_by
 

@@ -6,7 +6,8 @@ from harness.evidence.verdicts.of_results import verdicts
 from harness.evidence.verdicts.scope import is_of_strategy
 from harness.evidence.verdicts.verdict import Verdict
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Matrix, Strategy
+from harness.matrix.cells import Matrix
+from harness.matrix.strategies import Strategy
 from harness.registry.tags.promotions import KnownGood
 
 # Of a training, where nobody says how long it is.

@@ -8,7 +8,8 @@ from typing import Literal
 from packaging.version import Version
 
 from harness.evidence.run_files import OutcomeName
-from harness.matrix.cells import RANK_PER_DEVICE, Preset, Strategy
+from harness.matrix.cells import Preset
+from harness.matrix.strategies import RANK_PER_DEVICE, Strategy
 from harness.matrix.variants import VARIANT
 
 Fallback = Literal[

@@ -5,7 +5,7 @@ from typing import get_args
 
 from harness.evidence.run_files import Intent
 from harness.host.facts import GpuFacts
-from harness.matrix.cells import Strategy
+from harness.matrix.strategies import Strategy
 
 SIMULATED = "simulated-"
 

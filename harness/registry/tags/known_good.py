@@ -11,7 +11,7 @@ from harness.evidence.records import Results
 from harness.evidence.verdicts.scope import is_of_strategy
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import training_gpus
-from harness.matrix.cells import Strategy
+from harness.matrix.strategies import Strategy
 from harness.registry.tags.promotions import PROMOTIONS, KnownGood, read_moves, standing_tags
 from harness.registry.tags.registry_tags import RegistryTags
 from harness.registry.tags.suspension import Suspension

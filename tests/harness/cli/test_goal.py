@@ -46,7 +46,7 @@ def test_the_line_and_the_confidence_are_the_matrix_files(project: Settings) -> 
     [
         (["--until", "known-good", "--all"], "give one of them"),
         (["--until", "known-good", "--confidence", "0.9"], "--confidence goes with --all"),
-        (["--budget", "8h"], "say what the time is for"),
+        (["cpu-plain", "--budget", "8h"], "say what the time is for"),
         (["--all", "--repeats", "3"], "--repeats fixes the number of runs"),
     ],
 )

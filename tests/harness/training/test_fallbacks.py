@@ -3,13 +3,13 @@
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.matrix.cells import Preset, Strategy
+from harness.matrix.cells import Preset
 from harness.training.fallbacks import (
     AT_MOST,
     PREFERRED,
@@ -23,6 +23,9 @@ from harness.training.fallbacks import (
     settings_after,
     with_fallback,
 )
+
+if TYPE_CHECKING:
+    from harness.matrix.strategies import Strategy
 
 CPU = AttemptSettings("cpu", "single", 1, batch_size=64)
 GPU = AttemptSettings("cuda", "single", 1, batch_size=64)

@@ -1,0 +1,169 @@
+"""The forecast of a campaign in stages: what it takes and can show, before anything is downloaded."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from harness.base.durations import span
+from harness.base.errors import UserError
+from harness.campaign.prepare import PreparedCampaign, setup_seconds_of
+from harness.campaign.reboot import check_reboot
+from harness.environments.capabilities import room_needed
+from harness.evidence.verdicts.missing import missing_to
+from harness.evidence.verdicts.totals import Totals
+from harness.evidence.verdicts.verdict import Threshold
+from harness.host.amdgpu import device_folder
+from harness.matrix.cells import Matrix
+from harness.matrix.stages import endurance, exploring
+from harness.search.stage_search import StageSearch
+
+TIERS: tuple[Threshold, ...] = ("good", "candidate")
+# Of a run that counts hours, so much is training.
+SHARE_TRAINING = 0.9
+
+
+@dataclass(frozen=True)
+class StackForecast:
+    """The needs of a stack. `fits`: whether the disk has room for it and those before it; None: not known."""
+
+    stack: str
+    download_gb: float
+    disk_gb: float
+    fits: bool | None
+
+
+@dataclass(frozen=True)
+class StageForecast:
+    """The needs of a campaign in stages, and what it can show. Seconds are assumed, until runs on the host tell.
+
+    `first_answer_seconds`: until the first stack is known to train on one GPU or not, if nothing hangs.
+    `tier_seconds`: what each tier takes of a cell that never fails, from the first download on; `reachable`: the
+    highest that the budget reaches, None for none. `screens`: the connectors by GPU that have one.
+    """
+
+    stacks: tuple[StackForecast, ...]
+    place: str
+    free_gb: float | None
+    budget_seconds: float
+    first_answer_seconds: float
+    tier_seconds: Mapping[Threshold, float]
+    reachable: str | None
+    may_reset: bool
+    may_reboot: bool
+    screens: dict[int, tuple[str, ...]]
+    gpus: int
+
+
+def forecast(prepared: PreparedCampaign) -> StageForecast:
+    """Return the forecast of a prepared campaign in stages."""
+    search, bench = prepared.stages, prepared.bench
+    if search is None:
+        raise AssertionError("the campaign has no stages")
+    budget = (prepared.plan.goal.budget if prepared.plan.goal else None) or float("inf")
+    stacks = _stacks(prepared, search)
+    first = _first_answer(search)
+    takes = {tier: first + _seconds_to(tier, prepared.matrix) for tier in TIERS}
+    gpus = [gpu for gpu in bench.host.gpus if gpu.index in bench.gpus]
+    return StageForecast(
+        stacks=stacks,
+        place=prepared.capabilities.place,
+        free_gb=prepared.plan.free_gb,
+        budget_seconds=budget,
+        first_answer_seconds=first,
+        tier_seconds={**takes},
+        reachable=next((tier for tier in TIERS if takes[tier] <= budget), None),
+        may_reset=all(_may_reset(device_folder(gpu, bench.root)) for gpu in gpus),
+        may_reboot=_may_reboot(bench.root),
+        screens={gpu.index: gpu.displays for gpu in gpus if gpu.displays},
+        gpus=len(gpus),
+    )
+
+
+def forecast_lines(told: StageForecast) -> list[str]:
+    """Return a forecast in a few lines."""
+    fitting = [one for one in told.stacks if one.fits is not False]
+    names = ", ".join(one.stack for one in fitting)
+    first = told.stacks[0] if told.stacks else None
+    lines = [
+        f"Plan: stack by stack until one is good on {'both GPUs' if told.gpus > 1 else 'the GPU'}, "
+        f"at most {span(told.budget_seconds)}",
+        f"  stacks, in this order: {names or 'none'}",
+    ]
+    if first:
+        lines.append(
+            f"  download: {first.download_gb:.1f} GB for the first stack, "
+            f"{sum(one.download_gb for one in fitting):.1f} GB if all have their turn"
+        )
+    free = "unknown" if told.free_gb is None else f"{told.free_gb:.0f} GB free"
+    lines.append(f"  disk: {sum(one.disk_gb for one in fitting):.0f} GB at most on {told.place}, {free}")
+    if left_out := [one for one in told.stacks if one.fits is False]:
+        needed = ", ".join(f"{one.stack} ({one.disk_gb:.0f} GB)" for one in left_out)
+        lines.append(f"  no room for: {needed}; free some, or they are left out")
+    takes = ", ".join(f"{span(seconds)} to `{tier}`" for tier, seconds in told.tier_seconds.items())
+    reach = f"{span(told.budget_seconds)} can reach `{told.reachable}`" if told.reachable else "that reaches no tier"
+    lines += [
+        f"  time: first answer, on one GPU, after about {span(told.first_answer_seconds)}; a cell that never fails "
+        f"takes {takes}; {reach} (assumed: 100 Mbit/s, and the minutes of each stage in matrix.yaml)",
+        f"  a hung GPU: {_hung(told)}",
+    ]
+    lines += [
+        f"  a screen hangs on GPU {gpu} ({', '.join(screens)}): a hang may take it; use the processor's own graphics "
+        "for it, where there are any"
+        for gpu, screens in told.screens.items()
+    ]
+    return lines
+
+
+def _hung(told: StageForecast) -> str:
+    if told.may_reset:
+        return "this user may reset it, where no screen hangs on it"
+    if told.may_reboot:
+        return "this user may not reset it, but reboot: --reboot-when-unhealthy continues after that"
+    return "this user may neither reset it nor reboot: it is lost for the rest of the campaign (`matrix doctor`)"
+
+
+def _stacks(prepared: PreparedCampaign, search: StageSearch) -> tuple[StackForecast, ...]:
+    able, left = prepared.capabilities, prepared.plan.free_gb
+    found = []
+    for name in search.order:
+        download, disk = room_needed([prepared.matrix.stacks[name]], able)
+        fits = None if left is None else disk <= left
+        if left is not None and fits:
+            left -= disk
+        found.append(StackForecast(name, download, disk, fits))
+    return tuple(found)
+
+
+def _first_answer(search: StageSearch) -> float:
+    """Return the seconds until the first stack is known to train on one GPU."""
+    first = next(iter(search.order), None)
+    setup = 0.0
+    if first and first in search.host.setup_seconds:
+        setup = setup_seconds_of(search.matrix.stacks[first])
+    runs = {"one": 1, "each": len(search.host.gpus)}
+    stages = (stage for stage in exploring(search.matrix.stages) if stage.devices != "all")
+    return setup + sum(stage.minutes * 60 * runs[stage.devices] for stage in stages)
+
+
+def _seconds_to(tier: Threshold, matrix: Matrix) -> float:
+    """Return the seconds of runs that show a tier of a cell that never fails: long ones for hours, short for starts."""
+    lasting, short = endurance(matrix.stages), exploring(matrix.stages)[-1]
+    missing = missing_to(Totals(), tier, matrix.verdicts, matrix.verdicts.confidence)
+    if lasting is None:
+        return missing.starts * short.minutes * 60
+    long_runs = ceil(missing.hours / (SHARE_TRAINING * lasting.minutes / 60))
+    return (long_runs * lasting.minutes + max(0, missing.starts - long_runs) * short.minutes) * 60
+
+
+def _may_reset(folder: Path | None) -> bool:
+    return folder is not None and os.access(folder / "reset", os.W_OK)
+
+
+def _may_reboot(root: Path) -> bool:
+    try:
+        check_reboot(root)
+    except UserError:
+        return False
+    return True

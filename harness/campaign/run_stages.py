@@ -1,0 +1,137 @@
+"""Runs a campaign in stages on a bench: what its search asks for, one run after the other."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+
+from harness.base.errors import UserError
+from harness.campaign.bench import StackUnavailableError
+from harness.campaign.campaign import Campaign
+from harness.campaign.plan import PlannedRun
+from harness.campaign.prepare import PreparedCampaign
+from harness.campaign.runner import PendingRun, Runner
+from harness.campaign.stage_evidence import StageEvidence
+from harness.campaign.unhealthy import HealthyGpus, recheck_unhealthy
+from harness.campaign.unproven import UnprovenGpus, host_cause
+from harness.environments.capabilities import GB, room_needed
+from harness.evidence.health_log import unhealthy_gpus
+from harness.evidence.verdicts.counting import NOT_BEGUN
+from harness.matrix.cells import Stack
+from harness.search.conclusion import Conclusion
+from harness.search.stage_conclusion import conclude_stages
+from harness.search.stage_runs import StageRun
+from harness.search.stage_search import StageEnd, StageSearch
+
+
+def run_stages(search: StageSearch, prepared: PreparedCampaign, campaign: Campaign, runner: Runner) -> Conclusion:
+    """Run what the stages ask for until the answer is there, there is none, or the time is over.
+
+    Raises:
+        UserError: when the data cannot be trained on, the results folder cannot be written, the engine is gone, or
+            something in the host keeps every stack from a GPU.
+        KeyboardInterrupt: after the current run was recorded as interrupted.
+    """
+    if finding := host_cause(prepared.matrix, prepared.bench):
+        raise UserError(f"{finding.what}; {finding.fix or 'see `matrix doctor`'}, then run the same command")
+    budget = prepared.plan.goal.budget if prepared.plan.goal else None
+    spent = sum(row.finished - row.started for row in campaign.finished_runs())
+    until = None if budget is None else time.monotonic() + budget - spent
+    stages = _Stages(search, prepared, campaign, runner)
+    recheck_unhealthy(
+        campaign.next_repeats(list(prepared.plan.runs)), prepared.plan.workload, runner.bench, runner.display
+    )
+    while True:
+        left = None if until is None else until - time.monotonic()
+        decided = stages.next(left)
+        if isinstance(decided, StageEnd):
+            # What was left out, or needs a GPU that is unhealthy now, may be there when the same command continues.
+            if decided.why == "good" or not stages.left_out:
+                campaign.end(decided.why)
+            return conclude_stages(decided, len(runner.bench.gpus), stages.left_out)
+        stages.run(decided, left)
+
+
+@dataclass
+class _Stages:
+    """Runs what a search asks for. `left_out` are stacks that cannot be made, or have no room."""
+
+    search: StageSearch
+    prepared: PreparedCampaign
+    campaign: Campaign
+    runner: Runner
+    left_out: set[str] = field(default_factory=set)
+    made: int = 0
+    stacks_made: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        bench, display = self.runner.bench, self.runner.display
+        self.evidence = StageEvidence(bench, self.prepared.matrix)
+        self.healthy = HealthyGpus(bench, display)
+        self.unproven = UnprovenGpus(bench, display, partial(host_cause, self.prepared.matrix, bench))
+        self.made = len(self.campaign.finished_runs())
+        self.stacks_made |= self.prepared.capabilities.made
+        self._stage = ""
+
+    def next(self, left: float | None) -> StageRun | StageEnd:
+        """Return the next run on the GPUs that are healthy, of the stacks that can be made."""
+        bench = self.runner.bench
+        unhealthy = unhealthy_gpus(bench.results, bench.host)
+        host = self.search.host
+        host = replace(host, healthy=tuple(gpu for gpu in host.gpus if gpu not in unhealthy))
+        cells = {name: cells for name, cells in self.search.cells.items() if name not in self.left_out}
+        return replace(self.search, host=host, cells=cells).next(self.evidence.read(), left)
+
+    def run(self, wanted: StageRun, left: float | None) -> None:
+        """Make a run; the first time of a stack, make the stack."""
+        bench, display, cell = self.runner.bench, self.runner.display, wanted.cell
+        if not bench.is_ready(cell, wanted.workload):
+            if cell.stack.name not in self.stacks_made and (why := self._no_room(cell.stack)):
+                self._leave_out(cell.stack, why)
+                return
+            try:
+                bench.make_ready(cell, wanted.workload, display)
+                self.stacks_made.add(cell.stack.name)
+            except StackUnavailableError as error:
+                self._leave_out(error.stack, str(error))
+            # With its environment more may be known of it: it is decided again.
+            return
+        if wanted.why != self._stage:
+            self._stage = wanted.why
+            display.problem(f"{cell.id}: {wanted.why}")
+        self.made += 1
+        pending = PendingRun(*self._attempt(wanted), self.made)
+        done, record = replace(self.runner, workload=wanted.workload).run([pending], left)
+        if record.diagnosis == NOT_BEGUN:
+            self.unproven.saw(done, record)
+        self.healthy.runs([done])
+
+    def _attempt(self, wanted: StageRun) -> tuple[PlannedRun, str]:
+        planned = PlannedRun(wanted.cell, wanted.number, wanted.gpus, placement_of(wanted))
+        further = (replace(planned, repeat=repeat) for repeat in count(wanted.number))
+        return next((one, run_id) for one in further if (run_id := self.campaign.next_attempt(one)))
+
+    def _no_room(self, stack: Stack) -> str | None:
+        able = self.prepared.capabilities
+        if able.free_bytes is None:
+            return None
+        _, needed = room_needed([stack], able)
+        free = shutil.disk_usage(able.place).free / GB
+        return None if needed <= free else f"{able.place}: it needs {needed:.0f} GB, {free:.0f} GB are free"
+
+    def _leave_out(self, stack: Stack, why: str) -> None:
+        self.left_out.add(stack.name)
+        self.runner.display.problem(f"stack {stack.name} is left out: {why}")
+
+
+def placement_of(wanted: StageRun) -> str:
+    """Return what distinguishes the id of a run from those of the same cell in other ways or on other GPUs."""
+    options = (_value(value) for _, value in wanted.setting.options)
+    words = (wanted.stage, *((wanted.setting.strategy,) if len(wanted.gpus) > 1 else ()), *options)
+    return f"-{'-'.join(words)}-gpu{'-'.join(map(str, wanted.gpus))}"
+
+
+def _value(value: object) -> str:
+    return "-".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)

@@ -1,0 +1,70 @@
+"""The runs of a results folder that speak for what may be run on a bench now, as a campaign in stages reads them."""
+
+import json
+from collections.abc import Iterable
+
+from harness.campaign.bench import Bench
+from harness.environments.environment_hashes import current_hashes
+from harness.evidence.host_state import changed_settings, settings_of, state_from_json
+from harness.evidence.index import Index, Row
+from harness.evidence.verdicts.counting import Counts, counts_of
+from harness.matrix.cells import Matrix
+from harness.search.stage_runs import SeenRun, SeenRuns
+
+
+class StageEvidence:
+    """Reads them again and again; what a record tells beside its row of the index is read once."""
+
+    def __init__(self, bench: Bench, matrix: Matrix) -> None:
+        self._bench = bench
+        self._matrix = matrix
+        self._phases: dict[str, str | None] = {}
+        self._hashes: dict[tuple[str, str], str] = {}
+        self._known: set[tuple[str, str]] = set()
+
+    def read(self) -> SeenRuns:
+        """Return the runs made on this kind of host, set as it is now, in the environments that cells have now."""
+        everything = Index(self._bench.results).rows()
+        counts = counts_of(self._bench.results, everything)
+        here = (self._bench.host.kind, self._bench.executor_name)
+        rows = [row for row in everything if (row.host_kind, row.executor) == here and not row.imported]
+        now = self._now(rows)
+        return SeenRuns.of(
+            self._seen(row, counts)
+            for row in rows
+            if row.injected_fault is None
+            and row.environment_hash == now[row.cell, row.executor]
+            and not self._is_of_other_settings(row)
+        )
+
+    def _is_of_other_settings(self, row: Row) -> bool:
+        host = self._bench.host
+        if row.machine != host.machine:
+            return False
+        return bool(changed_settings(state_from_json(row.host_state).settings, settings_of(host)[host.machine]))
+
+    def _seen(self, row: Row, counts: Counts) -> SeenRun:
+        count = counts[row.run_id]
+        gpus = tuple(sorted(json.loads(row.gpus)))
+        return SeenRun(row, count, gpus, self._phase(row) if count.counts_as == "failed" else None)
+
+    def _phase(self, row: Row) -> str | None:
+        if row.run_id not in self._phases:
+            record = self._bench.results.record(row.run_id)
+            self._phases[row.run_id] = record.last_phase if record else None
+        return self._phases[row.run_id]
+
+    def _now(self, rows: Iterable[Row]) -> dict[tuple[str, str], str]:
+        """The environment hash of each cell: of what was made here, else of what would be made, else the newest."""
+        newest = {(row.cell, row.executor): row.environment_hash for row in sorted(rows, key=lambda row: row.started)}
+        # To ask for these takes long, and they change only when something is made.
+        if unknown := newest.keys() - self._known:
+            self._hashes.update(current_hashes(self._matrix, unknown))
+            self._known |= unknown
+        cells = ((self._matrix.cells[cell], executor) for cell, executor in newest if cell in self._matrix.cells)
+        made = {
+            (cell.id, executor): self._bench.environment(cell).hash(cell.preset)
+            for cell, executor in cells
+            if self._bench.has_environment(cell)
+        }
+        return {**newest, **self._hashes, **made}

@@ -1,0 +1,92 @@
+"""How a campaign in stages ended, in a sentence, and what to type next. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from math import ceil
+
+from harness.evidence.verdicts.words import hours_in_words, in_words
+from harness.matrix.workload_options import arguments
+from harness.search.conclusion import Conclusion
+from harness.search.schedule import EndReason
+from harness.search.stage_search import Contender, StageEnd, StageEndReason
+
+# Longer lists of stacks are cut.
+_LISTED = 3
+_WHY: Mapping[StageEndReason, EndReason] = {"good": "reached", "none": "exhausted", "out-of-time": "out-of-time"}
+
+
+def conclude_stages(end: StageEnd, gpus: int, left_out: Collection[str] = ()) -> Conclusion:
+    """Sum up a campaign on a host with so many GPUs. `left_out`: stacks that could not be made."""
+    best = end.best
+    good = best if best and best.is_good else None
+    several = f" on {gpus} GPUs" if gpus > 1 else ""
+    if good and (len(good.gpus) == gpus or end.why == "good"):
+        sentence = f"{_named(good)} is good: {_shown(good)}."
+    else:
+        missing = _not_found(end, several)
+        sentence = f"{missing} On one GPU {_named(good)} is good: {_shown(good)}." if good else missing
+    if left_out:
+        sentence += f" Left out, as said above: {_some(sorted(left_out))}."
+    for gpu in end.bad_gpus:
+        sentence += (
+            f" GPU {gpu} failed what another GPU passed, too often for chance: `matrix doctor`, or swap the two."
+        )
+    return Conclusion(
+        why=_WHY[end.why],
+        reached=end.why == "good",
+        sentence=sentence,
+        next_command=_next(end, good, left_out),
+        standings={
+            _named(one): "good" if one.is_good else "failing" if one.failures else "open" for one in end.contenders
+        },
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
+
+
+def _named(one: Contender) -> str:
+    used = f" on {len(one.gpus)} GPUs ({one.setting.strategy})" if len(one.gpus) > 1 else ""
+    options = ", ".join(f"{name} {_plain(value)}" for name, value in one.setting.options)
+    return f"{one.setting.cell.id}{used}{f' with {options}' if options else ''}"
+
+
+def _plain(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _shown(one: Contender) -> str:
+    bound = hours_in_words(one.totals.mtbf(one.confidence))
+    return (
+        f"{in_words(one.totals)}; its mean time between failures is above {bound} with {one.confidence:.3g} confidence"
+    )
+
+
+def _not_found(end: StageEnd, several: str) -> str:
+    had_turn = [one for one in end.explored if one.stack not in end.untried]
+    came = [one for one in end.contenders if one.rank < max((other.rank for other in end.contenders), default=0)]
+    tried = f"{len(had_turn)} stack{'s' * (len(had_turn) != 1)} had {'their' if len(had_turn) != 1 else 'its'} turn"
+    untried = (
+        f", {len(end.untried)} not ({', '.join(end.untried[:_LISTED])}{', ...' if len(end.untried) > _LISTED else ''})"
+    )
+    said = f"{tried}{untried if end.untried else ''}"
+    if end.why == "none":
+        return f"No cell is shown to be good{several}, and nothing is left to try: {said}."
+    nearest = end.contenders[0] if end.contenders and not end.contenders[0].is_good else (came[0] if came else None)
+    if nearest is None:
+        return f"The time is over and no cell is shown to be good{several}: {said}."
+    lacking = f"{ceil(nearest.hours_missing * 10) / 10:.1f} h and {nearest.starts_missing} starts without a failure"
+    return (
+        f"The time is over and no cell is shown to be good{several} yet: nearest is {_named(nearest)} "
+        f"({in_words(nearest.totals)}), which lacks {lacking}; {said}."
+    )
+
+
+def _next(end: StageEnd, good: Contender | None, left_out: Collection[str]) -> str:
+    if good:
+        strategy = {"strategy": good.setting.strategy} if len(good.gpus) > 1 else {}
+        words = arguments({**strategy, **dict(good.setting.options)})
+        return " ".join((f"matrix train --cell {good.setting.cell.id} --data merged.csv --output TRAINING", *words))
+    if end.why == "out-of-time" or left_out:
+        return "the same command again: it continues from these records"
+    return "matrix doctor"

@@ -1,0 +1,172 @@
+"""The runs of stages: a cell with the stage's workload on certain GPUs; and what the records say of such runs. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from statistics import median
+from typing import Any
+
+from harness.evidence.index import Row
+from harness.evidence.verdicts.counting import RunCount
+from harness.evidence.verdicts.totals import Totals, totals_of
+from harness.matrix.cells import Cell, Matrix, Workload
+from harness.matrix.stages import CampaignStage, Otherwise
+from harness.matrix.strategies import Strategy
+from harness.matrix.workload_options import family_of, train_options
+
+FEATURE_PHASES = frozenset({"import", "init", "data", "features"})
+# So many attempts at a run in a row that were not begun are enough.
+NOT_BEGUN_AT_MOST = 3
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A cell as it came through a stage: its strategy, and the options of the workload that differ from the stage's."""
+
+    cell: Cell
+    strategy: Strategy = "single"
+    options: tuple[tuple[str, Any], ...] = ()
+    changed: str = ""
+
+    def with_(self, other: Otherwise, matrix: Matrix) -> "Setting | None":
+        """Return it with a change; None where that is an excluded cell."""
+        cell = matrix.cell(self.cell.stack.name, other.preset) if other.preset else self.cell
+        options = tuple(sorted({**dict(self.options), **other.options}.items()))
+        changed = f"{other.strategy or self.strategy}, {other.in_words}"
+        return None if cell.excluded else Setting(cell, other.strategy or self.strategy, options, changed)
+
+    def workload(self, base: Workload) -> Workload:
+        """Return a workload of the matrix file as it is run in this setting."""
+        backend = base.backend if self.strategy == base.strategy else None
+        return base.model_copy(update={"strategy": self.strategy, "backend": backend, **dict(self.options)})
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """The next run of a campaign, and why. `number` counts the runs of the same from 1."""
+
+    stage: str
+    setting: Setting
+    workload: Workload
+    gpus: tuple[int, ...]
+    number: int
+    why: str
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that is run."""
+        return self.setting.cell
+
+
+@dataclass(frozen=True)
+class SeenRun:
+    """A run of the records, its count, and the phase in which it ended."""
+
+    row: Row
+    count: RunCount
+    gpus: tuple[int, ...]
+    last_phase: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Return whether it passed."""
+        return self.count.counts_as == "passed"
+
+    @property
+    def seconds(self) -> float:
+        """The seconds from its begin to its record."""
+        return self.row.finished - self.row.started
+
+
+_Key = tuple[str, str, str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class SeenRuns:
+    """The runs of the records that speak for what may be run now, by what was run; in the order of their begin."""
+
+    runs: tuple[SeenRun, ...]
+    _by_key: Mapping[_Key, Sequence[SeenRun]]
+
+    @classmethod
+    def of(cls, runs: Iterable[SeenRun]) -> "SeenRuns":
+        """Return runs, sorted."""
+        ordered = tuple(sorted(runs, key=lambda run: (run.row.started, run.row.run_id)))
+        by_key: dict[_Key, list[SeenRun]] = {}
+        for run in ordered:
+            by_key.setdefault((run.row.cell, run.row.workload, run.row.family, run.gpus), []).append(run)
+        return cls(ordered, by_key)
+
+    def of_run(self, setting: Setting, workload: Workload, gpus: tuple[int, ...]) -> Sequence[SeenRun]:
+        """Return the runs of the very same."""
+        key = (setting.cell.id, workload.name, family(workload, len(gpus)), tuple(sorted(gpus)))
+        return self._by_key.get(key, ())
+
+    def of_claim(self, setting: Setting, workload: Workload, devices: int) -> list[SeenRun]:
+        """Return the runs that are counted together with those of a setting: of its cell and workload family."""
+        wanted = family(workload, devices)
+        return [
+            run
+            for run in self.runs
+            if (run.row.cell, run.row.family) == (setting.cell.id, wanted) and len(run.gpus) == devices
+        ]
+
+    def seconds_of(self, workload: Workload, devices: int, minutes: float) -> float:
+        """Return what a run takes: as those that passed, otherwise as is assumed."""
+        taken = [
+            run.seconds
+            for run in self.runs
+            if run.passed and run.row.workload == workload.name and len(run.gpus) == devices
+        ]
+        return median(taken) if taken else minutes * 60
+
+    def hours_of(self, workload: Workload, devices: int, minutes: float) -> float:
+        """Return how many hours of a run are training: as of those that passed, otherwise as is assumed."""
+        trained = [
+            run.row.exposure_seconds / 3600
+            for run in self.runs
+            if run.passed
+            and run.row.workload == workload.name
+            and len(run.gpus) == devices
+            and run.row.exposure_seconds
+        ]
+        return median(trained) if trained else 0.9 * minutes / 60
+
+
+def totals_of_seen(runs: Iterable[SeenRun]) -> Totals:
+    """Return the totals of runs, as verdicts count them."""
+    runs = list(runs)
+    return totals_of([run.row for run in runs], {run.row.run_id: run.count for run in runs})
+
+
+@lru_cache(maxsize=4096)
+def family(workload: Workload, devices: int) -> str:
+    """Return the workload family of a run on so many GPUs."""
+    options = train_options(workload, devices)
+    return family_of(options, workload.max_device_memory, smoke_test=workload.smoke_test)
+
+
+@dataclass(frozen=True)
+class StageHost:
+    """The host of a campaign: its GPUs in the order of preference, and those of them that may take runs.
+
+    `atomics`: whether the slots of all have PCIe atomics, None where that is not known. `setup_seconds`: what it takes
+    to make each stack that is not made yet.
+    """
+
+    gpus: tuple[int, ...]
+    healthy: tuple[int, ...]
+    atomics: bool | None = None
+    setup_seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def can_use_all(self) -> bool:
+        """Return whether there are several GPUs, and all of them may take runs."""
+        return len(self.gpus) > 1 and set(self.gpus) <= set(self.healthy)
+
+    def placements(self, stage: CampaignStage, cell: Cell) -> list[tuple[int, ...]]:
+        """Return the GPUs of each run of a cell in a stage, as far as they may take runs."""
+        if stage.devices == "all":
+            return [tuple(sorted(self.gpus))] if self.can_use_all else []
+        wanted = [cell.preset.devices] if cell.preset.devices else [(gpu,) for gpu in self.gpus]
+        return [gpus for gpus in wanted if set(gpus) <= set(self.healthy)]

@@ -1,0 +1,68 @@
+"""What is said of a campaign in stages before anything is downloaded."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.campaign import forecast as module
+from harness.campaign.bench import BenchOptions
+from harness.campaign.forecast import StageForecast, forecast, forecast_lines
+from harness.campaign.prepare import prepare_stages
+from harness.evidence.records import Results
+from harness.matrix.cells import Matrix
+from tests.harness.gpu_tree import Tree
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def told(tmp_path: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> StageForecast:
+    """The forecast of the host with a screen on its first GPU, with room for two stacks."""
+    Tree(tmp_path / "root")
+    monkeypatch.setattr(module, "check_reboot", lambda _: None)
+    options = BenchOptions(Results(tmp_path / "results"), executor="process", root=tmp_path / "root")
+    prepared = prepare_stages(options, matrix, "default", 10 * HOUR)
+    assert prepared is not None
+    able = replace(prepared.capabilities, free_bytes=30 * 10**9, made=frozenset())
+    return forecast(replace(prepared, capabilities=able, plan=replace(prepared.plan, free_gb=30.0)))
+
+
+def test_it_says_what_the_first_answer_takes_and_what_all_would(told: StageForecast) -> None:
+    lines = "\n".join(forecast_lines(told))
+    assert "6.0 GB for the first stack" in lines
+    assert "good on both GPUs, at most 10.0 h" in lines
+    assert "can reach `good`" in lines
+    assert told.first_answer_seconds < 1.5 * HOUR
+    assert told.stacks[0].download_gb < 8
+
+
+def test_stacks_without_room_are_named_and_those_that_fit_are_run(told: StageForecast) -> None:
+    fitting = [one.stack for one in told.stacks if one.fits]
+    assert fitting[:2] == ["rocm6.3-torch2.9.1", "rocm10.0.0-torch2.13.0"]
+    (line,) = (line for line in forecast_lines(told) if line.startswith("  no room for: "))
+    assert "rocm7.2-torch2.14.0 (20 GB)" in line
+    assert not any(one in line for one in fitting)
+
+
+@pytest.mark.parametrize(
+    ("hours", "tier"), [(10, "can reach `good`"), (3, "can reach `candidate`"), (0.5, "reaches no tier")]
+)
+def test_a_budget_reaches_a_tier_or_none(told: StageForecast, hours: float, tier: str) -> None:
+    reachable = next((name for name, seconds in told.tier_seconds.items() if seconds <= hours * HOUR), None)
+    shorter = replace(told, budget_seconds=hours * HOUR, reachable=reachable)
+    assert tier in "\n".join(forecast_lines(shorter))
+
+
+def test_it_says_what_a_hung_gpu_costs_this_user(told: StageForecast) -> None:
+    assert told.screens[0]
+    assert any("a screen hangs on GPU 0" in line for line in forecast_lines(told))
+    assert "may neither" in forecast_lines(replace(told, may_reset=False, may_reboot=False))[-2]
+    assert "--reboot-when-unhealthy" in forecast_lines(replace(told, may_reset=False, may_reboot=True))[-2]
+    assert "this user may reset it" in forecast_lines(replace(told, may_reset=True))[-2]
+
+
+def test_a_host_without_a_gpu_has_no_stages(tmp_path: Path, matrix: Matrix) -> None:
+    (tmp_path / "root").mkdir()
+    options = BenchOptions(Results(tmp_path / "results"), executor="process", root=tmp_path / "root")
+    assert prepare_stages(options, matrix, "default", 10 * HOUR) is None

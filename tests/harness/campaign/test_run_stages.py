@@ -1,0 +1,250 @@
+"""Campaigns in stages on a host with two GPUs. Records are real, the runs behind them are not."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.campaign import run_stages as module
+from harness.campaign.campaign import begin_or_continue
+from harness.campaign.plan import PlannedRun, make_plan
+from harness.campaign.prepare import PreparedCampaign
+from harness.campaign.run_stages import placement_of
+from harness.campaign.runner import Runner
+from harness.environments.capabilities import Capabilities
+from harness.evidence.run_files import Record
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Cell, Matrix, Preset, Workload
+from harness.matrix.workload_options import train_options
+from harness.search.conclusion import Conclusion
+from harness.search.goal import Goal
+from harness.search.stage_runs import Setting, StageHost, StageRun, family
+from harness.search.stage_search import StageSearch
+from tests.harness.pretending import Listening, Pretending
+
+FIRST, SECOND = "rocm6.3-torch2.9.1", "rocm10.0.0-torch2.13.0"
+HOURS = {"endurance": 1.25}
+MakeRecord = Callable[..., Record]
+
+
+@dataclass(frozen=True)
+class FakeEnvironment:
+    device: str = "cuda"
+
+    def hash(self, preset: Preset) -> str:
+        return preset.name
+
+
+@dataclass(frozen=True)
+class FakeRun:
+    planned: PlannedRun
+    run_id: str
+    workload: Workload
+    campaign: str | None
+
+
+class Recording(Pretending):
+    """A bench whose runs leave records; `passes` says whether each completes. `stop_after` so many comes a Ctrl-C."""
+
+    make_record: MakeRecord
+    passes: Callable[[FakeRun], bool]
+    missing: tuple[str, ...] = ()
+    stop_after: int | None = None
+    fails_in: str = "first-step"
+    workloads: list[tuple[str, str, str, tuple[int, ...]]]
+
+    def environment(self, cell: Cell, notify: Any = None) -> Any:
+        if cell.stack.name in self.missing:
+            raise UserError("its wheels are gone")
+        self._environments[self._name(cell)] = cast("Any", FakeEnvironment())
+        return self._environments[self._name(cell)]
+
+    def run(self, planned: PlannedRun, run_id: str, workload: Workload, campaign: str | None = None) -> Any:
+        return FakeRun(planned, run_id, workload, campaign)
+
+    def run_cell(self, run: Any, *_: object) -> Any:
+        if len(self.workloads) == self.stop_after:
+            raise KeyboardInterrupt
+        planned, workload = run.planned, run.workload
+        self.workloads.append((planned.cell.id, workload.name, workload.strategy, planned.gpus))
+        passed = self.passes(run)
+        started = 1e9 + 60.0 * len(self.workloads)
+        record = self.make_record(
+            run.run_id,
+            "completed" if passed else "hung",
+            None if passed else "no-progress",
+            campaign=run.campaign,
+            cell=planned.cell.id,
+            stack=planned.cell.stack.name,
+            preset=planned.cell.preset.name,
+            repeat=planned.repeat,
+            host=self.host,
+            device="cuda",
+            gpus=planned.gpus,
+            workload=workload.name,
+            environment_hash=planned.cell.preset.name,
+            options=train_options(workload, len(planned.gpus)),
+            family=family(workload, len(planned.gpus)),
+            started=started,
+        ).model_copy(
+            update={
+                "finished": started + 0.01,
+                "last_phase": "teardown" if passed else self.fails_in,
+                "exposure_seconds": 3600 * HOURS.get(workload.name, 0.02) if passed else 0.0,
+            }
+        )
+        self.results.begin(record.intent)
+        self.results.finish(record)
+        return record
+
+
+@pytest.fixture
+def bench(tmp_path: Path, host: HostFacts, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Recording:
+    monkeypatch.setattr(module, "host_cause", lambda *_: None)
+    made = Recording.on(tmp_path, host)
+    made.data = tmp_path / "merged.csv"
+    made.data.write_text("bars")
+    made.make_record, made.passes, made.workloads = make_record, lambda _: True, []
+    return made
+
+
+def prepared(bench: Recording, matrix: Matrix, free_bytes: int | None = None) -> PreparedCampaign:
+    able = Capabilities(bench.gpus, "process", frozenset({"3.11"}), free_bytes, place=str(bench.results.folder))
+    cells = {name: [cell for cell in matrix.select("default") if cell.stack.name == name] for name in (FIRST, SECOND)}
+    chosen = [cell for of_stack in cells.values() for cell in of_stack]
+    goal = Goal(0.8, 0.95, budget=36000.0, mtbf_hours=1.0)
+    plan = make_plan(chosen, matrix.workloads["quick"], 1, able, {}, goal=goal)
+    return PreparedCampaign(plan, able, bench, matrix, StageSearch(matrix, cells, StageHost((0, 1), (0, 1))))
+
+
+def carried_out(bench: Recording, prepared: PreparedCampaign) -> tuple[Conclusion, Listening, bool]:
+    """Run a campaign; returns its conclusion, what was shown, and whether it was continued."""
+    display = Listening()
+    assert prepared.stages is not None
+    with begin_or_continue(prepared.plan, bench) as (campaign, continued):
+        runner = Runner(bench, prepared.plan.workload, cast("Any", display), campaign.id)
+        return module.run_stages(prepared.stages, prepared, campaign, runner), display, continued
+
+
+def test_what_trains_goes_through_the_stages_until_it_is_good_and_then_meets_the_criteria(
+    bench: Recording, matrix: Matrix
+) -> None:
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    cell = f"{FIRST}-plain"
+    assert bench.workloads[:5] == [
+        (cell, "quick", "single", (0,)),
+        (cell, "standard", "single", (0,)),
+        (cell, "standard", "single", (1,)),
+        (cell, "standard", "ddp", (0, 1)),
+        (cell, "endurance", "ddp", (0, 1)),
+    ]
+    assert [name for _, name, _, _ in bench.workloads[-4:]] == ["immediate", "full", "production", "standard"]
+    assert bench.workloads[-1] == (cell, "standard", "dp", (0, 1))
+    assert {one for one, *_ in bench.workloads} == {cell}
+    assert found.reached
+    assert found.sentence.startswith(f"{cell} on 2 GPUs (ddp) is good: ")
+    assert "--strategy ddp" in found.next_command
+
+
+def test_where_collectives_fail_the_ways_around_them_are_tried_in_order(bench: Recording, matrix: Matrix) -> None:
+    bench.passes = lambda run: len(run.planned.gpus) == 1 or run.workload.strategy == "averaging"
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    on_two = [
+        (cell, strategy) for cell, name, strategy, gpus in bench.workloads if len(gpus) > 1 and name == "standard"
+    ]
+    assert on_two[:8] == [
+        (f"{FIRST}-plain", "ddp"),
+        (f"{FIRST}-no-p2p", "ddp"),
+        (f"{FIRST}-no-peer-sdma", "ddp"),
+        (f"{FIRST}-fine-grain-pcie", "ddp"),
+        (f"{FIRST}-no-sdma", "ddp"),
+        (f"{FIRST}-plain", "averaging"),
+        (f"{SECOND}-plain", "ddp"),
+        (f"{SECOND}-no-p2p", "ddp"),
+    ]
+    assert found.reached
+    assert f"{FIRST}-plain on 2 GPUs (averaging) is good" in found.sentence
+
+
+def test_ctrl_c_and_the_same_again_continue_and_no_run_is_made_twice(bench: Recording, matrix: Matrix) -> None:
+    campaign = prepared(bench, matrix)
+    bench.stop_after = 6
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(bench, campaign)
+    bench.stop_after = None
+    found, _, continued = carried_out(bench, campaign)
+    assert continued
+    assert found.reached
+    assert bench.workloads.count((f"{FIRST}-plain", "quick", "single", (0,))) == 1
+    assert bench.workloads.count((f"{FIRST}-plain", "full", "ddp", (0, 1))) == 1
+    again, _, continued = carried_out(bench, campaign)
+    assert not continued
+    assert again.sentence == found.sentence
+
+
+def test_a_stack_that_cannot_be_made_is_left_out_and_the_campaign_can_be_continued(
+    bench: Recording, matrix: Matrix
+) -> None:
+    bench.missing = (FIRST, SECOND)
+    found, display, _ = carried_out(bench, prepared(bench, matrix))
+    assert bench.workloads == []
+    assert not found.reached
+    assert found.next_command.startswith("the same command again")
+    assert f"Left out, as said above: {SECOND}, {FIRST}." in found.sentence
+    assert any("its wheels are gone" in line for line in display.problems)
+    bench.missing = (FIRST,)
+    found, _, continued = carried_out(bench, prepared(bench, matrix))
+    assert continued
+    assert found.sentence.startswith(f"{SECOND}-plain on 2 GPUs")
+
+
+def test_a_stack_without_room_is_left_out(bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.results.folder.mkdir(parents=True, exist_ok=True)
+    free = {"free": 10 * 10**9}
+    monkeypatch.setattr("harness.campaign.run_stages.shutil.disk_usage", lambda _: type("Usage", (), free))
+    found, display, _ = carried_out(bench, prepared(bench, matrix, free["free"]))
+    assert any(FIRST in line and "needs 20 GB, 10 GB are free" in line for line in display.problems)
+    assert found.sentence.startswith(f"{SECOND}-plain on 2 GPUs")
+
+
+def test_a_failed_vpoc_phase_is_tried_in_other_ways(bench: Recording, matrix: Matrix) -> None:
+    bench.passes = lambda run: run.workload.name == "quick" or run.workload.vpoc_path == "preallocated"
+    bench.fails_in = "features"
+    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    runs = [folder.name for folder in bench.results.runs.iterdir()]
+    assert any("one-gpu-chunked-gpu0" in name for name in runs)
+    assert any("two-gpus-ddp-preallocated-gpu0-1" in name for name in runs)
+    assert "with vpoc_path preallocated is good" in found.sentence
+    assert "--vpoc-path preallocated" in found.next_command
+
+
+def test_ids_differ_where_what_is_run_differs(matrix: Matrix) -> None:
+    workload, cell = matrix.workloads["standard"], matrix.cells[f"{FIRST}-plain"]
+    settings = [Setting(cell), Setting(cell, options=(("model", ("mlp", "attention-small")),)), Setting(cell, "ddp")]
+    gpus = [(0,), (0,), (0, 1)]
+    names = [
+        placement_of(StageRun("one-gpu", setting, workload, on, 1, ""))
+        for setting, on in zip(settings, gpus, strict=True)
+    ]
+    assert names == ["-one-gpu-gpu0", "-one-gpu-mlp-attention-small-gpu0", "-one-gpu-ddp-gpu0-1"]
+
+
+def test_the_campaign_names_its_budget(bench: Recording, matrix: Matrix) -> None:
+    carried_out(bench, prepared(bench, matrix))
+    (file,) = (bench.results.folder / "campaigns").glob("*.json")
+    assert json.loads(file.read_bytes())["goal"]["budget"] == 36000.0
+
+
+def test_what_ran_before_the_host_was_set_otherwise_is_run_again(bench: Recording, matrix: Matrix) -> None:
+    bench.host = bench.host.model_copy(update={"kernel_parameters": {"iommu": "off"}})
+    carried_out(bench, prepared(bench, matrix))
+    before = len(bench.workloads)
+    carried_out(bench, prepared(bench, matrix))
+    assert len(bench.workloads) == before
+    bench.host = bench.host.model_copy(update={"kernel_parameters": {"iommu": "pt"}})
+    carried_out(bench, prepared(bench, matrix))
+    assert len(bench.workloads) == 2 * before

@@ -1,0 +1,80 @@
+"""`matrix plan` in stages, and the ways to say parts of them, on a simulated host with two GPUs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.base.errors import UserError
+from harness.base.paths import CHECKOUT
+from harness.cli.main import cli
+from tests.harness.gpu_tree import Tree
+
+FIRST = "rocm6.3-torch2.9.1-plain"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    Tree(tmp_path / "root")
+    return tmp_path / "root"
+
+
+def plan(root: Path, *words: str) -> Result:
+    options = (
+        "--matrix",
+        str(CHECKOUT / "matrix.yaml"),
+        "--results",
+        str(root.parent / "results"),
+        "--root",
+        str(root),
+    )
+    return CliRunner().invoke(cli, [*options, "plan", "--executor", "process", *words])
+
+
+def test_with_nothing_said_it_is_stages_within_ten_hours(root: Path) -> None:
+    told = json.loads(plan(root, "--json").stdout)
+    assert told["stages"]["budget_seconds"] == 36000
+    assert told["stages"]["gpus"] == 2
+    assert told["stages"]["stacks"][0]["stack"] == "rocm6.3-torch2.9.1"
+    shorter = json.loads(plan(root, "--json", "--budget", "2h").stdout)
+    assert shorter["stages"]["reachable"] == "candidate"
+
+
+@pytest.mark.parametrize("words", [[FIRST], ["--selection", "default"], ["--repeats", "2"], ["--until", "known-good"]])
+def test_whoever_says_which_runs_gets_those(root: Path, words: list[str]) -> None:
+    assert "stages" not in json.loads(plan(root, "--json", *words).stdout)
+
+
+def test_a_stage_is_run_alone(root: Path) -> None:
+    told = json.loads(plan(root, "--json", FIRST, "--stage", "two-gpus").stdout)
+    assert (told["workload"]["name"], told["workload"]["strategy"]) == ("standard", "ddp")
+    assert [run["gpus"] for run in told["runs"]] == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--stage", "doctor"], "run `matrix doctor`"),
+        (["--stage", "smok"], "did you mean smoke?"),
+        (["--stage", "smoke", "--workload", "soak"], "leave --workload out"),
+    ],
+)
+def test_a_stage_that_cannot_be_run_is_refused(root: Path, words: list[str], said: str) -> None:
+    done = plan(root, *words)
+    assert isinstance(done.exception, UserError)
+    assert said in str(done.exception)
+
+
+def test_without_a_gpu_each_cell_of_the_selection_is_run_once(tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    told = json.loads(plan(tmp_path / "bare", "--json", "--budget", "10h").stdout)
+    assert "stages" not in told
+    assert told["goal"] is None
+    assert [run["cell"].removeprefix("cpu-") for run in told["runs"]] == [
+        "plain",
+        "no-hipblaslt",
+        "no-sdma",
+        "notes-stable",
+        "notes-aggressive",
+    ]

@@ -1,0 +1,68 @@
+"""The sentence with which a campaign in stages ends, and what to type next."""
+
+from harness.evidence.verdicts.totals import Life, Totals
+from harness.matrix.cells import Matrix
+from harness.search.stage_conclusion import conclude_stages
+from harness.search.stage_exploration import Explored
+from harness.search.stage_runs import Setting
+from harness.search.stage_search import Contender, StageEnd
+
+STACK = "rocm6.3-torch2.9.1"
+
+
+def contender(matrix: Matrix, *, good: bool, gpus: tuple[int, ...] = (0, 1), lives: int = 4) -> Contender:
+    strategy = "ddp" if len(gpus) > 1 else "single"
+    return Contender(
+        setting=Setting(matrix.cells[f"{STACK}-plain"], strategy),  # type: ignore[arg-type]
+        stage=matrix.stages["two-gpus"],
+        gpus=gpus,
+        rank=0 if len(gpus) > 1 else 1,
+        totals=Totals(started=20, starts=20, lives=(Life(1.25),) * lives, boots=1),
+        confidence=0.95,
+        is_good=good,
+        hours_missing=0.0 if good else 2.25,
+        starts_missing=0,
+        long_runs=2,
+        seconds_needed=9000.0,
+        seconds_of_another=18000.0,
+    )
+
+
+def test_what_is_good_is_named_with_its_evidence_and_its_command(matrix: Matrix) -> None:
+    told = conclude_stages(StageEnd("good", contender(matrix, good=True), (), (), ()), 2)
+    assert told.reached
+    assert told.sentence == (
+        f"{STACK}-plain on 2 GPUs (ddp) is good: 20 of 20 starts, 5.0 h, no failure, 1 boot; its mean time between "
+        "failures is above 1.4 h with 0.95 confidence."
+    )
+    assert told.next_command == (
+        f"matrix train --cell {STACK}-plain --data merged.csv --output TRAINING --strategy ddp"
+    )
+
+
+def test_good_on_one_gpu_is_no_answer_for_two(matrix: Matrix) -> None:
+    one = contender(matrix, good=True, gpus=(0,))
+    told = conclude_stages(StageEnd("none", one, (one,), (Explored(STACK),), ()), 2)
+    assert not told.reached
+    assert told.sentence.startswith(
+        "No cell is shown to be good on 2 GPUs, and nothing is left to try: 1 stack had its"
+    )
+    assert f"On one GPU {STACK}-plain is good" in told.sentence
+    assert "--strategy" not in told.next_command
+
+
+def test_what_only_lacks_time_is_said_with_what_it_lacks(matrix: Matrix) -> None:
+    near = contender(matrix, good=False, lives=1)
+    explored = (Explored(STACK), Explored("rocm10.0.0-torch2.13.0"))
+    end = StageEnd("out-of-time", near, (near,), explored, ("rocm10.0.0-torch2.13.0",))
+    told = conclude_stages(end, 2)
+    assert "nearest is" in told.sentence
+    assert "lacks 2.3 h and 0 starts without a failure" in told.sentence
+    assert "1 stack had its turn, 1 not (rocm10.0.0-torch2.13.0)" in told.sentence
+    assert told.next_command.startswith("the same command again")
+
+
+def test_a_bad_gpu_and_what_was_left_out_are_named(matrix: Matrix) -> None:
+    told = conclude_stages(StageEnd("none", None, (), (), (), bad_gpus=(1,)), 2, {"b", "a"})
+    assert "GPU 1 failed what another GPU passed" in told.sentence
+    assert "Left out, as said above: a, b." in told.sentence
