@@ -2,19 +2,21 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from harness import __version__
 from harness.base.errors import UserError
 from harness.base.interrupts import exit_on_interrupt
-from harness.cli.shared import INTERRUPTED, Settings, usage_line, warn
+from harness.base.urls import without_credentials
+from harness.cli.shared import INTERRUPTED, TYPED, Settings, usage_line, warn
 from harness.screen.terminal import echo
 
 # Where a command is, and the first sentence of its help; one without is not listed. Each is imported when it is asked
@@ -144,6 +146,7 @@ class Commands(click.Group):
             near = get_close_matches(name, self.list_commands(context), n=1)
             hint = f" (did you mean `matrix {near[0]}`?)" if near else ""
             raise click.UsageError(f"No such command {arguments[0]!r}{hint}", context)
+        context.meta[TYPED] = tuple(arguments)
         return super().resolve_command(context, arguments)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -225,9 +228,21 @@ def cli(
             raise UserError(f"--wheels {wheels}: no such folder")
         os.environ["UV_FIND_LINKS"] = ",".join(filter(None, [str(wheels.resolve()), os.environ.get("UV_FIND_LINKS")]))
     mirrors = dict(_named_url(given) for given in indexes)
-    context.obj = settings = Settings(file, results, base, root, mirrors, targets)
+    context.obj = settings = Settings(file, results, base, root, mirrors, targets, tuple(_given(context)))
     if settings.simulated:
         warn([f"simulated host: {root} stands for /sys, /proc and /dev; what is seen says nothing of a real host"])
+
+
+def _given(context: click.Context) -> Iterator[str]:
+    """Yield the global options that were given, also by a variable, as they would be typed."""
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source not in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
+            continue
+        value = context.params[option.name or ""]
+        for one in value if isinstance(value, tuple) else (value,):
+            # A password is in no file: where an address needs one, it is typed again.
+            yield from (option.opts[0], without_credentials(str(one)))
 
 
 def _named_url(given: str) -> tuple[str, str]:

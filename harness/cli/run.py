@@ -16,7 +16,7 @@ from harness.campaign.prepare import PreparedCampaign, prepare_campaign
 from harness.campaign.reach import reach_of
 from harness.campaign.reboot import check_reboot, reboot_and_resume, this_command
 from harness.campaign.recovery import close_leftovers
-from harness.campaign.run_campaign import run_campaign, verdicts_of_campaign
+from harness.campaign.run_campaign import CampaignResult, run_campaign, verdicts_of_campaign
 from harness.campaign.run_one import run_one
 from harness.campaign.runner import CONTINUES
 from harness.cli.describe import describe_campaign, describe_plan
@@ -33,11 +33,14 @@ from harness.cli.shared import (
     pass_settings,
     print_json,
     print_lines,
+    typed_words,
 )
 from harness.environments.verifier import verifying_stack
 from harness.evidence.health_log import unhealthy_gpus
 from harness.matrix.cells import Workload
+from harness.report.model import Command
 from harness.screen import tables
+from harness.screen.answer import print_answer
 from harness.screen.display import CampaignDisplay, Steps
 from harness.screen.terminal import echo
 
@@ -129,16 +132,15 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
         with CampaignDisplay(err, cells, prepared.verdicts_here) as display:
             close_leftovers(prepared.bench, display)
             ended = run_campaign(prepared, display)
-        verdicts = verdicts_of_campaign(prepared, ended.campaign)
-        files = report_on(settings)
+        written = report_on(settings, _unfinished(ended, settings))
         if as_json:
-            print_json(describe_campaign(ended, verdicts))
+            verdicts = verdicts_of_campaign(prepared, ended.campaign)
+            print_json({**describe_campaign(ended, verdicts), "answer": written.answer.model_dump(mode="json")})
         else:
-            out.print(tables.verdicts_table(verdicts))
-            echo(f"Records in {settings.results.runs}, report in {files[0]} and {files[1].name}")
-            if ended.conclusion:
-                print_lines([ended.conclusion.sentence, f"Next: {ended.conclusion.next_command}"])
-            print_lines([ended.isolation.sentence] if ended.isolation else [ended.hint] if ended.hint else [])
+            said = ended.isolation.sentence if ended.isolation else ended.hint
+            print_lines([text for text in (ended.conclusion and ended.conclusion.sentence, said) if text])
+            print_answer(out, written.answer)
+            echo(f"Records in {settings.results.runs}, report in {written.files[0]} and {written.files[1].name}")
     if ended.interrupted:
         done = f"{ended.done} runs" if ended.total is None else f"{ended.done} of {ended.total} runs"
         err.print(f"Interrupted: {done} are done; {CONTINUES}.")
@@ -198,6 +200,17 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     with Steps(err) as steps:
         program, arguments, variables = command_in_cell(settings.matrix, cell, command, steps.step, settings.root)
     os.execve(program, arguments, variables)  # noqa: S606
+
+
+def _unfinished(ended: CampaignResult, settings: Settings) -> Command | None:
+    """Return the command that continues what was interrupted, or what its time or a boot kept from its end."""
+    out_of_time = ended.conclusion is not None and ended.conclusion.why in ("out-of-time", "another-boot")
+    if not ended.interrupted and not out_of_time:
+        return None
+    again = settings.invocation.command(*typed_words())
+    reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
+    why = "after a reboot, continues from these records" if reboot else "continues this campaign"
+    return Command(command=again, why=why)
 
 
 def _reach_line(prepared: PreparedCampaign) -> list[str]:

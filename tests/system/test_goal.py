@@ -73,15 +73,20 @@ def test_a_known_good_cell_is_found_though_the_search_was_killed(
     assert isinstance(begun["seed"], int)
     assert [run["cell"] for run in begun["runs"]] == list(CELLS)
     said = done.stdout.splitlines()
-    assert said[-2].startswith(f"{cell} is known-good: {ENOUGH} of {ENOUGH} starts")
+    assert said[0].startswith(f"{cell} is known-good: {ENOUGH} of {ENOUGH} starts")
+    assert said[1].startswith(f"Use `{cell}` on the CPU, which is known-good: {ENOUGH} of {ENOUGH} starts")
     # As a process nothing can be promoted.
-    assert said[-1] == f"Next: matrix train --cell {cell} --data merged.csv --output TRAINING"
+    (following,) = [line for line in said if line.startswith("Next: ")]
+    assert following.endswith(f" train --data merged.csv --output TRAINING --cell {cell} --executor process")
+    assert f"--results {results}" in following
 
     again = run([*search, "--json"])
     assert outcomes(results) == {"completed": ENOUGH, "interrupted": 1}
     told = json.loads(again.stdout)
     assert told["conclusion"]["why"] == "reached"
     assert told["conclusion"]["standings"][cell] == "known-good"
+    assert told["answer"]["sentence"] == said[1]
+    assert f"Next: {told['answer']['next']['command']}" == following
     assert told["done"] == 0
 
 
