@@ -113,7 +113,8 @@ def train_command(
             err.print(f"Interrupted; {CONTINUES}.")
             sys.exit(INTERRUPTED)
     if as_json:
-        print_json({"model": str(ended.model) if ended.model else None, "attempts": ended.attempts})
+        model = str(ended.model) if ended.model else None
+        print_json({"model": model, "replaced": [str(file) for file in ended.replaced], "attempts": ended.attempts})
     else:
         echo(_sentence(ended, output))
     sys.exit(0 if ended.model else 1)
@@ -123,5 +124,6 @@ def _sentence(ended: TrainingResult, output: Path) -> str:
     count = len(ended.attempts)
     tries = "one attempt" if count == 1 else f"{count} attempts, listed in {output / ATTEMPTS_FILE}"
     if ended.model:
-        return f"wrote {ended.model} in {tries}"
+        replaced = " and ".join(map(str, ended.replaced))
+        return f"wrote {ended.model} in {tries}{f'; what it replaced is kept as {replaced}' if replaced else ''}"
     return f"no model: {ended.exhausted}; {output / ATTEMPTS_FILE} lists each; the same command tries once more"

@@ -4,18 +4,20 @@ import shutil
 from pathlib import Path, PurePath
 
 from harness.base.errors import UserError
-from harness.base.storage import sync_folder, unfinished, write_durably
+from harness.base.storage import file_hash, sync_folder, unfinished, write_durably
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree, shown
+from harness.evidence.app_files import Training
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import LARGEST, hand_over, newest_checkpoints
 
 
-def publish(folder: RunFolder, record: Record, output: Path, *, keep_checkpoints: bool) -> None:
+def publish(folder: RunFolder, record: Record, output: Path, *, keep_checkpoints: bool) -> tuple[Path, ...]:
     """Put the files of a completed attempt, and its last checkpoints, into the user's. Doing it twice is once.
 
-    The models are those that were verified. Of what else the app wrote only metadata and curves are copied. Checkpoints
-    of an earlier training stay with `keep_checkpoints`, and otherwise are kept under the name that the app gives them
+    Another model of the same name is kept as NAME.previous.pt, with its metadata; returns where such models are. The
+    models are those that were verified. Of what else the app wrote only metadata and curves are copied. Checkpoints of
+    an earlier training stay with `keep_checkpoints`, and otherwise are kept under the name that the app gives them
     then.
 
     Raises:
@@ -23,6 +25,7 @@ def publish(folder: RunFolder, record: Record, output: Path, *, keep_checkpoints
     """
     made = folder.work.output
     trainings = record.result.trainings if record.result else ()
+    replaced = [output / PurePath(one.model.file).name for one in trainings if _keep(one, output)]
     for training in trainings:
         name = PurePath(training.model.file)
         _copy(made, PurePath(training.metadata_file).name, output, LARGEST["metadata"])
@@ -42,6 +45,29 @@ def publish(folder: RunFolder, record: Record, output: Path, *, keep_checkpoints
             _set_aside(place)
         hand_over([checkpoint], output)
         sync_folder(place)
+    return tuple(map(_previous, replaced))
+
+
+def _keep(training: Training, output: Path) -> bool:
+    """Keep the model that a new one is about to replace, where it is another; return whether there is one."""
+    model = output / PurePath(training.model.file).name
+    metadata = output / PurePath(training.metadata_file).name
+    try:
+        if not model.is_file() or file_hash(model) == training.model.sha256:
+            return False
+        kept = _previous(model)
+        # Where an earlier call has kept it, its metadata may be that of the new one by now.
+        if not kept.is_file() or file_hash(kept) != file_hash(model):
+            if metadata.is_file():
+                write_durably(kept.with_name(f"{kept.stem}_metadata.json"), metadata.read_bytes())
+            write_durably(kept, model.read_bytes())
+    except OSError as error:
+        raise UserError(f"{model}: cannot be kept: {error.strerror}; move it, then give the same command") from None
+    return True
+
+
+def _previous(model: Path) -> Path:
+    return model.with_name(f"{model.stem}.previous{model.suffix}")
 
 
 def _copy(made: PurePath, name: str, output: Path, most: int, sha256: str | None = None) -> None:

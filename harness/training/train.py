@@ -58,11 +58,15 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The end of a training: with a model, or with the fallbacks exhausted, and why. `attempts` as plain values."""
+    """The end of a training: with a model, or with the fallbacks exhausted, and why. `attempts` as plain values.
+
+    `replaced`: where models are kept that had the same names before.
+    """
 
     attempts: list[dict[str, Any]]
     model: Path | None = None
     exhausted: str | None = None
+    replaced: tuple[Path, ...] = ()
 
 
 def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench, display: Display) -> TrainingResult:
@@ -83,7 +87,8 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
             if begin is None:
                 if why := records[-1].not_verified:
                     display.problem(f"the model was not verified independently: {why}")
-                return TrainingResult(as_dicts, _finish(job, state, file, bench))
+                model, replaced = _finish(job, state, file, bench)
+                return TrainingResult(as_dicts, model, replaced=replaced)
             if isinstance(begin, Exhausted) and first_of_call:
                 begin = "by-hand"
             if isinstance(begin, Exhausted):
@@ -115,16 +120,20 @@ def _so_far(
     return records, attempts, as_dicts
 
 
-def _finish(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench) -> Path:
-    """Put the model where the user wants it, and remove what only further attempts would need."""
+def _finish(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench) -> tuple[Path, tuple[Path, ...]]:
+    """Put the model where the user wants it, and remove what only further attempts would need.
+
+    Return it, and where those that it replaced are kept.
+    """
     last = state.run_ids[-1]
+    replaced: tuple[Path, ...] = ()
     if record := bench.results.record(last):
-        publish(bench.results.folder_of(last), record, job.output, keep_checkpoints=job.resume)
+        replaced = publish(bench.results.folder_of(last), record, job.output, keep_checkpoints=job.resume)
     # First: an older checkpoint that a half-done removal leaves must not be published instead.
     file.remove()
     for run_id in state.run_ids:
         bench.results.folder_of(run_id).remove_places(all_of_it=True)
-    return job.output / f"{job.name}.pt"
+    return job.output / f"{job.name}.pt", replaced
 
 
 def _attempt(

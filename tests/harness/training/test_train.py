@@ -353,6 +353,17 @@ def test_earlier_checkpoints_are_resumed_from_when_asked_and_kept_otherwise(plac
     assert len(list(place.job.output.joinpath("bars_checkpoints.previous").iterdir())) == 2
 
 
+def test_a_model_that_is_replaced_is_kept_with_its_metadata(place: Place) -> None:
+    output = place.job.output
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "bars.pt").write_bytes(b"weeks of work")
+    (output / "bars_metadata.json").write_text("{}", encoding="utf-8")
+    assert place.train(DONE).replaced == (output / "bars.previous.pt",)
+    assert (output / "bars.previous.pt").read_bytes() == b"weeks of work"
+    assert (output / "bars.previous_metadata.json").read_text(encoding="utf-8") == "{}"
+    assert (output / "bars.pt").read_bytes() != b"weeks of work"
+
+
 def test_attempts_of_earlier_trainings_stay_in_the_file(place: Place) -> None:
     place.train(DONE)
     place.state = new_state("key", "cpu-plain", None)
