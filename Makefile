@@ -40,10 +40,13 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+doctor: setup ## say what to fix on this host before anything runs, and how (ARGS=--json)
+	$(MATRIX) doctor $(ARGS)
 
 matrix-test: setup ## run the matrix on this host; records and report in results/ (DATA=merged.csv, LOOKBACK=, SELECTION=, ARGS=)
 	$(MATRIX) run --selection $(SELECTION) $(if $(DATA),--data "$(DATA)") $(if $(LOOKBACK),--lookback $(LOOKBACK)) $(ARGS)

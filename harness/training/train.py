@@ -15,6 +15,7 @@ from harness.campaign.unhealthy import recheck_unhealthy
 from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.last_line import last_line
+from harness.evidence.outcome import AFTER_FAULT
 from harness.evidence.run_files import Record
 from harness.evidence.work_folder import WorkFolder, newest_checkpoints
 from harness.matrix.cells import Cell, Workload
@@ -167,7 +168,7 @@ def _as_attempt(
     fault = job.injected_fault
     if fault and not first:
         # What is resumed from an attempt with an injected fault is no evidence either.
-        fault = fault.split("@")[0]
+        fault = f"{AFTER_FAULT}{fault.split('@')[0]}"
     return replace(
         run,
         cell=replace(run.cell, preset=preset),

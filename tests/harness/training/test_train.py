@@ -330,9 +330,8 @@ def test_a_damaged_checkpoint_is_passed_over(place: Place) -> None:
 
 def test_an_injected_fault_is_for_the_first_attempt_and_marks_all_that_follows_from_it(place: Place) -> None:
     place.job = replace(place.job, injected_fault="segv@35")
-    unnoticed = replace(DONE, outcome="failed", class_="injected-fault")
-    assert place.train(Script(step=20), unnoticed).model
-    assert [run.injected_fault for run in place.bench.made] == ["segv@35", "segv"]
+    assert place.train(Script(step=20), DONE).model
+    assert [run.injected_fault for run in place.bench.made] == ["segv@35", "after segv"]
     commands = [resolve_run(run, RunFolder(place.job.output)).intent.commands["train"] for run in place.bench.made]
     assert ["--inject-fault" in command for command in commands] == [True, False]
 
