@@ -91,7 +91,8 @@ def build(
             err.print("Interrupted: what was finished is kept; the same command goes on.")
             sys.exit(INTERRUPTED)
     if as_json:
-        print_json([{"cell": cell, "image": image.id, "tags": image.tags} for cell, image in images.items()])
+        built = [{"cell": cell, "image": image.id, "tags": image.tags} for cell, image in images.items()]
+        print_json({"images": built, "problems": problems})
     else:
         print_lines([cell_tag(settings.matrix.cells[cell]) for cell in images])
     if problems:

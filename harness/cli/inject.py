@@ -85,7 +85,7 @@ def _chosen(names: Sequence[str]) -> list[FaultKind]:
 
 def _print_kinds(kinds: Sequence[FaultKind], *, as_json: bool) -> None:
     if as_json:
-        print_json([_describe(kind) for kind in kinds])
+        print_json({"kinds": [_describe(kind) for kind in kinds]})
     else:
         out.print(kinds_table(kinds))
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 import click
 from click.core import ParameterSource
@@ -16,7 +17,7 @@ from harness import __version__
 from harness.base.errors import UserError
 from harness.base.interrupts import exit_on_interrupt
 from harness.base.urls import without_credentials
-from harness.cli.shared import INTERRUPTED, TYPED, Settings, usage_line, warn
+from harness.cli.shared import INTERRUPTED, TYPED, Settings, begin_output, print_error, usage_line, warn
 from harness.screen.terminal import echo
 
 # Where a command is, and the first sentence of its help; one without is not listed. Each is imported when it is asked
@@ -263,14 +264,14 @@ def _named_url(given: str) -> tuple[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script: what a user can fix is one line and exit status 2."""
+    words = sys.argv[1:] if arguments is None else arguments
+    begin_output()
     try:
         sys.exit(cli(args=arguments, prog_name="matrix", standalone_mode=False))
     except UserError as error:
-        echo(f"matrix: {error}", err=True)
-        sys.exit(2)
+        _exit_with("user-error", f"matrix: {error}", words)
     except click.UsageError as error:
-        echo(usage_line(error), err=True)
-        sys.exit(2)
+        _exit_with("usage", usage_line(error), words)
     except click.Abort as error:
         # Ctrl-C where nothing was running, or at a question; else the answer was no.
         sys.exit(INTERRUPTED if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt) else 1)
@@ -284,8 +285,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         # Standard error may be what is full or closed.
         with suppress(OSError):
-            echo(f"matrix: {told}", err=True)
+            _exit_with("system", f"matrix: {told}", words)
         sys.exit(2)
+
+
+def _exit_with(code: str, text: str, words: Sequence[str]) -> NoReturn:
+    """Say what to fix in a line, as an object too where JSON was asked for, and exit with status 2."""
+    if "--json" in words:
+        print_error(code, text.removeprefix("matrix: "))
+    echo(text, err=True)
+    sys.exit(2)
 
 
 def _fixable_by_user(error: Exception) -> str | None:

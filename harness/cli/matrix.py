@@ -56,7 +56,7 @@ def lint(settings: Settings, listing: Path | None, as_json: bool) -> None:
         warn([old])
     findings = lint_presets(settings.matrix)
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json({"findings": [asdict(finding) for finding in findings]})
         return
     elsewhere = beyond_cpu(findings, settings.matrix)
     out.print(tables.findings_table(elsewhere))
@@ -65,7 +65,8 @@ def lint(settings: Settings, listing: Path | None, as_json: bool) -> None:
 
 def _print_new(pairs: Sequence[NewPair], *, as_json: bool) -> None:
     if as_json:
-        print_json([{**asdict(pair), "release": pair.release_line, "stack": pair.stack_line} for pair in pairs])
+        listed = [{**asdict(pair), "release": pair.release_line, "stack": pair.stack_line} for pair in pairs]
+        print_json({"pairs": listed})
     elif pairs:
         print_lines(["# releases: of harness/matrix/wheels.yaml", *(pair.release_line for pair in pairs)])
         print_lines(["# stacks: of matrix.yaml", *(pair.stack_line for pair in pairs)])

@@ -98,7 +98,7 @@ def compare_command(
     if not compared:
         raise UserError(f"no runs of {cells[0]} and another that can be compared with each other; --runs 20 makes some")
     if as_json:
-        print_json([{**asdict(one), "differ": one.differ} for one in compared])
+        print_json({"comparisons": [{**asdict(one), "differ": one.differ} for one in compared]})
     else:
         print_lines([comparison_line(one) for one in compared])
 

@@ -61,7 +61,7 @@ def promote(
             root=settings.root,
         )
     if as_json:
-        print_json([evidence.model_dump(mode="json", by_alias=True) for evidence in promoted])
+        print_json({"promoted": [evidence.model_dump(mode="json", by_alias=True) for evidence in promoted]})
     else:
         print_lines([_promoted(evidence, "would be" if dry_run else "is") for evidence in promoted])
 
@@ -95,20 +95,20 @@ def tags(settings: Settings, tag: str | None, registry: str | None, as_json: boo
     if tag and tag.startswith("sha256:"):
         found = tag_commands.evidence_beside(tag, registry)
         if as_json:
-            print_json([evidence.model_dump(mode="json", by_alias=True) for evidence in found])
+            print_json({"evidence": [evidence.model_dump(mode="json", by_alias=True) for evidence in found]})
         else:
             print_lines([_promoted(evidence, "was") for evidence in found])
         return
     if tag is not None:
         moves = tag_commands.tag_history(settings.results, tag, registry)
         if as_json:
-            print_json([move.model_dump(mode="json", by_alias=True) for move in moves])
+            print_json({"moves": [move.model_dump(mode="json", by_alias=True) for move in moves]})
         else:
             print_lines([_moved(move) for move in moves])
         return
     states = tag_commands.tag_states(settings.results, settings.matrix, registry, time.time(), settings.root)
     if as_json:
-        print_json([state.plain for state in states])
+        print_json({"tags": [state.plain for state in states]})
     elif states:
         out.print(_table(states))
         for state in states:

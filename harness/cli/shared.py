@@ -23,6 +23,8 @@ INTERRUPTED = interrupts.INTERRUPTED
 LARGE_DOWNLOAD_GB = 20
 # The key of the typed words in the meta values of the context of click.
 TYPED = "harness.typed"
+# The version of the keys of what --json prints.
+SCHEMA = 2
 
 # Piped tables are for grep: no line of them is broken.
 PIPED_WIDTH = 500
@@ -137,13 +139,36 @@ def usage_line(error: click.UsageError) -> str:
     return f"matrix: {error.format_message().rstrip('.')}; see `{command} --help`"
 
 
-def print_json(value: Any) -> None:
-    """Print strict JSON. Output about a simulated host says so: `"simulated": true` beside the other keys."""
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print an object as strict JSON, with the version of its keys.
+
+    Output about a simulated host says so: `"simulated": true` beside the other keys.
+    """
     context = click.get_current_context(silent=True)
     settings = context.find_object(Settings) if context else None
-    if settings and settings.simulated and isinstance(value, dict):
-        value = {**value, "simulated": True}
-    echo(json.dumps(value, indent=2, allow_nan=False))
+    about = {"simulated": True} if settings and settings.simulated else {}
+    _Printed.json = True
+    echo(json.dumps({"schema": SCHEMA, **value, **about}, indent=2, allow_nan=False))
+
+
+def begin_output() -> None:
+    """Begin the output of a command: no object of it was printed yet."""
+    _Printed.json = False
+
+
+def print_error(code: str, text: str) -> None:
+    """Print an error as JSON: what is wrong, and after the last semicolon what to do. Nothing after other JSON."""
+    if _Printed.json:
+        return
+    message, semicolon, remedy = text.rpartition("; ")
+    told = {"code": code, "message": message if semicolon else text, "remedy": remedy if semicolon else None}
+    echo(json.dumps({"schema": SCHEMA, "error": told}, indent=2, allow_nan=False))
+
+
+class _Printed:
+    """One per process: whether an object was printed, after which there must be no other."""
+
+    json = False
 
 
 def print_lines(lines: list[str]) -> None:

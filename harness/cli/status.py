@@ -57,18 +57,17 @@ def status(
         counts = counts_of(results, everything)
         if as_json:
             tag_of = {run_id: one.tag for one in tags for run_id in one.run_ids}
-            print_json(
-                [
-                    {
-                        **row.as_dict(),
-                        "counts_as": counts[row.run_id].counts_as,
-                        "why_counted_so": counts[row.run_id].why,
-                        "tag": tag_of.get(row.run_id),
-                        "simulated": is_simulated_scope(row.scope),
-                    }
-                    for row in rows
-                ]
-            )
+            runs = [
+                {
+                    **row.as_dict(),
+                    "counts_as": counts[row.run_id].counts_as,
+                    "why_counted_so": counts[row.run_id].why,
+                    "tag": tag_of.get(row.run_id),
+                    "simulated": is_simulated_scope(row.scope),
+                }
+                for row in rows
+            ]
+            print_json({"runs": runs})
         else:
             out.print(tables.runs_table(rows, counts))
             print_lines(list(_resting(tags, rows)))
@@ -77,12 +76,11 @@ def status(
     if as_json:
         confidence = settings.matrix.verdicts.confidence
         told = [(one, expectation_of_totals(one.totals, expect_hours, confidence)) for one in verdicts]
-        print_json(
-            [
-                {**of_results.describe_verdict(one), "tag": _tag_of(one, tags), "expectation": expected.plain}
-                for one, expected in told
-            ]
-        )
+        described = [
+            {**of_results.describe_verdict(one), "tag": _tag_of(one, tags), "expectation": expected.plain}
+            for one, expected in told
+        ]
+        print_json({"verdicts": described})
         return
     shown = [verdict for verdict in verdicts if variants or VARIANT not in verdict.cell]
     machine = machine_of(settings.root)

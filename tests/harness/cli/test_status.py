@@ -48,7 +48,9 @@ def status(results: Results, *words: str) -> str:
 
 def told(results: Results, *words: str) -> dict[str, Any]:
     """The tag of each verdict, by its executor, or of each run."""
-    return {one.get("run_id") or one["executor"]: one["tag"] for one in json.loads(status(results, *words, "--json"))}
+    told = json.loads(status(results, *words, "--json"))
+    listed = told["runs"] if "runs" in told else told["verdicts"]
+    return {one.get("run_id") or one["executor"]: one["tag"] for one in listed}
 
 
 def test_variants_are_shown_when_asked_for(results: Results) -> None:
