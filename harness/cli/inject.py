@@ -16,6 +16,7 @@ from harness.faults.table import injected_by, injection_line, injection_table, k
 from harness.faults.target import make_target
 from harness.matrix.cells import ExecutorName
 from harness.screen.display import Steps
+from harness.screen.fitted import print_table
 
 FAULTS_FOLDER = "faults"
 
@@ -87,7 +88,7 @@ def _print_kinds(kinds: Sequence[FaultKind], *, as_json: bool) -> None:
     if as_json:
         print_json({"kinds": [_describe(kind) for kind in kinds]})
     else:
-        out.print(kinds_table(kinds))
+        print_table(out, kinds_table(kinds), ("executors", "injected by", "explained as", "expected"), "what happens")
 
 
 def _describe(kind: FaultKind) -> dict[str, Any]:
@@ -107,5 +108,5 @@ def _print_injections(injections: Sequence[Injection], *, as_json: bool) -> None
         print_json({"as_expected": all_as_expected(injections), "injections": [one.as_dict() for one in injections]})
         return
     if injections:
-        out.print(injection_table(injections))
+        print_table(out, injection_table(injections), ("seconds to find", "survived", "explained", "expected"), "")
     print_lines(problem_lines(injections))

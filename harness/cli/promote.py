@@ -13,6 +13,7 @@ from harness.registry.tags.known_good_tags import ALIAS
 from harness.registry.tags.promotions import KnownGood, TagMove
 from harness.registry.tags.tag_commands import TagState
 from harness.screen.display import Steps
+from harness.screen.fitted import print_table, wide_option
 from harness.training.expect import USUAL_HOURS, expect_of_tag
 
 DAY = 86400
@@ -85,9 +86,10 @@ def demote(settings: Settings, tag: str, reason: str, registry: str | None, repl
 @click.command()
 @click.argument("tag", required=False)
 @registry_option
+@wide_option
 @as_json
 @pass_settings
-def tags(settings: Settings, tag: str | None, registry: str | None, as_json: bool) -> None:
+def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, as_json: bool) -> None:
     """List the known-good tags that stand, and whether this host may use them.
 
     With TAG, every move of that one; with a digest (sha256:...) the evidence beside that image in the registry.
@@ -110,7 +112,9 @@ def tags(settings: Settings, tag: str | None, registry: str | None, as_json: boo
     if as_json:
         print_json({"tags": [state.plain for state in states]})
     elif states:
-        out.print(_table(states))
+        print_table(
+            out, _table(states), ("image", "days old", "starts above", "shown", "scope"), "on this host", wide=wide
+        )
         for state in states:
             told = expect_of_tag(state.evidence, USUAL_HOURS)
             struck = [f"run {run} was struck out by hand: {why}" for run, why in state.evidence.struck.items()]

@@ -19,6 +19,7 @@ from harness.matrix.variants import VARIANT
 from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood, read_moves, standing_tags
 from harness.screen import tables
+from harness.screen.fitted import print_table, wide_option
 
 
 @click.command()
@@ -35,10 +36,17 @@ from harness.screen import tables
     metavar="HOURS",
     help="Say what a training of so many hours can expect of the cells that passed.",
 )
+@wide_option
 @as_json
 @pass_settings
 def status(
-    settings: Settings, cell: str | None, without_imported: bool, variants: bool, expect_hours: float, as_json: bool
+    settings: Settings,
+    cell: str | None,
+    without_imported: bool,
+    variants: bool,
+    expect_hours: float,
+    wide: bool,
+    as_json: bool,
 ) -> None:
     """Say what the records show: a verdict for every cell that was run, or every run of one CELL.
 
@@ -69,7 +77,7 @@ def status(
             ]
             print_json({"runs": runs})
         else:
-            out.print(tables.runs_table(rows, counts))
+            print_table(out, tables.runs_table(rows, counts), tables.OF_RUNS, "detail", wide=wide)
             print_lines(list(_resting(tags, rows)))
         return
     verdicts = of_results.verdicts_on(rows, results, settings.matrix, everything)
@@ -95,7 +103,10 @@ def status(
     struck = {run: why for verdict in shown for run, why in verdict.struck.items()}
     warn([*beside, *(f"{run} was struck out by hand: {why}" for run, why in struck.items())])
     if shown or not beside:
-        out.print(tables.verdicts_table(shown, tags) if shown else "No records yet; `matrix run` makes some.")
+        if shown:
+            print_table(out, tables.verdicts_table(shown, tags), tables.OF_VERDICTS, "why", wide=wide)
+        else:
+            out.print("No records yet; `matrix run` makes some.")
         print_lines(list(_expectations(shown, expect_hours, settings.matrix.verdicts.confidence)))
 
 
