@@ -5,6 +5,7 @@ from textwrap import fill
 
 import click
 from rich.console import Console
+from rich.segment import Segments
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -33,7 +34,10 @@ def print_table(
         kept = [column for column in table.columns if column.header in wanted]
     dropped = [str(column.header) for column in table.columns if column not in kept]
     width = max(_least(kept, text), min(_natural(kept), console.width))
-    console.print(_of(kept, None if all_of_it else text), width=_natural(kept) if all_of_it else width, crop=False)
+    # A console would cut at its own width.
+    options = console.options.update_width(_natural(kept) if all_of_it else width)
+    made = _of(kept, None if all_of_it else text)
+    console.print(Segments(console.render(made, options)), soft_wrap=True, end="")
     if dropped:
         console.print(f"(not shown: {', '.join(dropped)}; --wide shows all)", markup=False, style="dim")
 
