@@ -28,6 +28,7 @@ COMMANDS = {
         "cli.minimise:compare_command",
         "Test whether the first CELL differs from each of the others in how often its runs pass.",
     ),
+    "completion": ("cli.completion:completion", "Print the completion of `matrix` for SHELL: bash, zsh or fish."),
     "demote": ("cli.promote:demote", "Take a known-good TAG away, on this host and in the registry that is given."),
     "doctor": (
         "cli.doctor:doctor",
@@ -232,6 +233,13 @@ def cli(
     context.obj = settings = Settings(file, results, base, root, mirrors, targets, tuple(_given(context)))
     if settings.simulated:
         warn([f"simulated host: {root} stands for /sys, /proc and /dev; what is seen says nothing of a real host"])
+    if context.invoked_subcommand not in ("run", "watch", "completion") and any(results.glob("campaigns/*.under-way")):
+        # Only where something was begun.
+        from harness.campaign.under_way import left_under_way  # noqa: PLC0415
+        from harness.host.fingerprint import machine_of  # noqa: PLC0415
+
+        if left := left_under_way(settings.results, machine_of(settings.root)):
+            warn([left.in_words])
 
 
 def _given(context: click.Context) -> Iterator[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from harness.cli.completion import complete_presets, complete_selections
 from harness.cli.describe import describe_cell, describe_workload
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
 from harness.matrix.lint import beyond_cpu
@@ -18,7 +19,9 @@ from harness.screen.terminal import echo
 
 
 @click.command()
-@click.option("--selection", help="Only the cells of a selection (default: every cell).")
+@click.option(
+    "--selection", shell_complete=complete_selections, help="Only the cells of a selection (default: every cell)."
+)
 @wide_option
 @as_json
 @pass_settings
@@ -41,7 +44,7 @@ def show(settings: Settings, selection: str | None, wide: bool, as_json: bool) -
 
 
 @click.command()
-@click.argument("presets", nargs=-1)
+@click.argument("presets", nargs=-1, shell_complete=complete_presets)
 @click.option("--details", is_flag=True, help="Say of every preset what, why and on which stacks.")
 @click.option(
     "--new",

@@ -12,6 +12,7 @@ from harness.base.interrupts import interruptible
 from harness.campaign.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
+from harness.cli.completion import complete_cells
 from harness.cli.run import bench_options, chosen_workload, workload_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
 from harness.evidence.verdicts import of_results
@@ -25,7 +26,7 @@ MAX_RUNS = 300
 
 
 @click.command("minimise")
-@click.argument("cell")
+@click.argument("cell", shell_complete=complete_cells)
 @workload_options
 @click.option(
     "--max-runs", type=click.IntRange(min=1), default=MAX_RUNS, show_default=True, help="Runs that may be spent."
@@ -63,7 +64,7 @@ def minimise_command(settings: Settings, /, cell: str, max_runs: int, as_json: b
 
 
 @click.command("compare")
-@click.argument("cells", nargs=-1, required=True, metavar="CELL CELL...")
+@click.argument("cells", nargs=-1, shell_complete=complete_cells, required=True, metavar="CELL CELL...")
 @workload_options
 @click.option("--runs", type=click.IntRange(min=1), help="First run each cell until so many of its runs count.")
 @as_json

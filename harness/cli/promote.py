@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.base.interrupts import interruptible
+from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, err, known, out, pass_settings, print_json, print_lines
 from harness.registry.tags import tag_commands
 from harness.registry.tags.known_good_tags import ALIAS
@@ -31,7 +32,7 @@ replace_option = click.option(
 
 
 @click.command()
-@click.argument("cell", required=False)
+@click.argument("cell", required=False, shell_complete=complete_cells)
 @registry_option
 @replace_option
 @click.option("--dry-run", is_flag=True, envvar="DRY_RUN", help="Say what would be promoted; change nothing.")

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 
 from harness.base.errors import UserError
+from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.index import Index, Row
 from harness.evidence.isolations import FaultIsolation, read_isolations, sentences
@@ -23,7 +24,7 @@ from harness.screen.fitted import print_table, wide_option
 
 
 @click.command()
-@click.argument("cell", required=False)
+@click.argument("cell", required=False, shell_complete=complete_cells)
 @click.option("--without-imported", is_flag=True, help="Leave out runs that came with `matrix import`.")
 @click.option(
     "--variants", is_flag=True, help="Show cells too that `minimise` and `train` derived from others (CELL~...)."
