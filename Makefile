@@ -24,6 +24,7 @@ LOOKBACK ?= $(WARM_UP)
 # $(call install,FILE): install what a lock lists into .venv. A line tells how far it is where a person watches;
 # otherwise only errors are printed.
 define install
+@test -t 2 || echo "$(1): installing into .venv, some minutes the first time" >&2
 @rm -f .venv/.failed; total=$$(grep -c '^[a-z]' $(1)); { PYTHONUNBUFFERED=1 .venv/bin/python -m pip install --progress-bar off \
   --disable-pip-version-check --no-compile --require-hashes --only-binary :all: -r $(1) 2>&1 || touch .venv/.failed; } | \
 { n=0; failed=; while IFS= read -r line; do \

@@ -24,8 +24,8 @@ class Detached:
     stop: str
 
 
-def detach(command: Sequence[str], folder: Path, log: Path) -> Detached:
-    """Start a command in a folder; what it says goes to the log.
+def detach(command: Sequence[str], log: Path) -> Detached:
+    """Start a command in the background, in this folder; what it says goes to the log.
 
     A unit of the user's systemd ends with the last login unless the user lingers: else it is a session of its own.
 
@@ -35,9 +35,9 @@ def detach(command: Sequence[str], folder: Path, log: Path) -> Detached:
     log.parent.mkdir(parents=True, exist_ok=True)
     if _lingers() and shutil.which("systemd-run"):
         name = f"matrix-{os.getpid()}"
-        if _asked(*unit_words(command, folder, log, name)) is not None:
+        if _asked(*unit_words(command, Path.cwd(), log, name)) is not None:
             return Detached(f"systemd, as unit {name}", f"systemctl --user stop {name}")
-    return in_own_session(command, folder, log)
+    return in_own_session(command, log)
 
 
 def unit_words(command: Sequence[str], folder: Path, log: Path, name: str) -> list[str]:
@@ -51,23 +51,29 @@ def unit_words(command: Sequence[str], folder: Path, log: Path, name: str) -> li
     ]  # fmt: skip
 
 
-def in_own_session(command: Sequence[str], folder: Path, log: Path) -> Detached:
+def in_own_session(command: Sequence[str], log: Path) -> Detached:
     """Start a command in a session of its own, in which the end of a terminal is ignored.
 
     Raises:
         UserError: when it cannot be started.
     """
+    out = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), out, 0o666),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with log.open("ab") as stream:
-            process = subprocess.Popen(
-                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
-            )
+        # A shell without job control has its background jobs ignore Ctrl-C; here it is how the command is ended.
+        pid = os.posix_spawnp(
+            command[0], tuple(command), os.environ, file_actions=files, setsid=True, setsigdef=[signal.SIGINT]
+        )
     except OSError as error:
-        raise UserError(f"{log}: the command could not be started: {error.strerror}; leave out --detach") from None
+        raise UserError(f"{command[0]}: could not be started: {error.strerror}; leave out --detach") from None
     finally:
         signal.signal(signal.SIGHUP, before)
-    return Detached(f"process {process.pid}, in a session of its own", f"kill -INT {process.pid}")
+    return Detached(f"process {pid}, in a session of its own", f"kill -INT {pid}")
 
 
 def _lingers() -> bool:

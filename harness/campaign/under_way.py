@@ -1,4 +1,4 @@
-"""What runs with a results folder on this machine, so that a later command can say how a crash or a reboot left it."""
+"""A note of the campaign that is under way on this machine: what a crash or a reboot leaves of it can be told."""
 
 import json
 from collections.abc import Iterator

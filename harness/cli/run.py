@@ -245,7 +245,7 @@ def _detach(settings: Settings) -> None:
     words = [word for word in typed_words() if word not in ("--detach", "--yes")]
     log = settings.results.folder / "campaigns" / f"detached-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.log"
     program = Path(sys.argv[0]).absolute()
-    started = detach((str(program), *settings.invocation.options, *words, "--yes"), Path.cwd(), log)
+    started = detach((str(program), *settings.invocation.options, *words, "--yes"), log)
     watch = settings.invocation.command("watch")
     echo(f"Runs on as {started.by}. `{watch}` attaches, `{started.stop}` ends it; what it says is in {log}")
 

@@ -11,9 +11,10 @@ from harness.evidence.verdicts.scope import ScopeParts, parts_of
 from harness.evidence.verdicts.verdict import Tier, Verdict
 from harness.evidence.verdicts.words import in_words
 from harness.matrix.cells import Matrix
-from harness.report.choice import NOT_TO_BE_USED, TIERS, USUAL_HOURS, Tags, best_by_scope
+from harness.report.choice import NOT_TO_BE_USED, TIERS, Tags, best_by_scope
 from harness.report.failures import Failure, what_fails
 from harness.report.model import Answer, AnswerGrid, AnswerPlace, Command
+from harness.training.expect import USUAL_HOURS
 
 # From this tier on a cell is recommended.
 RELIABLE: Tier = "candidate"

@@ -26,7 +26,7 @@ class AnswerPlace(File):
 
 
 class AnswerGrid(File):
-    """What is known of the cells of one scope on this kind of host."""
+    """The cells of one scope on this kind of host, with what is known of each."""
 
     scope: str
     title: str = Field(description="the scope in words")

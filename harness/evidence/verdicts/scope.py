@@ -40,7 +40,7 @@ def is_simulated_scope(scope: str) -> bool:
 
 @dataclass(frozen=True)
 class ScopeParts:
-    """What a scope consists of: the device, how many of them, and their strategy."""
+    """The parts of a scope: the device, how many of them, and their strategy."""
 
     device: str
     devices: int
