@@ -86,7 +86,13 @@ def test_lint_names_what_does_nothing() -> None:
     xnack = [f for f in findings if f["variable"] == "HSA_XNACK" and "cpu" not in f["stacks"]]
     assert {f["kind"] for f in xnack} == {"no-effect"}
     assert all(f["source"] for f in findings)
-    assert "HSA_XNACK" in matrix_command("lint").stdout
+    assert "HSA_XNACK" in matrix_command("lint", "--details").stdout
+    counted = matrix_command("lint").stdout
+    assert "notes-aggressive" in counted
+    assert len(counted.splitlines()) < 40
+    (heading, *details) = matrix_command("lint", "notes-stable").stdout.splitlines()
+    assert heading == "notes-stable"
+    assert all(line.startswith("  ") for line in details)
 
 
 def test_records_that_cannot_be_read_are_not_passed_over_in_silence(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "index": (),
     "inject": ("--list",),
     "isolate": ("rocm7-jax-no-sdma", "--executor", "process"),
+    "completion": ("bash",),
     "lint": (),
     "lock": ("no-such-stack",),
     "minimise": ("rocm7-jax-no-sdma", "--executor", "process"),
