@@ -28,7 +28,7 @@ class PreparedCampaign:
     def verdicts_here(self) -> list[Verdict]:
         """Return what is known of the workload of the plan on this kind of host."""
         mine = (self.plan.workload.name, self.bench.host.kind, self.capabilities.executor)
-        known = of_results.verdicts(self.bench.results, self.matrix)
+        known = of_results.verdicts(self.bench.results, self.matrix, self.bench.host)
         return [one for one in known if (one.workload, one.host_kind, one.executor) == mine]
 
 

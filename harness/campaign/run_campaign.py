@@ -14,6 +14,7 @@ from harness.campaign.run_plan import run_plan
 from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
 from harness.campaign.unproven import host_cause
+from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index
 from harness.evidence.isolations import FaultIsolation, read_isolations
 from harness.evidence.verdicts import of_results
@@ -82,10 +83,16 @@ def verdicts_of_campaign(prepared: PreparedCampaign, campaign: str) -> list[Verd
     results = prepared.bench.results
     if prepared.plan.goal:
         cells = {planned.cell.id for planned in prepared.plan.runs}
-        return [one for one in of_results.verdicts(results, prepared.matrix) if one.cell in cells]
+        return [one for one in of_results.verdicts(results, prepared.matrix, prepared.bench.host) if one.cell in cells]
     rows = Index(results).rows()
     mine = [row for row in rows if row.campaign == campaign]
-    return judge(mine, {}, prepared.matrix.verdicts, counts_of(results, rows))
+    return judge(
+        mine,
+        {},
+        prepared.matrix.verdicts,
+        counts_of(results, rows),
+        settings=settings_of(prepared.bench.host),
+    )
 
 
 def _run_controls(prepared: PreparedCampaign, campaign: Campaign, display: Display) -> FaultIsolation | None:

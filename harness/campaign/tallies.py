@@ -8,6 +8,7 @@ from statistics import median
 from harness.campaign.bench import Bench
 from harness.campaign.plan import Plan, PlannedRun
 from harness.environments.environment_hashes import current_hashes
+from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index, Row
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.scope import scope
@@ -75,7 +76,7 @@ class Tallies:
         rows = [row for row in made_here if row.cell in cells and row.family in families]
         tallies = {}
         by_id = {row.run_id: row for row in rows}
-        for verdict in judge(rows, self._now(), self.matrix.verdicts, counts):
+        for verdict in judge(rows, self._now(), self.matrix.verdicts, counts, settings=settings_of(self.bench.host)):
             candidate = candidates.get((verdict.cell, verdict.scope))
             if candidate and self._is_ours(verdict):
                 failed = (by_id[run_id] for run_id in verdict.failed_ids)

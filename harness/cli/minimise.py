@@ -15,11 +15,15 @@ from harness.campaign.runner import CONTINUES
 from harness.cli.completion import complete_cells
 from harness.cli.run import bench_options, chosen_workload, workload_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
+from harness.evidence.host_changes import host_of
+from harness.evidence.index import Index
 from harness.evidence.verdicts import of_results
+from harness.evidence.verdicts.counting import counts_of
 from harness.matrix.cells import Cell
 from harness.matrix.variants import control_of, variable_names
 from harness.screen.display import CampaignDisplay
 from harness.search.compare import CellComparison, compare
+from harness.search.compare_across import AXES, Axis, across_in_words, compare_across
 from harness.search.minimise import Minimum
 
 MAX_RUNS = 300
@@ -64,13 +68,18 @@ def minimise_command(settings: Settings, /, cell: str, max_runs: int, as_json: b
 
 
 @click.command("compare")
-@click.argument("cells", nargs=-1, shell_complete=complete_cells, required=True, metavar="CELL CELL...")
+@click.argument("cells", nargs=-1, shell_complete=complete_cells, metavar="CELL CELL...")
+@click.option(
+    "--across",
+    type=click.Choice(list(AXES)),
+    help="Compare the runs of each CELL (default: of all) with those from before this of their host changed.",
+)
 @workload_options
 @click.option("--runs", type=click.IntRange(min=1), help="First run each cell until so many of its runs count.")
 @as_json
 @pass_settings
 def compare_command(
-    settings: Settings, /, cells: tuple[str, ...], runs: int | None, as_json: bool, **options: Any
+    settings: Settings, /, cells: tuple[str, ...], across: Axis | None, runs: int | None, as_json: bool, **options: Any
 ) -> None:
     """Test whether the first CELL differs from each of the others in how often its runs pass.
 
@@ -78,8 +87,15 @@ def compare_command(
     test, with Holm's correction where several comparisons are made. The test is right for numbers of runs that were
     chosen before: choose --runs once, not until it says what you like.
 
+    \b
+    matrix compare cpu-plain cpu-no-sdma --runs 20
+    matrix compare --across kernel                  # "6.12: 20 of 20; 6.18: 3 of 9"; nothing is run
+
     Exit status: 0 when the answer could be given, whatever it is, 130 after Ctrl-C.
-    """
+    """  # noqa: D301 - click needs the character itself
+    if across:
+        _compare_across(settings, across, cells, runs, as_json=as_json)
+        return
     if len(set(cells)) < max(2, len(cells)):
         raise UserError("compare: name two different cells or more")
     chosen = [settings.matrix.cells[known(cell, settings.matrix.cells, "cell")] for cell in cells]
@@ -93,7 +109,8 @@ def compare_command(
         except KeyboardInterrupt:
             err.print(f"Interrupted; {CONTINUES}.")
             sys.exit(INTERRUPTED)
-    verdicts = of_results.verdicts(settings.results, settings.matrix, pooled=False)
+    host = host_of(settings.results, settings.root)
+    verdicts = of_results.verdicts(settings.results, settings.matrix, host, pooled=False)
     counted = [one for one in verdicts if of_workload in (None, one.workload_hash)]
     compared = compare(counted, cells[0], cells[1:])
     if not compared:
@@ -102,6 +119,25 @@ def compare_command(
         print_json({"comparisons": [{**asdict(one), "differ": one.differ} for one in compared]})
     else:
         print_lines([comparison_line(one) for one in compared])
+
+
+def _compare_across(settings: Settings, axis: Axis, cells: tuple[str, ...], runs: int | None, *, as_json: bool) -> None:
+    if runs is not None:
+        raise UserError("compare --across: the runs of before cannot be made now; leave --runs out")
+    for cell in cells:
+        known(cell, settings.matrix.cells, "cell")
+    rows = [row for row in Index(settings.results).rows() if row.injected_fault is None]
+    compared = compare_across(rows, counts_of(settings.results), axis, cells, settings.matrix.verdicts.confidence)
+    if as_json:
+        print_json({"schema": 2, "across": axis, "comparisons": [one.plain for one in compared]})
+    elif compared:
+        print_lines([across_in_words(one) for one in compared])
+    else:
+        of_cells = f" of {', '.join(cells)}" if cells else ""
+        raise UserError(
+            f"no runs{of_cells} with another {axis.removesuffix('s')} that can be compared: of the same cell, "
+            "environment, workload and machine; `matrix status` shows what there is"
+        )
 
 
 def minimum_lines(cell: Cell, control: Cell, found: Minimum) -> Iterator[str]:

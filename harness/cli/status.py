@@ -7,6 +7,7 @@ import click
 from harness.base.errors import UserError
 from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
+from harness.evidence.host_changes import host_of
 from harness.evidence.index import Index, Row
 from harness.evidence.isolations import FaultIsolation, read_isolations, sentences
 from harness.evidence.records import Results
@@ -15,7 +16,6 @@ from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.expectation import expectation_of_totals
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
-from harness.host.fingerprint import machine_of
 from harness.matrix.variants import VARIANT
 from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood, read_moves, standing_tags
@@ -81,7 +81,8 @@ def status(
             print_table(out, tables.runs_table(rows, counts), tables.OF_RUNS, "detail", wide=wide)
             print_lines(list(_resting(tags, rows)))
         return
-    verdicts = of_results.verdicts_on(rows, results, settings.matrix, everything)
+    host = host_of(results, settings.root)
+    verdicts = of_results.verdicts_on(rows, results, settings.matrix, everything, host)
     if as_json:
         confidence = settings.matrix.verdicts.confidence
         told = [(one, expectation_of_totals(one.totals, expect_hours, confidence)) for one in verdicts]
@@ -92,9 +93,10 @@ def status(
         print_json({"verdicts": described})
         return
     shown = [verdict for verdict in verdicts if variants or VARIANT not in verdict.cell]
-    machine = machine_of(settings.root)
+    machine = host.machine
     beside = of_results.beside_the_verdicts(everything, results, machine)
     answers = [one for one in read_isolations(results) if one.machine == machine]
+    beside += of_results.changes_in_words(shown)
     beside += sentences(answers)
     beside += filter(None, [_hint(everything, results, machine, answers)])
     if len(shown) < len(verdicts):

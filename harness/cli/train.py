@@ -39,6 +39,11 @@ from harness.training.train import TrainingResult
     "--registry", envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="Registry that known-good tags are in."
 )
 @click.option("--force", is_flag=True, help="Use the tag also where its evidence is of another host, or expired.")
+@click.option(
+    "--allow-cpu",
+    is_flag=True,
+    help="Go on on the CPU, slowly, where no GPU does it. A host without one needs no leave.",
+)
 @click.option("--resume", is_flag=True, help="Resume from the checkpoints in the output folder, with more --epochs.")
 @click.option(
     "--inject-fault",
@@ -74,6 +79,7 @@ def train_command(
     cell: str | None,
     registry: str | None,
     force: bool,
+    allow_cpu: bool,
     resume: bool,
     injected_fault: str | None,
     executor: ExecutorName | None,
@@ -101,7 +107,7 @@ def train_command(
     if Path(name).name != name:
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
     workload = own_workload(options)
-    of_cell = CellRequest(cell, registry, force, workload.strategy)
+    of_cell = CellRequest(cell, registry, force, workload.strategy, allow_cpu)
     request = TrainingRequest(data, output, name, workload, of_cell, executor, resume, injected_fault, settings.root)
     with open_state_file(settings.results, host := host_of(settings.results, settings.root), output, name) as file:
         prepared = prepare_training(request, settings.matrix, settings.results, host, file)

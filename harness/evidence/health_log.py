@@ -12,6 +12,7 @@ from harness.base.errors import UserError
 from harness.base.storage import locked
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep
+from harness.evidence.shared_health import share_step, shared_steps
 from harness.host.facts import HostFacts
 
 FOLDER = "health"
@@ -28,6 +29,8 @@ def health_file(results: Results, machine: str) -> Path:
 def append_steps(results: Results, steps: Iterable[HealthStep]) -> None:
     """Add lines, durably; several harnesses may do so at once, and one may have died in the middle of a line.
 
+    What a probe found of a GPU is told to the other harnesses of this user, too.
+
     Raises:
         UserError: when the results folder cannot be written.
     """
@@ -43,6 +46,7 @@ def append_steps(results: Results, steps: Iterable[HealthStep]) -> None:
                 os.fsync(stream.fileno())
         except OSError as error:
             raise UserError(f"{file}: cannot be written: {error.strerror}; free space or fix its rights") from None
+        share_step(step)
 
 
 def read_steps(results: Results, machine: str | None = None) -> Iterator[HealthStep]:
@@ -67,9 +71,14 @@ def machines_with_bad_signs(results: Results) -> frozenset[str]:
 def unhealthy_gpus(results: Results, host: HostFacts) -> dict[int, str]:
     """The GPUs of this machine that should take no more runs, by index, and why.
 
-    A GPU is unhealthy when the last probe of it since the boot that allows a conclusion was bad.
+    A GPU is unhealthy when the last probe of it since the boot that allows a conclusion was bad, by whichever harness
+    of this user it was made.
     """
     last = {step.gpu: step for step in _probes(results, host) if step.good is not None}
+    # Of simulated hosts there may be any number at once.
+    for step in () if host.simulated else shared_steps(host.machine, host.boot_id):
+        if step.gpu not in last or step.at > last[step.gpu].at:
+            last[step.gpu] = step
     return {gpu: step.detail for gpu, step in last.items() if gpu is not None and not step.good}
 
 

@@ -12,6 +12,7 @@ from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.storage import create, unfinished
 from harness.evidence.exposure import Exposure, exposure_of, recorded_exposure
+from harness.evidence.host_state import state_of
 from harness.evidence.interruptions import interruption_of
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
@@ -27,7 +28,10 @@ Used = TypeVar("Used")
 
 @dataclass(frozen=True)
 class Row:
-    """The part of a record that the index keeps. `gpus` is a JSON list; times are in seconds since 1970."""
+    """The part of a record that the index keeps. `gpus` is a JSON list; times are in seconds since 1970.
+
+    `host_state` is a `HostState` as JSON.
+    """
 
     run_id: str
     campaign: str | None
@@ -66,6 +70,7 @@ class Row:
     idle_seconds: float | None
     idle_limit: float | None
     struck: str | None
+    host_state: str
 
     @classmethod
     def of(
@@ -79,6 +84,7 @@ class Row:
         """The row of a record; `struck` is why it was struck out by hand, `exposure` what its progress shows of it."""
         intent, host = record.intent, record.intent.host
         values: dict[str, Any] = {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
+        values |= {"host_state": state_of(host, gpus_used=intent.device != "cpu").as_json}
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
         values |= {
             "scope": scope_of(intent),

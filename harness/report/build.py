@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 
 from harness import __version__
 from harness.base.errors import UserError
 from harness.environments.dockerfile import render
 from harness.evidence.gpu_evidence import read_gpu_evidence
+from harness.evidence.host_state import HostSettings
 from harness.evidence.index import Row
 from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
@@ -17,6 +18,7 @@ from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Matrix
 from harness.matrix.lint import beyond_cpu, lint
 from harness.registry.tags.promotions import KnownGood
+from harness.report.ages import failure_ages
 from harness.report.answer import answer_of, most_useful
 from harness.report.cautions import cautions
 from harness.report.choice import which_cell
@@ -48,17 +50,19 @@ def build_report(
     host_kind: str | None = None,
     invocation: Invocation = AS_MADE,
     unfinished: Command | None = None,
+    settings: Mapping[str, HostSettings] | None = None,
 ) -> Report:
-    """Return the report on all runs of a folder; `current`, `counts` as in `judge`, `made` in seconds since 1970.
+    """Return the report on all runs of a folder; `current`, `counts`, `settings` as in `judge`, `made` since 1970.
 
     `rows` are those of its index, `promoted` the evidence of the known-good tags in force. The recommended cell and
     commands are for hosts of `host_kind`, or for all hosts if it is None; commands are typed as `invocation` says, and
     `unfinished` continues a campaign that has not ended. Unreadable records are left out.
     """
     rows = sorted(rows, key=lambda row: (row.started, row.run_id))
-    verdicts = judge(rows, current, matrix.verdicts, counts)
+    judge_now = partial(judge, current=current, thresholds=matrix.verdicts, counts=counts, settings=settings)
+    verdicts = judge_now(rows)
     made_here = [row for row in rows if not row.imported]
-    own = judge(made_here, current, matrix.verdicts, counts) if len(made_here) < len(rows) else verdicts
+    own = judge_now(made_here) if len(made_here) < len(rows) else verdicts
     counted = [row for row in rows if row.injected_fault is None]
 
     @cache
@@ -97,7 +101,7 @@ def build_report(
         answer=answer_of(here, found_here, explained_here, tags, matrix, gpus, steps[0]),
         answers=Answers(
             use=(*which_cell(here, matrix.verdicts, tags), *_elsewhere(usable, here)),
-            notes=what_the_notes_changed(judge(rows, current, matrix.verdicts, counts, pooled=False)),
+            notes=what_the_notes_changed(judge_now(rows, pooled=False)),
             failures=what_fails(verdicts, found, explanations),
             criteria=which_criteria_are_met(matrix, rows, counts, read),
             next=steps,
@@ -105,6 +109,7 @@ def build_report(
         cautions=(*cautions(rows, verdicts, counts, matrix), *sentences(read_isolations(results))),
         groups=grids,
         verdicts=verdict_lines(verdicts, ids),
+        failure_ages=failure_ages(verdicts, ids, matrix.verdicts.confidence),
         runs=run_lines(rows, verdicts, ids, counts),
         details=_details(results, _shown_in_full(rows, [one.newest for one in found]), read, invocation),
         dockerfiles=_dockerfiles({place.cell for grid in grids for place in grid.places}, matrix),

@@ -7,7 +7,7 @@ from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
-from harness.report.words import many
+from harness.report.words import many, names
 
 
 def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, matrix: Matrix) -> tuple[str, ...]:
@@ -27,8 +27,11 @@ def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, m
             f"{were} not verified by the host, for want of an environment of its own for it, because of another app, "
             "or as that took more than it may: what completed says so itself, and qualifies for nothing."
         )
-    if any(verdict.stale for verdict in verdicts):
+    if any(verdict.stale and not verdict.changed for verdict in verdicts):
         said.append("Runs marked stale were made with an environment that has changed since; they are not counted.")
+    for changed in dict.fromkeys(verdict.changed for verdict in verdicts if verdict.changed):
+        cells = dict.fromkeys(verdict.cell for verdict in verdicts if verdict.changed == changed)
+        said.append(f"Runs of {names(list(cells))} from before their host changed are stale: {', '.join(changed)}.")
     stacks = [matrix.stacks[name] for name in {row.stack for row in counted} if name in matrix.stacks]
     pairs = {(stack.rocm, stack.torch) for stack in stacks if stack.rocm}
     if len({rocm for rocm, _ in pairs}) > 1 and len({torch for _, torch in pairs}) > 1:

@@ -71,7 +71,7 @@ def run_lines(
     rows: Iterable[Row], verdicts: Iterable[Verdict], ids: Mapping[Key, str], counts: Counts
 ) -> tuple[RunLine, ...]:
     """Return the runs, newest first."""
-    stale = {(*key_of(v), v.cell, v.environment_hash) for v in verdicts if v.stale}
+    stale = {run_id for verdict in verdicts if verdict.stale for run_id in verdict.run_ids}
     return tuple(
         RunLine(
             run_id=row.run_id,
@@ -85,8 +85,7 @@ def run_lines(
             started=round(row.started),
             seconds=round(row.seconds, 1),
             samples_per_second=row.samples_per_second and round(row.samples_per_second, 1),
-            uncounted=counts[row.run_id].kind
-            or ("stale" if (*key_of(row), row.cell, row.environment_hash) in stale else None),
+            uncounted=counts[row.run_id].kind or ("stale" if row.run_id in stale else None),
             failed=counts[row.run_id].counts_as == "failed",
             why_counted_so=counts[row.run_id].why,
             imported=row.imported,

@@ -32,6 +32,7 @@ def _lines(report: Report) -> Iterator[str]:
     for group in report.groups:
         yield from _grid(group)
     yield from _evidence(report)
+    yield from _section("Failures by age of the run", [one.said for one in report.failure_ages])
     yield from _section(
         "Excluded cells", [f"{one.reason.rstrip('.')}. Cells: {', '.join(one.cells)}." for one in report.excluded]
     )

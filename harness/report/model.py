@@ -94,7 +94,8 @@ class VerdictLine(File):
     group: str
     cell: str
     environment_hash: str
-    stale: bool = Field(description="the environment has changed since: not counted")
+    stale: bool = Field(description="the environment, or the host, has changed since: not counted")
+    changed: tuple[str, ...] = Field((), description="what of the host did: VBIOS, parameters of kernel and driver")
     qualifies_for_promotion: bool
     ran_on: str
     tier: Tier
@@ -115,6 +116,21 @@ class VerdictLine(File):
     imported: int = Field(description="of the runs that count, those added by `matrix import`")
     last: str = Field(description="id of the newest run")
     last_at: float = Field(description="seconds since 1970")
+
+
+class FailureAges(File):
+    """How long the trainings of a verdict lasted. Without a failure, or of one of many, there is no curve."""
+
+    group: str
+    cell: str
+    said: str = Field(description="in words")
+    failures: int = Field(description="after the first step")
+    hours: tuple[float, ...] = Field(description="ages, in hours of training after the first step")
+    share: tuple[float, ...] = Field(
+        description="of trainings that reach more than that age: the product-limit estimate"
+    )
+    low: tuple[float, ...] = Field(description="the share is above this, at each age for itself")
+    high: tuple[float, ...]
 
 
 class RunLine(File):
@@ -262,6 +278,7 @@ class Report(Versioned):
     cautions: tuple[str, ...]
     groups: tuple[Group, ...]
     verdicts: tuple[VerdictLine, ...]
+    failure_ages: tuple[FailureAges, ...] = Field((), description="those with failures first")
     runs: tuple[RunLine, ...]
     details: dict[str, RunDetail] = Field(description="by the id of the run")
     dockerfiles: dict[str, str] = Field(description="by cell")

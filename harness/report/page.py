@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
+from harness.report.ages import steps
 from harness.report.code_evidence import counts_in_words
 from harness.report.grid import NOT_COUNTED
 from harness.report.model import Report
@@ -68,6 +69,7 @@ def _environment() -> Environment:
     )
     environment.filters["sentence"] = _sentence
     environment.filters["utc"] = utc
+    environment.filters["steps"] = steps
     environment.filters["counts_in_words"] = counts_in_words
     return environment
 

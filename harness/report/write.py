@@ -10,6 +10,7 @@ from harness.base.storage import write_durably
 from harness.base.text import printable
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_changes import host_of
+from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.verdicts.counting import counts_of
@@ -57,9 +58,10 @@ def write_reports(
         promoted = []
         damaged.append(str(error))
     counts = counts_of(results, rows)
-    kind = host_of(results, root).kind
-    now = time.time()
-    report = build_report(results, rows, matrix, current, counts, now, promoted, kind, invocation, unfinished)
+    host, now = host_of(results, root), time.time()
+    report = build_report(
+        results, rows, matrix, current, counts, now, promoted, host.kind, invocation, unfinished, settings_of(host)
+    )
     files = {
         "report.html": to_html(report),
         "report.md": to_markdown(report),

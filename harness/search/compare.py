@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from harness.evidence.verdicts.verdict import Verdict
 from harness.search.sequential import BinomialCount
@@ -9,6 +10,18 @@ from harness.search.sequential import BinomialCount
 # The probability of showing a difference that is not there, over all comparisons of one answer.
 FAMILY_ERROR = 0.05
 POWER = 0.8
+
+
+class _Test(Protocol):
+    """A comparison with its test."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def p_value(self) -> float: ...
+
+
+Tested = TypeVar("Tested", bound=_Test)
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ def compare(verdicts: Iterable[Verdict], cell: str, others: Sequence[str]) -> li
         for two in kept
         if (one.cell, two.cell) == (cell, other) and _circumstances(one) == _circumstances(two)
     ]
-    return _corrected(made)
+    return corrected(made)
 
 
 def _circumstances(one: Verdict) -> tuple[str, ...]:
@@ -58,7 +71,7 @@ def _circumstances(one: Verdict) -> tuple[str, ...]:
 
 def _compared(verdict: Verdict, other: Verdict) -> CellComparison:
     one, two = BinomialCount(verdict.passes, verdict.runs), BinomialCount(other.passes, other.runs)
-    p_value = _fisher(one, two)
+    p_value = fisher(one, two)
     return CellComparison(
         cell=verdict.cell,
         other=other.cell,
@@ -75,14 +88,17 @@ def _compared(verdict: Verdict, other: Verdict) -> CellComparison:
     )
 
 
-def _corrected(made: list[CellComparison]) -> list[CellComparison]:
-    """With Holm's correction: the smallest p-value times their number, the next times one less, never falling."""
+def corrected(made: list[Tested]) -> list[Tested]:
+    """Return comparisons with Holm's correction.
+
+    The smallest p-value is taken times their number, the next times one less, never falling.
+    """
     highest = 0.0
-    corrected = {}
+    adjusted = {}
     for rank, one in enumerate(sorted(made, key=lambda one: one.p_value)):
         highest = max(highest, min(1.0, one.p_value * (len(made) - rank)))
-        corrected[one] = replace(one, adjusted=highest)
-    return [corrected[one] for one in made]
+        adjusted[one] = replace(one, adjusted=highest)
+    return [adjusted[one] for one in made]
 
 
 def told_apart(one: BinomialCount, two: BinomialCount) -> float | None:
@@ -105,10 +121,11 @@ def told_apart(one: BinomialCount, two: BinomialCount) -> float | None:
 
 
 def _is_lower(worse: BinomialCount, better: BinomialCount) -> bool:
-    return worse.passes * better.runs < better.passes * worse.runs and _fisher(worse, better) <= FAMILY_ERROR
+    return worse.passes * better.runs < better.passes * worse.runs and fisher(worse, better) <= FAMILY_ERROR
 
 
-def _fisher(one: BinomialCount, two: BinomialCount) -> float:
+def fisher(one: BinomialCount, two: BinomialCount) -> float:
+    """Return the p-value of Fisher's exact test, two-sided."""
     # SciPy takes a second to import: only what computes with it waits for that.
     from scipy.stats import fisher_exact  # noqa: PLC0415
 

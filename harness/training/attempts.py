@@ -32,6 +32,7 @@ BEGIN_WORDS = {
     "no-hipblaslt": "without hipBLASLt",
     "no-p2p": "without copies from GPU to GPU",
     "one-device": "on one device",
+    "other-stack": "in another stack, with the settings asked for",
     "cpu": "on the CPU",
 }
 

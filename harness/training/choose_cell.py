@@ -30,12 +30,14 @@ class CellRequest:
     """The cell that a user asks for: its name, or the registry that known-good tags are in.
 
     `force`: also a tag whose evidence is not of such a host, or expired. `strategy`: how the training uses devices.
+    `allow_cpu`: the CPU may be trained on where this host has a GPU.
     """
 
     cell: str | None
     registry: str | None
     force: bool
     strategy: Strategy = "single"
+    allow_cpu: bool = False
 
 
 def choose_training_cell(

@@ -35,7 +35,7 @@ def expect_of_cell(
 
     It is the one with the most hours where the devices were used in that way; None where nothing was trained.
     """
-    known = [one for one in verdicts(results, matrix) if (one.cell, one.host_kind) == (cell, host.kind)]
+    known = [one for one in verdicts(results, matrix, host) if (one.cell, one.host_kind) == (cell, host.kind)]
     usable = [one for one in known if not one.stale and one.totals.hours and is_of_strategy(one.scope, strategy)]
     best = max(usable, key=lambda one: one.totals.hours, default=None)
     if best is None:

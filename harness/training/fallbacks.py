@@ -1,6 +1,6 @@
 """The next fallback after an attempt at a training that did not end with a model. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +11,7 @@ from harness.matrix.cells import RANK_PER_DEVICE, Preset, Strategy
 from harness.matrix.variants import VARIANT
 
 Fallback = Literal[
-    "same-again", "fresh-allocator", "smaller-micro-batch", "no-hipblaslt", "no-p2p", "one-device", "cpu"
+    "same-again", "fresh-allocator", "smaller-micro-batch", "no-hipblaslt", "no-p2p", "one-device", "other-stack", "cpu"
 ]
 Begin = Literal["first", "resumed", "planned-restart", "by-hand"] | Fallback
 """Why an attempt is made. `resumed`: the one before was interrupted. It and a planned restart change nothing.
@@ -26,15 +26,19 @@ AT_MOST: Mapping[Fallback, int] = {
     "no-hipblaslt": 1,
     "no-p2p": 1,
     "one-device": 1,
+    "other-stack": 1,
     "cpu": 1,
 }
-"""The fallbacks in order, and how often each is taken: `same-again` without getting further in between."""
+"""The fallbacks in order, and how often each is taken: `same-again` without getting further in between.
+
+In another stack all begin from the top, so that it is taken once for each there is.
+"""
 
 _MEMORY: tuple[Fallback, ...] = ("fresh-allocator", "smaller-micro-batch")
 _BLAS: tuple[Fallback, ...] = ("no-hipblaslt",)
 _COLLECTIVE: tuple[Fallback, ...] = ("no-p2p", "one-device")
-# No setting helps a GPU that this build of torch cannot use.
-_NO_GPU: tuple[Fallback, ...] = ("cpu",)
+# No setting helps a GPU that this build of torch cannot use; another build may.
+_NO_GPU: tuple[Fallback, ...] = ("other-stack", "cpu")
 PREFERRED: Mapping[str, tuple[Fallback, ...]] = {
     **dict.fromkeys(("oom-gpu", "oom-host"), _MEMORY),
     **dict.fromkeys(("blas-init", "blas-kernel", "blas-not-supported", "hipblaslt-kernel"), _BLAS),
@@ -45,6 +49,10 @@ PREFERRED: Mapping[str, tuple[Fallback, ...]] = {
 
 # Copies between GPUs; `averaging` makes them through shared memory.
 _PEERS = frozenset[Strategy]({"dp", "ddp", "fsdp", "model-parallel"})
+BY_HAND: tuple[Begin, ...] = ("by-hand",)
+AFRESH: tuple[Begin, ...] = (*BY_HAND, "other-stack")
+"""Attempts from which on every fallback may be taken as if none had been."""
+ALLOW_CPU = "--allow-cpu trains on the CPU instead, from the last checkpoint"
 NO_HIPBLASLT = {"TORCH_BLAS_PREFER_HIPBLASLT": "0", "DISABLE_ADDMM_CUDA_LT": "1"}
 NO_P2P = {"NCCL_P2P_DISABLE": "1", "HSA_ENABLE_PEER_SDMA": "0"}
 
@@ -68,7 +76,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class AttemptSettings:
-    """The settings of an attempt that fallbacks change; `devices` is the number it uses."""
+    """The settings of an attempt that fallbacks change; `devices` is the number it uses.
+
+    `stack` is the number of the stack among those that can be used, 0 being the one asked for.
+    """
 
     device: Literal["cpu", "cuda"]
     strategy: Strategy
@@ -78,6 +89,7 @@ class AttemptSettings:
     fresh_allocator: bool = False
     no_hipblaslt: bool = False
     no_p2p: bool = False
+    stack: int = 0
 
     @property
     def share(self) -> int:
@@ -94,12 +106,15 @@ class Exhausted:
     mistake: bool = False
 
 
-def next_fallback(attempts: Sequence[Attempt], settings: AttemptSettings, gpus_left: int) -> Begin | Exhausted | None:
+def next_fallback(
+    attempts: Sequence[Attempt], settings: AttemptSettings, gpus_left: int, *, others: int = 0, allow_cpu: bool = False
+) -> Begin | Exhausted | None:
     """Return how to continue after these attempts, the last of them made with `settings`; None with a trained model.
 
-    `gpus_left`: the GPUs of this host that are not unhealthy.
+    `gpus_left`: the GPUs of this host that are not unhealthy. `others`: the other stacks that can be used here.
+    `allow_cpu`: the CPU may take over from the GPUs.
     """
-    attempts = attempts[_last_start(attempt.begin for attempt in attempts) :]
+    attempts = attempts[_last_start((attempt.begin for attempt in attempts), AFRESH) :]
     last = attempts[-1]
     if last.trained:
         return None
@@ -112,14 +127,19 @@ def next_fallback(attempts: Sequence[Attempt], settings: AttemptSettings, gpus_l
     if lacks_gpus:
         order = ("one-device", "cpu") if gpus_left else ("cpu",)
     stalled = _since_progress(attempts)
+    allowed = {"other-stack": settings.stack < others and not lacks_gpus, "cpu": allow_cpu}
     for fallback in order:
-        taken = sum(attempt.begin == fallback for attempt in (stalled if fallback == "same-again" else attempts))
-        if taken < AT_MOST[fallback] and with_fallback(settings, fallback):
+        if fallback == "other-stack" and allowed[fallback] and with_fallback(settings, fallback):
             return fallback
-    return Exhausted(
+        taken = sum(attempt.begin == fallback for attempt in (stalled if fallback == "same-again" else attempts))
+        if taken < AT_MOST[fallback] and with_fallback(settings, fallback) and allowed.get(fallback, True):
+            return fallback
+    why = (
         f"{len(attempts)} attempts were made, the last {len(stalled) + 1} of them without getting further than step "
-        f"{max(attempt.step for attempt in attempts)}, and nothing is left to be changed"
+        f"{max(attempt.step for attempt in attempts)}, and "
     )
+    why += "no healthy GPU is left" if lacks_gpus else "nothing is left to be changed"
+    return Exhausted(why if allow_cpu or settings.device == "cpu" else f"{why} on a GPU; {ALLOW_CPU}")
 
 
 def with_fallback(settings: AttemptSettings, begin: Begin) -> AttemptSettings | None:
@@ -139,6 +159,8 @@ def with_fallback(settings: AttemptSettings, begin: Begin) -> AttemptSettings | 
             return replace(settings, no_p2p=True) if peers and not settings.no_p2p else None
         case "one-device":
             return _alone(settings, settings.device) if settings.strategy != "single" else None
+        case "other-stack":
+            return replace(settings, stack=settings.stack + 1) if gpu else None
         case "cpu":
             return _alone(settings, "cpu") if gpu else None
         case _:
@@ -147,8 +169,12 @@ def with_fallback(settings: AttemptSettings, begin: Begin) -> AttemptSettings | 
 
 def settings_after(settings: AttemptSettings, begins: Sequence[Begin]) -> AttemptSettings:
     """Return the settings of the last of these attempts, the first having been made with `settings`."""
+    asked = settings
     for begin in begins[_last_start(begins) :]:
-        settings = with_fallback(settings, begin) or settings
+        if begin == "other-stack":
+            settings = replace(asked, stack=settings.stack + 1)
+        else:
+            settings = with_fallback(settings, begin) or settings
     return settings
 
 
@@ -191,9 +217,9 @@ def _alone(settings: AttemptSettings, device: Literal["cpu", "cuda"]) -> Attempt
     return replace(settings, device=device, strategy="single", devices=1, micro_batch_size=micro)
 
 
-def _last_start(begins: Iterable[Begin]) -> int:
+def _last_start(begins: Iterable[Begin], afresh: Collection[Begin] = BY_HAND) -> int:
     """The number of the attempt from which fallbacks were last tried from the first on."""
-    return max((number for number, begin in enumerate(begins) if begin == "by-hand"), default=0)
+    return max((number for number, begin in enumerate(begins) if begin in afresh), default=0)
 
 
 def _unchanged(attempts: Sequence[Attempt]) -> bool:

@@ -12,7 +12,9 @@ from harness.campaign.bench import Bench, BenchOptions, open_bench
 from harness.campaign.display import Display
 from harness.campaign.plan import Plan, make_plan, plain_cpu_cell
 from harness.campaign.recovery import close_leftovers
-from harness.environments.capabilities import capabilities_of, choose_engine
+from harness.doctor.cards import read_cards
+from harness.doctor.machine import AMD
+from harness.environments.capabilities import capabilities_of, choose_engine, why_not
 from harness.environments.environment import image_environment
 from harness.environments.verifier import verifying_stack
 from harness.evidence.records import Results
@@ -24,7 +26,7 @@ from harness.registry.push_pull import pull_known_good
 from harness.registry.tags.known_good import KnownGood, lock_of, why_not_usable
 from harness.registry.tags.suspension import suspension_by
 from harness.run.workload_data import read_data
-from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
+from harness.training.choose_cell import BEST, CellChoice, CellRequest, choose_training_cell
 from harness.training.expect import expectation_in_words
 from harness.training.state import StateFile, TrainingState, new_state
 from harness.training.train import TrainingJob, TrainingResult, train
@@ -86,7 +88,7 @@ def prepare_training(
 
     Raises:
         UserError: when the data cannot be read, there is no cell that can train here, or its tag may not be used here
-            (any more), or an image of a registry would run as a process.
+            (any more), an image of a registry would run as a process, or nobody allowed the CPU.
     """
     workload = request.workload
     options, data = options_of(workload), read_data(request.data).sha256
@@ -99,6 +101,8 @@ def prepare_training(
     else:
         choice = _choose(request, matrix, results, host)
         state, summary = new_state(key, choice.cell.id, choice.evidence), choice.summary
+    state, on_cpu = _placed(state, request, matrix, host)
+    summary += on_cpu
     cell, evidence = matrix.cells[state.cell], state.evidence
     place = BenchOptions(results, request.data, None, request.executor, request.root, verifying_stack(matrix))
     bench = open_bench(place, [cell], lambda host: _gpus(evidence, host), host)
@@ -115,7 +119,15 @@ def prepare_training(
         # An image by its digest is not built.
         plan = replace(plan, download_gb=0.0, disk_gb=0.0)
     job = TrainingJob(
-        cell, plain_cpu_cell(matrix), workload, request.output, request.name, request.resume, request.injected_fault
+        cell,
+        plain_cpu_cell(matrix),
+        workload,
+        request.output,
+        request.name,
+        request.resume,
+        request.injected_fault,
+        request.cell.allow_cpu,
+        _others(cell, request, matrix, bench),
     )
 
     def expectation(hours: float) -> str:
@@ -134,6 +146,11 @@ def _resumed(
     summary = f"resuming the training begun {_when(begun.began)}"
     evidence = begun.evidence
     # Perhaps it was a new kernel or driver that ended it, or the cell, which reset the GPU.
+    stranded = training_gpus(host) and request.cell.cell != begun.cell and not request.cell.allow_cpu
+    if stranded and evidence is None and matrix.cells[begun.cell].stack.device == "cpu":
+        # There was no GPU when it was begun.
+        choice = _choose(request, matrix, results, host)
+        return begun.model_copy(update={"cell": choice.cell.id}), f"{choice.summary}; {summary}"
     holds = evidence is None or why_not_usable(evidence, host, time.time(), lock_of(evidence)) is None
     if holds and (evidence is None or suspension_by(results, matrix)(evidence) is None):
         return begun, f"{begun.cell}: {summary}"
@@ -146,6 +163,55 @@ def _choose(request: TrainingRequest, matrix: Matrix, results: Results, host: Ho
     cells: list[Cell] = matrix.select("default")
     able = capabilities_of(host, choose_engine(cells, request.executor), cells, None)
     return choose_training_cell(request.cell, matrix, results, host, able, time.time())
+
+
+def _placed(
+    state: TrainingState, request: TrainingRequest, matrix: Matrix, host: HostFacts
+) -> tuple[TrainingState, str]:
+    """Return the state, with the CPU's cell where this host shows no GPU and may do without, and a line about that.
+
+    A host without an AMD card needs no leave for it; one whose card the driver does not show does.
+
+    Raises:
+        UserError: when it would train on a CPU, and nobody allowed that.
+    """
+    if training_gpus(host):
+        return state, ""
+    wanted, cell = request.cell, matrix.cells[state.cell]
+    if cell.stack.device == "cpu":
+        hidden = [] if wanted.cell == cell.id or wanted.force or wanted.allow_cpu else _hidden_cards(request.root, host)
+        if hidden:
+            raise UserError(
+                f"this host has an AMD card ({', '.join(hidden)}) that its driver does not show to ROCm; "
+                "`matrix doctor` says what to fix; --allow-cpu trains on the CPU"
+            )
+        return state, "; on the CPU: this host has no GPU that torch has kernels for"
+    instead = plain_cpu_cell(matrix)
+    if not wanted.allow_cpu or instead is None:
+        raise UserError(
+            f"{cell.id} needs a GPU, and this host shows none that torch has kernels for; `matrix doctor` says what to "
+            "fix; --allow-cpu trains on the CPU"
+        )
+    changed = state.model_copy(update={"cell": instead.id, "evidence": None})
+    return changed, f"; in {instead.id}, on the CPU: this host shows no GPU that torch has kernels for"
+
+
+def _others(cell: Cell, request: TrainingRequest, matrix: Matrix, bench: Bench) -> tuple[Cell, ...]:
+    """Return the plain cells of other stacks that are made here: nothing is downloaded for a fallback.
+
+    There are none for a cell or a registry that the user names.
+    """
+    if request.cell.registry or request.cell.cell not in (None, BEST) or cell.stack.device == "cpu":
+        return ()
+    plain = [one for one in matrix.select("default") if one.preset.name == "plain" and one.stack.accelerator == "rocm"]
+    able = replace(capabilities_of(bench.host, bench.engine, plain, None), gpus=bench.gpus)
+    made = (one for one in plain if one.stack.name in able.made and one.stack != cell.stack)
+    return tuple(one for one in made if why_not(one, able) is None)
+
+
+def _hidden_cards(root: Path, host: HostFacts) -> list[str]:
+    """Return the addresses of AMD's cards where KFD lists no GPU at all, as without a driver."""
+    return [] if host.gpus else [card.address for card in read_cards(root) if card.vendor == AMD]
 
 
 def _gpus(evidence: KnownGood | None, host: HostFacts) -> Iterable[GpuFacts]:

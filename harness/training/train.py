@@ -43,9 +43,10 @@ class PlannedRestart(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A training: the workload, the cell, and where the model goes. `cpu_cell` is the last resort, without GPUs.
+    """A training: the workload, the cell, and where the model goes.
 
     `resume`: from the checkpoints of an earlier training there. `injected_fault`: a fault for the first attempt.
+    `allow_cpu`: the last fallback is `cpu_cell`, without GPUs. `others`: cells of other stacks to be tried before that.
     """
 
     cell: Cell
@@ -55,6 +56,14 @@ class TrainingJob:
     name: str
     resume: bool = False
     injected_fault: str | None = None
+    allow_cpu: bool = False
+    others: tuple[Cell, ...] = ()
+
+    def cell_of(self, settings: AttemptSettings) -> Cell:
+        """Return the cell of an attempt on GPUs: the one asked for, or that of another stack."""
+        cells = (self.cell, *self.others)
+        # There may be fewer now than when the attempt was begun.
+        return cells[min(settings.stack, len(self.others))]
 
 
 @dataclass(frozen=True)
@@ -84,13 +93,13 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
         records, attempts, as_dicts = _so_far(job, state, bench)
         if len(records) == len(state.begins):
             settings = settings_after(asked, state.begins)
-            begin = next_fallback(attempts, settings, len(_healthy(job, bench))) if attempts else "first"
+            begin = _next(attempts, settings, job, bench)
             if begin is None:
                 if why := records[-1].not_verified:
                     display.problem(f"the model was not verified independently: {why}")
                 model, replaced = _finish(job, state, file, bench)
                 return TrainingResult(as_dicts, model, replaced=replaced)
-            if isinstance(begin, Exhausted) and first_of_call:
+            if first_of_call and (isinstance(begin, Exhausted) or _left_the_gpus(settings, job)):
                 begin = "by-hand"
             if isinstance(begin, Exhausted):
                 if begin.mistake:
@@ -108,6 +117,21 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
         except KeyboardInterrupt:
             _so_far(job, state, bench)
             raise
+
+
+def _next(
+    attempts: Sequence[Attempt], settings: AttemptSettings, job: TrainingJob, bench: Bench
+) -> Begin | Exhausted | None:
+    """Return how to begin or continue; `settings` are those of the last attempt, or else those that were asked for."""
+    healthy = len(_healthy(job, bench))
+    if attempts:
+        return next_fallback(attempts, settings, healthy, others=len(job.others), allow_cpu=job.allow_cpu)
+    return "cpu" if settings.device == "cuda" and not healthy and job.allow_cpu else "first"
+
+
+def _left_the_gpus(settings: AttemptSettings, job: TrainingJob) -> bool:
+    """Return whether the last attempt was on the CPU, as an earlier call allowed and this one does not."""
+    return not job.allow_cpu and settings.device != job.cell.stack.device
 
 
 def _so_far(
@@ -200,7 +224,7 @@ def _planned(job: TrainingJob, settings: AttemptSettings, number: int, bench: Be
         UserError: when there is no cell for it, or too few GPUs are healthy.
     """
     if settings.device == "cuda":
-        return PlannedRun(job.cell, number, _gpus(job, settings, bench))
+        return PlannedRun(job.cell_of(settings), number, _gpus(job, settings, bench))
     if job.cell.stack.device == "cpu":
         return PlannedRun(job.cell, number)
     if job.cpu_cell is None:
@@ -214,7 +238,8 @@ def _gpus(job: TrainingJob, settings: AttemptSettings, bench: Bench) -> tuple[in
     if len(healthy) < settings.devices:
         why = "; ".join(f"GPU {gpu}: {detail}" for gpu, detail in unhealthy_gpus(bench.results, bench.host).items())
         raise UserError(
-            f"too few GPUs are healthy ({why}); fix the host (`matrix doctor`), or give --cell and --strategy"
+            f"too few GPUs are healthy ({why}); fix the host (`matrix doctor`), or give --cell and --strategy, or "
+            "--allow-cpu to train on the CPU where none is"
         )
     if settings.strategy == job.workload.strategy and healthy == job.cell.preset.devices:
         return healthy

@@ -30,6 +30,12 @@ OPTIONS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test learns of GPUs from another one, or from the user's harnesses."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _processes() -> Iterator[None]:
     """These tests need no Docker engine, and do not use one that answers."""

@@ -1,24 +1,25 @@
 """The verdicts on all records of a results folder."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from harness.environments.environment_hashes import current_hashes
+from harness.evidence.host_state import settings_of
 from harness.evidence.index import Index, Row
 from harness.evidence.records import Results
 from harness.evidence.verdicts.counting import counts_of
 from harness.evidence.verdicts.scope import is_simulated_scope
 from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 
 
-def verdicts(results: Results, matrix: Matrix, *, without_imported: bool = False, pooled: bool = True) -> list[Verdict]:
-    """Return the verdicts on all records, or on those that were made with this results folder."""
+def verdicts(results: Results, matrix: Matrix, host: HostFacts | None = None, *, pooled: bool = True) -> list[Verdict]:
+    """Return the verdicts on all records; `host` as in `verdicts_on`."""
     everything = Index(results).rows()
-    rows = [row for row in everything if not (without_imported and row.imported)]
-    return verdicts_on(rows, results, matrix, everything, pooled=pooled)
+    return verdicts_on(everything, results, matrix, everything, host, pooled=pooled)
 
 
 def verdicts_on(
@@ -26,15 +27,30 @@ def verdicts_on(
     results: Results,
     matrix: Matrix,
     everything: Sequence[Row] | None = None,
+    host: HostFacts | None = None,
     *,
     pooled: bool = True,
 ) -> list[Verdict]:
     """Return the verdicts on these rows of the index; `everything` are all of it, where they were read before.
 
-    `pooled` as in `judge`.
+    `host` is this one, as it is now: what it showed with other settings is stale. `pooled` as in `judge`.
     """
     current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
-    return judge(rows, current, matrix.verdicts, counts_of(results, everything), pooled=pooled)
+    counts = counts_of(results, everything)
+    return judge(rows, current, matrix.verdicts, counts, pooled=pooled, settings=settings_of(host))
+
+
+def changes_in_words(verdicts: Iterable[Verdict]) -> list[str]:
+    """Return which verdicts are stale since their host changed, and what of it did, a line for each change."""
+    of_cells: dict[tuple[str, ...], list[str]] = {}
+    for one in verdicts:
+        if one.changed:
+            of_cells.setdefault(one.changed, []).append(one.cell)
+    return [
+        f"runs of {', '.join(dict.fromkeys(cells))} before this host changed are stale: {', '.join(changed)}; "
+        "`matrix compare --across parameters` (or firmware) compares them with those since"
+        for changed, cells in of_cells.items()
+    ]
 
 
 def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> list[str]:

@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from harness.evidence.host_state import HostSettings, changed_settings, state_from_json
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import Counts, count_runs
 from harness.evidence.verdicts.rates import lower_bound, upper_bound
@@ -33,6 +34,7 @@ class Verdict:
     `struck`, `not begun`). `outcomes` are of all runs, `diagnoses` of those that failed, the most frequent first;
     `failed_ids` are those, and after `gpu_faults` of them a GPU was reset or found unhealthy. `struck`: why a person
     struck out runs, by id. `hours_ids` are those of which only the hours count.
+    `stale`: its environment changed since, or its host did, which `changed` tells; `settings` are those of that host.
     """
 
     cell: str
@@ -69,6 +71,8 @@ class Verdict:
     hours_ids: tuple[str, ...]
     last: str
     last_at: float
+    settings: HostSettings = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
 
     @property
     def diagnosis(self) -> str | None:
@@ -110,6 +114,7 @@ def judge(
     counts: Counts | None = None,
     *,
     pooled: bool = True,
+    settings: Mapping[str, HostSettings] | None = None,
 ) -> list[Verdict]:
     """One verdict per identity of evidence, in the order of cells.
 
@@ -118,6 +123,8 @@ def judge(
     not count.
     `counts` are of all runs of the results folder; without them nothing is known of the GPUs' health. Where runs are
     not `pooled` there is a verdict for each workload of a family: the share of runs that pass depends on their length.
+    `settings` are those of machines as they are now; of others, those of their newest run. Runs that a machine made
+    with other ones are stale.
     """
     rows = list(rows)
     counts = count_runs(rows) if counts is None else counts
@@ -125,15 +132,35 @@ def judge(
     # What was made elsewhere says nothing about what a cell would be here.
     newest = {(row.cell, row.executor): row.environment_hash for row in sorted(rows, key=lambda row: not row.imported)}
     current = {**newest, **current}
-    groups: dict[tuple[str, ...], list[Row]] = {}
+    changes = _changes(rows, settings or {})
+    groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         about = row.family if pooled else row.workload_hash
         identity = (row.cell, about, row.host_kind, row.executor, row.environment_hash, row.scope)
-        groups.setdefault(identity, []).append(row)
-    return [_verdict(group, current, thresholds, counts) for _, group in sorted(groups.items())]
+        groups.setdefault((*identity, changes[row.machine, row.host_state]), []).append(row)
+    return [_verdict(group, key[-1], current, thresholds, counts) for key, group in sorted(groups.items())]
 
 
-def _verdict(group: list[Row], current: Mapping[tuple[str, str], str], thresholds: Verdicts, counts: Counts) -> Verdict:
+def _changes(rows: Iterable[Row], settings: Mapping[str, HostSettings]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return what changed on each machine since it was in each of its states; `rows` are in the order of time."""
+    states: dict[tuple[str, str], HostSettings] = {}
+    newest: dict[str, HostSettings] = {}
+    for row in rows:
+        had = states[row.machine, row.host_state] = state_from_json(row.host_state).settings
+        # Runs on a CPU alone tell none.
+        if had:
+            newest[row.machine] = had
+    now = {**newest, **settings}
+    return {of: changed_settings(had, now.get(of[0], {})) for of, had in states.items()}
+
+
+def _verdict(
+    group: list[Row],
+    changed: tuple[str, ...],
+    current: Mapping[tuple[str, str], str],
+    thresholds: Verdicts,
+    counts: Counts,
+) -> Verdict:
     last = group[-1]
     outcomes = Counter(row.outcome for row in group)
     counted = [row for row in group if counts[row.run_id].counts]
@@ -160,7 +187,9 @@ def _verdict(group: list[Row], current: Mapping[tuple[str, str], str], threshold
         executor=last.executor,
         qualifies_for_promotion=all(row.qualifies_for_promotion for row in claimed),
         verified=all(row.verified for row in claimed),
-        stale=current[last.cell, last.executor] != last.environment_hash,
+        stale=current[last.cell, last.executor] != last.environment_hash or bool(changed),
+        settings=state_from_json(last.host_state).settings,
+        changed=changed,
         tier=tier_of(passes, runs, totals, thresholds),
         passes=passes,
         runs=runs,

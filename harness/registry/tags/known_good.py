@@ -6,6 +6,7 @@ from collections import Counter
 from harness.base.errors import UserError
 from harness.base.paths import LOCKS
 from harness.base.storage import file_hash
+from harness.evidence.host_state import changed_settings, state_of
 from harness.evidence.records import Results
 from harness.evidence.verdicts.scope import is_of_strategy
 from harness.host.facts import GpuFacts, HostFacts
@@ -54,6 +55,10 @@ def why_not_usable(evidence: KnownGood, host: HostFacts, now: float, lock: str |
     if evidence.host_fingerprint in host.former_fingerprints:
         since = host.changes[host.former_fingerprints.index(evidence.host_fingerprint) :]
         return f"its runs were on this host before it was changed: {', '.join(since)}"
+    if evidence.host_fingerprint == host.fingerprint:
+        since = changed_settings(evidence.settings, state_of(host, gpus_used=bool(evidence.gfx)).settings)
+        if since:
+            return f"its runs were on this host before it changed: {', '.join(since)}"
     made_with = evidence.environment.get("lock")
     if lock and made_with and lock != made_with:
         return f"the lock of {evidence.stack} has changed since"

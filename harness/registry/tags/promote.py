@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from harness import __version__
 from harness.base.errors import UserError
+from harness.evidence.host_state import changed_settings, state_of
 from harness.evidence.index import Row
 from harness.evidence.run_files import Intent
 from harness.evidence.verdicts.counting import Counts
@@ -87,7 +88,8 @@ def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
     if not verdict.qualifies_for_promotion:
         return f"{of_what}: that workload does not qualify for promotion; `matrix show` says which do"
     if verdict.stale:
-        return f"{of_what}: its records are stale: its image has changed since; run it again"
+        since = f"on this host {', '.join(verdict.changed)}" if verdict.changed else "its image has changed since"
+        return f"{of_what}: its records are stale: {since}; run it again"
     missing = missing_of(claim, thresholds)
     if missing.nothing:
         return None
@@ -162,6 +164,7 @@ def evidence_of(
             target: tuple(gpu.firmware for gpu in gpus if gpu.gfx == target and gpu.firmware)
             for target in sorted({gpu.gfx for gpu in gpus if gpu.firmware})
         },
+        settings=dict(state_of(newest.host, gpus_used=bool(used)).settings),
         environment_hash=verdict.environment_hash,
         environment=newest.environment,
         workload=verdict.workload,
@@ -179,11 +182,12 @@ def evidence_of(
 
 
 def is_about(evidence: KnownGood, verdict: Verdict) -> bool:
-    """Return whether evidence and verdict have the same cell, scope, environment, workload family and kind of host.
+    """Return whether evidence and verdict have the same cell, scope, environment, workload family, host and settings.
 
     Evidence of an earlier harness has no family: it is about the workload of its newest run.
     """
-    return evidence.host_kind == verdict.host_kind and _is_about_cell(evidence, verdict)
+    same_host = evidence.host_kind == verdict.host_kind and not changed_settings(evidence.settings, verdict.settings)
+    return same_host and _is_about_cell(evidence, verdict)
 
 
 def fallen(evidence: KnownGood, verdicts: Iterable[Verdict]) -> str | None:

@@ -56,6 +56,7 @@ class KnownGood(Versioned):
     firmware: dict[str, tuple[dict[str, str], ...]] = Field(
         {}, description="target -> version by block of each of the GPUs used; empty where it was not told"
     )
+    settings: dict[str, str] = Field({}, description="VBIOS of its host's GPUs, parameters of kernel and driver")
     environment_hash: Sha256
     environment: dict[str, Any]
     workload: str

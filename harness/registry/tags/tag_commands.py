@@ -83,12 +83,12 @@ def promote(
     """
     if is_simulated(root):
         raise UserError("--root: runs on a simulated host show nothing about a real one; nothing is promoted on them")
-    kind = host_of(results, root).kind
+    host = host_of(results, root)
     # Runs on another kind of host, or on this one before it changed, are no evidence for it.
     everything = Index(results).rows()
-    mine = [row for row in everything if not row.imported and row.host_kind == kind]
+    mine = [row for row in everything if not row.imported and row.host_kind == host.kind]
     rows = {row.run_id: row for row in mine}
-    verdicts = of_results.verdicts_on(mine, results, matrix, everything)
+    verdicts = of_results.verdicts_on(mine, results, matrix, everything, host)
     claims = choose_claims(claims_of(verdicts, rows, counts_of(results, everything)), cell, matrix.verdicts)
     engine = the_engine()
     return [

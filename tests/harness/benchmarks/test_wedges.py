@@ -8,6 +8,8 @@ from benchmarks.wedges import Remedy, share_settled
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("remedy", ["reset", "reboot"])
 def test_three_wedges_leave_nine_tenths_of_the_plan(remedy: Remedy, matrix: Matrix, dual_host: HostFacts) -> None:

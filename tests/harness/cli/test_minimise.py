@@ -16,6 +16,7 @@ from harness.cli.shared import Settings
 from harness.evidence.index import Index
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts import of_results
+from harness.host.facts import HostFacts
 from harness.search.minimise import Minimum
 from harness.search.sequential import BinomialCount
 
@@ -147,7 +148,31 @@ def test_cells_are_compared_from_their_records(compare: Callable[..., Result]) -
     ]
 
 
-@pytest.mark.parametrize("words", [("cpu-plain",), ("cpu-plain", "cpu-plain")])
+def test_a_cell_is_compared_with_itself_across_kernels(
+    settings: Settings, compare: Callable[..., Result], make_record: Callable[..., Record], host: HostFacts
+) -> None:
+    for number in range(29):
+        old = number < 20
+        kernel = host.model_copy(update={"kernel": "6.12" if old else "6.18"})
+        outcome = "completed" if number < 23 else "failed"
+        record = make_record(f"r{number}", outcome, host=kernel, started=1e9 + number)
+        settings.results.begin(record.intent)
+        settings.results.finish(record)
+    (said,) = compare("--across", "kernel").stdout.splitlines()
+    assert said.startswith("cpu-plain: 6.12: 20 of 20; 6.18: 3 of 9 (")
+    told = json.loads(compare("--across", "kernel", "cpu-plain", "--json").stdout)
+    assert (told["schema"], told["across"]) == (2, "kernel")
+    (one,) = told["comparisons"]
+    assert (one["before"]["value"], one["newest"]["passes"], one["differ"]) == ("6.12", 3, True)
+    with pytest.raises(UserError, match="no runs with another parameter that can be compared"):
+        compare("--across", "parameters")
+    with pytest.raises(UserError, match=r"unknown cell 'cpu-plan'"):
+        compare("--across", "kernel", "cpu-plan")
+    with pytest.raises(UserError, match="leave --runs out"):
+        compare("--across", "kernel", "--runs", "3")
+
+
+@pytest.mark.parametrize("words", [(), ("cpu-plain",), ("cpu-plain", "cpu-plain")])
 def test_two_different_cells_are_needed(words: tuple[str, ...], compare: Callable[..., Result]) -> None:
     with pytest.raises(UserError, match="two different cells"):
         compare(*words)

@@ -11,6 +11,8 @@ from harness.cli.main import cli
 from harness.evidence.isolations import FaultIsolation, write_isolation
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
+from harness.host.fingerprint import read_host
+from harness.host.simulated import dual_7900xt
 from harness.registry.tags.promotions import PROMOTIONS, KnownGood, TagMove, append_move
 
 
@@ -107,8 +109,8 @@ def test_what_controls_showed_is_said_and_what_may_be_asked(
     make_isolation: Callable[..., FaultIsolation],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    machine = make_record().intent.host.machine
-    monkeypatch.setattr("harness.cli.status.machine_of", lambda _: machine)
+    host = make_record().intent.host
+    monkeypatch.setattr("harness.cli.status.host_of", lambda *_: host)
     keep(results, make_record("hung", "hung", "hang-copy", cell="rocm6.3-torch2.9.1-plain", device="cuda", gpus=(0,)))
     write_isolation(results, make_isolation())
     words = ["--results", str(results.folder), "status"]
@@ -118,3 +120,23 @@ def test_what_controls_showed_is_said_and_what_may_be_asked(
     assert "`matrix isolate rocm6.3-torch2.9.1-plain`" in said
     write_isolation(results, make_isolation(id="b", cell="rocm6.3-torch2.9.1-plain", at=2e9))
     assert "`matrix isolate" not in CliRunner().invoke(cli, words).output
+
+
+def test_what_a_host_showed_before_it_changed_is_stale_at_once(
+    tmp_path: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a simulated host whose kernel got another parameter, before anything was run since."""
+    simulated, results = dual_7900xt(tmp_path / "host"), Results(tmp_path / "results")
+    keep(results, make_record(host=read_host(simulated.root), device="cuda", gpus=(0,)))
+    monkeypatch.setattr("harness.evidence.verdicts.of_results.current_hashes", lambda *_: {})
+    words = ["--results", str(results.folder), "--root", str(simulated.root), "status"]
+    told = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
+    assert [(one["stale"], one["changed"]) for one in told] == [(False, [])]
+    simulated.write("proc/cmdline", "BOOT_IMAGE=/vmlinuz iommu=pt pcie_aspm=off")
+    simulated.write(simulated.gpus[1] / "vbios_version", "113-NEW")
+    (one,) = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
+    assert one["stale"]
+    assert one["changed"] == ["VBIOS of GPU 1 was 113-EXT85837-100, is 113-NEW", "pcie_aspm was not set, is off"]
+    shown = " ".join(CliRunner().invoke(cli, words).output.split())
+    assert "cpu-plain (stale)" in shown
+    assert "before this host changed are stale: VBIOS of GPU 1 was 113-EXT85837-100, is 113-NEW, pcie_aspm" in shown

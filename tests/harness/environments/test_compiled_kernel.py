@@ -56,6 +56,7 @@ def test_the_app_finds_it(app: Path) -> None:
     assert str(library) in loaded(app)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("compiles")
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []

@@ -70,7 +70,11 @@ def test_a_wheel_with_rocm_inside(make_stack: MakeStack) -> None:
     ("place", "source", "rocm", "torch", "more"),
     [
         ("rocm7.14", "pytorch-packages", "7.14", "2.14.0", {"triton-rocm"}),
-        ("amd", "amd-7", "7.14.0", "2.12.0", {"triton", "amd-torch-device-gfx1100", "amd-torch-device-gfx11", "numpy"}),
+        pytest.param(
+            *("amd", "amd-7", "7.14.0", "2.12.0"),
+            {"triton", "amd-torch-device-gfx1100", "amd-torch-device-gfx11", "numpy"},
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_rocm_as_packages_for_one_target(
@@ -114,6 +118,7 @@ def test_an_index_that_refuses_torch_itself_is_an_error(make_stack: MakeStack, i
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_source_package_with_another_hash_is_refused(make_stack: MakeStack) -> None:
     stack = make_stack("amd", "7.14.0", "2.12.0", source="amd-7", targets=("gfx1100",))
     lock = pins.ensure_lock(stack)
@@ -123,6 +128,7 @@ def test_a_source_package_with_another_hash_is_refused(make_stack: MakeStack) ->
         fetch(stack, lock)
 
 
+@pytest.mark.long
 def test_a_mirror_in_a_folder(make_stack: MakeStack, index: StandIn, tmp_path: Path) -> None:
     index.write(tmp_path / "mirror")
     urls = {"mirror": (tmp_path / "mirror" / "amd").as_uri(), "pypi": (tmp_path / "mirror" / "pypi").as_uri()}
@@ -133,6 +139,7 @@ def test_a_mirror_in_a_folder(make_stack: MakeStack, index: StandIn, tmp_path: P
     assert pins.provenance(pins.lock_file(stack))["index"] == urls["mirror"]
 
 
+@pytest.mark.long
 def test_a_folder_that_lists_files(make_stack: MakeStack) -> None:
     stack = make_stack("folder", "6.4.2", "2.6.0", source="amd-rel", python="3.12")
     assert locked(stack)["torch"] == "2.6.0+rocm6.4.2.git76481f7c"
@@ -147,8 +154,9 @@ def test_a_name_and_a_password_in_a_url_are_not_noted(make_stack: MakeStack, ind
     assert "secret" not in lock.with_suffix(".json").read_text() + lock.read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", ["with TLS"], indirect=True)
-@pytest.mark.parametrize("named", ["MATRIX_CA", pytest.param("REQUESTS_CA_BUNDLE", marks=pytest.mark.long)])
+@pytest.mark.parametrize("named", ["MATRIX_CA", "REQUESTS_CA_BUNDLE"])
 def test_a_private_authority_is_trusted_whatever_other_variables_say(
     make_stack: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:

@@ -83,11 +83,11 @@ def test_of_too_much_goes_what_no_other_run_needs(tmp_path: Path) -> None:
     (tmp_path / "stacks-9.txt").symlink_to("/etc")
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / "model.pt").write_bytes(b"weights")
-    for number in range(12_000):
+    for number in range(3_000):
         (tmp_path / f"x{number}").touch()
     said = remove_excess(WorkFolder(tmp_path))
     assert said.startswith("removed from the work folder: ")
-    assert " and 11997 more; " in said
+    assert " and 2997 more; " in said
     assert said.endswith("; 0.00 GB are left in it")
     assert sorted(place.name for place in tmp_path.iterdir()) == sorted({*READ, "output"} - {"progress-17.jsonl"})
     assert (tmp_path / "output" / "model.pt").exists()

@@ -79,6 +79,26 @@ def test_stale_runs_are_shown_and_not_in_the_grid(records: list[Record], report_
     assert {run.uncounted for run in report.runs if run.cell == "cpu-plain"} == {"stale", "interrupted"}
 
 
+def test_runs_from_before_a_host_changed_are_stale_and_the_caution_says_what_changed(
+    make_record: Make, report_of: ReportOf, dual_host: HostFacts
+) -> None:
+    records = [
+        make_record(
+            f"r{n}",
+            device="cuda",
+            gpus=(0,),
+            started=1e9 + n,
+            host=dual_host.model_copy(update={"kernel_parameters": {"amdgpu.mes": str(n // 2)}}),
+        )
+        for n in range(3)
+    ]
+    report = report_of(records)
+    assert {run.run_id: run.uncounted for run in report.runs} == {"r0": "stale", "r1": "stale", "r2": None}
+    assert place(report, "cpu-plain").count.runs == 1
+    assert [one.changed for one in report.verdicts if one.stale] == [("amdgpu.mes was 0, is 1",)]
+    assert "Runs of `cpu-plain` from before their host changed are stale: amdgpu.mes was 0, is 1." in report.cautions
+
+
 def test_a_run_after_which_a_gpu_is_unhealthy_is_shown_as_failed_though_it_completed(
     make_record: Make, report_of: ReportOf, make_step: Callable[..., HealthStep]
 ) -> None:

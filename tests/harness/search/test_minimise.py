@@ -154,9 +154,9 @@ def test_another_process_asks_for_the_same_runs() -> None:
     """The order of sets of words is another in each."""
     said = [
         subprocess.run([sys.executable, "-c", ASKED], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True)
-        for seed in ("1", "2", "3")
+        for seed in ("1", "2")
     ]
-    assert said[0].stdout == said[1].stdout == said[2].stdout
+    assert said[0].stdout == said[1].stdout
     assert len(said[0].stdout) > 1000
 
 

@@ -34,13 +34,15 @@ def failed(begin: Begin = "first", class_: str = "crash", step: int = 0) -> Atte
     return Attempt(begin, "failed", class_, step)
 
 
-def fallbacks_of(settings: AttemptSettings, class_: str, *, gpus: int = 2, moves: bool = False) -> list[Begin]:
+def fallbacks_of(
+    settings: AttemptSettings, class_: str, *, gpus: int = 2, moves: bool = False, allow_cpu: bool = True
+) -> list[Begin]:
     """Every fallback of a training that always ends the same way, until they are exhausted."""
     begins: list[Begin] = ["first"]
     attempts: list[Attempt] = []
     while True:
         attempts.append(failed(begins[-1], class_, min(len(attempts), STEPS) if moves else 0))
-        begin = next_fallback(attempts, settings_after(settings, begins), gpus)
+        begin = next_fallback(attempts, settings_after(settings, begins), gpus, allow_cpu=allow_cpu)
         if isinstance(begin, Exhausted):
             return begins[1:]
         assert begin is not None
@@ -57,6 +59,41 @@ def test_all_fallbacks_of_two_gpus_are_taken_in_order() -> None:
         "one-device",
         "cpu",
     ]
+
+
+def test_the_cpu_takes_over_only_where_it_is_allowed() -> None:
+    assert fallbacks_of(TWO, "crash", allow_cpu=False) == fallbacks_of(TWO, "crash")[:-1]
+    assert fallbacks_of(GPU, "missing-arch", allow_cpu=False)[0] == "same-again"
+    for left, why in ((1, "nothing is left to be changed"), (0, "no healthy GPU is left")):
+        attempts = [failed(begin) for begin in ("first", *fallbacks_of(GPU, "crash", allow_cpu=False))]
+        exhausted = next_fallback(attempts, settings_after(GPU, [one.begin for one in attempts]), left)
+        assert isinstance(exhausted, Exhausted)
+        assert exhausted.why.endswith(
+            f"{why} on a GPU; --allow-cpu trains on the CPU instead, from the last checkpoint"
+        )
+    on_cpu = next_fallback([failed(begin) for begin in ("first", *fallbacks_of(CPU, "crash"))], CPU, 0)
+    assert isinstance(on_cpu, Exhausted)
+    assert "--allow-cpu" not in on_cpu.why
+
+
+def test_in_another_stack_all_fallbacks_begin_anew() -> None:
+    begins: list[Begin] = ["first"]
+    while True:
+        attempts = [failed(begin) for begin in begins]
+        begin = next_fallback(attempts, settings_after(GPU, begins), 1, others=2, allow_cpu=True)
+        if isinstance(begin, Exhausted) or begin is None:
+            break
+        begins.append(begin)
+    of_stack = [*["same-again"] * 2, "fresh-allocator", *["smaller-micro-batch"] * 3, "no-hipblaslt"]
+    on_gpus = ["first", *of_stack, "other-stack", *of_stack, "other-stack", *of_stack, "cpu"]
+    assert begins[: len(on_gpus)] == on_gpus
+    assert settings_after(GPU, begins[:9]) == replace(GPU, stack=1)
+    assert settings_after(GPU, [*begins[: len(on_gpus)], "by-hand"]) == GPU
+    missing = [failed(class_="missing-arch")]
+    assert next_fallback(missing, GPU, 1, others=2) == "other-stack"
+    assert next_fallback(missing, replace(GPU, stack=2), 1, others=2) == "same-again"
+    # Without a healthy GPU none of them helps.
+    assert next_fallback(missing, GPU, 0, others=2, allow_cpu=True) == "cpu"
 
 
 def test_fallbacks_that_would_change_nothing_are_left_out() -> None:
@@ -133,12 +170,14 @@ def test_what_was_given_up_is_tried_from_the_top_when_it_is_asked_for_once_more(
 def test_unhealthy_gpus_are_left_alone() -> None:
     assert next_fallback([failed(class_="unhealthy-gpu")], TWO, 2) == "same-again"
     assert next_fallback([failed(class_="unhealthy-gpu")], TWO, 1) == "one-device"
-    assert next_fallback([failed(class_="unhealthy-gpu")], TWO, 0) == "cpu"
+    assert next_fallback([failed(class_="unhealthy-gpu")], TWO, 0, allow_cpu=True) == "cpu"
+    assert isinstance(next_fallback([failed(class_="unhealthy-gpu")], TWO, 0), Exhausted)
     assert next_fallback([failed(class_="unhealthy-gpu")], GPU, 1) == "same-again"
-    assert next_fallback([failed(class_="unhealthy-gpu")], GPU, 0) == "cpu"
+    assert next_fallback([failed(class_="unhealthy-gpu")], GPU, 0, allow_cpu=True) == "cpu"
     assert next_fallback([failed(class_="crash")], CPU, 0) == "same-again"
     interrupted = Attempt("first", "interrupted")
-    assert [next_fallback([interrupted], TWO, left) for left in (2, 1, 0)] == ["resumed", "one-device", "cpu"]
+    left = [next_fallback([interrupted], TWO, healthy, allow_cpu=True) for healthy in (2, 1, 0)]
+    assert left == ["resumed", "one-device", "cpu"]
 
 
 def test_a_smaller_micro_batch_is_half_of_what_a_rank_has() -> None:
@@ -211,15 +250,17 @@ classes = st.sampled_from([*PREFERRED, "crash", "killed", "hang", "not-finite", 
 fates = st.tuples(classes, st.integers(0, STEPS), st.integers(0, 8))
 
 
-@given(settings_, st.lists(fates, min_size=1, max_size=200))
+@given(settings_, st.lists(fates, min_size=1, max_size=200), st.booleans())
 def test_it_never_continues_for_ever_and_no_fallback_is_taken_more_often_than_it_may(
-    asked: AttemptSettings, endings: list[tuple[str | None, int, int]]
+    asked: AttemptSettings,
+    endings: list[tuple[str | None, int, int]],
+    allow_cpu: bool,
 ) -> None:
     begins: list[Begin] = ["first"]
     attempts: list[Attempt] = []
     for class_, step, gpus in endings * 200:
         attempts.append(Attempt(begins[-1], "failed", class_, step))
-        begin = next_fallback(attempts, settings_after(asked, begins), gpus)
+        begin = next_fallback(attempts, settings_after(asked, begins), gpus, allow_cpu=allow_cpu)
         if isinstance(begin, Exhausted):
             break
         assert begin is not None
@@ -235,3 +276,4 @@ def test_it_never_continues_for_ever_and_no_fallback_is_taken_more_often_than_it
     for begin, (before, now) in zip(begins[1:], pairwise(reached), strict=True):
         assert (begin == "same-again") == (before == now)
     assert all(now.batch_size == asked.batch_size for now in reached)
+    assert allow_cpu or all(now.device == asked.device for now in reached)

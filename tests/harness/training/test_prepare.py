@@ -8,8 +8,11 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.base.storage import file_hash, json_hash
+from harness.environments.environment import STAMP
 from harness.evidence.records import Results
 from harness.host.facts import HostFacts
+from harness.host.fingerprint import read_host
+from harness.host.simulated import SimulatedHost, dual_7900xt, without_gpu
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import options_of
 from harness.registry.tags.promotions import KnownGood, TagMove, append_move
@@ -164,3 +167,72 @@ def test_an_image_of_a_registry_does_not_run_as_a_process(
         prepare_training(of_others, matrix, results, host, file)
     assert "\n" not in str(caught.value)
     assert "as a process" in prepare_training(asked, matrix, results, host, file).summary
+
+
+def test_a_host_without_an_amd_card_trains_on_the_cpu_and_says_so(
+    asked: TrainingRequest, matrix: Matrix, results: Results, host: HostFacts, file: StateFile, tmp_path: Path
+) -> None:
+    without_gpu(SimulatedHost(tmp_path / "host"))
+    ready = prepare_training(replace(asked, root=tmp_path / "host"), matrix, results, host, file)
+    assert ready.job.cell.id == "cpu-plain"
+    assert ready.summary.endswith("on the CPU: this host has no GPU that torch has kernels for")
+
+
+def test_a_card_that_the_driver_does_not_show_is_not_passed_over_in_silence(
+    asked: TrainingRequest, matrix: Matrix, results: Results, file: StateFile, tmp_path: Path
+) -> None:
+    simulated = dual_7900xt(tmp_path / "host")
+    simulated.remove("sys/class/kfd")
+    host, asked = read_host(simulated.root), replace(asked, root=simulated.root)
+    cards = "0000:03:00.0, 0000:43:00.0"
+    refused = rf"^this host has an AMD card \({cards}\) .*`matrix doctor`.*--allow-cpu trains on the CPU$"
+    for cell in (None, "best"):
+        wanted = replace(asked, cell=CellRequest(cell, None, force=False))
+        with pytest.raises(UserError, match=refused):
+            prepare_training(wanted, matrix, results, host, file)
+        allowed = replace(wanted, cell=replace(wanted.cell, allow_cpu=True))
+        assert prepare_training(allowed, matrix, results, host, file).job.cell.id == "cpu-plain"
+    named = replace(asked, cell=CellRequest("cpu-plain", None, force=False))
+    assert prepare_training(named, matrix, results, host, file).job.cell.id == "cpu-plain"
+
+
+def test_other_stacks_are_those_that_are_made_here_and_none_beside_a_named_cell(
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    dual_host: HostFacts,
+    file: StateFile,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harness.environments.capabilities.ENVIRONMENTS", tmp_path)
+    assert prepare_training(asked, matrix, results, dual_host, file).job.others == ()
+    for stack in ("rocm6.2-torch2.5.1", "rocm6.3-torch2.9.1"):
+        (tmp_path / stack).mkdir()
+        (tmp_path / stack / STAMP).touch()
+    job = prepare_training(asked, matrix, results, dual_host, file).job
+    expected = {"rocm6.2-torch2.5.1-plain", "rocm6.3-torch2.9.1-plain"} - {job.cell.id}
+    assert {cell.id for cell in job.others} == expected
+    named = replace(asked, cell=CellRequest(GPU_CELL, None, force=False))
+    assert prepare_training(named, matrix, results, dual_host, file).job.others == ()
+
+
+def test_what_was_begun_on_a_gpu_goes_on_without_one_only_where_that_is_allowed(
+    asked: TrainingRequest,
+    matrix: Matrix,
+    results: Results,
+    host: HostFacts,
+    dual_host: HostFacts,
+    file: StateFile,
+) -> None:
+    begun = prepare_training(asked, matrix, results, dual_host, file)
+    assert begun.job.cell.stack.device == "cuda"
+    file.write(begun.state.model_copy(update={"begins": ("first",)}))
+    with pytest.raises(UserError, match=f"^{begun.job.cell.id} needs a GPU, .*--allow-cpu trains on the CPU$"):
+        prepare_training(asked, matrix, results, host, file)
+    allowed = replace(asked, cell=replace(asked.cell, allow_cpu=True))
+    on_cpu = prepare_training(allowed, matrix, results, host, file)
+    assert (on_cpu.job.cell.id, on_cpu.state.begins) == ("cpu-plain", ("first",))
+    file.write(on_cpu.state)
+    back = prepare_training(asked, matrix, results, dual_host, file)
+    assert back.job.cell == begun.job.cell

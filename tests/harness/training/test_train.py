@@ -372,6 +372,7 @@ def test_attempts_of_earlier_trainings_stay_in_the_file(place: Place) -> None:
 
 def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFacts) -> None:
     place = make_place(dual_host, GPU_CELL, strategy="ddp")
+    place.job = replace(place.job, allow_cpu=True)
     place.train(
         Script(class_="hang-collective", step=10),
         Script(class_="hang-collective"),
@@ -394,6 +395,53 @@ def test_two_gpus_then_one_then_the_cpu(make_place: MakePlace, dual_host: HostFa
     # On one device the same gradients are added up.
     assert [run.workload.micro_batch_size for run in place.bench.made] == [None, None, *[32] * 4]
     assert {run.workload.batch_size for run in place.bench.made} == {64}
+
+
+def test_the_cpu_takes_over_where_that_is_allowed_and_no_longer_than_that(
+    make_place: MakePlace, dual_host: HostFacts
+) -> None:
+    place = make_place(dual_host.model_copy(update={"gpus": dual_host.gpus[:1]}), GPU_CELL)
+    ended = place.train(Script(class_="missing-arch", step=10), *[Script(class_="missing-arch")] * 7)
+    assert ended.model is None
+    assert ended.exhausted
+    assert "--allow-cpu" in ended.exhausted
+    assert {run.cell.stack.accelerator for run in place.bench.made} == {"rocm"}
+    job = place.job
+    place.job = replace(job, allow_cpu=True)
+    with pytest.raises(KeyboardInterrupt):
+        place.train(Script(step=30, interrupt=True))
+    assert (place.bench.made[-1].cell.stack.name, place.lines[-1]["begin"]) == ("cpu", "cpu")
+    place.job = job
+    assert place.train(DONE).model
+    assert (place.bench.made[-1].cell.id, place.lines[-1]["begin"]) == (GPU_CELL, "by-hand")
+    assert resumed_at(place.bench.made[-1]) == 30
+
+
+def test_another_stack_resumes_what_the_first_one_cannot_train(
+    make_place: MakePlace, dual_host: HostFacts, matrix: Matrix
+) -> None:
+    place = make_place(dual_host, GPU_CELL)
+    other = matrix.cells["rocm6.2-torch2.5.1-plain"]
+    place.job = replace(place.job, others=(other,))
+    assert place.train(Script(step=10), *[Script()] * 7, DONE).model
+    assert [run.cell.stack.name for run in place.bench.made] == [*["rocm6.3-torch2.9.1"] * 8, other.stack.name]
+    assert (place.lines[-1]["begin"], resumed_at(place.bench.made[-1])) == ("other-stack", 10)
+    # With the settings that were asked for.
+    assert place.bench.made[-1].cell == other
+
+
+def test_without_a_healthy_gpu_it_begins_on_the_cpu_where_that_is_allowed(
+    make_place: MakePlace, dual_host: HostFacts, make_step: Callable[..., HealthStep]
+) -> None:
+    place = make_place(dual_host, GPU_CELL)
+    append_steps(place.bench.results, [make_step(gpu=gpu, good=False, detail="gone") for gpu in (0, 1)])
+    with pytest.raises(UserError, match="--allow-cpu"):
+        place.train()
+    place.file.remove()
+    place.state = new_state("key", GPU_CELL, None)
+    place.job = replace(place.job, allow_cpu=True)
+    assert place.train(DONE).model
+    assert [(run.cell.id, run.gpus) for run in place.bench.made] == [("cpu-plain", ())]
 
 
 def test_a_gpu_that_was_unhealthy_before_is_not_trained_on(make_place: MakePlace, dual_host: HostFacts) -> None:

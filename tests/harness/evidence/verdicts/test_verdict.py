@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from harness.evidence.host_state import HostState
 from harness.evidence.index import Row
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import RunCount
@@ -64,6 +65,27 @@ def test_where_it_is_not_known_what_a_cell_would_be_now_the_newest_counts(row: R
     old = replace(row, run_id="r0", environment_hash="old", started=row.started - 1)
     statuses = judged([row, old], {})
     assert {s.environment_hash: s.stale for s in statuses} == {"old": True, row.environment_hash: False}
+
+
+def in_state(row: Row, run_id: str, mes: str, **changes: object) -> Row:
+    state = HostState("6.8", None, {}, {"amdgpu.mes": mes})
+    return replace(row, run_id=run_id, host_state=state.as_json, **changes)  # type: ignore[arg-type]
+
+
+def test_runs_from_before_a_parameter_changed_on_their_host_are_stale(row: Row) -> None:
+    rows = [in_state(row, "r1", "0"), in_state(row, "r2", "1"), in_state(row, "r3", "0", machine="another")]
+    now = {row.machine: {"amdgpu.mes": "1"}}
+    before, since = sorted(judge(rows, {}, Verdicts(), settings=now), key=lambda one: one.run_ids)
+    assert (before.run_ids, before.stale, before.changed) == (("r1",), True, ("amdgpu.mes was 0, is 1",))
+    # On the other machine nothing changed: hosts of a kind are counted together.
+    assert (since.run_ids, since.stale, since.changed) == (("r2", "r3"), False, ())
+
+
+def test_a_host_that_is_not_known_is_as_in_its_newest_run(row: Row) -> None:
+    rows = [in_state(row, f"r{n}", mes, started=float(n)) for n, mes in enumerate("0100")]
+    assert {one.run_ids: one.stale for one in judge(rows, {}, Verdicts())} == {("r0", "r2", "r3"): False, ("r1",): True}
+    on_cpu = replace(row, run_id="r9", started=9.0)
+    assert [one.stale for one in judge([rows[1], on_cpu], {}, Verdicts())] == [False]
 
 
 def test_a_drill_is_evidence_of_nothing(row: Row) -> None:

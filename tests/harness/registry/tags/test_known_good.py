@@ -179,3 +179,14 @@ def test_the_lock_of_this_checkout_is_looked_at(
     lock.write_text("torch==2\n")
     with pytest.raises(NotForThisHostError, match="the lock of cpu has changed"):
         resolve_tag(None, host, results, NOW)
+
+
+def test_a_tag_from_before_its_own_host_changed_is_refused_there(of_gpu: Evidence, gpu_host: HostFacts) -> None:
+    had = {"VBIOS of GPU 0": "113-A", "amdgpu.mes": "0"}
+    here = gpu_host.model_copy(update={"kernel_parameters": {"amdgpu.mes": "1"}})
+    why = "its runs were on this host before it changed: amdgpu.mes was 0, is 1"
+    assert why_not_usable(of_gpu(settings=had), here, NOW) == why
+    assert why_not_usable(of_gpu(settings={**had, "amdgpu.mes": "1"}), here, NOW) is None
+    # Evidence of before they were kept, and of another machine of this kind.
+    assert why_not_usable(of_gpu(), here, NOW) is None
+    assert why_not_usable(of_gpu(settings=had, host_fingerprint="0" * 16), here, NOW) is None

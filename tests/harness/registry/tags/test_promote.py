@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
+from harness.evidence.host_state import HostState
 from harness.evidence.index import Row
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.verdicts.counting import count_runs
@@ -17,6 +18,7 @@ from harness.registry.tags.promote import (
     choose_claims,
     evidence_of,
     fallen,
+    is_about,
     missing_of,
     refusal,
 )
@@ -218,3 +220,20 @@ def test_a_tag_whose_verdict_fell_is_told(row: Row, make_intent: Callable[..., I
     assert fallen(evidence, now(9, host_kind="another")) == "its cell is failing now: 0 of 9 runs passed, crash"
     assert fallen(evidence, now(9, host_kind="another", finished=9.0)) is None
     assert fallen(evidence, judge(rows + repeated(row, 1, "p", host_kind="another"), {}, THRESHOLDS)) is None
+
+
+def test_a_tag_is_about_runs_on_its_host_as_it_was(row: Row, make_intent: Callable[..., Intent]) -> None:
+    old, new = (HostState("6.8", None, {}, {"amdgpu.mes": value}).as_json for value in "01")
+    rows = repeated(row, ENOUGH, host_state=old)
+    (claim,) = claims_of(rows)
+    drafted = evidence_of(claim, make_intent(), THRESHOLDS, 10.0, repository=None, digest=None, previous=None)
+    evidence = drafted.model_copy(update={"settings": {"amdgpu.mes": "0"}})
+    (before,) = judge(rows, {}, THRESHOLDS)
+    assert is_about(evidence, before)
+    one_since = rows + repeated(replace(row, started=row.started + 100), 1, "n", host_state=new)
+    stale, since = sorted(judge(one_since, {}, THRESHOLDS), key=lambda one: -one.runs)
+    assert (is_about(evidence, stale), is_about(evidence, since)) == (True, False)
+    # That few runs were made since says nothing against it; failures do.
+    assert fallen(evidence, [stale, since]) is None
+    (refused, *_) = (c for c in make_claims([stale], {r.run_id: r for r in rows}, count_runs(rows)))
+    assert "are stale: on this host amdgpu.mes was 0, is 1; run it again" in str(refusal(refused, THRESHOLDS))

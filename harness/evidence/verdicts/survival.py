@@ -1,0 +1,62 @@
+"""The share of trainings that go on at an age: the product-limit estimate, with a band that holds for few failures."""
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import NamedTuple
+
+from harness.evidence.verdicts.totals import Life
+
+
+class SurvivalPoint(NamedTuple):
+    """From an age in hours on: the share of trainings without a failure, its band, and the runs that were longer."""
+
+    hours: float
+    share: float
+    low: float
+    high: float
+    longer: int
+
+
+class _Product(NamedTuple):
+    """The first two moments of a product of beta-distributed factors."""
+
+    mean: float = 1.0
+    square: float = 1.0
+
+    def times(self, at_risk: int) -> "_Product":
+        """Return it with a factor Beta(at_risk, 1): what is left of so many when one of them fails."""
+        return _Product(self.mean * at_risk / (at_risk + 1), self.square * at_risk / (at_risk + 2))
+
+    def quantile(self, share: float) -> float:
+        """Return a quantile of the beta distribution with these moments."""
+        if self.mean in (0.0, 1.0):
+            return self.mean
+        # SciPy takes its time to import: only what computes with it waits for that.
+        from scipy.special import betaincinv  # noqa: PLC0415
+
+        total = (self.mean - self.square) / (self.square - self.mean**2)
+        return float(betaincinv(total * self.mean, total * (1 - self.mean), share))
+
+
+def survival(lives: Iterable[Life], confidence: float) -> tuple[SurvivalPoint, ...]:
+    """Return the product-limit estimate (Kaplan and Meier 1958), from age 0, and after each age at which a run ended.
+
+    A run that ended without a failure says nothing of later ages. The band holds at each age for itself: the beta
+    product confidence procedure (Fay, Brittain and Proschan 2013), which for runs of equal length is Clopper and
+    Pearson's interval, and says something where nothing failed. Beyond the longest run its lower end is 0.
+    """
+    lives = list(lives)
+    ended = Counter(life.hours for life in lives)
+    failed = Counter(life.hours for life in lives if life.failed)
+    tail, share, failures, points = (1 - confidence) / 2, 1.0, _Product(), []
+    left = accumulate((ended[hours] for hours in sorted(ended)), int.__sub__, initial=len(lives))
+    for hours, at_risk in zip([0.0, *sorted(ended)], [len(lives), *left], strict=False):
+        for number in range(failed[hours]):
+            failures = failures.times(at_risk - number)
+        share *= 1 - failed[hours] / at_risk if at_risk else 1.0
+        longer = at_risk - ended[hours]
+        points.append(
+            SurvivalPoint(hours, share, failures.times(longer).quantile(tail), failures.quantile(1 - tail), longer)
+        )
+    return tuple(points) if lives else ()

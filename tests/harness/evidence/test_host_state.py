@@ -1,0 +1,40 @@
+"""What of a host's state its evidence depends on."""
+
+import pytest
+
+from harness.evidence.host_state import HostState, changed_settings, settings_of, state_from_json, state_of
+from harness.host.facts import HostFacts
+
+
+@pytest.fixture
+def told(dual_host: HostFacts) -> HostFacts:
+    """A host of whose first GPU alone the VBIOS is told."""
+    first = dual_host.gpus[0].model_copy(update={"vbios": "113-A", "firmware": {"mes": "0x82"}})
+    return dual_host.model_copy(update={"gpus": (first, dual_host.gpus[1]), "kernel_parameters": {"amdgpu.mes": "0"}})
+
+
+def test_a_run_on_the_cpu_depends_on_the_kernel_alone(told: HostFacts) -> None:
+    on_gpu = state_of(told, gpus_used=True)
+    settings = {"VBIOS of GPU 0": "113-A", "amdgpu.mes": "0"}
+    assert on_gpu == HostState(told.kernel, told.driver, {"GPU 0 mes": "0x82"}, settings)
+    assert state_of(told, gpus_used=False) == HostState(told.kernel, told.driver, {}, {})
+    assert state_from_json(on_gpu.as_json) == on_gpu
+    assert settings_of(told) == {told.machine: settings}
+    assert settings_of(None) == {}
+
+
+def test_what_changed_is_told_with_both_values() -> None:
+    had = {"VBIOS of GPU 0": "113-A", "amdgpu.mes": "0", "iommu": "pt"}
+    assert changed_settings(had, dict(had)) == ()
+    now = {"VBIOS of GPU 0": "113-B", "amdgpu.mes": "1", "pcie_aspm": "off"}
+    assert changed_settings(had, now) == (
+        "VBIOS of GPU 0 was 113-A, is 113-B",
+        "amdgpu.mes was 0, is 1",
+        "iommu was pt, is not set",
+        "pcie_aspm was not set, is off",
+    )
+
+
+def test_what_one_side_does_not_tell_is_no_change() -> None:
+    assert changed_settings({}, {"VBIOS of GPU 0": "113-B", "amdgpu.mes": "1"}) == ()
+    assert changed_settings({"VBIOS of GPU 1": "113-B", "amdgpu.mes": "1"}, {"VBIOS of GPU 0": "113-A"}) == ()

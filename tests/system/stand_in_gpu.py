@@ -1,0 +1,109 @@
+"""A stand-in for Python with the app on a simulated GPU: it resets the GPU, or leaves it unhealthy, as a plan says.
+
+Started as an interpreter, after the simulated host and the file of its plan: a letter a training. `p` passes, `r`
+resets the GPU in the kernel log and aborts in the first step, `s` passes though the GPU was reset meanwhile, and after
+`u` the GPU fails its next probe. What it writes is a test's fiction; nothing of it is evidence.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks import stand_in_app as app
+
+HOST, PLAN = Path(sys.argv[1]), Path(sys.argv[2])
+# The number of KFD and the address of each GPU of the simulated host.
+GPUS = ((51001, "0000:03:00.0"), (51002, "0000:43:00.0"))
+RESET = ("amdgpu: ring sdma0 timeout, signaled seq=42, emitted seq=44", "amdgpu: GPU reset begin!")
+
+
+def next_letter() -> str:
+    """Take the next letter of the plan; after its end all pass."""
+    plan = PLAN.read_text(encoding="utf-8")
+    PLAN.write_text(plan[1:], encoding="utf-8")
+    return plan[:1] or "p"
+
+
+def reset(gpu: int) -> None:
+    """Have the kernel log say that a GPU was reset."""
+    with (HOST / "dev/kmsg").open("a", encoding="utf-8") as log:
+        for number, line in enumerate(RESET):
+            log.write(f"3,{number},{int(time.monotonic() * 1e6)},-;amdgpu {GPUS[gpu][1]}: {line}\n")
+
+
+def hold_memory(gpu: int) -> None:
+    """Hold memory of a GPU, as KFD tells it, and wait until the harness has looked at that."""
+    file = HOST / f"sys/class/kfd/kfd/proc/{os.getpid()}/vram_{GPUS[gpu][0]}"
+    file.parent.mkdir(parents=True)
+    os.mkfifo(file)
+    with file.open("w", encoding="utf-8") as seen:
+        seen.write(f"{1 << 30}\n")
+    # Who opened it since reads nothing, and looks again.
+    waiting = os.open(file, os.O_RDWR | os.O_NONBLOCK)
+    whole = file.with_suffix(".tmp")
+    whole.write_text(f"{1 << 30}\n", encoding="utf-8")
+    whole.replace(file)
+    os.close(waiting)
+
+
+def train(words: list[str]) -> None:
+    """Train as the stand-in does, holding memory of the GPU that it is given."""
+    gpu = int(os.environ["ROCR_VISIBLE_DEVICES"].split(",")[0])
+    letter = next_letter()
+    options = app.options_of(words)
+    if letter == "r":
+        folder = Path(options["run_dir"])
+        for phase in ("import", "init", "data", "features", "first-step"):
+            app.tell(folder, phase, 0)
+        reset(gpu)
+        print("HW Exception by GPU node-2 : reason :GPU Hang", file=sys.stderr, flush=True)
+        os.abort()
+    write = app.write
+
+    def write_of_gpu(file: Path, value: Any) -> None:
+        device = {"rank": 0, "device": "cuda:0", "name": "a stand-in", "gfx": "gfx1100", "memory_bytes": 1}
+        write(file, {**value, "device": "cuda", "devices": [device]} if file.name == "result.json" else value)
+
+    app.write = write_of_gpu
+    hold_memory(gpu)
+    app.train(options)
+    if letter == "s":
+        reset(gpu)
+    elif letter == "u":
+        PLAN.with_name("unhealthy").touch()
+
+
+def probe() -> None:
+    """Find the GPU healthy, but for once where a run has left it otherwise."""
+    unhealthy, names = PLAN.with_name("unhealthy"), sys.argv[3:]
+    checks = [names[n + 1] for n, word in enumerate(names) if word == "--check"]
+    bad = unhealthy.exists()
+    unhealthy.unlink(missing_ok=True)
+    told = [{"check": name, "outcome": "passed", "detail": "", "killable": True} for name in checks]
+    if bad:
+        told[-1] |= {"outcome": "failed", "detail": "wrong numbers"}
+    print(json.dumps({"breaks_at": checks[-1] if bad else None, "checks": told}))
+
+
+def main() -> None:
+    """Do as the interpreter, or as the app, would."""
+    words = sys.argv[3:]
+    if words[0] == "-c":
+        told: dict[str, Any] = {"missing": [], "python": "3", "torch": app.TORCH, "hip": "6.3.1", "cuda": None}
+        print(json.dumps({**told, "gpus": 1, "packages": ["stand-in==1"]}))
+    elif words[2] == "train":
+        train(words[3:])
+    elif words[2] == "probe":
+        probe()
+    else:
+        sys.argv[1:] = words
+        app.main()
+
+
+if __name__ == "__main__":
+    main()
