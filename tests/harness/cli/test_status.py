@@ -130,11 +130,11 @@ def test_what_a_host_showed_before_it_changed_is_stale_at_once(
     keep(results, make_record(host=read_host(simulated.root), device="cuda", gpus=(0,)))
     monkeypatch.setattr("harness.evidence.verdicts.of_results.current_hashes", lambda *_: {})
     words = ["--results", str(results.folder), "--root", str(simulated.root), "status"]
-    told = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
+    told = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["verdicts"]
     assert [(one["stale"], one["changed"]) for one in told] == [(False, [])]
     simulated.write("proc/cmdline", "BOOT_IMAGE=/vmlinuz iommu=pt pcie_aspm=off")
     simulated.write(simulated.gpus[1] / "vbios_version", "113-NEW")
-    (one,) = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
+    (one,) = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["verdicts"]
     assert one["stale"]
     assert one["changed"] == ["VBIOS of GPU 1 was 113-EXT85837-100, is 113-NEW", "pcie_aspm was not set, is off"]
     shown = " ".join(CliRunner().invoke(cli, words).output.split())
