@@ -138,5 +138,5 @@ def test_what_a_host_showed_before_it_changed_is_stale_at_once(
     assert one["stale"]
     assert one["changed"] == ["VBIOS of GPU 1 was 113-EXT85837-100, is 113-NEW", "pcie_aspm was not set, is off"]
     shown = " ".join(CliRunner().invoke(cli, words).output.split())
-    assert "cpu-plain (stale)" in shown
+    assert "cpu-plain seen (stale)" in shown
     assert "before this host changed are stale: VBIOS of GPU 1 was 113-EXT85837-100, is 113-NEW, pcie_aspm" in shown
