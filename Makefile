@@ -24,6 +24,7 @@ LOOKBACK ?= $(WARM_UP)
 # $(call install,FILE): install what a lock lists into .venv. A line tells how far it is where a person watches;
 # otherwise only errors are printed.
 define install
+@test -t 2 || echo "$(1): installing into .venv, some minutes the first time" >&2
 @rm -f .venv/.failed; total=$$(grep -c '^[a-z]' $(1)); { PYTHONUNBUFFERED=1 .venv/bin/python -m pip install --progress-bar off \
   --disable-pip-version-check --no-compile --require-hashes --only-binary :all: -r $(1) 2>&1 || touch .venv/.failed; } | \
 { n=0; failed=; while IFS= read -r line; do \
@@ -40,10 +41,13 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-oracles lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-oracles lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+doctor: setup ## say what to fix on this host before anything runs, and how (ARGS=--json)
+	$(MATRIX) doctor $(ARGS)
 
 matrix-test: setup ## find what trains on this host; records and report in results/ (BUDGET=10h, DATA=merged.csv, LOOKBACK=, SELECTION=, ARGS=)
 	$(MATRIX) run $(if $(filter file,$(origin SELECTION)),,--selection $(SELECTION)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(DATA),--data "$(DATA)") $(if $(LOOKBACK),--lookback $(LOOKBACK)) $(ARGS)

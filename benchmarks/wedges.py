@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from harness.base.interrupts import GRACE_SECONDS
 from harness.campaign.bench import Bench
 from harness.campaign.campaign import Campaign
 from harness.campaign.plan import Plan, PlannedRun
@@ -31,7 +32,6 @@ from harness.run.gpu_probe import LIMIT_SCALE, Probed
 from harness.run.gpu_recovery import Actions, Step, recover_gpu
 from harness.run.spec import Run, resolve_run
 from harness.run.watch.limits import limits_of
-from harness.run.watch.watch import GRACE_SECONDS
 
 Remedy = Literal["reset", "reboot", "none"]
 """The remedy for a GPU that stopped answering: the driver resets it, or only a reboot does, or nothing is allowed."""

@@ -8,6 +8,8 @@ from types import FrameType
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
+GRACE_SECONDS = 5.0
+"""Between TERM and KILL, of everything that runs: who presses Ctrl-C does not wait for long."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -8,6 +8,7 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
+from harness.cli.completion import complete_cells, complete_selections
 from harness.cli.shared import (
     INTERRUPTED,
     Settings,
@@ -37,7 +38,7 @@ required_registry = click.option(
 
 
 @click.command()
-@click.argument("cell")
+@click.argument("cell", shell_complete=complete_cells)
 @pass_settings
 def render(settings: Settings, cell: str) -> None:
     """Print the Dockerfile of a cell."""
@@ -45,9 +46,15 @@ def render(settings: Settings, cell: str) -> None:
 
 
 @click.command()
-@click.argument("cells", nargs=-1)
+@click.argument("cells", nargs=-1, shell_complete=complete_cells)
 @click.option("--rocm", help="Every stack of one ROCm version, or `cpu`, with the presets of the selection.")
-@click.option("--selection", default="default", show_default=True, help="Selection of the matrix file.")
+@click.option(
+    "--selection",
+    default="default",
+    show_default=True,
+    shell_complete=complete_selections,
+    help="Selection of the matrix file.",
+)
 @click.option("--dry-run", is_flag=True, envvar="DRY_RUN", help="Print the plan and the Dockerfiles; build nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before a large download.")
 @as_json
@@ -91,7 +98,8 @@ def build(
             err.print("Interrupted: what was finished is kept; the same command goes on.")
             sys.exit(INTERRUPTED)
     if as_json:
-        print_json([{"cell": cell, "image": image.id, "tags": image.tags} for cell, image in images.items()])
+        built = [{"cell": cell, "image": image.id, "tags": image.tags} for cell, image in images.items()]
+        print_json({"images": built, "problems": problems})
     else:
         print_lines([cell_tag(settings.matrix.cells[cell]) for cell in images])
     if problems:
@@ -131,7 +139,7 @@ def lock(settings: Settings, stack: str, python: str | None, pypi: bool, as_json
 
 
 @click.command()
-@click.argument("cell")
+@click.argument("cell", shell_complete=complete_cells)
 @required_registry
 @as_json
 @pass_settings
@@ -144,7 +152,7 @@ def push(settings: Settings, cell: str, registry: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("cell")
+@click.argument("cell", shell_complete=complete_cells)
 @required_registry
 @click.option("--digest", help="sha256:... of the very image (default: the one tagged with the cell's name).")
 @as_json

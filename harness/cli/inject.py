@@ -16,6 +16,7 @@ from harness.faults.table import injected_by, injection_line, injection_table, k
 from harness.faults.target import make_target
 from harness.matrix.cells import ExecutorName
 from harness.screen.display import Steps
+from harness.screen.fitted import print_table, wide_option
 
 FAULTS_FOLDER = "faults"
 
@@ -31,6 +32,7 @@ FAULTS_FOLDER = "faults"
 )
 @click.option("--repeats", type=click.IntRange(min=1), default=1, show_default=True, help="How often each is injected.")
 @click.option("--list", "only_list", is_flag=True, help="Print the kinds; inject none.")
+@wide_option
 @as_json
 @pass_settings
 def inject(
@@ -39,6 +41,7 @@ def inject(
     executor: ExecutorName | None,
     repeats: int,
     only_list: bool,
+    wide: bool,
     as_json: bool,
 ) -> None:
     """Inject faults into real runs, and see that each is found, explained and survived.
@@ -51,7 +54,7 @@ def inject(
     """
     chosen = _chosen(kinds)
     if only_list:
-        _print_kinds(chosen, as_json=as_json)
+        _print_kinds(chosen, wide=wide, as_json=as_json)
         return
     injections: list[Injection] = []
     interrupted = False
@@ -65,7 +68,7 @@ def inject(
                     err.print(injection_line(one), soft_wrap=True)
         except KeyboardInterrupt:
             interrupted = True
-        _print_injections(injections, as_json=as_json)
+        _print_injections(injections, wide=wide, as_json=as_json)
         made = sum(one.record is not None for one in injections)
         if interrupted or not made:
             err.print(
@@ -83,11 +86,13 @@ def _chosen(names: Sequence[str]) -> list[FaultKind]:
     return [by_name[known(name, by_name, "kind of fault")] for name in names] or list(KINDS)
 
 
-def _print_kinds(kinds: Sequence[FaultKind], *, as_json: bool) -> None:
+def _print_kinds(kinds: Sequence[FaultKind], *, wide: bool, as_json: bool) -> None:
     if as_json:
-        print_json([_describe(kind) for kind in kinds])
+        print_json({"kinds": [_describe(kind) for kind in kinds]})
     else:
-        out.print(kinds_table(kinds))
+        print_table(
+            out, kinds_table(kinds), ("executors", "injected by", "explained as", "expected"), "what happens", wide=wide
+        )
 
 
 def _describe(kind: FaultKind) -> dict[str, Any]:
@@ -102,10 +107,12 @@ def _describe(kind: FaultKind) -> dict[str, Any]:
     }
 
 
-def _print_injections(injections: Sequence[Injection], *, as_json: bool) -> None:
+def _print_injections(injections: Sequence[Injection], *, wide: bool, as_json: bool) -> None:
     if as_json:
         print_json({"as_expected": all_as_expected(injections), "injections": [one.as_dict() for one in injections]})
         return
     if injections:
-        out.print(injection_table(injections))
+        print_table(
+            out, injection_table(injections), ("seconds to find", "survived", "explained", "expected"), "", wide=wide
+        )
     print_lines(problem_lines(injections))

@@ -10,6 +10,7 @@ from harness.base.interrupts import interruptible
 from harness.campaign.isolate import isolate_fault, plain_cells, question_about, suspect_of
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
+from harness.cli.completion import complete_cells
 from harness.cli.run import bench_options, chosen_workload, workload_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
 from harness.evidence.index import Index
@@ -18,7 +19,7 @@ from harness.search.fault_isolation import MOST_RUNS
 
 
 @click.command("isolate")
-@click.argument("cell")
+@click.argument("cell", shell_complete=complete_cells)
 @click.option("--other", help="A plain cell of another stack (default: the one that completed most often here).")
 @workload_options
 @click.option(

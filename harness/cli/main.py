@@ -2,19 +2,22 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from harness import __version__
 from harness.base.errors import UserError
 from harness.base.interrupts import exit_on_interrupt
-from harness.cli.shared import INTERRUPTED, Settings, usage_line, warn
+from harness.base.urls import without_credentials
+from harness.cli.shared import INTERRUPTED, TYPED, Settings, begin_output, print_error, usage_line, warn
 from harness.screen.terminal import echo
 
 # Where a command is, and the first sentence of its help; one without is not listed. Each is imported when it is asked
@@ -25,6 +28,7 @@ COMMANDS = {
         "cli.minimise:compare_command",
         "Test whether the first CELL differs from each of the others in how often its runs pass.",
     ),
+    "completion": ("cli.completion:completion", "Print the completion of `matrix` for SHELL: bash, zsh or fish."),
     "demote": ("cli.promote:demote", "Take a known-good TAG away, on this host and in the registry that is given."),
     "doctor": (
         "cli.doctor:doctor",
@@ -148,6 +152,7 @@ class Commands(click.Group):
             near = get_close_matches(name, self.list_commands(context), n=1)
             hint = f" (did you mean `matrix {near[0]}`?)" if near else ""
             raise click.UsageError(f"No such command {arguments[0]!r}{hint}", context)
+        context.meta[TYPED] = tuple(arguments)
         return super().resolve_command(context, arguments)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -229,9 +234,28 @@ def cli(
             raise UserError(f"--wheels {wheels}: no such folder")
         os.environ["UV_FIND_LINKS"] = ",".join(filter(None, [str(wheels.resolve()), os.environ.get("UV_FIND_LINKS")]))
     mirrors = dict(_named_url(given) for given in indexes)
-    context.obj = settings = Settings(file, results, base, root, mirrors, targets)
+    context.obj = settings = Settings(file, results, base, root, mirrors, targets, tuple(_given(context)))
     if settings.simulated:
         warn([f"simulated host: {root} stands for /sys, /proc and /dev; what is seen says nothing of a real host"])
+    if context.invoked_subcommand not in ("run", "watch", "completion") and any(results.glob("campaigns/*.under-way")):
+        # Only where something was begun.
+        from harness.campaign.under_way import left_under_way  # noqa: PLC0415
+        from harness.host.fingerprint import machine_of  # noqa: PLC0415
+
+        if left := left_under_way(settings.results, machine_of(settings.root)):
+            warn([left.in_words])
+
+
+def _given(context: click.Context) -> Iterator[str]:
+    """Yield the global options that were given, also by a variable, as they would be typed."""
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name or "")
+        if source not in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
+            continue
+        value = context.params[option.name or ""]
+        for one in value if isinstance(value, tuple) else (value,):
+            # A password is in no file: where an address needs one, it is typed again.
+            yield from (option.opts[0], without_credentials(str(one)))
 
 
 def _named_url(given: str) -> tuple[str, str]:
@@ -252,14 +276,14 @@ def _named_url(given: str) -> tuple[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script: what a user can fix is one line and exit status 2."""
+    words = sys.argv[1:] if arguments is None else arguments
+    begin_output()
     try:
         sys.exit(cli(args=arguments, prog_name="matrix", standalone_mode=False))
     except UserError as error:
-        echo(f"matrix: {error}", err=True)
-        sys.exit(2)
+        _exit_with("user-error", f"matrix: {error}", words)
     except click.UsageError as error:
-        echo(usage_line(error), err=True)
-        sys.exit(2)
+        _exit_with("usage", usage_line(error), words)
     except click.Abort as error:
         # Ctrl-C where nothing was running, or at a question; else the answer was no.
         sys.exit(INTERRUPTED if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt) else 1)
@@ -273,8 +297,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         # Standard error may be what is full or closed.
         with suppress(OSError):
-            echo(f"matrix: {told}", err=True)
+            _exit_with("system", f"matrix: {told}", words)
         sys.exit(2)
+
+
+def _exit_with(code: str, text: str, words: Sequence[str]) -> NoReturn:
+    """Say what to fix in a line, as an object too where JSON was asked for, and exit with status 2."""
+    if "--json" in words:
+        print_error(code, text.removeprefix("matrix: "))
+    echo(text, err=True)
+    sys.exit(2)
 
 
 def _fixable_by_user(error: Exception) -> str | None:

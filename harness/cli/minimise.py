@@ -12,6 +12,7 @@ from harness.base.interrupts import interruptible
 from harness.campaign.comparisons import add_runs, describe_minimum, minimise_cell
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
+from harness.cli.completion import complete_cells
 from harness.cli.run import bench_options, chosen_workload, workload_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
 from harness.evidence.host_changes import host_of
@@ -29,7 +30,7 @@ MAX_RUNS = 300
 
 
 @click.command("minimise")
-@click.argument("cell")
+@click.argument("cell", shell_complete=complete_cells)
 @workload_options
 @click.option(
     "--max-runs", type=click.IntRange(min=1), default=MAX_RUNS, show_default=True, help="Runs that may be spent."
@@ -67,7 +68,7 @@ def minimise_command(settings: Settings, /, cell: str, max_runs: int, as_json: b
 
 
 @click.command("compare")
-@click.argument("cells", nargs=-1, metavar="CELL CELL...")
+@click.argument("cells", nargs=-1, shell_complete=complete_cells, metavar="CELL CELL...")
 @click.option(
     "--across",
     type=click.Choice(list(AXES)),
@@ -115,7 +116,7 @@ def compare_command(
     if not compared:
         raise UserError(f"no runs of {cells[0]} and another that can be compared with each other; --runs 20 makes some")
     if as_json:
-        print_json([{**asdict(one), "differ": one.differ} for one in compared])
+        print_json({"comparisons": [{**asdict(one), "differ": one.differ} for one in compared]})
     else:
         print_lines([comparison_line(one) for one in compared])
 

@@ -7,12 +7,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from harness.base.interrupts import interruptible
+from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, err, known, out, pass_settings, print_json, print_lines
 from harness.registry.tags import tag_commands
 from harness.registry.tags.known_good_tags import ALIAS
 from harness.registry.tags.promotions import KnownGood, TagMove
 from harness.registry.tags.tag_commands import TagState
 from harness.screen.display import Steps
+from harness.screen.fitted import print_table, wide_option
 from harness.training.expect import USUAL_HOURS, expect_of_tag
 
 DAY = 86400
@@ -30,7 +32,7 @@ replace_option = click.option(
 
 
 @click.command()
-@click.argument("cell", required=False)
+@click.argument("cell", required=False, shell_complete=complete_cells)
 @registry_option
 @replace_option
 @click.option("--dry-run", is_flag=True, envvar="DRY_RUN", help="Say what would be promoted; change nothing.")
@@ -61,7 +63,7 @@ def promote(
             root=settings.root,
         )
     if as_json:
-        print_json([evidence.model_dump(mode="json", by_alias=True) for evidence in promoted])
+        print_json({"promoted": [evidence.model_dump(mode="json", by_alias=True) for evidence in promoted]})
     else:
         print_lines([_promoted(evidence, "would be" if dry_run else "is") for evidence in promoted])
 
@@ -85,9 +87,10 @@ def demote(settings: Settings, tag: str, reason: str, registry: str | None, repl
 @click.command()
 @click.argument("tag", required=False)
 @registry_option
+@wide_option
 @as_json
 @pass_settings
-def tags(settings: Settings, tag: str | None, registry: str | None, as_json: bool) -> None:
+def tags(settings: Settings, tag: str | None, registry: str | None, wide: bool, as_json: bool) -> None:
     """List the known-good tags that stand, and whether this host may use them.
 
     With TAG, every move of that one; with a digest (sha256:...) the evidence beside that image in the registry.
@@ -95,22 +98,24 @@ def tags(settings: Settings, tag: str | None, registry: str | None, as_json: boo
     if tag and tag.startswith("sha256:"):
         found = tag_commands.evidence_beside(tag, registry)
         if as_json:
-            print_json([evidence.model_dump(mode="json", by_alias=True) for evidence in found])
+            print_json({"evidence": [evidence.model_dump(mode="json", by_alias=True) for evidence in found]})
         else:
             print_lines([_promoted(evidence, "was") for evidence in found])
         return
     if tag is not None:
         moves = tag_commands.tag_history(settings.results, tag, registry)
         if as_json:
-            print_json([move.model_dump(mode="json", by_alias=True) for move in moves])
+            print_json({"moves": [move.model_dump(mode="json", by_alias=True) for move in moves]})
         else:
             print_lines([_moved(move) for move in moves])
         return
     states = tag_commands.tag_states(settings.results, settings.matrix, registry, time.time(), settings.root)
     if as_json:
-        print_json([state.plain for state in states])
+        print_json({"tags": [state.plain for state in states]})
     elif states:
-        out.print(_table(states))
+        print_table(
+            out, _table(states), ("image", "days old", "starts above", "shown", "scope"), "on this host", wide=wide
+        )
         for state in states:
             told = expect_of_tag(state.evidence, USUAL_HOURS)
             struck = [f"run {run} was struck out by hand: {why}" for run, why in state.evidence.struck.items()]

@@ -1,12 +1,16 @@
 """The commands that write down what the records show."""
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.shared import Settings, as_json, pass_settings, print_json, print_lines, warn
+from harness.cli.shared import Settings, as_json, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.index import rebuild_index
 from harness.screen.terminal import echo
+
+if TYPE_CHECKING:
+    from harness.report.model import Command
+    from harness.report.write import WrittenReport
 
 
 @click.command()
@@ -14,11 +18,16 @@ from harness.screen.terminal import echo
 @pass_settings
 def report(settings: Settings, as_json: bool) -> None:
     """Write the report into the results folder: report.html, .md, .json, and .xml (JUnit)."""
-    files = report_on(settings)
+    written = report_on(settings)
+    files = [str(file) for file in written.files]
     if as_json:
-        print_json({"files": [str(file) for file in files]})
+        print_json({"files": files, "answer": written.answer.model_dump(mode="json")})
     else:
-        print_lines([str(file) for file in files])
+        # Charts take their time to import, and no answer is printed without them.
+        from harness.screen.answer import print_answer  # noqa: PLC0415
+
+        print_answer(out, written.answer)
+        print_lines(files)
 
 
 @click.command()
@@ -34,11 +43,11 @@ def index(settings: Settings, as_json: bool) -> None:
         echo(f"{records} records in {settings.results.folder / 'records.db'}")
 
 
-def report_on(settings: Settings) -> list[Path]:
-    """Write the reports, and warn of what could not be read; returns their files."""
+def report_on(settings: Settings, unfinished: "Command | None" = None) -> "WrittenReport":
+    """Write the reports, and warn of what could not be read. `unfinished`: what continues a campaign that goes on."""
     # Statistics and charts take a second to import: a campaign is not to wait for them before it begins.
     from harness.report.write import write_reports as write  # noqa: PLC0415
 
-    files, damaged = write(settings.results, settings.matrix, settings.root)
-    warn(damaged)
-    return files
+    written = write(settings.results, settings.matrix, settings.root, settings.invocation, unfinished)
+    warn(list(written.damaged))
+    return written

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,14 +14,17 @@ from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
 from harness.campaign.bench import BenchOptions
 from harness.campaign.by_hand import command_in_cell, docker_command
+from harness.campaign.detach import detach
 from harness.campaign.forecast import forecast, forecast_lines
 from harness.campaign.prepare import PreparedCampaign, prepare_campaign, prepare_stages
 from harness.campaign.reach import reach_of
 from harness.campaign.reboot import check_reboot, reboot_and_resume, this_command
 from harness.campaign.recovery import close_leftovers
-from harness.campaign.run_campaign import run_campaign, verdicts_of_campaign
+from harness.campaign.run_campaign import CampaignResult, run_campaign, verdicts_of_campaign
 from harness.campaign.run_one import run_one
 from harness.campaign.runner import CONTINUES
+from harness.campaign.under_way import noted_under_way
+from harness.cli.completion import complete_cells, complete_selections, complete_workloads
 from harness.cli.describe import describe_campaign, describe_plan
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
 from harness.cli.records import report_on
@@ -35,11 +39,16 @@ from harness.cli.shared import (
     pass_settings,
     print_json,
     print_lines,
+    typed_words,
+    warn,
 )
 from harness.environments.verifier import verifying_stack
 from harness.evidence.health_log import unhealthy_gpus
+from harness.host.awake import stay_awake
 from harness.matrix.cells import Workload
+from harness.report.model import Command
 from harness.screen import tables
+from harness.screen.answer import print_answer
 from harness.screen.display import CampaignDisplay, Steps
 from harness.screen.terminal import echo
 
@@ -51,7 +60,11 @@ BUDGET = 10 * 3600.0
 def workload_options(command: Any) -> Any:
     """Add the options that say what is run."""
     for option in (
-        click.option("--workload", help="Workload of the matrix file (default: the selection's)."),
+        click.option(
+            "--workload",
+            shell_complete=complete_workloads,
+            help="Workload of the matrix file (default: the selection's).",
+        ),
         click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on (default: synthetic)."),
         click.option("--lookback", type=click.IntRange(min=0), help="Sessions that only feed features, without rows."),
         click.option("--warm-up", "lookback", type=click.IntRange(min=0), hidden=True),
@@ -71,9 +84,11 @@ def workload_options(command: Any) -> Any:
 def campaign_options(command: Any) -> Any:
     """Add the options that say which cells are run, and how often."""
     for option in (
-        click.argument("cells", nargs=-1),
+        click.argument("cells", nargs=-1, shell_complete=complete_cells),
         click.option(
-            "--selection", help="Selection of the matrix file, in turn (default: stages on a host with GPUs)."
+            "--selection",
+            shell_complete=complete_selections,
+            help="Selection of the matrix file, in turn (default: stages on a host with GPUs).",
         ),
         click.option("--stage", help="Only what a stage of the matrix file runs."),
         click.option("--repeats", type=click.IntRange(min=1), help="Runs of each cell (default: 1)."),
@@ -110,10 +125,21 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
     is_flag=True,
     help="Reboot and continue when a GPU is unhealthy, at most three times in 12 hours.",
 )
+@click.option(
+    "--detach", "in_background", is_flag=True, help="Run on when this terminal closes; `matrix watch` attaches."
+)
 @click.option("--reboot-when-sick", "reboot_when_unhealthy", is_flag=True, hidden=True)
 @as_json
 @pass_settings
-def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: bool, **options: Any) -> None:
+def run(
+    settings: Settings,
+    /,
+    yes: bool,
+    reboot_when_unhealthy: bool,
+    in_background: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Run cells (default: a selection) one after the other; continue where an interrupted campaign stopped.
 
     With nothing said, on a host with GPUs: in the stages of the matrix file, stack by stack, until one cell is shown to
@@ -140,21 +166,31 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
         # In stages a stack is downloaded when its turn comes, and has to have room then.
         prepared.plan.check_feasible()
         confirm(prepared.plan.download_gb, yes=yes)
-    with interruptible():
+    if in_background:
+        _detach(settings)
+        return
+    again = settings.invocation.command(*typed_words())
+    machine = prepared.bench.host.machine
+    with (
+        interruptible(),
+        stay_awake("a campaign of matrix runs") as awake,
+        noted_under_way(settings.results, machine, again),
+    ):
+        if awake:
+            warn([f"nothing keeps this host from going to sleep ({awake}); see to it that it does not"])
         cells = list({planned.cell.id: planned.cell for planned in prepared.plan.runs}.values())
         with CampaignDisplay(err, cells, prepared.verdicts_here) as display:
             close_leftovers(prepared.bench, display)
             ended = run_campaign(prepared, display)
-        verdicts = verdicts_of_campaign(prepared, ended.campaign)
-        files = report_on(settings)
+        written = report_on(settings, _unfinished(ended, settings))
         if as_json:
-            print_json(describe_campaign(ended, verdicts))
+            verdicts = verdicts_of_campaign(prepared, ended.campaign)
+            print_json({**describe_campaign(ended, verdicts), "answer": written.answer.model_dump(mode="json")})
         else:
-            out.print(tables.verdicts_table(verdicts))
-            echo(f"Records in {settings.results.runs}, report in {files[0]} and {files[1].name}")
-            if ended.conclusion:
-                print_lines([ended.conclusion.sentence, f"Next: {ended.conclusion.next_command}"])
-            print_lines([ended.isolation.sentence] if ended.isolation else [ended.hint] if ended.hint else [])
+            said = ended.isolation.sentence if ended.isolation else ended.hint
+            print_lines([text for text in (ended.conclusion and ended.conclusion.sentence, said) if text])
+            print_answer(out, written.answer)
+            echo(f"Records in {settings.results.runs}, report in {written.files[0]} and {written.files[1].name}")
     if ended.interrupted:
         done = f"{ended.done} runs" if ended.total is None else f"{ended.done} of {ended.total} runs"
         err.print(f"Interrupted: {done} are done; {CONTINUES}.")
@@ -168,7 +204,7 @@ def run(settings: Settings, /, yes: bool, reboot_when_unhealthy: bool, as_json: 
 
 
 @click.command("run-cell")
-@click.argument("cell")
+@click.argument("cell", shell_complete=complete_cells)
 @workload_options
 @click.option("--run-id", help="Id of the run; a run of that id that has its record is not run again.")
 @click.option(
@@ -201,7 +237,7 @@ def run_cell_command(
 
 
 @click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("cell")
+@click.argument("cell", shell_complete=complete_cells)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @pass_settings
 def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
@@ -214,6 +250,27 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     with Steps(err) as steps:
         program, arguments, variables = command_in_cell(settings.matrix, cell, command, steps.step, settings.root)
     os.execve(program, arguments, variables)  # noqa: S606
+
+
+def _detach(settings: Settings) -> None:
+    """Start this very command again in the background, and say how to attach to it and how to end it."""
+    words = [word for word in typed_words() if word not in ("--detach", "--yes")]
+    log = settings.results.folder / "campaigns" / f"detached-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.log"
+    program = Path(sys.argv[0]).absolute()
+    started = detach((str(program), *settings.invocation.options, *words, "--yes"), log)
+    watch = settings.invocation.command("watch")
+    echo(f"Runs on as {started.by}. `{watch}` attaches, `{started.stop}` ends it; what it says is in {log}")
+
+
+def _unfinished(ended: CampaignResult, settings: Settings) -> Command | None:
+    """Return the command that continues what was interrupted, or what its time or a boot kept from its end."""
+    out_of_time = ended.conclusion is not None and ended.conclusion.why in ("out-of-time", "another-boot")
+    if not ended.interrupted and not out_of_time:
+        return None
+    again = settings.invocation.command(*typed_words())
+    reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
+    why = "after a reboot, continues from these records" if reboot else "continues this campaign"
+    return Command(command=again, why=why)
 
 
 def _plan_lines(prepared: PreparedCampaign) -> list[str]:

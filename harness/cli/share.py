@@ -56,7 +56,7 @@ def import_(settings: Settings, files: tuple[Path, ...], as_json: bool) -> None:
         if not as_json:
             echo(f"{file}: {len(imported.runs)} runs added, {imported.duplicates} were here already")
     if as_json:
-        print_json(told)
+        print_json({"imported": told})
 
 
 def _shown(what: str) -> Callable[[Sequence[Item]], Iterable[Item]]:

@@ -1,6 +1,7 @@
 """The parts that all commands share: the global options, printing, questions."""
 
 import json
+import shutil
 import sys
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,9 +17,14 @@ from harness.screen.terminal import SafeConsole, echo
 if TYPE_CHECKING:
     from harness.evidence.records import Results
     from harness.matrix.cells import Matrix
+    from harness.report.invocation import Invocation
 
 INTERRUPTED = interrupts.INTERRUPTED
 LARGE_DOWNLOAD_GB = 20
+# The key of the typed words in the meta values of the context of click.
+TYPED = "harness.typed"
+# The version of the keys of what --json prints.
+SCHEMA = 2
 
 # Piped tables are for grep: no line of them is broken.
 PIPED_WIDTH = 500
@@ -40,6 +46,7 @@ class Settings:
         root: Path = Path("/"),
         mirrors: Mapping[str, str] | None = None,
         targets: tuple[str, ...] = (),
+        given: tuple[str, ...] = (),
     ) -> None:
         self.file = file
         self.base = base
@@ -47,6 +54,7 @@ class Settings:
         self.targets = targets
         self.root = root.resolve()
         self._results = results.resolve()
+        self._given = given
 
     @cached_property
     def results(self) -> "Results":
@@ -64,6 +72,19 @@ class Settings:
         targets = self.targets or wheel_targets(self.root) or DEFAULT_TARGETS
         return load_matrix(self.file, given=Given(self.base, self.mirrors, targets))
 
+    @cached_property
+    def invocation(self) -> "Invocation":
+        """How `matrix` was typed: the program, and the global options."""
+        from harness.report.invocation import AS_MADE, Invocation  # noqa: PLC0415
+
+        program = Path(sys.argv[0])
+        known = Path(AS_MADE.program)
+        if program.name != known.name or (known.exists() and program.resolve() == known.resolve()):
+            return Invocation(AS_MADE.program, self._given)
+        on_path = shutil.which(program.name)
+        same = on_path is not None and Path(on_path).resolve() == program.resolve()
+        return Invocation(program.name if same else str(program), self._given)
+
     @property
     def simulated(self) -> bool:
         """Return whether the host is a simulated one."""
@@ -74,6 +95,13 @@ class Settings:
 
 pass_settings = click.make_pass_decorator(Settings)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def typed_words() -> tuple[str, ...]:
+    """Return the command that is running, as it was typed: its name, its arguments and options."""
+    context = click.get_current_context()
+    words: tuple[str, ...] = context.meta.get(TYPED, (str(context.info_name),))
+    return words
 
 
 def confirm(download_gb: float, *, yes: bool) -> None:
@@ -111,13 +139,36 @@ def usage_line(error: click.UsageError) -> str:
     return f"matrix: {error.format_message().rstrip('.')}; see `{command} --help`"
 
 
-def print_json(value: Any) -> None:
-    """Print strict JSON. Output about a simulated host says so: `"simulated": true` beside the other keys."""
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print an object as strict JSON, with the version of its keys.
+
+    Output about a simulated host says so: `"simulated": true` beside the other keys.
+    """
     context = click.get_current_context(silent=True)
     settings = context.find_object(Settings) if context else None
-    if settings and settings.simulated and isinstance(value, dict):
-        value = {**value, "simulated": True}
-    echo(json.dumps(value, indent=2, allow_nan=False))
+    about = {"simulated": True} if settings and settings.simulated else {}
+    _Printed.json = True
+    echo(json.dumps({"schema": SCHEMA, **value, **about}, indent=2, allow_nan=False))
+
+
+def begin_output() -> None:
+    """Begin the output of a command: no object of it was printed yet."""
+    _Printed.json = False
+
+
+def print_error(code: str, text: str) -> None:
+    """Print an error as JSON: what is wrong, and after the last semicolon what to do. Nothing after other JSON."""
+    if _Printed.json:
+        return
+    message, semicolon, remedy = text.rpartition("; ")
+    told = {"code": code, "message": message if semicolon else text, "remedy": remedy if semicolon else None}
+    echo(json.dumps({"schema": SCHEMA, "error": told}, indent=2, allow_nan=False))
+
+
+class _Printed:
+    """One per process: whether an object was printed, after which there must be no other."""
+
+    json = False
 
 
 def print_lines(lines: list[str]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 
 from harness.base.errors import UserError
+from harness.cli.completion import complete_cells
 from harness.cli.shared import Settings, as_json, known, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.host_changes import host_of
 from harness.evidence.index import Index, Row
@@ -19,10 +20,11 @@ from harness.matrix.variants import VARIANT
 from harness.registry.tags.promote import is_about
 from harness.registry.tags.promotions import KnownGood, read_moves, standing_tags
 from harness.screen import tables
+from harness.screen.fitted import print_table, wide_option
 
 
 @click.command()
-@click.argument("cell", required=False)
+@click.argument("cell", required=False, shell_complete=complete_cells)
 @click.option("--without-imported", is_flag=True, help="Leave out runs that came with `matrix import`.")
 @click.option(
     "--variants", is_flag=True, help="Show cells too that `minimise` and `train` derived from others (CELL~...)."
@@ -35,10 +37,17 @@ from harness.screen import tables
     metavar="HOURS",
     help="Say what a training of so many hours can expect of the cells that passed.",
 )
+@wide_option
 @as_json
 @pass_settings
 def status(
-    settings: Settings, cell: str | None, without_imported: bool, variants: bool, expect_hours: float, as_json: bool
+    settings: Settings,
+    cell: str | None,
+    without_imported: bool,
+    variants: bool,
+    expect_hours: float,
+    wide: bool,
+    as_json: bool,
 ) -> None:
     """Say what the records show: a verdict for every cell that was run, or every run of one CELL.
 
@@ -57,20 +66,19 @@ def status(
         counts = counts_of(results, everything)
         if as_json:
             tag_of = {run_id: one.tag for one in tags for run_id in one.run_ids}
-            print_json(
-                [
-                    {
-                        **row.as_dict(),
-                        "counts_as": counts[row.run_id].counts_as,
-                        "why_counted_so": counts[row.run_id].why,
-                        "tag": tag_of.get(row.run_id),
-                        "simulated": is_simulated_scope(row.scope),
-                    }
-                    for row in rows
-                ]
-            )
+            runs = [
+                {
+                    **row.as_dict(),
+                    "counts_as": counts[row.run_id].counts_as,
+                    "why_counted_so": counts[row.run_id].why,
+                    "tag": tag_of.get(row.run_id),
+                    "simulated": is_simulated_scope(row.scope),
+                }
+                for row in rows
+            ]
+            print_json({"runs": runs})
         else:
-            out.print(tables.runs_table(rows, counts))
+            print_table(out, tables.runs_table(rows, counts), tables.OF_RUNS, "detail", wide=wide)
             print_lines(list(_resting(tags, rows)))
         return
     host = host_of(results, settings.root)
@@ -78,12 +86,11 @@ def status(
     if as_json:
         confidence = settings.matrix.verdicts.confidence
         told = [(one, expectation_of_totals(one.totals, expect_hours, confidence)) for one in verdicts]
-        print_json(
-            [
-                {**of_results.describe_verdict(one), "tag": _tag_of(one, tags), "expectation": expected.plain}
-                for one, expected in told
-            ]
-        )
+        described = [
+            {**of_results.describe_verdict(one), "tag": _tag_of(one, tags), "expectation": expected.plain}
+            for one, expected in told
+        ]
+        print_json({"verdicts": described})
         return
     shown = [verdict for verdict in verdicts if variants or VARIANT not in verdict.cell]
     machine = host.machine
@@ -99,7 +106,10 @@ def status(
     struck = {run: why for verdict in shown for run, why in verdict.struck.items()}
     warn([*beside, *(f"{run} was struck out by hand: {why}" for run, why in struck.items())])
     if shown or not beside:
-        out.print(tables.verdicts_table(shown, tags) if shown else "No records yet; `matrix run` makes some.")
+        if shown:
+            print_table(out, tables.verdicts_table(shown, tags), tables.OF_VERDICTS, "why", wide=wide)
+        else:
+            out.print("No records yet; `matrix run` makes some.")
         print_lines(list(_expectations(shown, expect_hours, settings.matrix.verdicts.confidence)))
 
 

@@ -9,6 +9,7 @@ import click
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
 from harness.campaign.runner import CONTINUES
+from harness.cli.completion import complete_cells
 from harness.cli.shared import INTERRUPTED, Settings, as_json, confirm, err, known, pass_settings, print_json
 from harness.evidence.host_changes import host_of
 from harness.matrix.cells import ExecutorName
@@ -29,7 +30,11 @@ from harness.training.train import TrainingResult
     "--output", type=click.Path(path_type=Path), required=True, help="Folder for the model and what belongs to it."
 )
 @click.option("--name", help="Name of the model file, without .pt.  [default: that of the data file]")
-@click.option("--cell", help="Cell to train in, or `best`: the plain one.  [default: the known-good one of this host]")
+@click.option(
+    "--cell",
+    shell_complete=complete_cells,
+    help="Cell to train in, or `best`: the plain one.  [default: the known-good one of this host]",
+)
 @click.option(
     "--registry", envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="Registry that known-good tags are in."
 )
@@ -119,7 +124,8 @@ def train_command(
             err.print(f"Interrupted; {CONTINUES}.")
             sys.exit(INTERRUPTED)
     if as_json:
-        print_json({"model": str(ended.model) if ended.model else None, "attempts": ended.attempts})
+        model = str(ended.model) if ended.model else None
+        print_json({"model": model, "replaced": [str(file) for file in ended.replaced], "attempts": ended.attempts})
     else:
         echo(_sentence(ended, output))
     sys.exit(0 if ended.model else 1)
@@ -129,5 +135,6 @@ def _sentence(ended: TrainingResult, output: Path) -> str:
     count = len(ended.attempts)
     tries = "one attempt" if count == 1 else f"{count} attempts, listed in {output / ATTEMPTS_FILE}"
     if ended.model:
-        return f"wrote {ended.model} in {tries}"
+        replaced = " and ".join(map(str, ended.replaced))
+        return f"wrote {ended.model} in {tries}{f'; what it replaced is kept as {replaced}' if replaced else ''}"
     return f"no model: {ended.exhausted}; {output / ATTEMPTS_FILE} lists each; the same command tries once more"

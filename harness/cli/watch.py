@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, pass_settings, print_json
-from harness.screen.display import LiveScene, StallLines, finished_lines
+from harness.screen.display import LiveScene, StallLines, finished_lines, stamped
 from harness.screen.live import Scene
 from harness.screen.terminal import echo
 from harness.screen.watched import Snapshot, Watched, describe
@@ -54,14 +54,14 @@ def _follow(watched: Watched, look: Snapshot, scene: Scene, console: Console) ->
             view.scene = scene
             for record in look.finished:
                 for line in finished_lines(record, labels.get(record.intent.run_id, record.intent.cell)):
-                    console.print(line, soft_wrap=True)
+                    console.print(stamped(line), soft_wrap=True)
             for intent, current in zip(look.running, scene.currents, strict=True):
                 if labels.setdefault(intent.run_id, current.label) and intent.run_id not in stalls:
                     stalls[intent.run_id] = StallLines()
                     if not view.shown:
-                        console.print(escape(f"{current.label}: goes on as {intent.run_id}"), soft_wrap=True)
+                        console.print(stamped(escape(f"{current.label}: goes on as {intent.run_id}")), soft_wrap=True)
                 if current.still and stalls[intent.run_id].worth(current.still.seconds) and not view.shown:
-                    console.print(escape(f"{current.label}: {current.still.words}"), soft_wrap=True)
+                    console.print(stamped(escape(f"{current.label}: {current.still.words}")), soft_wrap=True)
             went_on = look.goes_on
             time.sleep(LOOK_SECONDS)
             look = watched.look()

@@ -16,6 +16,7 @@ from docker.utils import parse_repository_tag
 from flit_core.wheel import WheelBuilder
 
 from harness.base.errors import UserError
+from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import APP, BUILDS, IMAGES
 from harness.base.storage import file_hash, held_locks, json_hash, locked
 from harness.environments.compiled_kernel import PLATFORM, ensure_kernel, place_kernel
@@ -51,7 +52,6 @@ OWN_BASE = "give --base IMAGE with one that is here (`make base` makes one from 
 FULL_DISK = "no space left on device"
 FAILED = re.compile("executor failed running|did not complete successfully")
 WORDS = 400
-STOP_SECONDS = 30
 
 FindStackImage = Callable[[Engine, Inputs], Image | None]
 
@@ -300,7 +300,7 @@ def _build(engine: Engine, name: str, dockerfile: str, labels: Mapping[str, str]
             # The builder stops when its client goes.
             process.terminate()
             try:
-                process.wait(STOP_SECONDS)
+                process.wait(GRACE_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

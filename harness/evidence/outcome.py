@@ -162,6 +162,10 @@ class Request:
         return str(self.options.get("mixed_precision_dtype", "float16" if self.device == "cuda" else "bfloat16"))
 
 
+# Begins the fault of an attempt that follows one into which it was injected.
+AFTER_FAULT = "after "
+
+
 @dataclass(frozen=True)
 class PickedState:
     """The state of a training that was picked to be replayed; `sha256` of its file, None where that is not there."""
@@ -213,7 +217,7 @@ class Outcome:
 
 
 def decide(request: Request, evidence: Evidence) -> Outcome:
-    """Return the outcome: `completed` only when nothing speaks against it, and never with an injected fault."""
+    """Return the outcome: `completed` only when nothing speaks against it, and never with an injected fault it met."""
     outcome = _decide(request, evidence)
     if evidence.host_problems and outcome.name != "completed":
         found = "; ".join(evidence.host_problems)
@@ -222,6 +226,10 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
     fault = request.injected_fault or (evidence.result.injected_fault if evidence.result else None)
     if fault is None:
         return outcome
+    if outcome.name == "completed" and never_meets(request.resumed, fault):
+        kind = fault.removeprefix(AFTER_FAULT)
+        detail = f"{outcome.detail}; it comes after the injected fault {kind}, so that it counts for nothing"
+        return replace(outcome, detail=detail)
     if outcome.name == "completed":
         return Outcome("failed", "injected-fault", f"the injected fault {fault} was not noticed: {outcome.detail}")
     return replace(outcome, detail=f"{outcome.detail}; fault injected on purpose: {fault}")
@@ -230,6 +238,15 @@ def decide(request: Request, evidence: Evidence) -> Outcome:
 def undecided(stopped_by: StoppedBy | None, detail: str) -> Outcome:
     """Return the outcome of a run of which nothing else can be made sense of; it needs nothing that the app wrote."""
     return Outcome(*STOPPED[stopped_by or "work-folder"], detail)
+
+
+def never_meets(resumed: tuple[int, ...], fault: str) -> bool:
+    """Return whether an attempt never meets a fault, so that there is nothing to be noticed.
+
+    It was injected into an attempt before (AFTER_FAULT), or the training was resumed behind the step of `KIND@STEP`.
+    """
+    step = fault.partition("@")[2].partition("/")[0]
+    return fault.startswith(AFTER_FAULT) or (any(resumed) and step.isdigit() and int(step) <= min(resumed))
 
 
 def stands_so_far(request: Request, evidence: Evidence) -> bool:

@@ -67,5 +67,5 @@ def problem_lines(injections: Iterable[Injection]) -> list[str]:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column)
     return table

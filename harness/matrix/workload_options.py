@@ -8,6 +8,8 @@ from harness.matrix.cells import Workload
 
 # The workload of a training of the user's own; no matrix file has it.
 OWN_DATA = "own-data"
+# The workload that qualifies for promotion.
+STANDARD_WORKLOAD = "standard"
 
 
 # Processes of a strategy of several devices where there is no GPU.

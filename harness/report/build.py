@@ -19,14 +19,16 @@ from harness.matrix.cells import Matrix
 from harness.matrix.lint import beyond_cpu, lint
 from harness.registry.tags.promotions import KnownGood
 from harness.report.ages import failure_ages
+from harness.report.answer import answer_of, most_useful
 from harness.report.cautions import cautions
-from harness.report.choice import best_by_scope, which_cell
+from harness.report.choice import which_cell
 from harness.report.code_evidence import code_evidence
 from harness.report.criteria import ReadRecord, which_criteria_are_met
 from harness.report.details import detail_of
 from harness.report.failures import failures, what_fails
 from harness.report.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines
-from harness.report.model import Answers, ExcludedCells, FindingLine, Report, RunDetail
+from harness.report.invocation import AS_MADE, Invocation
+from harness.report.model import Answers, Command, ExcludedCells, FindingLine, Report, RunDetail
 from harness.report.next_steps import what_next
 from harness.report.notes import what_the_notes_changed
 from harness.report.words import many
@@ -46,12 +48,15 @@ def build_report(
     made: float,
     promoted: Iterable[KnownGood] = (),
     host_kind: str | None = None,
+    invocation: Invocation = AS_MADE,
+    unfinished: Command | None = None,
     settings: Mapping[str, HostSettings] | None = None,
 ) -> Report:
     """Return the report on all runs of a folder; `current`, `counts`, `settings` as in `judge`, `made` since 1970.
 
     `rows` are those of its index, `promoted` the evidence of the known-good tags in force. The recommended cell and
-    commands are for hosts of `host_kind`, or for all hosts if it is None. Unreadable records are left out.
+    commands are for hosts of `host_kind`, or for all hosts if it is None; commands are typed as `invocation` says, and
+    `unfinished` continues a campaign that has not ended. Unreadable records are left out.
     """
     rows = sorted(rows, key=lambda row: (row.started, row.run_id))
     judge_now = partial(judge, current=current, thresholds=matrix.verdicts, counts=counts, settings=settings)
@@ -77,27 +82,36 @@ def build_report(
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
     usable = [one for one in verdicts if one.cell in cells]
     here = [one for one in usable if host_kind in (None, one.host_kind)]
+    found_here = failures(here, rows, counts)
+    explained_here = {one.newest: explanations.get(one.newest) or _explanation(read(one.newest)) for one in found_here}
+    best = most_useful(here)
+    followed = [*([best.last] if best else []), *(one.newest for one in found_here[:1])]
+    intents = {run_id: record.intent for run_id in followed if (record := read(run_id))}
+    gpus = max((len(host.gpus) for host in hosts if host_kind in (None, host.kind)), default=0)
     valid = [one for one in promoted if made < one.expires_at and host_kind in (None, one.host_kind)]
     tags = {(one.cell, one.environment_hash, one.scope): one.tag for one in valid}
     presets = {row.preset for row in rows}
+    steps = what_next(best, found_here, explained_here, tags, cells, intents, matrix, invocation)
+    steps = (unfinished, *steps) if unfinished else steps
     return Report(
         made=made,
         harness_version=__version__,
         confidence=matrix.verdicts.confidence,
         headline=_headline(counted),
+        answer=answer_of(here, found_here, explained_here, tags, matrix, gpus, steps[0]),
         answers=Answers(
             use=(*which_cell(here, matrix.verdicts, tags), *_elsewhere(usable, here)),
             notes=what_the_notes_changed(judge_now(rows, pooled=False)),
             failures=what_fails(verdicts, found, explanations),
             criteria=which_criteria_are_met(matrix, rows, counts, read),
-            next=what_next(best_by_scope(here), found, explanations, tags, cells),
+            next=steps,
         ),
         cautions=(*cautions(rows, verdicts, counts, matrix), *sentences(read_isolations(results))),
         groups=grids,
         verdicts=verdict_lines(verdicts, ids),
         failure_ages=failure_ages(verdicts, ids, matrix.verdicts.confidence),
         runs=run_lines(rows, verdicts, ids, counts),
-        details=_details(results, _shown_in_full(rows, [one.newest for one in found]), read),
+        details=_details(results, _shown_in_full(rows, [one.newest for one in found]), read, invocation),
         dockerfiles=_dockerfiles({place.cell for grid in grids for place in grid.places}, matrix),
         excluded=_excluded(matrix),
         findings=tuple(
@@ -152,9 +166,13 @@ def _shown_in_full(rows: Sequence[Row], named: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*named, *in_order]))[:IN_FULL]
 
 
-def _details(results: Results, run_ids: Iterable[str], read: ReadRecord) -> dict[str, RunDetail]:
+def _details(
+    results: Results, run_ids: Iterable[str], read: ReadRecord, invocation: Invocation
+) -> dict[str, RunDetail]:
     records = {run_id: read(run_id) for run_id in run_ids}
-    return {run_id: detail_of(record, results.folder_of(run_id)) for run_id, record in records.items() if record}
+    return {
+        run_id: detail_of(record, results.folder_of(run_id), invocation) for run_id, record in records.items() if record
+    }
 
 
 def _dockerfiles(cells: Collection[str], matrix: Matrix) -> dict[str, str]:

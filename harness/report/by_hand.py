@@ -11,14 +11,13 @@ from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder
 from harness.matrix.variants import VARIANT
 from harness.matrix.workload_options import OWN_DATA
+from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, work_words
 
 # Not the run folder, whose content is evidence.
 FOLDER = Path("/tmp/by-hand")  # noqa: S108
 WORK_FOLDER, TEMPORARY = WorkFolder(FOLDER), RunFolder(FOLDER).temporary
 RUN_FOLDER = "--run-dir"
 PROGRAM = "vpoc"
-# `matrix export` writes this in place of a data file's path.
-ELSEWHERE = "<data>"
 
 
 def commands_by_hand(intent: Intent) -> tuple[str, ...]:
@@ -27,21 +26,14 @@ def commands_by_hand(intent: Intent) -> tuple[str, ...]:
     return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))
 
 
-def again(intent: Intent) -> str:
+def again(intent: Intent, invocation: Invocation = AS_MADE) -> str:
     """Return the `matrix` command that repeats the run, watched and recorded; empty if there is none.
 
     There is none for attempts of a training, for variants of cells, and for data that stayed on another host.
     """
     if intent.workload == OWN_DATA or VARIANT in intent.cell or intent.data.path == ELSEWHERE:
         return ""
-    words = [".venv/bin/matrix", "run-cell", intent.cell, "--workload", intent.workload, "--executor", intent.executor]
-    if "lookback" in intent.options:
-        words += ["--lookback", str(intent.options["lookback"])]
-    if not Path(intent.data.path).name.startswith("synthetic-"):
-        words += ["--data", intent.data.path]
-    if intent.stack == "host":
-        words += ["--python", next(iter(intent.commands.values()))[0]]
-    return shlex.join(words)
+    return invocation.command("run-cell", intent.cell, *work_words(intent))
 
 
 def _make_folders(container: Container | None) -> str:

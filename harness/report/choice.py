@@ -9,10 +9,9 @@ from harness.evidence.verdicts.verdict import Tier, Verdict
 from harness.evidence.verdicts.words import claim_in_words, in_words
 from harness.matrix.cells import Verdicts
 from harness.report.words import many, names, share
+from harness.training.expect import USUAL_HOURS
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
-# Of a training, for what the cell makes of it.
-USUAL_HOURS = 10.0
 NOT_TO_BE_USED: tuple[Tier, ...] = ("failing", "flaky")
 # Known-good tags by cell, environment hash and scope.
 Tags = Mapping[tuple[str, str, str], str]

@@ -8,6 +8,7 @@ from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
 from harness.report.by_hand import again, commands_by_hand
 from harness.report.curves import loss_curves, read_progress
+from harness.report.invocation import Invocation
 from harness.report.model import RunDetail, TrainingLine
 from harness.report.words import many
 
@@ -15,7 +16,7 @@ from harness.report.words import many
 SMALLEST_SHARE = 0.01
 
 
-def detail_of(record: Record, folder: RunFolder) -> RunDetail:
+def detail_of(record: Record, folder: RunFolder, invocation: Invocation) -> RunDetail:
     """Return a run in full, from its record and the progress files in its folder."""
     intent, result = record.intent, record.result
     progress = read_progress(folder.work, intent.started, intent.started + record.seconds)
@@ -35,7 +36,7 @@ def detail_of(record: Record, folder: RunFolder) -> RunDetail:
         loss_curves=loss_curves(progress, trainings),
         variables=intent.variables,
         by_hand=commands_by_hand(intent),
-        again=again(intent),
+        again=again(intent, invocation),
     )
 
 

@@ -14,14 +14,18 @@ def to_markdown(report: Report) -> str:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    answers = report.answers
+    answer, answers = report.answer, report.answers
     yield "# Which environment trains to the end"
+    yield from ("", f"**{_plain(answer.sentence)}**")
+    yield from ("", f"Next: `{answer.next.command}` (it {_plain(answer.next.why)})")
+    yield from _section("What failed most here", answer.failures)
     yield from ("", f"{report.headline} Made {utc(report.made)}.")
     for caution in report.cautions:
         yield from ("", f"> {_plain(caution)}")
     yield from _section("Which cell to use", answers.use)
-    yield from _section("What to type next", [f"`{step.command}`: {step.why}" for step in answers.next])
-    yield from _section("What fails, why, and how often", answers.failures)
+    yield from _section("What else to type", [f"`{step.command}`: {step.why}" for step in answers.next[1:]])
+    if answers.failures != answer.failures:
+        yield from _section("What fails, why, and how often", answers.failures)
     yield from _section("What the notes' variables changed", answers.notes)
     yield from _section("The user's own criteria", answers.criteria)
     yield from ("", "## Verdicts by stack and preset")

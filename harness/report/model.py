@@ -17,6 +17,33 @@ class Command(File):
     why: str
 
 
+class AnswerPlace(File):
+    """A cell in a grid of the answer."""
+
+    cell: str
+    tier: Tier
+    text: str = Field(description="runs that passed of runs that count, and the verdict")
+
+
+class AnswerGrid(File):
+    """The cells of one scope on this kind of host, with what is known of each."""
+
+    scope: str
+    title: str = Field(description="the scope in words")
+    stacks: tuple[str, ...]
+    presets: tuple[str, ...]
+    places: tuple[AnswerPlace, ...] = Field(description="row by row: every stack of the first preset, then of the next")
+
+
+class Answer(File):
+    """Which cell trains to the end here. The terminal, the page and the Markdown print these very words."""
+
+    sentence: str
+    grids: tuple[AnswerGrid, ...] = Field(description="by scope, GPUs first")
+    failures: tuple[str, ...] = Field(description="what failed most often, and why, at most three")
+    next: Command = Field(description="what to type next")
+
+
 class Answers(File):
     """Answers from the records, in sentences. Words in backquotes are names or commands."""
 
@@ -246,6 +273,7 @@ class Report(Versioned):
     harness_version: str
     confidence: float = Field(description="of each bound of a pass rate")
     headline: str
+    answer: Answer
     answers: Answers
     cautions: tuple[str, ...]
     groups: tuple[Group, ...]

@@ -2,50 +2,98 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from harness.evidence.run_files import Explanation
+from harness.evidence.run_files import Explanation, Intent
+from harness.evidence.verdicts.missing import missing_to
+from harness.evidence.verdicts.scope import parts_of
+from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
-from harness.report.choice import Tags
+from harness.matrix.cells import Matrix
+from harness.matrix.workload_options import STANDARD_WORKLOAD
+from harness.report.choice import NOT_TO_BE_USED, Tags
 from harness.report.failures import Failure
+from harness.report.invocation import Invocation, has_own_data, work_words
 from harness.report.model import Command
 
-FIRST = Command(command="make matrix-test", why="runs the matrix on this host")
+OWN_BARS = "merged.csv"
+OUTPUT = "TRAINING"
 
 
 def what_next(
-    best: Sequence[Verdict],
+    best: Verdict | None,
     found: Sequence[Failure],
     explanations: Mapping[str, Explanation | None],
     tags: Tags,
     cells: Collection[str],
+    intents: Mapping[str, Intent],
+    matrix: Matrix,
+    invocation: Invocation,
 ) -> tuple[Command, ...]:
-    """Return commands, the most useful first; `best` is the best verdict of each scope, GPUs first.
+    """Return commands, the most useful first: each carries the data, workload and place of the runs it follows.
 
-    `cells` are those that may be run.
+    `best` is the verdict that the answer is about, `cells` are those that may be run, `intents` by id those of its
+    newest run and of the newest failure.
     """
-    if not best:
-        return (FIRST,)
-    steps = _towards_training(best[0], tags)
+    if best is None:
+        return (Command(command=invocation.command("run"), why="runs the matrix on this host"),)
+    intent = intents.get(best.last)
+    steps = [] if best.tier in NOT_TO_BE_USED else _towards_training(best, intent, tags, matrix, invocation)
     for one in found[:1]:
         why = f"shows the evidence of the newest `{one.diagnosis}`"
-        steps.append(Command(command=f".venv/bin/matrix explain {one.newest}", why=why))
-        explanation = explanations.get(one.newest)
+        explain = Command(command=invocation.command("explain", one.newest), why=why)
+        explanation, failed = explanations.get(one.newest), intents.get(one.newest)
         remedies = [f"{one.stack}-{preset}" for preset in explanation.presets] if explanation else []
-        for remedy in [cell for cell in remedies if cell in cells and cell not in one.cells][:1]:
-            steps.append(Command(command=f".venv/bin/matrix run {remedy}", why="tries a preset that may help"))
-    return tuple(steps)
-
-
-def _towards_training(best: Verdict, tags: Tags) -> list[Command]:
-    if best.tier != "known-good":
-        until = ".venv/bin/matrix run --until known-good"
-        return [Command(command=until, why="searches for one known-good cell with as few runs as possible")]
-    train, why = "make train DATA=merged.csv OUTPUT=TRAINING", "trains on your bars, to the end"
-    if (best.cell, best.environment_hash, best.scope) in tags:
-        return [Command(command=train, why=why)]
-    if best.executor == "docker" and best.qualifies_for_promotion:
-        promote = f".venv/bin/matrix promote {best.cell}"
-        return [
-            Command(command=promote, why="gives its image the tag that training uses"),
-            Command(command=train, why=why),
+        tried = [
+            Command(
+                command=invocation.command("run", remedy, *(work_words(failed) if failed else ())),
+                why="tries a preset that may help",
+            )
+            for remedy in [cell for cell in remedies if cell in cells and cell not in one.cells][:1]
         ]
-    return [Command(command=f"{train} CELL={best.cell}", why=why)]
+        # Where nothing works a remedy is worth more than evidence.
+        steps += [explain, *tried] if steps else [*tried, explain]
+    status = Command(command=invocation.command("status", best.cell), why="lists the runs of the best cell")
+    return tuple(steps) or (status,)
+
+
+def _towards_training(
+    best: Verdict, intent: Intent | None, tags: Tags, matrix: Matrix, invocation: Invocation
+) -> list[Command]:
+    if best.tier != "known-good":
+        workload = _that_qualifies(best, matrix)
+        work = work_words(intent, workload) if intent else ()
+        # Runs of another workload are counted for themselves.
+        totals = best.totals if workload in (None, best.workload) else Totals()
+        more = missing_to(totals, "known_good", matrix.verdicts, matrix.verdicts.confidence)
+        why = f"runs it until it is known-good, which takes {more.in_words} without a failure"
+        return [Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)]
+    train = _training(best, intent, tags, invocation)
+    tagged = (best.cell, best.environment_hash, best.scope) in tags
+    if best.executor == "docker" and best.qualifies_for_promotion and not tagged:
+        promote = invocation.command("promote", best.cell)
+        return [Command(command=promote, why="gives its image the tag that training uses"), train]
+    return [train]
+
+
+def _training(best: Verdict, intent: Intent | None, tags: Tags, invocation: Invocation) -> Command:
+    """Return the training on the bars that the cell was tried with, if those are the user's."""
+    own = intent is not None and has_own_data(intent)
+    words = ["--data", intent.data.path if own and intent else OWN_BARS, "--output", OUTPUT]
+    if (best.cell, best.environment_hash, best.scope) not in tags:
+        words += ["--cell", best.cell, "--executor", best.executor]
+    strategy = parts_of(best.scope).strategy
+    if strategy != "single":
+        words += ["--strategy", strategy]
+    if own and intent and "lookback" in intent.options:
+        words += ["--lookback", str(intent.options["lookback"])]
+    why = "trains on these bars, to the end" if own else f"trains on your bars, to the end, once they are in {OWN_BARS}"
+    return Command(command=invocation.command("train", *words), why=why)
+
+
+def _that_qualifies(best: Verdict, matrix: Matrix) -> str | None:
+    """Return the workload to go on with, where it is not the same: one that qualifies for promotion."""
+    if best.qualifies_for_promotion:
+        return None
+    same, strategy = matrix.workloads.get(best.workload), parts_of(best.scope).strategy
+    if (same is not None and same.qualifies_for_promotion) or strategy != "single":
+        return None
+    return STANDARD_WORKLOAD if STANDARD_WORKLOAD in matrix.workloads else None

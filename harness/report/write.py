@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import UserError
@@ -17,15 +18,32 @@ from harness.host.fingerprint import REAL_ROOT
 from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import read_moves, standing_tags
 from harness.report.build import build_report
+from harness.report.invocation import AS_MADE, Invocation
 from harness.report.junit import to_junit
 from harness.report.markdown import to_markdown
+from harness.report.model import Answer, Command
 from harness.report.page import to_html
 
 
-def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> tuple[list[Path], list[str]]:
-    """Write the report as HTML, Markdown, JSON and JUnit XML; return the files, and the errors of unreadable ones.
+@dataclass(frozen=True)
+class WrittenReport:
+    """The files of a report, its answer, and the errors of what could not be read for it."""
 
-    The recommended cell and commands are for the host at `root`.
+    files: tuple[Path, ...]
+    answer: Answer
+    damaged: tuple[str, ...]
+
+
+def write_reports(
+    results: Results,
+    matrix: Matrix,
+    root: Path = REAL_ROOT,
+    invocation: Invocation = AS_MADE,
+    unfinished: Command | None = None,
+) -> WrittenReport:
+    """Write the report as HTML, Markdown, JSON and JUnit XML.
+
+    The recommended cell and commands are for the host at `root`; `invocation`, `unfinished` as in `build_report`.
 
     Raises:
         UserError: when the folder cannot be written.
@@ -40,8 +58,10 @@ def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> t
         promoted = []
         damaged.append(str(error))
     counts = counts_of(results, rows)
-    host = host_of(results, root)
-    report = build_report(results, rows, matrix, current, counts, time.time(), promoted, host.kind, settings_of(host))
+    host, now = host_of(results, root), time.time()
+    report = build_report(
+        results, rows, matrix, current, counts, now, promoted, host.kind, invocation, unfinished, settings_of(host)
+    )
     files = {
         "report.html": to_html(report),
         "report.md": to_markdown(report),
@@ -50,7 +70,8 @@ def write_reports(results: Results, matrix: Matrix, root: Path = REAL_ROOT) -> t
     }
     for name, text in files.items():
         write_durably(results.folder / name, printable(text).encode())
-    return [results.folder / name for name in files], [*damaged, *report.code.unreadable]
+    places = tuple(results.folder / name for name in files)
+    return WrittenReport(places, report.answer, (*damaged, *report.code.unreadable))
 
 
 def _unreadable(results: Results, indexed: Set[str]) -> list[str]:

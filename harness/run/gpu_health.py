@@ -28,6 +28,8 @@ NO_KERNELS = "no kernels for this card: its probe fails where another stack's pa
 UNKILLABLE = "a process of a run on it cannot be killed"
 # A probe after a run serves the next one that begins within this time: nobody can have waited long to use the GPU.
 SERVES_SECONDS = 600.0
+# For each GPU, until its memory is back after Ctrl-C: the next run probes it anyway.
+INTERRUPTED_SECONDS = 2.0
 
 MemoryBefore = Mapping[int, int | None]
 
@@ -222,7 +224,7 @@ def after_interruption(
         return HealthReport()
     steps = []
     for gpu in checkup.spec.gpus:
-        waited = wait_for_memory(gpu, before.get(gpu.index), actions or checkup.actions)
+        waited = wait_for_memory(gpu, before.get(gpu.index), actions or checkup.actions, INTERRUPTED_SECONDS)
         steps.append(checkup.note(waited, "after-failure"))
     steps.append(checkup.note(look_for_resets(checkup.spec.gpus, since, checkup.root), "after-failure"))
     return _report(checkup, steps)

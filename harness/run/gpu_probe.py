@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
+from harness.base.interrupts import GRACE_SECONDS
 from harness.environments.executors.job import Executor, Handle, JobLost
 from harness.evidence.last_line import last_line
 from harness.host.facts import GpuFacts
@@ -17,7 +18,6 @@ PROBE_CHECKS = ("import", "device", "copy", "matmul-fp32", "optimizer-step")
 LIMIT_SCALE = 0.5
 # Above the sum of the checks' own limits, with the time they need to be ended.
 LIMIT_SECONDS = 540
-GRACE_SECONDS = 10
 POLL_SECONDS = 0.1
 
 

@@ -68,20 +68,24 @@ def probe_or_reset(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Iterator
         yield probe(gpu, actions, proven=proven)
 
 
-def wait_for_memory(gpu: GpuFacts, before: int | None, actions: Actions) -> Step:
-    """Wait until the GPU holds no more memory than before the run, for a minute at most."""
+def wait_for_memory(gpu: GpuFacts, before: int | None, actions: Actions, most: float = MEMORY_SECONDS) -> Step:
+    """Wait until the GPU holds no more memory than before the run, `most` seconds at most.
+
+    Nothing is concluded of memory that did not come back in less than a minute.
+    """
     began = actions.now()
     used = actions.memory_in_use(gpu)
     if before is None or used is None:
         return Step("memory", gpu.index, None, "the driver does not tell how much memory is in use", 0.0)
-    while used > before + SLACK_BYTES and actions.now() - began < MEMORY_SECONDS:
+    while used > before + SLACK_BYTES and actions.now() - began < most:
         actions.sleep(POLL_SECONDS)
         now_used = actions.memory_in_use(gpu)
         used = used if now_used is None else now_used
     seconds = actions.now() - began
     back = used <= before + SLACK_BYTES
     detail = f"{used // MIB} MiB in use, {before // MIB} MiB before the run"
-    return Step("memory", gpu.index, back, detail if back else f"not back after {seconds:.0f} s: {detail}", seconds)
+    good = back if back or most >= MEMORY_SECONDS else None
+    return Step("memory", gpu.index, good, detail if back else f"not back after {seconds:.0f} s: {detail}", seconds)
 
 
 def probe(gpu: GpuFacts, actions: Actions, *, proven: bool) -> Step:

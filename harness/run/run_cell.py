@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.interrupts import open_to_interruption, shielded
+from harness.base.interrupts import GRACE_SECONDS, open_to_interruption, shielded
 from harness.diagnosis import explain_run
 from harness.environments.executors.job import Executor, Exit
 from harness.evidence.accounting import Accounting
@@ -36,7 +36,7 @@ from harness.run.spec import Run, RunSpec, resolve_run
 from harness.run.unreadable import Unreadable, cannot_be_read
 from harness.run.verify import keep, verify
 from harness.run.watch.limits import LIMITS, Limits, known_stalls, limits_of
-from harness.run.watch.watch import GRACE_SECONDS, Observer, OnStall, Watch
+from harness.run.watch.watch import Observer, OnStall, Watch
 
 APP_WORDS = {"app-error", *APP_EXITS.values()}
 """Diagnoses of what the app said itself, where there is no result."""

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.base.interrupts import GRACE_SECONDS
 from harness.base.paths import DATA
 from harness.base.storage import file_hash
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree
@@ -17,7 +18,6 @@ from harness.evidence.last_line import last_line
 from harness.matrix.cells import Workload
 
 POLL_SECONDS = 0.05
-STOP_SECONDS = 5.0
 WORK = "work"
 LARGEST_DATA = 4 << 30
 
@@ -98,7 +98,7 @@ def _app(
             while (exit_ := handle.poll()) is None:
                 time.sleep(POLL_SECONDS)
         except BaseException:
-            handle.stop(STOP_SECONDS)
+            handle.stop(GRACE_SECONDS)
             raise
     except (OSError, JobLost) as error:
         raise UserError(f"vpoc {words[0]} could not be run: {error}") from None

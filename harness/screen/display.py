@@ -136,7 +136,7 @@ class CampaignDisplay:
         """Show a step that precedes a run."""
         self._show(Current(text, time.time()))
         if not self._view.shown:
-            self._console.print(escape(text), soft_wrap=True)
+            self._log(escape(text))
 
     def time_left(self, seconds: float | None) -> None:
         """Show the time that the campaign still takes; None if it cannot be estimated."""
@@ -161,7 +161,7 @@ class CampaignDisplay:
         still = Stall(standing.idle, standing.phase, standing.limit, time.time())
         self._show(*(replace(current, still=still) for current in self._view.scene.currents))
         if self._stalls.worth(standing.idle) and not self._view.shown:
-            self._console.print(escape(f"{self._label}: {still.words}"), soft_wrap=True)
+            self._log(escape(f"{self._label}: {still.words}"))
 
     def finished(self, record: Record) -> None:
         """Show the outcome of a run."""
@@ -170,12 +170,15 @@ class CampaignDisplay:
         done = self._view.scene.done + 1
         self._change(done=done, ends=None if done == self._view.scene.total else self._view.scene.ends)
         for line in finished_lines(record, self._label):
-            self._console.print(line, soft_wrap=True)
+            self._log(line)
         self._judge()
 
     def problem(self, text: str) -> None:
         """Show why cells could not be run."""
-        self._console.print(f"[red]{escape(text)}[/red]", soft_wrap=True)
+        self._log(f"[red]{escape(text)}[/red]")
+
+    def _log(self, markup: str) -> None:
+        self._console.print(stamped(markup), soft_wrap=True)
 
     def _judge(self) -> None:
         if self._view.shown and self._cells:
@@ -188,6 +191,11 @@ class CampaignDisplay:
 
     def _change(self, **changes: Any) -> None:
         self._view.scene = replace(self._view.scene, **changes)
+
+
+def stamped(markup: str) -> str:
+    """Return a line of a log with the time in UTC before it."""
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {markup}"
 
 
 def finished_lines(record: Record, label: str) -> list[str]:

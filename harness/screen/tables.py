@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 # Longer lists of names are cut to the first and a count.
 LISTED = 3
+# The columns that a narrow terminal does without, the first of them first.
+OF_CELLS = ("Python", "preset sets", "torch", "ROCm")
+OF_WORKLOADS = ("models", "strategy", "qualifies for promotion")
+OF_VERDICTS = ("ran on", "not counted", "workload", "hours", "starts above", "MTBF above", "note", "why", "scope")
+OF_RUNS = ("samples/s", "ran on", "detail", "seconds", "counts as", "why")
 
 
 def cells_table(cells: Sequence[Cell]) -> Table:
@@ -64,12 +69,26 @@ def workloads_table(workloads: Iterable[Workload]) -> Table:
 
 
 def findings_table(findings: "Iterable[LintFinding]") -> Table:
-    """Return a table of the linter's findings."""
-    table = _table("preset", "variable", "kind", "what", "stacks")
-    for f in findings:
-        variable = f"{f.variable or ''}{f' ({f.key})' if f.key else ''}{f' in {f.phase}' if f.phase else ''}"
-        table.add_row(*map(escape, (f.preset, variable, f.kind, f"{f.summary} [{f.source}]", _some(f.stacks))))
+    """Return a table of the presets of which the linter has something to say: how much of which kind."""
+    presets: dict[str, dict[str, set[str]]] = {}
+    for one in findings:
+        presets.setdefault(one.preset, {}).setdefault(one.kind, set()).add(one.variable or "all")
+    table = _table("preset", "variables")
+    for preset, kinds in presets.items():
+        table.add_row(preset, ", ".join(f"{len(variables)} {kind}" for kind, variables in kinds.items()))
     return table
+
+
+def finding_details(findings: "Iterable[LintFinding]") -> list[str]:
+    """Return the linter's findings in full, by preset."""
+    lines, preset = [], None
+    for one in findings:
+        if one.preset != preset:
+            preset = one.preset
+            lines.append(preset)
+        variable = f"{one.variable or ''}{f' ({one.key})' if one.key else ''}{f' in {one.phase}' if one.phase else ''}"
+        lines += [f"  {variable}: {one.kind} on {_some(one.stacks)}", f"    {one.summary} [{one.source}]"]
+    return lines
 
 
 def plan_lines(plan: "Plan") -> list[str]:
@@ -126,12 +145,12 @@ def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) 
 
     Verdicts that one of the `tags` rests on are marked; the tag is that of their scope.
     """
-    names = ("cell", "verdict", "passed", "starts above", "hours", "MTBF above", "scope", "workload", "ran on")
+    names = ("cell", "verdict", "passed", "starts above", "hours", "MTBF above", "scope", "note", "workload", "ran on")
     table = _table(*names, "not counted", "why")
     for one in verdicts:
         tagged = any(is_about(evidence, one) for evidence in tags)
-        marks = (("tagged", tagged), ("stale", one.stale), (f"{one.imported} imported", one.imported))
-        cell = " ".join([one.cell, *(f"({mark})" for mark, holds in marks if holds)])
+        marks = (("tagged", tagged), (f"{one.imported} imported", one.imported))
+        note = ", ".join(mark for mark, holds in marks if holds)
         totals = one.totals
         starts = f"{floor(one.start_low * 100)}%" if one.runs else ""
         lasts = (f"{totals.hours:.1f}", hours_in_words(one.mtbf_low)) if totals.hours else ("", "")
@@ -140,9 +159,9 @@ def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) 
         workload = f"{one.workload} ({one.family[:8]})"
         scope = f"{one.scope}, {one.executor}"
         values = map(
-            escape, (f"{one.passes} of {one.runs}", starts, *lasts, scope, workload, one.ran_on, not_counted, why)
+            escape, (f"{one.passes} of {one.runs}", starts, *lasts, scope, note, workload, one.ran_on, not_counted, why)
         )
-        table.add_row(escape(cell), f"[{TIER_COLOURS[one.tier]}]{one.tier}[/]", *values)
+        table.add_row(escape(one.cell), f"[{TIER_COLOURS[one.tier]}]{one.tier}[/]{' (stale)' * one.stale}", *values)
     return table
 
 
@@ -178,7 +197,7 @@ class _Table(Table):
 def _table(*columns: str) -> Table:
     table = _Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column)
     return table
 
 

@@ -4,18 +4,19 @@ import shutil
 from pathlib import Path, PurePath
 
 from harness.base.errors import UserError
-from harness.base.storage import sync_folder, unfinished, write_durably
+from harness.base.storage import file_hash, sync_folder, unfinished, write_durably
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree, shown
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import LARGEST, checkpoint_folders, hand_over, model_names, newest_checkpoints
 
 
-def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_checkpoints: bool) -> None:
+def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_checkpoints: bool) -> tuple[Path, ...]:
     """Put the files of a completed attempt, and its last checkpoints, into the user's. Doing it twice is once.
 
-    `name`: that of the training, from which those of its files follow, whatever the result calls them. The models are
-    those that were verified; of what else the app wrote only metadata and curves are copied. Checkpoints of an earlier
+    `name`: that of the training, from which those of its files follow, whatever the result calls them. Another model of
+    the same name is kept as NAME.previous.pt, with its metadata; returns where such models are. The models are those
+    that were verified; of what else the app wrote only metadata and curves are copied. Checkpoints of an earlier
     training stay with `keep_checkpoints`, and otherwise are kept under the name that the app gives them then.
 
     Raises:
@@ -25,6 +26,8 @@ def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_
     trainings = record.result.trainings if record.result else ()
     kinds = [training.model_kind for training in trainings]
     names = model_names(kinds, name)
+    models = [output / f"{name_of_model}.pt" for name_of_model in names]
+    replaced = [model for model, training in zip(models, trainings, strict=True) if _keep(model, training.model.sha256)]
     for name_of_model in names:
         _copy(made, f"{name_of_model}_metadata.json", output, LARGEST["metadata"])
         for ending in ("csv", "png"):
@@ -44,6 +47,28 @@ def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_
             _set_aside(place)
         hand_over([checkpoint], output)
         sync_folder(place)
+    return tuple(map(_previous, replaced))
+
+
+def _keep(model: Path, sha256: str) -> bool:
+    """Keep the model that one with this hash is about to replace, where it is another; return whether there is one."""
+    metadata = model.with_name(f"{model.stem}_metadata.json")
+    try:
+        if not model.is_file() or file_hash(model) == sha256:
+            return False
+        kept = _previous(model)
+        # Where an earlier call has kept it, its metadata may be that of the new one by now.
+        if not kept.is_file() or file_hash(kept) != file_hash(model):
+            if metadata.is_file():
+                write_durably(kept.with_name(f"{kept.stem}_metadata.json"), metadata.read_bytes())
+            write_durably(kept, model.read_bytes())
+    except OSError as error:
+        raise UserError(f"{model}: cannot be kept: {error.strerror}; move it, then give the same command") from None
+    return True
+
+
+def _previous(model: Path) -> Path:
+    return model.with_name(f"{model.stem}.previous{model.suffix}")
 
 
 def _copy(made: PurePath, name: str, output: Path, most: int, sha256: str | None = None) -> None:

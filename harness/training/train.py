@@ -14,6 +14,7 @@ from harness.campaign.unhealthy import recheck_unhealthy
 from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.last_line import last_line
+from harness.evidence.outcome import AFTER_FAULT
 from harness.evidence.run_files import Record
 from harness.evidence.work_folder import checkpoint_folders, newest_checkpoints
 from harness.matrix.cells import Cell, Workload
@@ -74,11 +75,15 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The end of a training: with a model, or with the fallbacks exhausted, and why. `attempts` as plain values."""
+    """The end of a training: with a model, or with the fallbacks exhausted, and why. `attempts` as plain values.
+
+    `replaced`: where models are kept that had the same names before.
+    """
 
     attempts: list[dict[str, Any]]
     model: Path | None = None
     exhausted: str | None = None
+    replaced: tuple[Path, ...] = ()
 
 
 def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench, display: Display) -> TrainingResult:
@@ -104,7 +109,8 @@ def train(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench,
                         f"the model was verified from step {since} on: what the attempts before made of it cannot be "
                         "made again, and was only counted"
                     )
-                return TrainingResult(as_dicts, _finish(job, state, file, bench))
+                model, replaced = _finish(job, state, file, bench)
+                return TrainingResult(as_dicts, model, replaced=replaced)
             if first_of_call and (isinstance(begin, Exhausted) or _left_the_gpus(settings, job)):
                 begin = "by-hand"
             if isinstance(begin, Exhausted):
@@ -151,16 +157,21 @@ def _so_far(
     return records, attempts, as_dicts
 
 
-def _finish(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench) -> Path:
-    """Put the model where the user wants it, and remove what only further attempts would need."""
+def _finish(job: TrainingJob, state: TrainingState, file: StateFile, bench: Bench) -> tuple[Path, tuple[Path, ...]]:
+    """Put the model where the user wants it, and remove what only further attempts would need.
+
+    Return it, and where those that it replaced are kept.
+    """
     last = state.run_ids[-1]
+    replaced: tuple[Path, ...] = ()
     if record := bench.results.record(last):
-        publish(bench.results.folder_of(last), record, job.output, job.name, keep_checkpoints=job.resume)
+        folder = bench.results.folder_of(last)
+        replaced = publish(folder, record, job.output, job.name, keep_checkpoints=job.resume)
     # First: an older checkpoint that a half-done removal leaves must not be published instead.
     file.remove()
     for run_id in state.run_ids:
         bench.results.folder_of(run_id).remove_places(all_of_it=True)
-    return job.output / f"{job.name}.pt"
+    return job.output / f"{job.name}.pt", replaced
 
 
 def _attempt(
@@ -194,7 +205,7 @@ def _as_attempt(
     fault = job.injected_fault
     if fault and not first:
         # What is resumed from an attempt with an injected fault is no evidence either.
-        fault = fault.split("@")[0]
+        fault = f"{AFTER_FAULT}{fault.split('@')[0]}"
     return replace(
         run,
         cell=replace(run.cell, preset=preset),

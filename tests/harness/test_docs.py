@@ -121,3 +121,9 @@ def test_the_diagnoses_are_those_of_the_table_of_outcomes() -> None:
     table = text(DOCS / "running.md").partition("| diagnosis | the run |")[2].partition("\n\n")[0]
     told = {name for row in table.splitlines() for name in re.findall(r"`([a-z-]+)`", row[: row.find("|", 1)])}
     assert told == {*get_args(outcome.OfEnding), *get_args(outcome.OfResult)}
+
+
+@pytest.mark.parametrize("page", EVERY, ids=lambda one: one.name)
+def test_synthetic_bars_never_get_the_name_of_the_users_own(page: Path) -> None:
+    made = re.findall(r"\bsynth\b[^\n`]*--output[ =](\S+)", text(page))
+    assert "merged.csv" not in {name.rstrip("`.,") for name in made}

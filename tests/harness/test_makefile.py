@@ -56,3 +56,8 @@ def test_what_is_told_to_pytest_reaches_it() -> None:
     python = ".venv/bin/python -m pytest"
     assert recipe("test-harness", "WORKERS=7") == [f'{python} -n 7 -m "not long" tests/harness']
     assert recipe("test-harness", "PYTEST=-x -n 3", "LONG=1") == [f"{python} -x -n 3  tests/harness"]
+
+
+def test_the_doctor_is_asked_by_its_own_target() -> None:
+    assert recipe("doctor") == [".venv/bin/matrix doctor "]
+    assert recipe("doctor", "ARGS=--json") == [".venv/bin/matrix doctor --json"]

@@ -140,14 +140,15 @@ def in_registry(results: Results, place: str, scope: str | None = None) -> Any:
 def test_what_was_promoted_is_found_by_tag_and_by_digest_alone(
     command: Command, place: str, results: Results, images: dict[str, Image], tmp_path: Path
 ) -> None:
-    (evidence,) = json.loads(command("promote", "cpu-plain", "--registry", place, "--json").stdout)
+    (evidence,) = json.loads(command("promote", "cpu-plain", "--registry", place, "--json").stdout)["promoted"]
     assert evidence["run_ids"] == results.finished()
     assert (evidence["passes"], evidence["runs"], evidence["image"]) == (2, 2, images["cpu-plain"].id)
     assert evidence["repository"] == f"{place}/vpoc"
     there = RegistryTags(place)
     assert there.points_to(TAG) == there.points_to("known-good") == evidence["digest"]
     (beside,) = there.evidence_of(evidence["digest"])
-    assert json.loads(command("tags", evidence["digest"], "--registry", place, "--json").stdout) == [evidence]
+    told = json.loads(command("tags", evidence["digest"], "--registry", place, "--json").stdout)
+    assert told["evidence"] == [evidence]
     # Another host has nothing but the name of the registry.
     found = in_registry(Results(tmp_path / "elsewhere"), place)
     assert found == beside
@@ -159,7 +160,7 @@ def test_what_was_promoted_is_found_by_tag_and_by_digest_alone(
 def test_a_host_that_never_ran_the_matrix_pulls_the_tag_into_an_empty_store_and_trains(
     command: Command, place: str, results: Results, matrix_file: Path, private_engine: Any, tmp_path: Path
 ) -> None:
-    (evidence,) = json.loads(command("promote", "--registry", place, "--json").stdout)
+    (evidence,) = json.loads(command("promote", "--registry", place, "--json").stdout)["promoted"]
     private = private_engine.start()
     assert private.client.images.list() == []
     elsewhere = Results(tmp_path / "elsewhere")
@@ -250,7 +251,7 @@ def test_evidence_expires_and_is_renewed(
         in_registry(results, place)
     line = told(command(*training(results, tmp_path), "--registry", place, expected=2))
     assert f"{TAG} may not be used here: its evidence expired on" in line
-    (state,) = json.loads(command("tags", "--registry", place, "--json").stdout)
+    (state,) = json.loads(command("tags", "--registry", place, "--json").stdout)["tags"]
     assert not state["valid_here"]
     assert "expired" in state["not_here"]
     command("promote", "--registry", place)
@@ -270,7 +271,7 @@ def test_evidence_of_another_host_is_refused(command: Command, place: str, resul
         in_registry(results, place, "gfx1100")
     # What fits is still found, though it is not the newest.
     assert in_registry(results, place).scope == "cpu"
-    states = {s["tag"]: s for s in json.loads(command("tags", "--registry", place, "--json").stdout)}
+    states = {s["tag"]: s for s in json.loads(command("tags", "--registry", place, "--json").stdout)["tags"]}
     assert {tag: (state["valid_here"], state["alias"]) for tag, state in states.items()} == {
         TAG: (True, False),
         "known-good-gfx1100": (False, True),
@@ -420,5 +421,6 @@ def test_credentials_are_dockers_own(
         assert read_moves(results) == []
         config.write_text(json.dumps({"auths": {host: {"auth": RIGHT}}}))
         command(*promoting, **variables)
-        (state,) = json.loads(command("tags", "--registry", f"{host}/{pushed}", "--json", **variables).stdout)
+        listed = json.loads(command("tags", "--registry", f"{host}/{pushed}", "--json", **variables).stdout)
+        (state,) = listed["tags"]
         assert state["valid_here"]

@@ -93,7 +93,7 @@ def test_cells_run_as_containers(words: list[str], results: Path, engine: Engine
     assert (container["user"], container["group"], container["devices"]) == (os.getuid(), os.getgid(), [])
     assert container["work"] == str(results / "runs" / plain["intent"]["run_id"] / "work")
     assert containers(engine, results) == []
-    verdicts = json.loads(run([*words, "status", "--json"]).stdout)
+    verdicts = json.loads(run([*words, "status", "--json"]).stdout)["verdicts"]
     assert {(verdict["executor"], verdict["stale"]) for verdict in verdicts} == {("docker", False)}
     assert "executor docker" in (results / "report.md").read_text(encoding="utf-8")
 

@@ -73,15 +73,20 @@ def test_a_known_good_cell_is_found_though_the_search_was_killed(
     assert isinstance(begun["seed"], int)
     assert [run["cell"] for run in begun["runs"]] == list(CELLS)
     said = done.stdout.splitlines()
-    assert said[-2].startswith(f"{cell} is known-good: {ENOUGH} of {ENOUGH} starts")
+    assert said[0].startswith(f"{cell} is known-good: {ENOUGH} of {ENOUGH} starts")
+    assert said[1].startswith(f"Use `{cell}` on the CPU, which is known-good: {ENOUGH} of {ENOUGH} starts")
     # As a process nothing can be promoted.
-    assert said[-1] == f"Next: matrix train --cell {cell} --data merged.csv --output TRAINING"
+    (following,) = [line for line in said if line.startswith("Next: ")]
+    assert f"--results {results} train --data " in following
+    assert following.endswith(f" --output TRAINING --cell {cell} --executor process --lookback 20")
 
     again = run([*search, "--json"])
     assert outcomes(results) == {"completed": ENOUGH, "interrupted": 1}
     told = json.loads(again.stdout)
     assert told["conclusion"]["why"] == "reached"
     assert told["conclusion"]["standings"][cell] == "known-good"
+    assert told["answer"]["sentence"] == said[1]
+    assert f"Next: {told['answer']['next']['command']}" == following
     assert told["done"] == 0
 
 
@@ -93,7 +98,8 @@ def test_the_time_being_over_is_said_and_what_remains_open(tmp_path: Path, comma
     assert outcomes(results) == {"completed": 1}
     assert "0 of 2 cells are settled" in done.stdout
     assert "still open" in done.stdout
-    assert "the same command again" in done.stdout.splitlines()[-1]
+    assert "It continues this campaign." in done.stdout
+    assert f"run {' '.join(CELLS)} --all --confidence 0.7 --budget 1s" in done.stdout
     done = run(command("run", *CELLS, "--all", "--confidence", "0.7"))
     assert "2 of 2 cells are settled" in done.stdout
     assert outcomes(results) == {"completed": 2 * runs_to_show(0, 0.4, 0.7)}

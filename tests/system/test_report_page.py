@@ -76,13 +76,14 @@ def open_cell(page: Page, name: str) -> None:
 def test_the_first_screen_has_the_answers_and_the_next_command(page: Page) -> None:
     for heading in (
         "Which cell to use",
-        "What to type next",
-        "What fails, why, and how often",
+        "What else to type",
+        "What failed most here",
         "The user\N{RIGHT SINGLE QUOTATION MARK}s own criteria",
     ):
         title = page.get_by_role("heading", name=heading, exact=True)
         expect(title).to_be_in_viewport()
-    expect(page.locator("code.command").first).to_be_in_viewport()
+    expect(page.locator("#answer")).to_be_in_viewport()
+    expect(page.locator("#next code.command")).to_be_in_viewport()
 
 
 def test_every_cell_opens_and_draws(page: Page, report: Report) -> None:

@@ -27,7 +27,7 @@ def matrix_command(results: Path, *words: str) -> str:
 
 
 def test_its_verdicts_are_shown(folder: Path) -> None:
-    verdicts = json.loads(matrix_command(folder, "status", "--json"))
+    verdicts = json.loads(matrix_command(folder, "status", "--json"))["verdicts"]
     assert {(one["cell"], one["passes"], one["runs"]) for one in verdicts} == {
         ("cpu-plain", 1, 1),
         ("cpu-no-sdma", 1, 1),
@@ -56,12 +56,12 @@ def test_its_faults_are_explained_and_counted_for_nothing(folder: Path) -> None:
     assert hung.intent.options["lookback"] == 20
     explained = matrix_command(folder / "drills", "explain", hung.intent.run_id)
     assert "hang" in explained
-    assert json.loads(matrix_command(folder / "drills", "status", "--json")) == []
+    assert json.loads(matrix_command(folder / "drills", "status", "--json"))["verdicts"] == []
 
 
 def test_its_archive_is_imported(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     matrix_command(tmp_path / "results", "import", str(BEFORE / "exported.tar.gz"))
-    verdicts = json.loads(matrix_command(tmp_path / "results", "status", "--json"))
+    verdicts = json.loads(matrix_command(tmp_path / "results", "status", "--json"))["verdicts"]
     assert {one["cell"] for one in verdicts} == {"cpu-plain", "cpu-no-sdma"}
     assert [record.intent.version for record in Results(tmp_path / "results").records()] == [2, 2]

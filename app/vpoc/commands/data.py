@@ -37,6 +37,7 @@ READING_OPTIONS = together(
         click.option("--symbol", help="Keep this contract of a file that has several.  [default: the front one]"),
     ]
 )
+FORCE_OPTION = click.option("--force", is_flag=True, help="Replace OUTPUT also where something else wrote it.")
 SHOWN_LINES = 20
 
 
@@ -44,16 +45,19 @@ SHOWN_LINES = 20
 @click.option("--output", type=IN_FILE, required=True, help="CSV file to write.")
 @click.option("--sessions", type=click.IntRange(1, 11_000), default=1014, help="Trading days, from 2018-01-02 on.")
 @click.option("--seed", type=click.IntRange(min=0), default=7, help="Another seed gives other prices.")
-def synth_command(output: Path, sessions: int, seed: int) -> None:
+@FORCE_OPTION
+def synth_command(output: Path, sessions: int, seed: int, force: bool) -> None:
     """Make synthetic ES and VIX minutes in the merged format.
 
     The same seed gives the same bytes on every machine. The prices are a fair walk: there is nothing to learn in them.
     """
+    from vpoc.data.own_output import require_replaceable, write_own  # noqa: PLC0415
     from vpoc.data.synth import BARS, synthetic_csv  # noqa: PLC0415
-    from vpoc.files import sha256, write_atomic  # noqa: PLC0415
+    from vpoc.files import sha256  # noqa: PLC0415
 
+    require_replaceable(output, force=force)
     content = synthetic_csv(sessions, seed)
-    write_atomic(output, content)
+    write_own(output, content)
     click.echo(f"{output}: {sessions * BARS} rows, {sessions} sessions, sha256 {sha256(content)}")
 
 
@@ -67,12 +71,14 @@ def synth_command(output: Path, sessions: int, seed: int) -> None:
 @click.option("--output", type=IN_FILE, required=True, help="Merged CSV to write.")
 @ACCEPT_OPTION
 @READING_OPTIONS
+@FORCE_OPTION
 @JSON_OPTION
 def merge_command(
     bars: Path,
     vix: Path | None,
     output: Path,
     accepted: tuple[str, ...],
+    force: bool,
     as_json: bool,
     **how: Any,
 ) -> None:
@@ -85,11 +91,13 @@ def merge_command(
     What cannot be right is refused, and what is not plausible, unless it is accepted.
     """
     from vpoc.data.merge import merge as join  # noqa: PLC0415
-    from vpoc.files import require_output, write_atomic  # noqa: PLC0415
+    from vpoc.data.own_output import require_replaceable, write_own  # noqa: PLC0415
+    from vpoc.files import require_output  # noqa: PLC0415
 
     require_output(output, bars, vix)
+    require_replaceable(output, force=force)
     merged = join(bars, vix, accepted=accepted, **_reading(**how))
-    write_atomic(output, merged.csv)
+    write_own(output, merged.csv)
     if as_json:
         click.echo(json.dumps({"schema": 2, "output": str(output), **merged.facts()}, indent=2))
     else:

@@ -1,6 +1,8 @@
 """The scope of a claim: which kind of device, how many of them, and how they are used."""
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import get_args
 
 from harness.evidence.run_files import Intent
@@ -8,6 +10,7 @@ from harness.host.facts import GpuFacts
 from harness.matrix.strategies import Strategy
 
 SIMULATED = "simulated-"
+COUNTS = {1: "one", 2: "two", 3: "three", 4: "four"}
 
 
 def scope_of(intent: Intent) -> str:
@@ -33,6 +36,40 @@ def scope(device: str, gpus: Iterable[GpuFacts], strategy: str, devices: int, *,
 def is_simulated_scope(scope: str) -> bool:
     """Return whether a scope is about a simulated host, and so about no real one."""
     return scope.startswith(SIMULATED)
+
+
+@dataclass(frozen=True)
+class ScopeParts:
+    """The parts of a scope: the device, how many of them, and their strategy."""
+
+    device: str
+    devices: int
+    strategy: str
+    simulated: bool
+
+    @property
+    def count(self) -> str:
+        """Return how many devices, in words."""
+        return COUNTS.get(self.devices, str(self.devices))
+
+    @property
+    def in_words(self) -> str:
+        """Return it in words: `two GPUs (gfx1100) with ddp`."""
+        used = "" if self.strategy == "single" else f" with {self.strategy}"
+        if self.device == "cpu":
+            return f"the CPU{used}{f' in {self.devices} processes' if used else ''}"
+        kind = "simulated GPU" if self.simulated else "GPU"
+        return f"{self.count} {kind}{'s' if self.devices > 1 else ''} ({self.device}){used}"
+
+
+def parts_of(scope: str) -> ScopeParts:
+    """Return what a scope consists of."""
+    strategies = "|".join(map(re.escape, get_args(Strategy)))
+    device, simulated = scope.removeprefix(SIMULATED), is_simulated_scope(scope)
+    several = re.fullmatch(rf"(.+)-({strategies})-(\d+)", device)
+    if several is None:
+        return ScopeParts(device, 1, "single", simulated)
+    return ScopeParts(several[1], int(several[3]), several[2], simulated)
 
 
 def is_of_strategy(scope: str, strategy: Strategy) -> bool:

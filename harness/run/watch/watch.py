@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from harness.base.interrupts import skippable
+from harness.base.interrupts import GRACE_SECONDS, skippable
 from harness.base.time_limits import Look
 from harness.environments.executors.job import Executor, Exit, Handle, Job, JobLost
 from harness.evidence.accounting import Accounting
@@ -35,8 +35,6 @@ from harness.run.watch.stalled_rank import describe_hang
 POLL_SECONDS = 0.1
 SAMPLE_SECONDS = 1.0
 TELL_SECONDS = 1.0
-# Time the app has to end its loader workers and to write its last lines.
-GRACE_SECONDS = 10.0
 # Helpers of Python's multiprocessing end by themselves, soon after the process that they helped.
 SETTLE_SECONDS = 3.0
 # At the end, for what was written while nobody looked: of eight ranks the lines of some hours.

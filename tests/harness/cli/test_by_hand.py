@@ -42,7 +42,7 @@ def told(results: Results, *words: str) -> Any:
 
 
 def verdict(results: Results) -> dict[str, Any]:
-    (one,) = told(results, "status")
+    (one,) = told(results, "status")["verdicts"]
     return dict(one)
 
 
@@ -53,7 +53,7 @@ def test_a_run_that_is_struck_out_counts_no_more_until_that_is_undone(results: R
     assert verdict(results)["struck"] == {RUN: "a power cut"}
     shown = typed("--results", str(results.folder), "status")
     assert f"{RUN} was struck out by hand: a power cut" in shown.stderr
-    (run, _) = told(results, "status", "cpu-plain")
+    (run, _) = told(results, "status", "cpu-plain")["runs"]
     assert (run["counts_as"], run["why_counted_so"]) == ("not-counted", "struck out by hand: a power cut")
     told(results, "strike", RUN, "--undo", "--reason", "it was none")
     assert (verdict(results)["passes"], verdict(results)["runs"]) == (1, 2)

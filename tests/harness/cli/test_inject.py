@@ -22,7 +22,7 @@ def settings(tmp_path: Path) -> Settings:
 def test_the_list_has_every_kind_and_makes_none(settings: Settings, tmp_path: Path) -> None:
     done = CliRunner().invoke(inject.inject, ["--list", "--json"], obj=settings)
     assert done.exit_code == 0, done.output
-    assert [kind["kind"] for kind in json.loads(done.output)] == [kind.name for kind in KINDS]
+    assert [kind["kind"] for kind in json.loads(done.output)["kinds"]] == [kind.name for kind in KINDS]
     some = CliRunner().invoke(inject.inject, ["--list", "segv", "slow"], obj=settings)
     assert [line.split()[0] for line in some.output.splitlines()] == ["kind", "segv", "slow"]
     assert "no alarm" in some.output

@@ -82,11 +82,17 @@ def test_the_plan_as_json() -> None:
 
 
 def test_lint_names_what_does_nothing() -> None:
-    findings = json.loads(matrix_command("lint", "--json").stdout)
+    findings = json.loads(matrix_command("lint", "--json").stdout)["findings"]
     xnack = [f for f in findings if f["variable"] == "HSA_XNACK" and "cpu" not in f["stacks"]]
     assert {f["kind"] for f in xnack} == {"no-effect"}
     assert all(f["source"] for f in findings)
-    assert "HSA_XNACK" in matrix_command("lint").stdout
+    assert "HSA_XNACK" in matrix_command("lint", "--details").stdout
+    counted = matrix_command("lint").stdout
+    assert "notes-aggressive" in counted
+    assert len(counted.splitlines()) < 40
+    (heading, *details) = matrix_command("lint", "notes-stable").stdout.splitlines()
+    assert heading == "notes-stable"
+    assert all(line.startswith("  ") for line in details)
 
 
 def test_records_that_cannot_be_read_are_not_passed_over_in_silence(tmp_path: Path) -> None:
@@ -115,7 +121,10 @@ def test_status_tells_of_runs_that_go_on_or_lost_their_harness_and_of_drills(
 
 def test_status_and_report_without_any_record(tmp_path: Path) -> None:
     assert "No records yet" in matrix_command("--results", str(tmp_path), "status").stdout
-    assert json.loads(matrix_command("--results", str(tmp_path), "status", "--json").stdout) == []
+    assert json.loads(matrix_command("--results", str(tmp_path), "status", "--json").stdout) == {
+        "schema": 2,
+        "verdicts": [],
+    }
     matrix_command("--results", str(tmp_path), "report")
     assert "Nothing was run yet" in (tmp_path / "report.html").read_text()
 
@@ -140,3 +149,24 @@ def test_a_reader_that_stops_early_is_no_error() -> None:
     )
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "begins", "remedy"),
+    [
+        (("run", "cpu-plan"), "user-error", "unknown cell 'cpu-plan'", "cpu-plain"),
+        (("rum",), "usage", "No such command 'rum'", "matrix --help"),
+        (("status", "--wrong"), "usage", "No such option", "matrix status --help"),
+        (("--matrix", "nowhere.yaml", "show"), "user-error", "nowhere.yaml", ""),
+    ],
+)
+def test_an_error_is_an_object_where_json_is_asked_for(
+    words: tuple[str, ...], code: str, begins: str, remedy: str
+) -> None:
+    done = matrix_command(*words, "--json", expected=2)
+    told = json.loads(done.stdout)
+    assert (told["schema"], told["error"]["code"]) == (2, code)
+    assert told["error"]["message"].startswith(begins)
+    assert remedy in (told["error"]["remedy"] or "")
+    # People still read one line.
+    assert done.stderr.startswith("matrix: ")

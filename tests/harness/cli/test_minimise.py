@@ -142,7 +142,7 @@ def test_cells_are_compared_from_their_records(compare: Callable[..., Result]) -
     assert "cpu-plain passed 12 of 12, cpu-no-p2p 2 of 12" in differ
     assert "they differ, p = " in differ
     assert "no difference shown, p = 1; a pass rate of " in alike
-    told = json.loads(compare("cpu-plain", "cpu-no-p2p", "--json").stdout)
+    told = json.loads(compare("cpu-plain", "cpu-no-p2p", "--json").stdout)["comparisons"]
     assert [(one["other"], one["differ"], one["two"]) for one in told] == [
         ("cpu-no-p2p", True, {"passes": 2, "runs": 12})
     ]

@@ -78,6 +78,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "index": (),
     "inject": ("--list",),
     "isolate": ("rocm7-jax-no-sdma", "--executor", "process"),
+    "completion": ("bash",),
     "lint": (),
     "lock": ("no-such-stack",),
     "minimise": ("rocm7-jax-no-sdma", "--executor", "process"),
@@ -156,12 +157,12 @@ def test_what_ran_on_it_says_so_wherever_it_is_told(tmp_path: Path, root: Path) 
     (record,) = Results(place.results.folder).records()
     assert record.intent.host.simulated
     assert [gpu.gfx for gpu in record.intent.host.gpus] == ["gfx1100", "gfx1100"]
-    (verdict,) = json.loads(matrix(root, "status", "--json", **known).stdout)
+    (verdict,) = json.loads(matrix(root, "status", "--json", **known).stdout)["verdicts"]
     assert verdict["simulated"] is True
     assert verdict["scope"].startswith("simulated-")
     assert verdict["qualifies_for_promotion"] is False
     assert f"{verdict['scope']}, process" in matrix(root, "status", **known).stdout
-    (run,) = json.loads(matrix(root, "status", "host-plain", "--json", **known).stdout)
+    (run,) = json.loads(matrix(root, "status", "host-plain", "--json", **known).stdout)["runs"]
     assert run["simulated"] is True
     assert f"{record.intent.run_id} (simulated)" in matrix(root, "status", "host-plain", **known).stdout
     for name in ("report.md", "report.html"):

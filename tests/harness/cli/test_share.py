@@ -52,7 +52,7 @@ def test_both_tell_it_as_json(matrix: Matrix, kept: Path, tmp_path: Path) -> Non
     file = str(tmp_path / "a.tar.gz")
     exported = json.loads(matrix(kept, "export", file, "--json", "--hide", "other")[1])
     assert (exported["runs"], exported["left_out"], exported["file"]) == (2, [], file)
-    (imported,) = json.loads(matrix(tmp_path / "there", "import", file, "--json")[1])
+    (imported,) = json.loads(matrix(tmp_path / "there", "import", file, "--json")[1])["imported"]
     assert imported["sha256"] == exported["sha256"]
     assert (len(imported["runs"]), imported["duplicates"], imported["differing"]) == (2, 0, [])
 
@@ -68,6 +68,6 @@ def test_imported_runs_can_be_left_out_of_the_status(matrix: Matrix, kept: Path,
     file = str(tmp_path / "a.tar.gz")
     matrix(kept, "export", file)
     matrix(tmp_path / "there", "import", file)
-    (verdict,) = json.loads(matrix(tmp_path / "there", "status", "--json")[1])
+    (verdict,) = json.loads(matrix(tmp_path / "there", "status", "--json")[1])["verdicts"]
     assert (verdict["runs"], verdict["imported"]) == (1, 1)
-    assert json.loads(matrix(tmp_path / "there", "status", "--json", "--without-imported")[1]) == []
+    assert json.loads(matrix(tmp_path / "there", "status", "--json", "--without-imported")[1])["verdicts"] == []

@@ -50,7 +50,9 @@ def status(results: Results, *words: str) -> str:
 
 def told(results: Results, *words: str) -> dict[str, Any]:
     """The tag of each verdict, by its executor, or of each run."""
-    return {one.get("run_id") or one["executor"]: one["tag"] for one in json.loads(status(results, *words, "--json"))}
+    told = json.loads(status(results, *words, "--json"))
+    listed = told["runs"] if "runs" in told else told["verdicts"]
+    return {one.get("run_id") or one["executor"]: one["tag"] for one in listed}
 
 
 def test_variants_are_shown_when_asked_for(results: Results) -> None:
@@ -66,7 +68,7 @@ def test_variants_are_shown_when_asked_for(results: Results) -> None:
 
 def test_the_verdict_that_holds_a_tag_is_marked(tagged: Results, make_evidence: Callable[..., KnownGood]) -> None:
     assert told(tagged) == {"process": None, "docker": "known-good-cpu"}
-    marked = [line for line in status(tagged).splitlines() if "(tagged)" in line]
+    marked = [line for line in status(tagged).splitlines() if " tagged " in line]
     assert [line.split()[0] for line in marked] == ["cpu-plain"]
     assert "cpu, docker" in marked[0]
     promoted(tagged, make_evidence(), "demoted")
@@ -128,13 +130,13 @@ def test_what_a_host_showed_before_it_changed_is_stale_at_once(
     keep(results, make_record(host=read_host(simulated.root), device="cuda", gpus=(0,)))
     monkeypatch.setattr("harness.evidence.verdicts.of_results.current_hashes", lambda *_: {})
     words = ["--results", str(results.folder), "--root", str(simulated.root), "status"]
-    told = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
+    told = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["verdicts"]
     assert [(one["stale"], one["changed"]) for one in told] == [(False, [])]
     simulated.write("proc/cmdline", "BOOT_IMAGE=/vmlinuz iommu=pt pcie_aspm=off")
     simulated.write(simulated.gpus[1] / "vbios_version", "113-NEW")
-    (one,) = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)
+    (one,) = json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["verdicts"]
     assert one["stale"]
     assert one["changed"] == ["VBIOS of GPU 1 was 113-EXT85837-100, is 113-NEW", "pcie_aspm was not set, is off"]
     shown = " ".join(CliRunner().invoke(cli, words).output.split())
-    assert "cpu-plain (stale)" in shown
+    assert "cpu-plain seen (stale)" in shown
     assert "before this host changed are stale: VBIOS of GPU 1 was 113-EXT85837-100, is 113-NEW, pcie_aspm" in shown

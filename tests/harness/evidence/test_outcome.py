@@ -20,6 +20,7 @@ from harness.evidence.outcome import (
     PickedState,
     Request,
     decide,
+    never_meets,
     stands_so_far,
     tolerance_of,
 )
@@ -646,6 +647,29 @@ class TestDrill:
         decided = decide(replace(request_, injected_fault="paused"), evidence)
         assert (decided.name, decided.diagnosis) == ("failed", "injected-fault")
         assert "paused" in decided.detail
+
+    @pytest.mark.parametrize(
+        ("fault", "resumed", "met"),
+        [
+            ("after segv", (), False),
+            ("after segv", (29,), False),
+            ("segv@35", (58,), False),
+            ("segv@35/1", (58, 58), False),
+            ("segv@35", (29,), True),
+            ("segv@35", (0, 58), True),
+            ("segv@35", (), True),
+            ("paused", (29,), True),
+        ],
+    )
+    def test_one_before_the_steps_of_an_attempt_is_never_met(
+        self, fault: str, resumed: tuple[int, ...], met: bool
+    ) -> None:
+        assert never_meets(resumed, fault) is not met
+
+    def test_one_that_is_never_met_is_not_called_unnoticed(self, request_: Request, evidence: Evidence) -> None:
+        decided = decide(replace(request_, injected_fault="after segv"), evidence)
+        assert (decided.name, decided.diagnosis) == ("completed", None)
+        assert decided.detail.endswith("it comes after the injected fault segv, so that it counts for nothing")
 
     def test_one_that_was_noticed_keeps_its_diagnosis(
         self, request_: Request, evidence: Evidence, result_values: Values

@@ -25,7 +25,6 @@ from harness.report.model import GridPlace, Report
 from harness.report.page import to_html
 from tests.harness.report.synthetic import KINDS, synthetic_records
 
-UNTIL = ".venv/bin/matrix run --until known-good"
 Make = Callable[..., Record]
 ReportOf = Callable[..., Report]
 
@@ -169,9 +168,9 @@ def test_every_excluded_cell_is_there_with_its_reason(report_of: ReportOf, matri
 def test_a_report_on_nothing_says_so_and_what_to_type(report_of: ReportOf) -> None:
     report = report_of([])
     assert report.answers.use == ("Nothing was run yet.",)
-    assert [step.command for step in report.answers.next] == ["make matrix-test"]
+    assert [step.command for step in report.answers.next] == [".venv/bin/matrix run"]
     for text in (to_html(report), to_markdown(report)):
-        assert "Nothing was run yet." in text
+        assert "No run on this kind of host counts yet." in text
 
 
 def test_every_model_and_what_it_took_is_shown(make_record: Make, report_of: ReportOf) -> None:
@@ -258,10 +257,11 @@ def test_what_is_recommended_is_of_this_kind_of_host_and_of_the_matrix(
     make_record: Make, matrix: Matrix, tmp_path: Path
 ) -> None:
     row = Row.of(make_record("r1"))
+    until = ".venv/bin/matrix run cpu-plain --until known-good"
 
     def answers(rows: list[Row], host_kind: str) -> tuple[str, ...]:
         report = build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), 1.5e9, (), host_kind)
-        assert report.answers.next[0].command == ("make matrix-test" if host_kind == "x" else UNTIL)
+        assert report.answers.next[0].command == (".venv/bin/matrix run" if host_kind == "x" else until)
         return report.answers.use
 
     assert "`cpu-plain`" in answers([row], row.host_kind)[0]

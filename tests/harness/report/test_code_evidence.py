@@ -122,7 +122,7 @@ def test_a_file_that_cannot_be_read_is_a_line_with_its_name(matrix: Matrix, tmp_
     results = Results(tmp_path)
     write_gpu_evidence(results, "{", "broken")
     write_gpu_evidence(results, gpu_evidence(HELD), "whole")
-    _, told = write_reports(results, matrix)
+    told = write_reports(results, matrix).damaged
     assert len(told) == 1
     assert told[0].startswith("gpu-evidence/broken/gpu-evidence.json: is damaged or something else: ")
     for name in ("report.html", "report.md"):

@@ -15,6 +15,9 @@ def test_a_table_has_as_many_cells_in_every_row(synthetic: Report) -> None:
 def test_the_answers_and_every_verdict_are_in_it(synthetic: Report) -> None:
     markdown = to_markdown(synthetic)
     for sentence in (
+        synthetic.answer.sentence,
+        synthetic.answer.next.command,
+        *synthetic.answer.failures,
         *synthetic.answers.use,
         *synthetic.answers.notes,
         *synthetic.answers.criteria,

@@ -16,7 +16,8 @@ def test_every_file_is_written_and_damage_is_told(matrix: Matrix, tmp_path: Path
     damaged.mkdir()
     (damaged / RunFolder.RECORD).write_text("{", encoding="utf-8")
     (tmp_path / PROMOTIONS).write_text("{}\n", encoding="utf-8")
-    files, told = write_reports(results, matrix)
+    written = write_reports(results, matrix)
+    files, told = written.files, written.damaged
     assert [file.name for file in files] == NAMES
     assert all(file.stat().st_size for file in files)
     assert len(told) == 2
@@ -25,5 +26,5 @@ def test_every_file_is_written_and_damage_is_told(matrix: Matrix, tmp_path: Path
 
 
 def test_a_folder_without_runs_gets_a_report_too(matrix: Matrix, tmp_path: Path) -> None:
-    assert write_reports(Results(tmp_path / "new"), matrix)[1] == []
-    assert "make matrix-test" in (tmp_path / "new" / "report.md").read_text(encoding="utf-8")
+    assert write_reports(Results(tmp_path / "new"), matrix).damaged == ()
+    assert ".venv/bin/matrix run" in (tmp_path / "new" / "report.md").read_text(encoding="utf-8")

@@ -231,7 +231,9 @@ def test_how_many_runs_there_will_be_need_not_be_known(matrix: Matrix, make_reco
     with CampaignDisplay(console) as display:
         display.started(PlannedRun(matrix.cells["cpu-plain"], 1), 7, 0)
         display.finished(make_record())
-    assert printed(console).startswith("[7] cpu-plain: completed")
+    when, _, said = printed(console).partition(" ")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", when)
+    assert said.startswith("[7] cpu-plain: completed")
 
 
 def test_the_picture_in_the_docs_is_that_of_the_code() -> None:

@@ -39,6 +39,7 @@ def test_each_value_of_a_verdict_stands_below_its_heading(rows: list[Row]) -> No
         "hours": "3.0",
         "MTBF above": f"{floor(verdict.mtbf_low * 60)} min",
         "scope": "cpu, process",
+        "note": "",
         "workload": f"{verdict.workload} ({verdict.family[:8]})",
         "ran on": "cpu (a CPU) x1",
         "not counted": "1 interrupted",

@@ -377,9 +377,8 @@ def test_a_damaged_checkpoint_is_passed_over(place: Place) -> None:
 
 def test_an_injected_fault_is_for_the_first_attempt_and_marks_all_that_follows_from_it(place: Place) -> None:
     place.job = replace(place.job, injected_fault="segv@35")
-    unnoticed = replace(DONE, outcome="failed", class_="injected-fault")
-    assert place.train(Script(step=20), unnoticed).model
-    assert [run.injected_fault for run in place.bench.made] == ["segv@35", "segv"]
+    assert place.train(Script(step=20), DONE).model
+    assert [run.injected_fault for run in place.bench.made] == ["segv@35", "after segv"]
     commands = [resolve_run(run, RunFolder(place.job.output)).intent.commands["train"] for run in place.bench.made]
     assert ["--inject-fault" in command for command in commands] == [True, False]
 
@@ -398,6 +397,17 @@ def test_earlier_checkpoints_are_resumed_from_when_asked_and_kept_otherwise(plac
     assert resumed_at(place.bench.made[1]) == 0
     assert len(list(earlier.iterdir())) == 1
     assert len(list(place.job.output.joinpath("bars_checkpoints.previous").iterdir())) == 2
+
+
+def test_a_model_that_is_replaced_is_kept_with_its_metadata(place: Place) -> None:
+    output = place.job.output
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "bars.pt").write_bytes(b"weeks of work")
+    (output / "bars_metadata.json").write_text("{}", encoding="utf-8")
+    assert place.train(DONE).replaced == (output / "bars.previous.pt",)
+    assert (output / "bars.previous.pt").read_bytes() == b"weeks of work"
+    assert (output / "bars.previous_metadata.json").read_text(encoding="utf-8") == "{}"
+    assert (output / "bars.pt").read_bytes() != b"weeks of work"
 
 
 def test_attempts_of_earlier_trainings_stay_in_the_file(place: Place) -> None:

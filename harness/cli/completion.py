@@ -1,0 +1,61 @@
+"""`matrix completion`, and what a shell completes: cells, selections, workloads and presets of the matrix file."""
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from harness.base.errors import UserError
+from harness.cli.shared import Settings
+from harness.matrix.cells import Matrix
+from harness.screen.terminal import echo
+
+PROGRAM = "matrix"
+VARIABLE = "_MATRIX_COMPLETE"
+Names = Callable[[Matrix], Collection[str]]
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion of `matrix` for SHELL: bash, zsh or fish.
+
+    \b
+    bash: source <(.venv/bin/matrix completion bash)
+    zsh:  source <(.venv/bin/matrix completion zsh)
+    fish: .venv/bin/matrix completion fish | source
+
+    It completes commands, options, cells that may be run, selections, workloads and presets.
+    """  # noqa: D301 - click needs the character itself
+    from harness.cli.main import cli  # noqa: PLC0415
+
+    found = get_completion_class(shell)
+    if found is None:
+        raise UserError(f"nothing completes for {shell}; give bash, zsh or fish")
+    echo(found(cli, {}, PROGRAM, VARIABLE).source())
+
+
+def completes(names: Names) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Return what completes an argument or option with names of the matrix file."""
+
+    def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        params = context.find_root().params
+        # A shell that completes is no place for errors.
+        with suppress(UserError, OSError):
+            matrix = Settings(params["file"], params["results"], None, params["root"]).matrix
+            return [CompletionItem(name) for name in names(matrix) if name.startswith(incomplete)]
+        return []
+
+    return complete
+
+
+def runnable_cells(matrix: Matrix) -> list[str]:
+    """Return the cells that are not excluded."""
+    return [cell.id for cell in matrix.cells.values() if not cell.excluded]
+
+
+complete_cells = completes(runnable_cells)
+complete_selections = completes(lambda matrix: matrix.selections)
+complete_workloads = completes(lambda matrix: matrix.workloads)
+complete_presets = completes(lambda matrix: matrix.presets)

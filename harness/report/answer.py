@@ -1,0 +1,153 @@
+"""The answer of a results folder: one sentence, the grid, what failed, and one command. Pure.
+
+The terminal, the page, the Markdown and `--json` all print what `answer_of` returns.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from harness.evidence.run_files import Explanation
+from harness.evidence.verdicts.expectation import expectation_of_totals
+from harness.evidence.verdicts.scope import ScopeParts, parts_of
+from harness.evidence.verdicts.verdict import Tier, Verdict
+from harness.evidence.verdicts.words import in_words
+from harness.matrix.cells import Matrix
+from harness.report.choice import NOT_TO_BE_USED, TIERS, Tags, best_by_scope
+from harness.report.failures import Failure, what_fails
+from harness.report.model import Answer, AnswerGrid, AnswerPlace, Command
+from harness.training.expect import USUAL_HOURS
+
+# From this tier on a cell is recommended.
+RELIABLE: Tier = "candidate"
+FAILURES_SHOWN = 3
+
+
+def answer_of(
+    here: Sequence[Verdict],
+    found: Sequence[Failure],
+    explanations: Mapping[str, Explanation | None],
+    tags: Tags,
+    matrix: Matrix,
+    gpus: int,
+    step: Command,
+) -> Answer:
+    """Return the answer for one kind of host with so many `gpus`; `step` is the most useful command.
+
+    `here` are its verdicts on cells that may be run, `found` its failures.
+    """
+    return Answer(
+        sentence=_sentence(most_useful(here), here, tags, matrix.verdicts.confidence, gpus),
+        grids=_grids(here, matrix),
+        failures=what_fails(here, found, explanations)[:FAILURES_SHOWN] if found else (),
+        next=step,
+    )
+
+
+def most_useful(here: Sequence[Verdict]) -> Verdict | None:
+    """Return the verdict that the answer is about; None without any that counts.
+
+    A GPU comes before the CPU whatever it showed: a pass on the CPU says nothing of GPUs. Of what is reliable the most
+    GPUs come first, of the rest the best.
+    """
+
+    def rank(one: Verdict) -> tuple[bool, bool, int, int]:
+        reliable = TIERS.index(one.tier) >= TIERS.index(RELIABLE)
+        return one.device != "cpu", reliable, parts_of(one.scope).devices if reliable else 0, TIERS.index(one.tier)
+
+    return max(best_by_scope(here), key=rank, default=None)
+
+
+def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confidence: float, gpus: int) -> str:
+    if best is None:
+        return "No run on this kind of host counts yet."
+    clauses = [_claim(best, tags), _prospect(best, confidence), *_of_other_counts(best, here, gpus)]
+    if best.device == "cpu":
+        clauses.append("of a GPU it says nothing")
+    return f"{'; '.join(clause for clause in clauses if clause)}."
+
+
+def _claim(best: Verdict, tags: Tags) -> str:
+    place, cell = parts_of(best.scope).in_words, f"`{best.cell}`"
+    tag = tags.get((best.cell, best.environment_hash, best.scope))
+    named = f"{cell} (image `{tag}`)" if tag else cell
+    if best.tier in NOT_TO_BE_USED:
+        why = f", most often for `{best.diagnosis}`" if best.diagnosis else ""
+        return f"No cell trains to the end on {place}: the best, {cell}, is {best.tier}, {_failed(best)}{why}"
+    shown = f"{in_words(best.totals)}, workload `{best.workload}`"
+    if best.tier == "seen":
+        return f"No cell is shown to train to the end on {place} yet: the furthest is {named}, {shown}"
+    return f"Use {named} on {place}, which is {best.tier}: {shown}"
+
+
+def _failed(one: Verdict) -> str:
+    return f"{one.runs - one.passes} of {one.runs} runs failed"
+
+
+def _prospect(best: Verdict, confidence: float) -> str:
+    """Return what a training of the usual length can expect."""
+    if best.tier in NOT_TO_BE_USED:
+        return ""
+    if best.tier == "seen":
+        return f"that is too little to say what {USUAL_HOURS:g} h of training can expect"
+    return expectation_of_totals(best.totals, USUAL_HOURS, confidence).in_words
+
+
+def _of_other_counts(best: Verdict, here: Sequence[Verdict], gpus: int) -> list[str]:
+    """Return what is known of all GPUs together, where the answer is about one of them."""
+    if best.device == "cpu" or gpus < 2 or parts_of(best.scope).devices > 1:  # noqa: PLR2004
+        return []
+    together = [one for one in best_by_scope(here) if one.device != "cpu" and parts_of(one.scope).devices > 1]
+    if not together:
+        return [f"on {ScopeParts('', gpus, 'single', simulated=False).count} GPUs nothing was run"]
+    other = max(together, key=lambda one: TIERS.index(one.tier))
+    what = _failed(other) if other.tier in NOT_TO_BE_USED else in_words(other.totals)
+    return [f"on {parts_of(other.scope).in_words} the best, `{other.cell}`, is {other.tier}, {what}"]
+
+
+def _grids(here: Sequence[Verdict], matrix: Matrix) -> tuple[AnswerGrid, ...]:
+    """Return a grid for each scope, GPUs first, the most of them first: every stack and preset that was run in it."""
+    scopes: dict[str, dict[str, Verdict]] = {}
+    for one in here:
+        if one.stale:
+            continue
+        cells = scopes.setdefault(one.scope, {})
+        # Of several workloads the one that shows most.
+        if one.cell not in cells or _weight(one) > _weight(cells[one.cell]):
+            cells[one.cell] = one
+
+    def order(scope: str) -> tuple[bool, int, str]:
+        parts = parts_of(scope)
+        return parts.device == "cpu", -parts.devices, scope
+
+    return tuple(_grid(scope, scopes[scope], matrix) for scope in sorted(scopes, key=order))
+
+
+def _weight(one: Verdict) -> tuple[bool, float, int]:
+    return one.qualifies_for_promotion, one.totals.hours, one.runs
+
+
+def _grid(scope: str, cells: Mapping[str, Verdict], matrix: Matrix) -> AnswerGrid:
+    stacks = _in_order({one.stack for one in cells.values()}, matrix.stacks)
+    presets = _in_order({one.preset for one in cells.values()}, matrix.presets)
+    return AnswerGrid(
+        scope=scope,
+        title=f"On {parts_of(scope).in_words}",
+        stacks=stacks,
+        presets=presets,
+        places=tuple(_place(stack, preset, cells, matrix) for preset in presets for stack in stacks),
+    )
+
+
+def _place(stack: str, preset: str, cells: Mapping[str, Verdict], matrix: Matrix) -> AnswerPlace:
+    cell = f"{stack}-{preset}"
+    one, known = cells.get(cell), matrix.cells.get(cell)
+    tier: Tier = "untested"
+    if one is not None:
+        tier = one.tier
+    elif known is not None and known.excluded:
+        tier = "excluded"
+    text = f"{one.passes}/{one.runs} {tier}" if one and one.runs else tier
+    return AnswerPlace(cell=cell, tier=tier, text=text)
+
+
+def _in_order(used: Collection[str], order: Collection[str]) -> tuple[str, ...]:
+    return tuple(name for name in order if name in used)

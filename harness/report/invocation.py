@@ -1,0 +1,48 @@
+"""Commands as they are typed here, and the words that give one the work of a run. Pure."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.evidence.run_files import Intent
+from harness.matrix.workload_options import OWN_DATA
+
+# `matrix export` writes this in place of a data file's path.
+ELSEWHERE = "<data>"
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """How `matrix` is typed on this host: the program, and the global options that were given."""
+
+    program: str = ".venv/bin/matrix"
+    options: tuple[str, ...] = ()
+
+    def command(self, *words: str) -> str:
+        """Return a command that a shell takes as it is."""
+        return shlex.join([self.program, *self.options, *words])
+
+
+AS_MADE = Invocation()
+
+
+def has_own_data(intent: Intent) -> bool:
+    """Return whether a run had bars of the user's that are on this host."""
+    return not Path(intent.data.path).name.startswith("synthetic-") and intent.data.path != ELSEWHERE
+
+
+def work_words(intent: Intent, workload: str | None = None) -> tuple[str, ...]:
+    """Return the options of `matrix run` that give another run the work and place of this one.
+
+    `workload`: the one to name instead of the run's own; a training of the user's own has none that could be named.
+    """
+    workload = workload or (None if intent.workload == OWN_DATA else intent.workload)
+    words = ["--workload", workload] if workload else []
+    words += ["--executor", intent.executor]
+    if "lookback" in intent.options:
+        words += ["--lookback", str(intent.options["lookback"])]
+    if has_own_data(intent):
+        words += ["--data", intent.data.path]
+    if intent.stack == "host":
+        words += ["--python", next(iter(intent.commands.values()))[0]]
+    return tuple(words)

@@ -1,0 +1,64 @@
+"""Prints the answer of a results folder: the sentence, the grid, what failed, and the next command."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from harness.report.model import Answer, AnswerGrid, AnswerPlace
+from harness.screen.colours import TIER_COLOURS
+
+GAP = 2
+
+
+def print_answer(console: Console, answer: Answer) -> None:
+    """Print it in the words that the report has. No line of the command is broken, so that it can be copied."""
+    narrow = console.is_terminal
+    console.print(escape(answer.sentence), soft_wrap=not narrow)
+    for grid in answer.grids:
+        console.print()
+        console.print(escape(f"{grid.title}: runs that passed of those that count"), soft_wrap=not narrow)
+        for table in _tables(grid, console.width):
+            console.print(table)
+    if answer.grids:
+        console.print()
+    for line in answer.failures:
+        console.print(escape(f"- {line}"), soft_wrap=not narrow)
+    console.print(escape(f"Next: {answer.next.command}"), soft_wrap=True)
+    console.print(escape(f"  It {answer.next.why}."), soft_wrap=not narrow)
+
+
+def _tables(grid: AnswerGrid, width: int) -> Iterator[Table]:
+    """Yield the grid as tables no wider than `width`, a few stacks in each: no name is cut or broken."""
+    width -= max(map(len, grid.presets), default=0)
+    row = len(grid.stacks)
+    columns = [(stack, grid.places[number::row]) for number, stack in enumerate(grid.stacks)]
+    for part in _parts(columns, width):
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+        table.add_column("preset", no_wrap=True)
+        for stack, _ in part:
+            table.add_column(stack, no_wrap=True)
+        for number, preset in enumerate(grid.presets):
+            table.add_row(preset, *(_coloured(places[number]) for _, places in part))
+        yield table
+
+
+def _parts(
+    columns: Sequence[tuple[str, Sequence[AnswerPlace]]], width: int
+) -> Iterator[list[tuple[str, Sequence[AnswerPlace]]]]:
+    part: list[tuple[str, Sequence[AnswerPlace]]] = []
+    left = width
+    for stack, places in columns:
+        needed = GAP + max(len(stack), *(len(place.text) for place in places))
+        if part and needed > left:
+            yield part
+            part, left = [], width
+        part.append((stack, places))
+        left -= needed
+    if part:
+        yield part
+
+
+def _coloured(place: AnswerPlace) -> str:
+    return f"[{TIER_COLOURS[place.tier]}]{escape(place.text)}[/]"

@@ -1,0 +1,49 @@
+import pytest
+
+from vpoc.cli import run
+from vpoc.data.own_output import note_of, require_replaceable, write_own
+from vpoc.errors import UserError
+
+
+def test_what_something_else_wrote_is_never_replaced_unless_forced(tmp_path):
+    output = tmp_path / "merged.csv"
+    output.write_text("my years of bars\n")
+    with pytest.raises(UserError, match=r"merged.csv: is there, and is not what this command wrote; .* --force"):
+        require_replaceable(output, force=False)
+    require_replaceable(output, force=True)
+
+
+def test_what_was_written_is_replaced_until_somebody_changes_it(tmp_path):
+    output = tmp_path / "merged.csv"
+    require_replaceable(output, force=False)
+    for content in (b"one\n", b"two\n"):
+        write_own(output, content)
+        require_replaceable(output, force=False)
+    output.write_bytes(b"two, corrected by hand\n")
+    with pytest.raises(UserError):
+        require_replaceable(output, force=False)
+
+
+@pytest.mark.parametrize("note", [b"", b"{", b"[]", b'{"schema": 2}'])
+def test_a_damaged_note_forbids_it(tmp_path, note):
+    output = tmp_path / "merged.csv"
+    write_own(output, b"one\n")
+    note_of(output).write_bytes(note)
+    with pytest.raises(UserError):
+        require_replaceable(output, force=False)
+
+
+def test_synth_and_merge_leave_the_users_file_as_it_is(tmp_path, capsys):
+    output, vix = tmp_path / "merged.csv", tmp_path / "vix.csv"
+    output.write_text("my years of bars\n")
+    vix.write_text("DATE,OPEN,HIGH,LOW,CLOSE\n2018-01-02,10,10,10,10\n")
+    bars = tmp_path / "bars.csv"
+    assert run(["synth", "--sessions", "1", "--output", str(bars)]) == 0
+    for words in (["synth", "--sessions", "1"], ["merge", "--bars", str(bars), "--vix", str(vix)]):
+        assert run([*words, "--output", str(output)]) == 2
+        assert "--force to replace it" in capsys.readouterr().err
+        assert output.read_text() == "my years of bars\n"
+    assert run(["synth", "--sessions", "1", "--output", str(output), "--force"]) == 0
+    assert output.read_bytes() == bars.read_bytes()
+    # And again: now it is its own.
+    assert run(["synth", "--sessions", "2", "--output", str(output)]) == 0

@@ -1,0 +1,38 @@
+import os
+import subprocess
+
+import pytest
+
+from harness.base.paths import CHECKOUT
+from harness.matrix.cells import Matrix
+
+MATRIX = str(CHECKOUT / ".venv/bin/matrix")
+
+
+def completed(line: str) -> list[str]:
+    """What bash offers at the end of a line."""
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1), "_MATRIX_COMPLETE": "bash_complete"}
+    done = subprocess.run(
+        [MATRIX], env={**os.environ, **words}, cwd=CHECKOUT, capture_output=True, text=True, check=True, timeout=120
+    )
+    return [item.partition(",")[2] for item in done.stdout.splitlines() if item]
+
+
+def test_commands_cells_selections_workloads_and_presets_are_completed(matrix: Matrix) -> None:
+    assert completed("matrix st") == ["status", "strike"]
+    cells = [cell for cell in matrix.cells.values() if cell.stack.name == "rocm6.3-torch2.9.1"]
+    assert any(cell.excluded for cell in cells)
+    assert completed("matrix run rocm6.3-torch2.9.1-") == [cell.id for cell in cells if not cell.excluded]
+    assert completed("matrix plan --selection ") == list(matrix.selections)
+    assert completed("matrix run cpu-plain --workload s") == ["standard", "soak"]
+    assert completed("matrix lint one") == ["one-queue"]
+
+
+def test_a_broken_matrix_file_completes_nothing_and_says_nothing() -> None:
+    assert completed("matrix --matrix nowhere.yaml run c") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_is_told_how(shell: str) -> None:
+    done = subprocess.run([MATRIX, "completion", shell], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert f"{shell}_complete" in done.stdout

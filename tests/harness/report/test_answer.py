@@ -1,0 +1,140 @@
+import re
+from collections.abc import Callable
+from html import unescape
+from itertools import chain
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from harness.evidence.index import Row
+from harness.evidence.verdicts.counting import count_runs
+from harness.evidence.verdicts.verdict import judge
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.report.answer import answer_of
+from harness.report.failures import failures
+from harness.report.markdown import to_markdown
+from harness.report.model import Answer, Command, Report
+from harness.report.page import to_html
+from harness.screen.answer import print_answer
+
+MakeRows = Callable[..., list[Row]]
+STACK = "rocm6.3-torch2.9.1"
+STEP = Command(command="matrix run", why="runs")
+TWO: dict[str, Any] = {"options": {"strategy": "ddp", "devices": 2}, "gpus": (0, 1)}
+
+
+@pytest.fixture
+def answer(matrix: Matrix) -> Callable[..., Answer]:
+    def made(*rows: list[Row], gpus: int = 2, tags: Any = None) -> Answer:
+        every = list(chain(*rows))
+        here = judge(every, {}, matrix.verdicts)
+        return answer_of(here, failures(here, every, count_runs(every)), {}, tags or {}, matrix, gpus, STEP)
+
+    return made
+
+
+@pytest.fixture
+def on_gpus(make_rows: MakeRows, dual_host: HostFacts) -> MakeRows:
+    def made(preset: str, passes: int, failed: int = 0, **changes: Any) -> list[Row]:
+        return make_rows(
+            f"{STACK}-{preset}", passes, failed, **{"host": dual_host, "device": "cuda", "gpus": (0,), **changes}
+        )
+
+    return made
+
+
+def test_both_gpus_come_first_where_a_cell_is_reliable_on_them(
+    answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows
+) -> None:
+    said = answer(on_gpus("plain", 40), on_gpus("no-p2p", 40, **TWO), make_rows("cpu-plain", 40)).sentence
+    assert said.startswith(
+        f"Use `{STACK}-no-p2p` on two GPUs (gfx1100) with ddp, which is known-good: "
+        "40 of 40 starts, 40.0 h, no failure, 2 boots, workload `quick`; 10 h of training end uninterrupted"
+    )
+    assert said.count(". ") == 0
+
+
+def test_one_gpu_is_the_answer_where_two_fail_and_that_is_said(
+    answer: Callable[..., Answer], on_gpus: MakeRows
+) -> None:
+    said = answer(on_gpus("plain", 40), on_gpus("plain", 0, 3, **TWO)).sentence
+    assert said.startswith(f"Use `{STACK}-plain` on one GPU (gfx1100), which is known-good")
+    assert said.endswith(f"on two GPUs (gfx1100) with ddp the best, `{STACK}-plain`, is failing, 3 of 3 runs failed.")
+    assert answer(on_gpus("plain", 40)).sentence.endswith("on two GPUs nothing was run.")
+    assert "two GPUs" not in answer(on_gpus("plain", 40), gpus=1).sentence
+
+
+def test_a_pass_on_the_cpu_never_hides_what_gpus_did(
+    answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows
+) -> None:
+    said = answer(on_gpus("plain", 0, 3), make_rows("cpu-plain", 40)).sentence
+    assert said.startswith(
+        f"No cell trains to the end on one GPU (gfx1100): the best, `{STACK}-plain`, is failing, 3 of 3 runs failed, "
+        "most often for `crash`"
+    )
+    assert answer(make_rows("cpu-plain", 40)).sentence.endswith("of a GPU it says nothing.")
+
+
+def test_a_few_passes_promise_no_hours(answer: Callable[..., Answer], on_gpus: MakeRows) -> None:
+    said = answer(on_gpus("plain", 2)).sentence
+    assert said.startswith("No cell is shown to train to the end on one GPU (gfx1100) yet: the furthest is")
+    assert "too little to say what 10 h of training can expect" in said
+
+
+def test_an_image_is_named_by_its_tag(answer: Callable[..., Answer], on_gpus: MakeRows) -> None:
+    rows = on_gpus("plain", 40, executor="docker")
+    tags = {(rows[0].cell, rows[0].environment_hash, "gfx1100"): "known-good-gfx1100"}
+    assert f"`{STACK}-plain` (image `known-good-gfx1100`)" in answer(rows, tags=tags).sentence
+
+
+def test_the_grid_has_every_scope_gpus_first_with_what_was_not_run_or_is_excluded(
+    answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows, dual_host: HostFacts
+) -> None:
+    newer = {"host": dual_host, "device": "cuda", "gpus": (0,)}
+    other = make_rows("rocm7.1-torch2.10.0-expandable-segments", 1, **newer)
+    grids = answer(make_rows("cpu-plain", 1), on_gpus("plain", 2), on_gpus("plain", 1, 1, **TWO), other).grids
+    assert [one.title for one in grids] == ["On two GPUs (gfx1100) with ddp", "On one GPU (gfx1100)", "On the CPU"]
+    assert {place.cell: place.text for place in grids[1].places} == {
+        f"{STACK}-plain": "2/2 seen",
+        f"{STACK}-expandable-segments": "excluded",
+        "rocm7.1-torch2.10.0-plain": "untested",
+        "rocm7.1-torch2.10.0-expandable-segments": "1/1 seen",
+    }
+
+
+def test_at_most_three_failures_are_named(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
+    rows = [make_rows("cpu-plain", 0, number, f"way-{number}") for number in (1, 2, 3, 4)]
+    said = answer(*rows).failures
+    assert [line.split("`")[1] for line in said] == ["way-4", "way-3", "way-2"]
+    assert answer(make_rows("cpu-plain", 1)).failures == ()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_on_a_terminal_no_name_is_broken_and_no_line_too_long(synthetic: Report, width: int) -> None:
+    console = Console(width=width, force_terminal=True, no_color=True, highlight=False, record=True, quiet=False)
+    with console.capture() as captured:
+        print_answer(console, synthetic.answer)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", captured.get()).splitlines()
+    assert max(len(line) for line in lines if not line.startswith("Next: ")) <= width
+    for grid in synthetic.answer.grids:
+        for name in (*grid.stacks, *grid.presets):
+            assert any(name in line.split() for line in lines)
+    assert f"Next: {synthetic.answer.next.command}" in lines
+
+
+def test_terminal_page_markdown_and_json_have_the_same_words(synthetic: Report) -> None:
+    answer = synthetic.answer
+    console = Console(width=80, highlight=False)
+    with console.capture() as captured:
+        print_answer(console, answer)
+    page = unescape(re.sub("<[^>]*>", "", to_html(synthetic).split('<script type="application/json"')[0]))
+    texts = {"terminal": captured.get(), "page": page, "markdown": to_markdown(synthetic)}
+    for name, text in texts.items():
+        for said in (answer.sentence, *answer.failures):
+            expected = said.replace("`", "") if name == "page" else said
+            assert expected in text, name
+        assert answer.next.command in text, name
+        assert answer.next.why.replace("`", "" if name == "page" else "`") in text, name
+    assert synthetic.model_dump(mode="json")["answer"] == answer.model_dump(mode="json")

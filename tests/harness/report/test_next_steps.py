@@ -1,0 +1,120 @@
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.evidence.index import Row
+from harness.evidence.run_files import EvidenceLine, Explanation, Intent
+from harness.evidence.verdicts.counting import count_runs
+from harness.evidence.verdicts.verdict import judge
+from harness.matrix.cells import Matrix, Verdicts
+from harness.report.answer import most_useful
+from harness.report.choice import Tags
+from harness.report.failures import failures
+from harness.report.invocation import Invocation
+from harness.report.next_steps import what_next
+
+MakeRows = Callable[..., list[Row]]
+EXPLANATION = Explanation(
+    rule="x",
+    class_="kernel-fault",
+    cause="a kernel touched foreign memory",
+    remedy="serialise the kernels",
+    link=None,
+    presets=("debug-serialize",),
+    lines=(EvidenceLine(file="log.txt", line=1, text="boom"),),
+)
+HERE = Invocation("matrix", ("--results", "my results", "--root", "/tmp/host"))
+PLACE = "matrix --results 'my results' --root /tmp/host"
+OWN: dict[str, Any] = {
+    "data": {"path": "/home/me/my bars.csv", "sha256": "a" * 64},
+    "options": {"loop": "plain", "vpoc_path": "naive", "strategy": "single", "lookback": 25},
+}
+ASKED = "--executor process --lookback 25 --data '/home/me/my bars.csv'"
+Commands = Callable[..., list[str]]
+
+
+@pytest.fixture
+def commands(matrix: Matrix, make_intent: Callable[..., Intent]) -> Commands:
+    def made(
+        rows: list[Row],
+        explained: bool = False,
+        tags: Tags | None = None,
+        cells: tuple[str, ...] = ("cpu-plain", "cpu-debug-serialize"),
+        **intent: Any,
+    ) -> list[str]:
+        verdicts = judge(rows, {}, Verdicts())
+        found = failures(verdicts, rows, count_runs(rows))
+        explanations = {one.newest: EXPLANATION for one in found} if explained else {}
+        intents = {row.run_id: make_intent(row.run_id, **{"workload": row.workload, **intent}) for row in rows}
+        steps = what_next(most_useful(verdicts), found, explanations, tags or {}, cells, intents, matrix, HERE)
+        return [step.command for step in steps]
+
+    return made
+
+
+def test_before_the_first_run_it_is_that(commands: Commands) -> None:
+    assert commands([]) == [f"{PLACE} run"]
+
+
+def test_more_runs_have_the_cell_data_lookback_and_a_workload_that_counts(
+    make_rows: MakeRows, commands: Commands
+) -> None:
+    until = f"{PLACE} run cpu-plain --until known-good --workload"
+    assert commands(make_rows("cpu-plain", 2, smoke_test=True, **OWN), **OWN) == [f"{until} standard {ASKED}"]
+    rows = make_rows("cpu-plain", 2, workload="soak", **OWN)
+    assert commands(rows, **OWN) == [f"{until} soak {ASKED}"]
+
+
+def test_what_is_known_good_is_trained_with_on_the_bars_it_was_tried_with(
+    make_rows: MakeRows, commands: Commands
+) -> None:
+    (command,) = commands(make_rows("cpu-plain", 40, **OWN), **OWN)
+    assert command == (
+        f"{PLACE} train --data '/home/me/my bars.csv' --output TRAINING --cell cpu-plain --executor process "
+        "--lookback 25"
+    )
+    synthetic = {"data": {"path": "/cache/synthetic-100-7-abc.csv", "sha256": "a" * 64}}
+    (command,) = commands(make_rows("cpu-plain", 40, **synthetic), **synthetic)
+    assert shlex.split(command)[5:9] == ["train", "--data", "merged.csv", "--output"]
+
+
+def test_an_image_that_earned_its_tag_is_promoted_first_and_then_found_by_it(
+    make_rows: MakeRows, commands: Commands
+) -> None:
+    rows = make_rows("cpu-plain", 40, executor="docker", **OWN)
+    promote, train = commands(rows, **OWN, executor="docker")
+    assert promote == f"{PLACE} promote cpu-plain"
+    assert "--cell cpu-plain" in train
+    tags = {("cpu-plain", rows[0].environment_hash, "cpu"): "known-good-cpu"}
+    (train,) = commands(rows, tags=tags, **OWN, executor="docker")
+    assert train == f"{PLACE} train --data '/home/me/my bars.csv' --output TRAINING --lookback 25"
+
+
+def test_a_training_of_two_devices_keeps_its_strategy(make_rows: MakeRows, commands: Commands) -> None:
+    two: dict[str, Any] = {"options": {"strategy": "ddp", "devices": 2}}
+    (command,) = commands(make_rows("cpu-plain", 40, **two), **two)
+    assert "--strategy ddp" in command
+
+
+def test_where_nothing_works_a_remedy_comes_before_the_evidence(make_rows: MakeRows, commands: Commands) -> None:
+    rows = make_rows("cpu-plain", 0, 2)
+    assert commands(rows, explained=True, **OWN) == [
+        f"{PLACE} run cpu-debug-serialize --workload quick {ASKED}",
+        f"{PLACE} explain {rows[-1].run_id}",
+    ]
+
+
+def test_what_cannot_be_run_or_failed_itself_is_no_remedy(make_rows: MakeRows, commands: Commands) -> None:
+    rows = make_rows("cpu-plain", 0, 2)
+    assert commands(rows, explained=True, cells=("cpu-plain",)) == [f"{PLACE} explain {rows[-1].run_id}"]
+    rows = make_rows("cpu-debug-serialize", 0, 2)
+    assert commands(rows, explained=True) == [f"{PLACE} explain {rows[-1].run_id}"]
+
+
+def test_a_command_can_be_typed_as_printed(make_rows: MakeRows, commands: Commands) -> None:
+    (command,) = commands(make_rows("cpu-plain", 2, workload="soak", **OWN), **OWN)
+    words = shlex.split(command)
+    assert words[words.index("--results") + 1] == "my results"
+    assert words[words.index("--data") + 1] == "/home/me/my bars.csv"

@@ -1,0 +1,60 @@
+import io
+import re
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from harness.screen.fitted import print_folded, print_table
+
+LONG = "rocm6.2.4-torch2.6.0-experimental-attention"
+TEXT = "one word after the other until no line of eighty can hold them all, and then some more"
+
+
+def table() -> Table:
+    made = Table()
+    for name in ("cell", "verdict", "hours", "scope", "why"):
+        made.add_column(name)
+    made.add_row(LONG, "[green]known-good[/]", "12.3", "gfx1100-ddp-2, docker", TEXT)
+    return made
+
+
+def printed(width: int, terminal: bool = True, *, wide: bool = False) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=terminal, no_color=True, highlight=False)
+    print_table(console, table(), ("hours", "scope"), "why", wide=wide)
+    return re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
+
+
+@pytest.mark.parametrize("width", [84, 90, 100, 120, 200])
+def test_names_are_whole_and_no_line_is_too_long(width: int) -> None:
+    lines = printed(width).splitlines()
+    assert max(map(len, lines)) <= width
+    assert LONG in lines[1].split()
+    assert " ".join(" ".join(lines).split()).count("known-good") == 1
+
+
+def test_columns_are_left_out_by_rank_and_that_is_said() -> None:
+    assert "(not shown: hours, scope; --wide shows all)" in printed(84)
+    assert "(not shown: hours; --wide shows all)" in printed(110)
+    assert "not shown" not in printed(120)
+
+
+def test_what_is_piped_or_asked_for_is_whole_in_a_line() -> None:
+    for said in (printed(80, terminal=False), printed(80, wide=True)):
+        assert len(said.splitlines()) == 2
+        for text in (LONG, "12.3", "gfx1100-ddp-2, docker", TEXT):
+            assert text in said
+
+
+def test_a_name_that_is_wider_than_the_terminal_is_not_cut() -> None:
+    assert LONG in printed(20)
+
+
+def test_a_folded_line_keeps_its_indentation() -> None:
+    file = io.StringIO()
+    print_folded(Console(file=file, width=40, force_terminal=True), f"    {TEXT} [see below]")
+    lines = file.getvalue().splitlines()
+    assert len(lines) > 1
+    assert all(line.startswith("    ") and len(line) <= 40 for line in lines)
+    assert "[see below]" in " ".join(" ".join(lines).split())
