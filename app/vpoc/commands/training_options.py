@@ -79,7 +79,36 @@ LOOP_OPTIONS = [
         default=64,
         help="Samples per optimizer step, over all devices.",
     ),
-    click.option("--learning-rate", type=FiniteRange(0, 1, min_open=True), default=1e-3, help="Step size of Adam."),
+    click.option("--learning-rate", type=FiniteRange(0, 1, min_open=True), default=1e-3, help="Step size of AdamW."),
+    click.option(
+        "--weight-decay", type=FiniteRange(0, 1), default=0.01, help="Of AdamW, times the learning rate of a step."
+    ),
+    click.option(
+        "--clip-norm",
+        type=FiniteRange(0),
+        default=1.0,
+        help="Norm to which a larger gradient is scaled down; 0: none is.",
+    ),
+    click.option(
+        "--schedule",
+        type=click.Choice(["constant", "linear", "cosine"]),
+        default="constant",
+        help="The learning rate from the first step to the last of all epochs: constant, or down to 0.",
+    ),
+    click.option(
+        "--keep",
+        type=click.Choice(["best", "last"]),
+        default="best",
+        help="best: the epoch with the lowest loss on the inner sessions, the last 20 % of those that train, which "
+        "are then left out of training; last: the last epoch.",
+    ),
+    click.option(
+        "--patience",
+        type=click.IntRange(0, LARGEST_COUNT),
+        default=2,
+        help="End after so many epochs in a row that were no better on the inner sessions; 0: make all epochs. With "
+        "--keep last --patience 0 no session is left out of training.",
+    ),
     click.option(
         "--loop",
         type=click.Choice(["plain", "resident"]),

@@ -6,23 +6,29 @@ import torch
 
 from vpoc.errors import UserError
 from vpoc.features.build import FeatureSet
-from vpoc.features.table import NAMES, SCALING
+from vpoc.features.table import NAMES
 from vpoc.models.by_name import window_of
 from vpoc.training.artefact import LoadedModel
-from vpoc.training.samples import scaled_inputs
+from vpoc.training.samples import inputs_of
+from vpoc.training.scaling import outside_words
 
 ROWS_AT_A_TIME = 4096
 
 
 def require_match(loaded: LoadedModel, bar_seconds: int) -> None:
-    """UserError when the model was trained on other features, scaling or bars than this data would give it."""
-    if loaded.features != list(NAMES) or loaded.scaling != SCALING:
+    """UserError when the model was trained on other features or bars than this data would give it."""
+    if loaded.features != list(NAMES):
         raise UserError(f"{loaded.path}: its features are not those of this version of vpoc; train it again")
     if loaded.bar_seconds != bar_seconds:
         raise UserError(
             f"{loaded.path}: trained on bars of {loaded.bar_seconds} s, the data has bars of {bar_seconds} s; "
             "give data with the same bars"
         )
+
+
+def out_of_range(loaded: LoadedModel, features: FeatureSet) -> list[str]:
+    """Name the features of which at least 1 % of the rows lie outside what the model was trained on, with the share."""
+    return outside_words(loaded.scaling, inputs_of(features.frame), NAMES)
 
 
 def predict(loaded: LoadedModel, features: FeatureSet) -> pl.DataFrame:
@@ -33,7 +39,7 @@ def predict(loaded: LoadedModel, features: FeatureSet) -> pl.DataFrame:
     UserError with exit code 1 when an answer is not finite.
     """
     window = window_of(loaded.kind)
-    rows = torch.from_numpy(scaled_inputs(features.frame))
+    rows = torch.from_numpy(loaded.scaling.apply(inputs_of(features.frame)))
     if len(rows) < window:
         raise UserError(f"{len(rows)} rows, and the model looks at {window} at a time; give more data")
     inputs = rows if window == 1 else rows.unfold(0, window, 1).transpose(1, 2)

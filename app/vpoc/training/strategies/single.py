@@ -61,6 +61,12 @@ class Single:
         # Adam squares gradients in float32.
         return math.inf if norm > LARGEST_NORM else norm
 
+    def scale_gradient(self, factor: float) -> None:
+        """Multiply the gradient by `factor`."""
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+
     def flip_next_exchange(self) -> bool:
         """Flip a bit of what this rank passes on next (a fault); return False where the others would not see which."""
         return False
