@@ -58,6 +58,7 @@ def options_of(kind: str, device: str, **chosen: Any) -> TrainOptions:
         "epochs": 1,
         "batch_size": BATCH[kind],
         "micro_batch_size": None,
+        "spare": None,
         "learning_rate": 1e-3,
         "weight_decay": 0.01,
         "clip_norm": 1.0,

@@ -133,6 +133,12 @@ MEMORY_OPTIONS = [
         "fit into its memory.  [default: all of its share]",
     ),
     click.option(
+        "--spare",
+        type=FiniteRange(0, 0.9),
+        help="Share of a GPU's memory that --micro-batch-size auto leaves free.  [default: 0.25 where a screen is "
+        "attached, else 0.1]",
+    ),
+    click.option(
         "--activation-checkpointing",
         is_flag=True,
         help="Keep no activations for the backward pass; compute them again there. Less memory, more time.",

@@ -38,6 +38,7 @@ class TrainOptions:
     epochs: int
     batch_size: int
     micro_batch_size: int | str | None
+    spare: float | None
     learning_rate: float
     weight_decay: float
     clip_norm: float

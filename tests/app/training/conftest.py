@@ -54,6 +54,7 @@ def options(merged: Path):
             "epochs": 2,
             "batch_size": 8,
             "micro_batch_size": None,
+            "spare": None,
             "learning_rate": 1e-3,
             "weight_decay": 0.01,
             "clip_norm": 1.0,
