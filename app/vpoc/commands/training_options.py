@@ -69,16 +69,7 @@ MODEL_OPTIONS = [
         help="What computes attention; auto: torch's choice.",
     ),
 ]
-LOOP_OPTIONS = [
-    click.option(
-        "--epochs", type=click.IntRange(1, LARGEST_COUNT), default=3, help="Passes over the training samples."
-    ),
-    click.option(
-        "--batch-size",
-        type=click.IntRange(1, LARGEST_COUNT),
-        default=64,
-        help="Samples per optimizer step, over all devices.",
-    ),
+OPTIMISER_OPTIONS = [
     click.option("--learning-rate", type=FiniteRange(0, 1, min_open=True), default=1e-3, help="Step size of AdamW."),
     click.option(
         "--weight-decay", type=FiniteRange(0, 1), default=0.01, help="Of AdamW, times the learning rate of a step."
@@ -109,6 +100,19 @@ LOOP_OPTIONS = [
         help="End after so many epochs in a row that were no better on the inner sessions; 0: make all epochs. With "
         "--keep last --patience 0 no session is left out of training.",
     ),
+]
+"""How a network is trained, and which epoch is kept."""
+LOOP_OPTIONS = [
+    click.option(
+        "--epochs", type=click.IntRange(1, LARGEST_COUNT), default=3, help="Passes over the training samples."
+    ),
+    click.option(
+        "--batch-size",
+        type=click.IntRange(1, LARGEST_COUNT),
+        default=64,
+        help="Samples per optimizer step, over all devices.",
+    ),
+    *OPTIMISER_OPTIONS,
     click.option(
         "--loop",
         type=click.Choice(["plain", "resident"]),

@@ -94,12 +94,22 @@ class Fit:
     """Trains one model.
 
     Checkpoints keep `position`, `history`, `curves`, `ledger`, the state of `trainer`, and the weights `kept` of the
-    best epoch so far, None where the last one is kept.
+    best epoch so far, None where the last one is kept. One of many trainings (`one_of_many`) writes none, and shows
+    nothing of its steps. Where there are no validation samples, nothing is validated.
     """
 
     def __init__(
-        self, options: TrainOptions, run: Prepared, kind: str, folder: Path, progress: Progress, say: Say
+        self,
+        options: TrainOptions,
+        run: Prepared,
+        kind: str,
+        folder: Path,
+        progress: Progress,
+        say: Say,
+        *,
+        one_of_many: bool = False,
     ) -> None:
+        self.one_of_many = one_of_many
         self.options, self.run, self.kind, self.folder = options, run, kind, folder
         self.progress, self.say = progress, say
         samples = run.samples_in(folder.parent, options, kind, progress)
@@ -205,7 +215,12 @@ class Fit:
         # Until a checkpoint is written, a wish to end is only noted.
         self.progress.holds_interrupts = True
         try:
-            for step in watched(steps, f"epoch {epoch}", self.order.steps - self.position.batch):
+            shown = (
+                watched(steps, f"epoch {epoch}", self.order.steps - self.position.batch)
+                if not self.one_of_many
+                else steps
+            )
+            for step in shown:
                 self._note(step, epoch, total)
             if self.progress.interrupted_by is not None and self.run.ranks.world == 1:
                 # It came after the last step; several ranks would first have to agree.
@@ -268,12 +283,15 @@ class Fit:
             loss = self.trainer.evaluate(self.inner, size, self.progress).loss
             # Of all ranks the first decides: another kind of device may round otherwise.
             last["inner"] = float(self.trainer.strategy.gathered(repr(loss))[0])
+            if self.kept_epoch == epoch:
+                self.kept = self.trainer.strategy.weights()
+        if not len(self.validation):
+            return
         found = self.trainer.evaluate(self.validation, size, self.progress, inner)
         clean_up(self.run.devices[0], skip=self.options.skip_gpu_cleanup)
         last["validation"] = found.loss
         if self.kept_epoch == epoch:
             self.history.accuracy = found.accuracy
-            self.kept = None if last["inner"] is None else self.trainer.strategy.weights()
         self.curves.add_validation(self.trainer.steps_done, found.loss)
         self.ledger.to("bookkeeping")
         chosen_by = "" if last["inner"] is None else f"inner loss {last['inner']:.4f}, "
@@ -295,6 +313,8 @@ class Fit:
 
     def save(self, epoch_losses: dict[str, Any] | None = None) -> None:
         """Write a checkpoint, on the first rank; all must come. `epoch_losses`: where an epoch has just ended."""
+        if self.one_of_many:
+            return
         self.ledger.to("checkpoint")
         self.trainer.require_finite()
         # A checkpoint is the first rank's: a wrong one would pass its weights on to all.

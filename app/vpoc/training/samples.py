@@ -100,6 +100,8 @@ class Samples:
 class Split:
     """What trains a model: `train`, then `inner`, which chooses the epoch, then `validation`, which only judges.
 
+    There may be no `inner`, and no samples in `validation`.
+
     Their inputs are scaled by `scaling`, which was fitted on training rows alone.
     """
 
