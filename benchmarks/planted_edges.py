@@ -65,24 +65,24 @@ def _nothing(rows: np.ndarray) -> np.ndarray:
 
 KINDS = {
     "linear": Kind(
-        500,
+        600,
         20,
         lambda rows: 0.5 * rows[:, FIRST],
         lambda found: (found.outcome, found.simplest, found.network_adds) == ("edge", "linear", False),
     ),
     "interaction": Kind(
-        500,
+        600,
         20,
         lambda rows: 2.0 * rows[:, FIRST] * rows[:, SECOND],
         lambda found: (found.outcome, found.simplest, found.network_adds) == ("edge", "network", True),
     ),
-    "none": Kind(500, 20, _nothing, lambda found: found.outcome == "no-edge"),
+    "none": Kind(600, 20, _nothing, lambda found: found.outcome == "no-edge"),
     "none, few sessions": Kind(250, 1, _nothing, lambda found: found.outcome == "not-enough-sessions"),
     "tiny, few sessions": Kind(
         250, 1, lambda rows: 0.05 * rows[:, FIRST], lambda found: found.outcome == "not-enough-sessions"
     ),
     "shuffled labels": Kind(
-        500, 20, lambda rows: 0.5 * rows[:, FIRST], lambda found: found.outcome == "no-edge", shuffle=True
+        600, 20, lambda rows: 0.5 * rows[:, FIRST], lambda found: found.outcome == "no-edge", shuffle=True
     ),
 }
 

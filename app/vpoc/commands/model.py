@@ -67,7 +67,7 @@ def predict_command(model: Path, data: Path, output: Path, lookback: int | None,
     from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
     from vpoc.files import require_output, write_atomic  # noqa: PLC0415
     from vpoc.training.artefact import load_model, require_finite  # noqa: PLC0415
-    from vpoc.training.predict import out_of_range, require_match  # noqa: PLC0415
+    from vpoc.training.predict import features_out_of_range, require_match  # noqa: PLC0415
     from vpoc.training.predict import predict as probabilities  # noqa: PLC0415
 
     require_output(output, model, data)
@@ -87,6 +87,6 @@ def predict_command(model: Path, data: Path, output: Path, lookback: int | None,
     buffer = io.BytesIO()
     frame.write_csv(buffer, datetime_format="%Y-%m-%dT%H:%M:%SZ")
     write_atomic(output, buffer.getvalue())
-    if named := out_of_range(loaded, features):
+    if named := features_out_of_range(loaded, features):
         click.echo(f"outside what the model was trained on, in so many rows: {', '.join(named)}", err=True)
     click.echo(f"{output}: {frame.height} rows, probability of {loaded.target}")

@@ -56,12 +56,12 @@ def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Pro
             "sessions_used": features.sessions_used,
             "left_out": features.left_out,
         },
-        "out_of_range": out_of_range(rows, found.plan.held_out),
+        "out_of_range": _out_of_range(rows, found.plan.held_out),
     }
     return document(found, lengths, chosen["bootstrap"], facts)
 
 
-def out_of_range(rows: LabelledRows, held_out: Fold) -> list[str]:
+def _out_of_range(rows: LabelledRows, held_out: Fold) -> list[str]:
     """Name the features of which at least 1 % of the rows held out lie outside the training rows', with the share."""
     train, tested = rows.span(0, held_out.train_stop), rows.span(held_out.start, held_out.stop)
     scaling = fit_scaling(rows.inputs, np.arange(train.stop))

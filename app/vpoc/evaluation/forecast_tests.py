@@ -21,12 +21,19 @@ ALPHA = 0.01
 
 
 def p_beats_chance(rows: LabelledRows, span: slice, predicted: Floats, chance: Floats, run: int) -> float:
-    """The p-value of Clark and West (2007): whether `predicted` knows more than `chance`, which is nested in it.
+    """The p-value of Clark and West (2007): whether `predicted` knows more than a constant, which is nested in it.
 
-    The mean of 2 (label - chance) (predicted - chance): the difference of Brier scores without the price of having
-    fitted something. `run`: sessions that share labels.
+    The mean of 2 (label - rate) (predicted - its mean): the difference of Brier scores without the price of having
+    fitted something. Rate and mean are those of each test block, where `chance` has one value: what a model that only
+    has another level gains or loses by the drift of the rate is no knowledge. `run`: sessions that share labels.
     """
-    return _p_of_mean(rows, span, 2 * (rows.labels[span] - chance) * (predicted - chance), run)
+    block = np.cumsum(np.diff(chance, prepend=chance[:1]) != 0)
+    weights = rows.weights[span]
+    total = np.maximum(np.bincount(block, weights), 1e-300)
+    labels, given = (
+        values - (np.bincount(block, weights * values) / total)[block] for values in (rows.labels[span], predicted)
+    )
+    return _p_of_mean(rows, span, 2 * labels * given, run)
 
 
 def p_better(rows: LabelledRows, span: slice, predicted: Floats, other: Floats, run: int) -> float:

@@ -14,16 +14,15 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.gpu_memory.monitor import MemoryMonitor
 from vpoc.models.by_name import Network, network, window_of
 from vpoc.progress import Progress
-from vpoc.ranks.launch import Ranks
 from vpoc.training.feeds import resident_in_order
 from vpoc.training.fit import Fit
 from vpoc.training.prepared import Prepared
+from vpoc.training.run import ALONE
 from vpoc.training.samples import Samples, Split, split_inner
 from vpoc.training.scaling import fit_scaling
 from vpoc.training.train_options import TrainOptions
 
-ALONE = Ranks(rank=0, world=1, local_rank=0, local_world=1, rendezvous=None)
-AT_A_TIME = 4096
+SAMPLES_AT_A_TIME = 4096
 CHOSEN = (
     *("epochs", "batch_size", "learning_rate", "weight_decay", "clip_norm", "schedule", "keep", "patience"),
     *("hidden_layers", "seed", "threads", "device"),
@@ -91,7 +90,7 @@ class NetworkFit:
 def probabilities(trained: Network, samples: Samples, device: torch.device) -> Floats:
     """The probability that the label is 1, [samples]; those of `samples` are scaled and in order."""
     trained.eval()
-    micros = resident_in_order(samples, AT_A_TIME, device)
+    micros = resident_in_order(samples, SAMPLES_AT_A_TIME, device)
     logits = torch.cat([trained(micro.inputs).squeeze(1) for micro in micros])
     found: Floats = torch.sigmoid(logits.double()).cpu().numpy()
     return found

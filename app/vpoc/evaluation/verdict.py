@@ -68,14 +68,15 @@ def decide(pooled: Compared, held_out: Compared, placebo: Placebo) -> Verdict:
     The tests of all models are held to 1 % together. Of the network a test at 1 % asks, besides, whether its log-loss
     is below that of the best of the simpler ones.
     """
-    found = tuple(name for name in rejected(pooled.beats_chance) if _better(pooled, held_out, name, CONSTANT))
+    some = pooled.sessions >= FEWEST_RUNS * pooled.run
+    found = tuple(name for name in rejected(pooled.beats_chance) if some and _better(pooled, held_out, name, CONSTANT))
     simpler = [name for name in found if name != NETWORK] or [name for name in pooled.log_loss if name != NETWORK]
     best = min(simpler, key=lambda name: pooled.log_loss[name])
     needed = _sessions_needed(pooled, len(pooled.beats_chance))
     if placebo.alarms:
         return Verdict("invalid", (_leak(placebo),), None, (), best, None, needed)
     if not found:
-        few = pooled.sessions < max(needed, FEWEST_RUNS * pooled.run)
+        few = not some or pooled.sessions < needed
         outcome = "not-enough-sessions" if few else "no-edge"
         answers = _nothing(pooled, needed, few=few), "Does the network add to it? There is nothing to add to."
         return Verdict(outcome, answers, None, (), best, None, needed)

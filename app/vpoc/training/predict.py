@@ -26,7 +26,7 @@ def require_match(loaded: LoadedModel, bar_seconds: int) -> None:
         )
 
 
-def out_of_range(loaded: LoadedModel, features: FeatureSet) -> list[str]:
+def features_out_of_range(loaded: LoadedModel, features: FeatureSet) -> list[str]:
     """Name the features of which at least 1 % of the rows lie outside what the model was trained on, with the share."""
     return outside_words(loaded.scaling, inputs_of(features.frame), NAMES)
 

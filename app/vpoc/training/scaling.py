@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from vpoc.arrays import Floats, Floats32, Ints
 
-CLIP = 5.0
+FURTHEST = 5.0
 """Sizes from the centre beyond which a value counts as no further away."""
 FIT_ROWS = 1 << 17
 """Rows it is fitted on, evenly spread, where there are more: enough for quartiles, and little memory."""
@@ -22,7 +22,7 @@ STILL = 1e-6
 
 @dataclass(frozen=True)
 class Scaling:
-    """(value - centre) / size, no further than CLIP from 0; all arrays are float32, [columns].
+    """(value - centre) / size, no further than FURTHEST from 0; all arrays are float32, [columns].
 
     `centre`: the median. `size`: the quartiles' distance / 1.349, which is the standard deviation of a normal
     distribution; where the quartiles are equal, as of a code that is mostly 0, the standard deviation; infinite for a
@@ -42,7 +42,7 @@ class Scaling:
             part = scaled[start : start + FIT_ROWS]
             np.subtract(part, self.centre, out=part)
             np.divide(part, self.size, out=part)
-            np.clip(part, -CLIP, CLIP, out=part)
+            np.clip(part, -FURTHEST, FURTHEST, out=part)
         return scaled
 
     def outside(self, rows: Floats32) -> Floats:

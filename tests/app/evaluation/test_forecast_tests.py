@@ -62,3 +62,12 @@ def test_equal_forecasts_are_no_news(made):
 )
 def test_holm(p_values, names):
     assert rejected(p_values) == names
+
+
+def test_a_model_that_only_has_another_level_knows_nothing(made):
+    """Where the rate drifts between training and test, a level that is off the same way would look like knowledge."""
+    rows = made(sessions=400, reach=0)
+    rows = rows.with_labels((np.arange(400) % 100 < 60).astype(float), rows.weights)
+    chance = np.repeat([0.5, 0.52], 200)
+    level = chance + 0.05
+    assert p_beats_chance(rows, slice(0, 400), level, chance, 1) == 1.0

@@ -75,6 +75,12 @@ def test_no_edge_is_said_only_where_one_would_have_been_found():
     assert decide(replace(rich, sessions=50, run=6), compared(126), CHANCE).outcome == "not-enough-sessions"
 
 
+def test_few_sessions_show_nothing_however_sure_they_look():
+    sure = replace(compared(59, **SURE), run=6)
+    assert decide(sure, compared(126), CHANCE).outcome == "not-enough-sessions"
+    assert decide(replace(sure, sessions=60), compared(126), CHANCE).outcome == "edge"
+
+
 def test_a_leak_is_louder_than_everything():
     better = (Interval(-0.02, -0.03, -0.01),) * 3
     found = decide(compared(**SURE), compared(126), Placebo({"network": better}, ("network",)))

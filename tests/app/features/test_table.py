@@ -28,7 +28,7 @@ def test_every_feature_says_what_it_is():
 
 def test_ticks_but_the_range_itself_are_divided_by_the_range():
     assert {feature.name for feature in FEATURES if feature.unit == "ticks"} - {"adr20"} == BY_RANGE
-    assert len(BY_RANGE) == 24
+    assert len(BY_RANGE) == 20
 
 
 @pytest.mark.parametrize(("page", "made"), PAGES.items(), ids=lambda one: getattr(one, "name", ""))

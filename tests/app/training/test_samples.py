@@ -11,7 +11,7 @@ from vpoc.features.build import FeatureSet, build_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import FEATURES, NAMES
 from vpoc.training.samples import inputs_of, split
-from vpoc.training.scaling import CLIP
+from vpoc.training.scaling import FURTHEST
 
 
 def features(rows, labels, per_session=2):
@@ -33,7 +33,7 @@ def test_columns_in_ticks_are_divided_by_the_rows_range_and_others_are_as_they_a
 def test_what_enters_a_network_is_of_the_order_of_one(merged):
     made = split(build_features(load_bars(merged), FeatureOptions(rows="bar", lookback=20)), "prior_vpoc_touched")
     rows = made.train.inputs[made.train.ends]
-    assert np.abs(made.train.inputs).max() <= CLIP
+    assert np.abs(made.train.inputs).max() <= FURTHEST
     varied = ~np.isinf(made.scaling.size)
     assert varied.sum() > 45
     assert (np.abs(np.median(rows, axis=0)) < 0.2).all()
@@ -51,7 +51,7 @@ def test_only_training_rows_decide_about_the_scaling(merged):
     other = split(replace(features_, frame=changed), "prior_vpoc_touched", inner=True)
     assert other.scaling.as_json() == made.scaling.as_json()
     assert (other.train.inputs[other.train.ends] == made.train.inputs[made.train.ends]).all()
-    assert other.validation.inputs[other.validation.ends].max() == CLIP
+    assert other.validation.inputs[other.validation.ends].max() == FURTHEST
 
 
 def test_the_scaling_is_the_same_for_all_windows(merged):

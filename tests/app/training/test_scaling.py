@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vpoc.training import scaling as module
-from vpoc.training.scaling import CLIP, Scaling, fit_scaling, outside_words
+from vpoc.training.scaling import FURTHEST, Scaling, fit_scaling, outside_words
 
 NUMBERS = np.random.default_rng(3)
 
@@ -21,7 +21,7 @@ def test_a_normal_column_becomes_a_standard_one_whatever_its_outliers():
     assert scaling.centre[0] == pytest.approx(7, abs=0.002)
     assert scaling.size[0] == pytest.approx(0.01, rel=0.1)
     scaled = scaling.apply(rows.copy())
-    assert scaled.max() == CLIP
+    assert scaled.max() == FURTHEST
     assert np.delete(scaled[:, 0], np.s_[::100]).std() == pytest.approx(1, rel=0.1)
 
 
