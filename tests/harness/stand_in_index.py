@@ -214,12 +214,15 @@ def private_authority(folder: Path) -> Path:
     """Write an authority of our own, and beside it a certificate for 127.0.0.1 with its key; return the authority."""
     authority, key = folder / "authority.pem", folder / "authority.key"
     new = ["openssl", "req", "-newkey", "rsa:2048", "-nodes"]
+    # Python 3.13 refuses an authority that does not say what its key is for.
+    usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
     for words in (
-        [*new, "-x509", "-days", "2", "-subj", "/CN=an authority", "-out", str(authority), "-keyout", str(key)],
+        [*new, "-x509", "-days", "2", "-subj", "/CN=an authority", *usage, "-out", str(authority), "-keyout", str(key)],
         [*new, "-subj", "/CN=127.0.0.1", "-out", str(folder / "server.csr"), "-keyout", str(folder / "server.key")],
     ):
         subprocess.run(words, check=True, capture_output=True)
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n", encoding="utf-8")
+    names = "subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n"
+    (folder / "names").write_text(names, encoding="utf-8")
     sign = ["openssl", "x509", "-req", "-days", "2", "-in", str(folder / "server.csr"), "-CA", str(authority)]
     sign += [
         "-CAkey",
