@@ -1,4 +1,4 @@
-"""How often `vpoc evaluate` is right where it is known what is in the data: made-up rows with a planted edge, or none.
+"""How often `vpoc evaluate` is right where it is known what is in the data: synthetic rows, with an edge or none.
 
     .cache/envs/cpu-test/bin/python -m benchmarks.planted_edges --seeds 100
 
@@ -109,9 +109,13 @@ def verdict(kind: Kind, seed: int) -> Verdict:
     """The answers of the evaluation on such data."""
     rows = rows_of(kind, seed)
     options = training_options(FeatureOptions(), "up_30", TRAINING)
-    columns = {"labels": rows.labels.astype(np.float32), "weights": rows.weights.astype(np.float32)}
-    dates = rows.dates[rows.sessions].astype(np.int32)
-    samples = Samples(inputs=rows.inputs, ends=np.arange(len(rows)), dates=dates, **columns)
+    samples = Samples(
+        inputs=rows.inputs,
+        ends=np.arange(len(rows)),
+        labels=rows.labels.astype(np.float32),
+        weights=rows.weights.astype(np.float32),
+        dates=rows.dates[rows.sessions].astype(np.int32),
+    )
     network = ByNumber(NetworkFit(samples, samples, options, None, purge=rows.reach > 0))
     lengths = Lengths(first=kind.sessions // 2, block=kind.sessions // 8, held_out=kind.sessions // 8)
     return evaluate(rows, network, lengths, replicates=100, seed=seed).verdict

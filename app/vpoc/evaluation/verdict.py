@@ -63,7 +63,7 @@ class Verdict:
 
 
 def decide(pooled: Compared, held_out: Compared, placebo: Placebo) -> Verdict:
-    """What beats chance: log-loss below the constant rate's in the test blocks and held out, and a test at 1 %.
+    """Return what beats chance: log-loss below the constant rate's in the test blocks and held out, and a test at 1 %.
 
     The tests of all models are held to 1 % together. Of the network a test at 1 % asks, besides, whether its log-loss
     is below that of the best of the simpler ones.

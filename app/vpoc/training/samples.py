@@ -62,7 +62,7 @@ class Samples:
 
     @property
     def mean_weight(self) -> float:
-        """What a loss is divided by for each of its samples, so that weights are 1 on average over all of them."""
+        """Mean of the weights: a loss is divided by it for each sample, so that weights are 1 on average over all."""
         return self.weight_sum / len(self)
 
     @property
@@ -98,7 +98,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Split:
-    """What trains a model: `train`, then `inner`, which chooses the epoch, then `validation`, which only judges.
+    """The samples of a training: `train`, then `inner`, which chooses the epoch, then `validation`, which only judges.
 
     There may be no `inner`, and no samples in `validation`.
 

@@ -67,6 +67,7 @@ def train(merged, features, tmp_path):
 
     def words(name, *more):
         small = ["--lookback", 20, "--loader-workers", 0, "--hidden-layers", "8,4", "--batch-size", 8, "--epochs", 1]
+        small += ["--keep", "last", "--patience", 0]
         place = ["--output", tmp_path / name, "--name", "m", "--run-dir", tmp_path / name / "run"]
         target = ["--target", "prior_vpoc_touched"]
         return ["train", "--data", merged, "--features", features, *small, *target, *place, *more]
