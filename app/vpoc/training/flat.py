@@ -5,7 +5,6 @@ that are there already: no graph, no allocation, no wait for the device. They ar
 torch.optim.AdamW make, on the same shapes in the same order, so that the weights come out as theirs.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -211,9 +210,9 @@ class FlatMlp:
             return
         if gradient.is_cuda:
             # Without a wait for the device.
-            gradient.mul_((self.clip_norm / torch.linalg.vector_norm(gradient)).clamp_(max=1.0))
+            gradient.mul_((self.clip_norm / torch.linalg.vector_norm(gradient, dtype=torch.float64)).clamp_(max=1.0))
             return
-        norm = math.hypot(*map(float, torch._foreach_norm(self.adam.gradients)))
+        norm = torch.linalg.vector_norm(gradient, dtype=torch.float64).item()
         if self.clip_norm < norm <= LARGEST_NORM:
             gradient.mul_(self.clip_norm / norm)
 

@@ -75,7 +75,7 @@ class Plain:
         loss = (each * weights).sum() / divisor
         loss.backward()
         self.before = self.norm()
-        norm = math.hypot(*(float(p.grad.norm()) for p in self.model.parameters()))
+        norm = math.hypot(*(float(p.grad.double().norm()) for p in self.model.parameters()))
         for parameter in self.model.parameters() if 0 < self.clip < norm else ():
             parameter.grad.mul_(self.clip / norm)
         self.made += 1
