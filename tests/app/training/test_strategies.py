@@ -286,8 +286,9 @@ def torchrun(*words):
 
 @pytest.mark.long
 def test_torchrun_starts_the_ranks_as_well(train, tmp_path):
-    as_ranks(1, *train("alone", "--micro-batch-size", 4))
-    words = ["-m", "vpoc", *map(str, train("ranks", "--strategy", "ddp"))]
+    # So that the last batch has as many parts alone as there are ranks.
+    as_ranks(1, *train("alone", "--batch-size", 18, "--micro-batch-size", 9))
+    words = ["-m", "vpoc", *map(str, train("ranks", "--batch-size", 18, "--strategy", "ddp"))]
     # Somebody may take the port before the ranks do.
     for _ in range(3):
         done = torchrun(*words)
