@@ -54,18 +54,21 @@ def app(csv: Path) -> Jobs:
 
         rows: int
 
-        def samples(self, options: Any, kind: str) -> tuple[Any, Any]:
-            training, validation = super().samples(options, kind)
-            return training.take(np.arange(self.rows)), validation.take(np.arange(64))
+        def samples(self, options: Any, kind: str) -> Any:
+            made = super().samples(options, kind)
+            parts = {"train": np.arange(self.rows), "validation": np.arange(64)}
+            return replace(made, **{name: getattr(made, name).take(chosen) for name, chosen in parts.items()})
 
     words = ["--data", str(csv), "--output", str(csv.parent), "--rows", "bar", "--loader-workers", "0"]
+    # What the peers do: Adam, every epoch, the last weights.
+    words += ["--weight-decay", "0", "--clip-norm", "0", "--keep", "last", "--patience", "0"]
     chosen = train_command.make_context("train", words).params
     chosen = {name: value for name, value in chosen.items() if name not in ("output", "name")}
     options = TrainOptions(**{**chosen, "target": DEFAULT_TARGET["bar"], "hidden_layers": HIDDEN})
     run = prepare(options, ALONE, Progress(None))
-    training, _ = run.samples(options, "mlp")
+    training = run.samples(options, "mlp").train
     np.savez(samples_file(csv), inputs=training.inputs[training.ends], labels=training.labels)
-    windows, _ = run.samples(options, "attention")
+    windows = run.samples(options, "attention").train
     chosen_windows = np.arange(WINDOWS)
     inputs = np.ascontiguousarray(windows.windows(chosen_windows))
     np.savez(windows_file(csv), inputs=inputs, labels=windows.labels[chosen_windows])

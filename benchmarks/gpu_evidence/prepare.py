@@ -32,6 +32,7 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.profile.session_profiles import session_levels
 from vpoc.progress import Progress
 from vpoc.training.samples import labelled
+from vpoc.training.scaling import fit_scaling
 
 PLACEMENTS = ("uniform", "typical", "close")
 VALUE_AREAS = ("two_row", "one_row")
@@ -60,7 +61,8 @@ def prepared(sessions: int, steps: int) -> dict[str, Any]:
     count = min(max(BATCH.values()) * steps + VALIDATION + WINDOW_ROWS, len(samples))
     samples = samples.take(slice(count))
     arrays |= {name: getattr(samples, name) for name in ("ends", "labels", "weights", "dates")}
-    arrays["inputs"] = samples.inputs[: int(samples.ends[-1]) + 1]
+    rows = samples.inputs[: int(samples.ends[-1]) + 1]
+    arrays["inputs"] = fit_scaling(rows, samples.ends).apply(rows)
     return arrays | {"schema": SCHEMA, "steps": steps, "sha256": hashlib.sha256(content).hexdigest()}
 
 

@@ -14,7 +14,8 @@ from vpoc.training.device_setup import start_devices
 from vpoc.training.fit import Fit
 from vpoc.training.loop import Step
 from vpoc.training.prepared import Prepared
-from vpoc.training.samples import Samples
+from vpoc.training.samples import Split
+from vpoc.training.scaling import fit_scaling
 from vpoc.training.train_options import TrainOptions
 
 ALONE = Ranks(rank=0, world=1, local_rank=0, local_world=1, rendezvous=None)
@@ -27,13 +28,14 @@ class Carried(Prepared):
     arrays: Arrays
     steps: int
 
-    def samples(self, options: TrainOptions, kind: str) -> tuple[Samples, Samples]:
-        """As Prepared.samples."""
-        return self.arrays.samples(kind, self.steps * options.batch_size)
+    def samples(self, options: TrainOptions, kind: str) -> Split:
+        """As Prepared.samples; they were scaled when they were prepared."""
+        train, validation = self.arrays.samples(kind, self.steps * options.batch_size)
+        return Split(train, None, validation, fit_scaling(train.inputs, train.ends))
 
 
 def options_of(kind: str, device: str, **chosen: Any) -> TrainOptions:
-    """The defaults of `vpoc train` for bar rows, with what was chosen."""
+    """The defaults of `vpoc train` for bar rows, all epochs and the last weights, with what was chosen."""
     defaults = {
         "data": Path("prepared"),
         "features": None,
@@ -56,7 +58,13 @@ def options_of(kind: str, device: str, **chosen: Any) -> TrainOptions:
         "epochs": 1,
         "batch_size": BATCH[kind],
         "micro_batch_size": None,
+        "spare": None,
         "learning_rate": 1e-3,
+        "weight_decay": 0.01,
+        "clip_norm": 1.0,
+        "schedule": "constant",
+        "keep": "last",
+        "patience": 0,
         "loop": "plain",
         "chunk_rows": None,
         "use_mixed_precision": False,

@@ -119,7 +119,8 @@ def _other_losses(model: ModelAccount, told: Training) -> Iterator[str]:
     epochs = {epoch.epoch: epoch for epoch in model.epochs}
     for epoch in told.epoch_losses:
         seen = epochs.get(epoch.epoch, epoch)
-        if not (_same(seen.train, epoch.train) and _same(seen.validation, epoch.validation)):
+        pairs = ((getattr(seen, name), getattr(epoch, name)) for name in ("train", "validation", "inner"))
+        if not all(_same(one, other) for one, other in pairs):
             had = f"{seen.train:.6g} and {seen.validation or math.nan:.6g}"
             yield f"epoch {epoch.epoch} had losses {had} in its progress, others in the result"
 
@@ -137,7 +138,7 @@ def _other_time(model: ModelAccount, told: Training, *, resumed: bool) -> Iterat
     of_training = sum(seconds for kind, seconds in told.time.items() if kind in TRAINING_TIME)
     if not math.isclose(training, of_training, rel_tol=ROUNDING):
         yield f"its {training:.1f} s of training are not those of its kinds of time"
-    samples = told.samples.train * told.epochs_requested
+    samples = told.samples.train * told.epochs_done
     if not math.isclose(told.throughput.samples_per_second * training, samples, rel_tol=ROUNDING):
         yield f"{told.throughput.samples_per_second:.6g} samples a second in {training:.1f} s are not {samples} samples"
     if model.began is None or model.last_step is None or model.ended is None:

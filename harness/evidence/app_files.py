@@ -47,6 +47,7 @@ class EpochLosses(File):
     epoch: Count
     train: float
     validation: float | None
+    inner: float | None = Field(None, description="on the sessions that choose the epoch; null where none do")
 
 
 class Progress(Versioned):
@@ -105,6 +106,7 @@ class Sessions(File):
     total: int
     used: int
     train: int
+    inner: int = 0
     validation: int
 
 
@@ -112,6 +114,7 @@ class Samples(File):
     """Rows in each split."""
 
     train: Count
+    inner: Count = Field(0, description="that choose the epoch")
     validation: Count
 
 
@@ -181,6 +184,8 @@ class Training(File):
     micro_batch_size: int | None = Field(None, description="samples of one forward and backward pass on one device")
     epochs_requested: Count
     epochs_done: Count
+    stopped_early: bool = False
+    kept_epoch: Count | None = Field(None, description="whose weights are the model's; null in files of older apps")
     steps_per_epoch: Count
     steps_done: Count
     steps_skipped: Count = Field(description="updates left out because a gradient was not finite")
@@ -193,7 +198,10 @@ class Training(File):
     epoch_losses: tuple[EpochLosses, ...]
     throughput: Throughput
     time: dict[TimeKind, float] | None = Field(None, description="where the seconds went")
-    rank_weights_sha256: tuple[Sha256, ...] = Field(max_length=1024)
+    rank_weights_sha256: tuple[Sha256, ...] = Field(
+        max_length=1024, description="of the weights that each rank ended with"
+    )
+    kept_weights_sha256: Sha256 | None = Field(None, description="of those of the kept epoch; null as above")
     model: ModelFile
     metadata_file: str
 

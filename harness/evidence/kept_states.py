@@ -19,8 +19,8 @@ Choose = Callable[[Sequence[KeptState]], KeptState]
 
 
 def drawn_steps(told: Training, nonce: str | None) -> list[int]:
-    """Return the steps, counted from 1, before which a training keeps its states, in order."""
-    steps = told.steps_done
+    """Return the steps, counted from 1, before which a training keeps its states, in order, as far as it came."""
+    steps = told.steps_per_epoch * told.epochs_requested
     by_size = max(PER_EPOCH, MOST_BYTES // (BYTES_OF_A_PARAMETER * max(told.model.parameters, 1)))
     parts = min(PER_EPOCH * told.epochs_requested, MOST_STATES, by_size, steps)
     drawn = []
@@ -28,7 +28,7 @@ def drawn_steps(told: Training, nonce: str | None) -> list[int]:
         first, end = steps * part // parts + 1, steps * (part + 1) // parts + 1
         word = sha256(f"{nonce} {told.model_kind} {part}".encode()).hexdigest()[:16]
         drawn.append(first + int(word, 16) % (end - first))
-    return drawn
+    return [step for step in drawn if step <= told.steps_done]
 
 
 def wrong_states(told: Training, nonce: str | None, resumed: int) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from harness.evidence.app_files import (
     Verification,
     VerifiedTraining,
 )
+from harness.evidence.choosing import kept_epoch, may_end_early
 from harness.evidence.kept_states import wrong_states
 from harness.evidence.memory import MemoryUse
 from harness.evidence.rank_account import AskedWork
@@ -151,6 +152,7 @@ class Request:
             resumed=self.resumed or (0,) * len(self.models),
             kept_steps=COMPARED_STEPS,
             loop=str(self.options.get("loop", "plain")),
+            may_end_early=bool(self.options.get("patience")),
             data_bytes=self.data_bytes,
         )
 
@@ -334,7 +336,9 @@ def _numbers(result: Result) -> Iterator[float]:
         if len({step.step for step in kept if step.gradient_norm is None}) > skipped:
             yield math.nan
         yield from (n for step in kept for n in (step.loss, step.gradient_norm) if n is not None)
-        yield from (n for epoch in told.epoch_losses for n in (epoch.train, epoch.validation) if n is not None)
+        yield from (
+            n for epoch in told.epoch_losses for n in (epoch.train, epoch.validation, epoch.inner) if n is not None
+        )
         yield from (told.throughput.samples_per_second, told.throughput.train_seconds)
 
 
@@ -367,7 +371,10 @@ def _completeness_objections(request: Request, result: Result) -> Iterator[tuple
         yield "incomplete-result", f"{result.world_size} ranks on {len(result.devices)} devices, asked for {asked}"
     if {device.rank for device in result.devices} != set(range(request.ranks)):
         yield "incomplete-result", "devices and ranks do not add up"
-    if result.sessions.train + result.sessions.validation > result.sessions.used or not result.sessions.train:
+    if (
+        result.sessions.train + result.sessions.inner + result.sessions.validation > result.sessions.used
+        or not result.sessions.train
+    ):
         yield "incomplete-result", "the sessions do not add up"
     really = {"threads": result.threads, "strategy": result.strategy, "dtype": result.dtype}
     asked_for = {"threads": request.options["threads"], "strategy": request.options["strategy"], "dtype": request.dtype}
@@ -379,7 +386,10 @@ def _completeness_objections(request: Request, result: Result) -> Iterator[tuple
 def _training_objections(request: Request, told: Training) -> Iterator[tuple[Diagnosis, str]]:
     """Yield what one model's training lacks."""
     epochs = [epoch.epoch for epoch in told.epoch_losses]
-    if not (epochs == list(range(1, request.epochs + 1)) and told.epochs_requested == told.epochs_done == len(epochs)):
+    counted = told.epochs_done == len(epochs) and epochs == list(range(1, len(epochs) + 1))
+    all_told = counted and told.epochs_requested == request.epochs
+    early = told.stopped_early and may_end_early(told, request.options)
+    if not all_told or (told.epochs_done != request.epochs and not early):
         yield "incomplete-result", f"{told.epochs_done} of {request.epochs} epochs, with the losses of {epochs}"
     if not told.samples.validation or any(epoch.validation is None for epoch in told.epoch_losses):
         yield "incomplete-result", "an epoch was not validated"
@@ -387,8 +397,11 @@ def _training_objections(request: Request, told: Training) -> Iterator[tuple[Dia
     if told.batch_size not in (None, batch_size):
         yield "wrong-workload", f"batch_size really was {told.batch_size}, asked for {batch_size}"
     per_epoch = math.ceil(told.samples.train / batch_size)
-    if not per_epoch or told.steps_per_epoch != per_epoch or told.steps_done != per_epoch * request.epochs:
-        yield "incomplete-result", f"{told.steps_done} steps, expected {per_epoch * request.epochs}"
+    if not per_epoch or told.steps_per_epoch != per_epoch or told.steps_done != per_epoch * told.epochs_done:
+        yield "incomplete-result", f"{told.steps_done} steps, expected {per_epoch * told.epochs_done}"
+    if told.kept_epoch is not None and told.kept_epoch != kept_epoch(told, request.options):
+        kept = kept_epoch(told, request.options)
+        yield "wrong-result", f"epoch {told.kept_epoch} was kept, by its losses it is epoch {kept}"
     if told.steps_skipped > MAX_SKIPPED_SHARE * told.steps_done:
         yield "incomplete-result", f"{told.steps_skipped} of {told.steps_done} steps changed nothing"
     steps = [step.step for step in told.first_steps]
@@ -454,7 +467,9 @@ def _loaded_objections(told: Training, right: VerifiedTraining) -> Iterator[tupl
     claimed = (told.model.sha256, told.model.bytes, told.model.parameters)
     if claimed != (right.model.sha256, right.model.bytes, right.model.parameters):
         yield "model-damaged", "hash, size or parameters of the model file are not those the result gives"
-    if right.model.weights_sha256 not in told.rank_weights_sha256:
+    if right.model.weights_sha256 != (told.kept_weights_sha256 or told.rank_weights_sha256[0]):
+        yield "wrong-result", "the weights in the model file are not those of the epoch that was kept"
+    if told.kept_epoch in (None, told.epochs_done) and right.model.weights_sha256 not in told.rank_weights_sha256:
         yield "wrong-result", "the weights in the model file are not those the ranks ended with"
 
 
@@ -471,8 +486,9 @@ def _step_objections(told: Training, right: VerifiedTraining, dtype: str) -> Ite
 
 
 def _validation_objections(told: Training, right: VerifiedTraining, dtype: str) -> Iterator[tuple[Diagnosis, str]]:
-    """Yield what speaks against the last validation loss, which is that of the saved model."""
-    claimed, found, tolerance = told.epoch_losses[-1].validation, right.validation_loss, TOLERANCE[dtype]
+    """Yield what speaks against the validation loss of the kept epoch, which is that of the saved model."""
+    kept = (told.kept_epoch or told.epochs_done) - 1
+    claimed, found, tolerance = told.epoch_losses[kept].validation, right.validation_loss, TOLERANCE[dtype]
     if claimed is None or found is None or not math.isclose(claimed, found, rel_tol=tolerance, abs_tol=ROUNDING):
         yield "wrong-result", f"the saved model has validation loss {_number(found)}, not {_number(claimed)}"
 

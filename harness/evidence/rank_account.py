@@ -47,7 +47,7 @@ class AskedWork:
     `contract` is that of its app and `nonce` the word that only this run was given. `processes`: how many the first
     rank has, one after the other, of which the last trains. `resumed`: for each model, in order, the optimizer steps it
     may resume from, 0 for none. `kept_steps`: of how many steps of each model the result has the numbers. `data_bytes`:
-    size of the data.
+    size of the data. `may_end_early`: whether a model may end after any of its epochs.
     """
 
     contract: int
@@ -59,6 +59,7 @@ class AskedWork:
     kept_steps: int
     loop: str
     data_bytes: int = 0
+    may_end_early: bool = False
 
 
 @dataclass
@@ -97,6 +98,7 @@ class RankAccount:
         self._kept_steps = expected.kept_steps
         self._min_step = MIN_STEP_SECONDS.get(expected.loop, min(MIN_STEP_SECONDS.values()))
         self._most_blocks = MAX_PASSES + expected.data_bytes // SMALLEST_BLOCK_BYTES
+        self._may_end_early = expected.may_end_early
         self._blocks = 0
         self._begun = 0
         self._first: Progress | None = None
@@ -210,12 +212,17 @@ class RankAccount:
                 self.models.append(ModelAccount(first=self._resumable(len(self.models))))
             model = self.models[-1]
             model.ended = seen
-            if model.began and model.done != model.total:
+            if model.began and model.done != model.total and not self._ended_early(model):
                 yield f"it ended a model after step {model.done} of {model.total}"
             if not model.began and not model.first:
                 yield "it ended a model without a step"
         if len(self.models) > len(self._resumed):
             yield f"it trains model {len(self.models)} of {len(self._resumed)}"
+
+    def _ended_early(self, model: ModelAccount) -> bool:
+        """Return whether a model may end where it did: after one of its epochs."""
+        per_epoch = (model.total or 0) // self._epochs
+        return self._may_end_early and per_epoch > 0 and model.done > 0 and model.done % per_epoch == 0
 
     def _resumable(self, number: int) -> int:
         return self._resumed[number] if number < len(self._resumed) else 0

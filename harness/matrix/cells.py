@@ -258,6 +258,11 @@ class Workload(_Strict):
     batch_size: int = Field(64, ge=1, description="samples of an optimizer step, over all devices")
     micro_batch_size: MicroBatch | None = None
     learning_rate: float = Field(0.001, gt=0)
+    weight_decay: float | None = Field(None, ge=0, le=1)
+    clip_norm: float | None = Field(None, ge=0)
+    schedule: Literal["constant", "linear", "cosine"] | None = None
+    keep: Literal["best", "last"] = Field("last", description="the epoch whose weights are the model's")
+    patience: int = Field(0, ge=0, description="epochs without a better one after which it ends; 0: makes all of them")
     hidden_layers: tuple[int, ...] = (32, 16)
     use_mixed_precision: bool = False
     mixed_precision_dtype: Literal["float16", "bfloat16"] | None = None
@@ -304,10 +309,13 @@ def qualifies_for_promotion(options: Mapping[str, Any]) -> bool:
 
     Only what failed for the user can show that it no longer does. That was the plain loop (a copy to the device in each
     step, loader workers) on data in memory, after the VPOC phase had used the device. A resident loop, chunks from the
-    disk and profiles on the CPU leave that out.
+    disk and profiles on the CPU leave that out. A training that may end early says less than its epochs promise, and
+    the last weights are those that every step went into.
     """
     in_memory = options.get("chunk_rows") is None
-    return options.get("loop") == "plain" and in_memory and options.get("vpoc_path", "cpu") != "cpu"
+    all_of_it = options.get("keep", "last") == "last" and not options.get("patience")
+    on_the_device = options.get("vpoc_path", "cpu") != "cpu"
+    return options.get("loop") == "plain" and in_memory and on_the_device and all_of_it
 
 
 class Exclusion(_Strict):

@@ -30,6 +30,10 @@ FEATURE_OPTIONS = (
 )
 
 
+# Those that apps of the old contract do not know: they make plain Adam steps, all epochs, and keep the last.
+CHOICE_OPTIONS = ("weight_decay", "clip_norm", "schedule", "keep", "patience")
+
+
 REFERENCE_OPTIONS = (
     *FEATURE_OPTIONS,
     "target",
@@ -38,6 +42,7 @@ REFERENCE_OPTIONS = (
     "batch_size",
     "micro_batch_size",
     "learning_rate",
+    *CHOICE_OPTIONS,
     "hidden_layers",
     "use_mixed_precision",
     "mixed_precision_dtype",

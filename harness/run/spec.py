@@ -8,7 +8,7 @@ from secrets import token_hex
 from typing import Any
 
 from harness import __version__
-from harness.base.contract import NONCE_VARIABLE
+from harness.base.contract import NONCE_VARIABLE, OLD_CONTRACT
 from harness.base.paths import REHEARSAL
 from harness.base.storage import json_hash
 from harness.environments.environment import Environment
@@ -25,6 +25,7 @@ from harness.host.facts import GpuFacts, HostFacts
 from harness.host.processes import ProcessId
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import (
+    CHOICE_OPTIONS,
     FEATURE_OPTIONS,
     REFERENCE_OPTIONS,
     arguments,
@@ -135,6 +136,8 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
     nonce = token_hex(16)
     contained = environment.image is not None
     options = train_options(run.workload, run.device_count)
+    if environment.contract == OLD_CONTRACT:
+        options = {name: value for name, value in options.items() if name not in CHOICE_OPTIONS}
     words = {
         "features": arguments(options_of(run.workload, FEATURE_OPTIONS)),
         "train": arguments(options),

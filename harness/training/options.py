@@ -12,6 +12,7 @@ from harness.matrix.workload_options import OWN_DATA, TRAIN_OPTIONS
 
 # The defaults of `vpoc train`.
 EPOCHS = 3
+PATIENCE = 2
 CHUNK_SIZE = 64
 # A training that advances is never ended: the watchdog finds the one that does not.
 YEARS = 10 * 365 * 86400
@@ -33,7 +34,12 @@ HELP: Mapping[str, str] = {
     "epochs": f"Passes over the training samples.  [default: {EPOCHS}]",
     "batch_size": "Samples per optimizer step, over all devices.  [default: 64]",
     "micro_batch_size": "Samples that a device works on at a time, or auto: the most that fit.  [default: its share]",
-    "learning_rate": "Step size of Adam.  [default: 0.001]",
+    "learning_rate": "Step size of AdamW.  [default: 0.001]",
+    "weight_decay": "Of AdamW, times the learning rate of a step.  [default: 0.01]",
+    "clip_norm": "Norm to which a larger gradient is scaled down; 0: none is.  [default: 1]",
+    "schedule": "The learning rate: constant, or down to 0 at the last step of all epochs.  [default: constant]",
+    "keep": "The epoch with the lowest loss on the inner sessions, or the last.  [default: best]",
+    "patience": f"End after so many epochs that were no better on them; 0: make all.  [default: {PATIENCE}]",
     "use_mixed_precision": "Autocast: float16 with a scaler on a GPU, bfloat16 on a CPU.",
     "mixed_precision_dtype": "With --use-mixed-precision: this type in place of the usual one.",
     "activation_checkpointing": "Compute activations again in the backward pass: less memory, more time.",
@@ -77,7 +83,7 @@ def own_workload(given: Mapping[str, Any]) -> Workload:
         chosen["hidden_layers"] = tuple(chosen["hidden_layers"].split(","))
     if str(chosen.get("micro_batch_size", "")).isdecimal():
         chosen["micro_batch_size"] = int(chosen["micro_batch_size"])
-    usual = {"epochs": EPOCHS, "chunk_size": CHUNK_SIZE, "time_limit": YEARS}
+    usual = {"epochs": EPOCHS, "keep": "best", "patience": PATIENCE, "chunk_size": CHUNK_SIZE, "time_limit": YEARS}
     about = {"name": OWN_DATA, "description": "a training of the user's own", "synthetic": SyntheticData(sessions=1)}
     try:
         return Workload.model_validate({**usual, **about, **chosen})

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vpoc.features.table import FEATURES, SCALING
+from vpoc.features.table import BY_RANGE, FEATURES
 from vpoc.probes.all_checks import ALL_CHECKS
 from vpoc.training.faults.kinds import FAULT_KINDS
 
@@ -19,18 +19,18 @@ Prices are in ticks of 0.25. O, H, L, C, V: RTH up to the as-of time. P: the pri
 or the open of the next session with `--as-of open`. VPOC, VAH, VAL: of the profile of the RTH bars so far. t-1 is the
 session before. "Latest open" is O after t-1, and with `--as-of open` the next open after this session.
 
-A zero denominator gives 0.5 for positions in a range and 0 for other ratios. Before they enter a network, columns are
-divided by the row's `atr20` or by the constant under "scaled by".
+A zero denominator gives 0.5 for positions in a range and 0 for other ratios. Before they enter a model, columns in
+ticks are divided by the row's `adr20`, marked below; then all are [scaled](../training.md#scaling).
 
 """
 FEATURES_TAIL = """
 ## Definitions
 
-- `atr20`: mean range of the 20 sessions up to this one (session rows), or before it (bar rows).
+- `adr20`: mean range of the 20 sessions up to this one (session rows), or before it (bar rows).
 - `vix_z20`: against the 20 closes up to the session (session rows), or up to the one before (bar rows). The VIX close
   of a session is the last value by 17:00.
 - `log_vol_rel`: against the mean of 20 sessions of full length by the same minute.
-- `naked_up`, `naked_dn`: 4 `atr20` where there is no naked VPOC; `naked_age` is 0 then. Naked are VPOCs of the last
+- `naked_up`, `naked_dn`: 4 `adr20` where there is no naked VPOC; `naked_age` is 0 then. Naked are VPOCs of the last
   60 complete sessions (of the lookback sessions when they are fewer), untouched in RTH since, of the same contract.
 - Composites: of the last 5 or 20 complete sessions (bar rows: those before this one), cut at a roll.
 - HVN: local maxima of at least half the peak of the smoothed profile; LVN: local minima of at most a quarter, between
@@ -98,12 +98,11 @@ rank would never come is refused.
 
 def features_page() -> str:
     """Return the page of the features."""
-    lines = ["| # | name | formula | unit | scaled by | source |", "|---|---|---|---|---|---|"]
+    lines = ["| # | name | formula | unit | by `adr20` | source |", "|---|---|---|---|---|---|"]
     for number, feature in enumerate(FEATURES, 1):
-        size = SCALING[feature.name]
-        scaled = size if isinstance(size, str) else "" if size == 1 else f"{size:g}"
+        divided = "yes" if feature.name in BY_RANGE else ""
         formula = feature.formula.replace("|", "\\|")
-        lines.append(f"| {number} | `{feature.name}` | {formula} | {feature.unit} | {scaled} | {feature.source} |")
+        lines.append(f"| {number} | `{feature.name}` | {formula} | {feature.unit} | {divided} | {feature.source} |")
     return FEATURES_HEAD + "\n".join(lines) + "\n" + FEATURES_TAIL
 
 

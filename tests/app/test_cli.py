@@ -371,7 +371,10 @@ def test_a_run_folder_used_again(capsys, merged, tmp_path):
 
 def test_an_unhealthy_model_predicts_nothing(capsys, merged, tmp_path):
     options = asdict(FeatureOptions(rows="bar", lookback=20))
+    ones = [1.0] * len(NAMES)
+    scaling = dict.fromkeys(("centre", "size", "low", "high"), ones)
     facts = {"model": "mlp", "hidden_layers": [4], "target": "up_30", "feature_options": options, "bar_seconds": 600}
+    facts["scaling"] = scaling
     for weight, said in ((math.nan, "weights that are not finite"), (3e38, "answer is not finite for some rows")):
         network = fresh_network("mlp", len(NAMES), [4], 7)
         with torch.no_grad():

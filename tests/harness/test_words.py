@@ -38,7 +38,7 @@ WORDS = {
     r"told(?=\(self)|(?<=\.)told(?!_)": "summary()",
 }
 # Names of before that are still read, or accepted without being shown: files as a whole, and lines.
-READERS_OF_SCHEMA_1 = {"harness/base/schema1.py", "app/vpoc/training/schema1.py"}
+READERS_OF_SCHEMA_1 = {"harness/base/schema1.py"}
 ALIASES = {
     'OLD_NAMES = {"warm-up": "lookback", "drill": "inject-fault", "rung": "check"}',
     'RENAMED = {"drill": "inject"}',

@@ -12,10 +12,10 @@ from vpoc.commands.shared_options import (
     JSON_OPTION,
     LARGEST_COUNT,
     SEED,
-    FiniteRange,
     feature_options,
+    together,
 )
-from vpoc.commands.training_options import layer_sizes
+from vpoc.commands.training_options import OPTIMISER_OPTIONS, layer_sizes
 from vpoc.errors import UserError
 from vpoc.files import json_bytes, require_output, require_writable, write_atomic
 from vpoc.progress import Progress
@@ -41,14 +41,19 @@ FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
     help="What to predict: up_30 or prior_vpoc_touched for bar rows, next_up or next_vpoc_touched for session rows.  "
     "[default: up_30 / next_vpoc_touched]",
 )
-@click.option("--model", type=click.Choice(["mlp"]), default="mlp", help="The network.")
+@click.option(
+    "--model",
+    type=click.Choice(["mlp", "attention", "attention-small"]),
+    default="mlp",
+    help="The network, as that of `vpoc train`.",
+)
 @click.option(
     "--epochs",
     type=click.IntRange(1, LARGEST_COUNT),
     help="Passes over the training rows of a fold.  [default: 3 for bar rows, 8 for session rows]",
 )
 @click.option("--batch-size", type=click.IntRange(1, LARGEST_COUNT), default=64, help="Samples per step.")
-@click.option("--learning-rate", type=FiniteRange(0, 1, min_open=True), default=1e-3, help="Step size of Adam.")
+@together(OPTIMISER_OPTIONS)
 @click.option(
     "--hidden-layers", callback=layer_sizes, metavar="SIZES", default="32,16", help="Sizes of the hidden layers."
 )
@@ -74,10 +79,11 @@ FILES = ("evaluation.json", "evaluation.md", "evaluation.png")
 @click.option("--output", type=IN_FILE, required=True, help="Folder for evaluation.json, .md and .png.")
 @JSON_OPTION
 def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
-    """Say whether features and network know anything that simple rules do not.
+    """Say whether anything beats chance, and whether the network adds to the simplest that does.
 
-    Expanding walk-forward over sessions with purge and embargo; a constant rate, a rate by where the open sits and a
-    logistic regression on three features beside the network; log-loss, Brier score and calibration with intervals over
+    Expanding walk-forward over sessions with purge and embargo; a constant rate, a rate by where the open sits and
+    logistic regressions on three and on all features beside the network, which is trained as `vpoc train` does;
+    log-loss, Brier score and calibration with intervals over
     sessions; a last part held out; and retraining on shuffled labels, which must find nothing. docs/evaluation.md has
     the definitions.
 
@@ -85,8 +91,8 @@ def evaluate_command(output: Path, as_json: bool, **chosen: Any) -> None:
     vpoc evaluate --data merged.csv --rows session --as-of open --output EVALUATION
     vpoc evaluate --data merged.csv --rows bar --features bars.parquet --output EVALUATION
 
-    Exit status: 0 edge or no edge, 2 wrong input, 3 the device is not there, 4 the network diverged, 5 a model scored
-    better than chance on shuffled labels, so that the evaluation is not valid.
+    Exit status: 0 edge, none, or not enough sessions, 2 wrong input, 3 the device is not there, 4 the network
+    diverged, 5 a model scored better than chance on shuffled labels, so that the evaluation is not valid.
     """  # noqa: D301 - click needs the character itself
     options = feature_options(chosen)
     chosen["epochs"] = chosen["epochs"] or DEFAULT_EPOCHS[options.rows]

@@ -99,8 +99,8 @@ def predict_command(
     from vpoc.features.snapshots import NAKED_SESSIONS  # noqa: PLC0415
     from vpoc.files import require_output, write_atomic  # noqa: PLC0415
     from vpoc.training.artefact import load_model, require_finite  # noqa: PLC0415
+    from vpoc.training.predict import features_out_of_range, require_match  # noqa: PLC0415
     from vpoc.training.predict import predict as probabilities  # noqa: PLC0415
-    from vpoc.training.predict import require_match  # noqa: PLC0415
     from vpoc.training.prediction import with_levels  # noqa: PLC0415
 
     require_output(output, model, data)
@@ -124,6 +124,8 @@ def predict_command(
     buffer = io.BytesIO()
     frame.write_csv(buffer, datetime_format="%Y-%m-%dT%H:%M:%SZ")
     write_atomic(output, buffer.getvalue())
+    if named := features_out_of_range(loaded, features):
+        click.echo(f"outside what the model was trained on, in so many rows: {', '.join(named)}", err=True)
     seen = int(frame["in_training"].sum())
     told = f", {seen} of them of sessions that the model was trained on" if seen else ""
     click.echo(f"{output}: {frame.height} rows, probability of {loaded.target}{told}")

@@ -21,13 +21,13 @@ LARGEST_COUNT = 2**31 - 1
 
 
 class FiniteRange(click.FloatRange):
-    """A number in a range; click's own type lets NaN pass."""
+    """A finite number in a range; click's own type lets NaN and infinity pass."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """`value` as a float; click's usage error when it is NaN or outside the range."""
+        """`value` as a float; click's usage error when it is not finite or outside the range."""
         number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number.", param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
 

@@ -69,6 +69,39 @@ MODEL_OPTIONS = [
         help="What computes attention; auto: torch's choice.",
     ),
 ]
+OPTIMISER_OPTIONS = [
+    click.option("--learning-rate", type=FiniteRange(0, 1, min_open=True), default=1e-3, help="Step size of AdamW."),
+    click.option(
+        "--weight-decay", type=FiniteRange(0, 1), default=0.01, help="Of AdamW, times the learning rate of a step."
+    ),
+    click.option(
+        "--clip-norm",
+        type=FiniteRange(0),
+        default=1.0,
+        help="Norm to which a larger gradient is scaled down; 0: none is.",
+    ),
+    click.option(
+        "--schedule",
+        type=click.Choice(["constant", "linear", "cosine"]),
+        default="constant",
+        help="The learning rate from the first step to the last of all epochs: constant, or down to 0.",
+    ),
+    click.option(
+        "--keep",
+        type=click.Choice(["best", "last"]),
+        default="best",
+        help="best: the epoch with the lowest loss on the inner sessions, the last 20 % of those that train, which "
+        "are then left out of training; last: the last epoch.",
+    ),
+    click.option(
+        "--patience",
+        type=click.IntRange(0, LARGEST_COUNT),
+        default=2,
+        help="End after so many epochs in a row that were no better on the inner sessions; 0: make all epochs. With "
+        "--keep last --patience 0 no session is left out of training.",
+    ),
+]
+"""How a network is trained, and which epoch is kept."""
 LOOP_OPTIONS = [
     click.option(
         "--epochs", type=click.IntRange(1, LARGEST_COUNT), default=3, help="Passes over the training samples."
@@ -79,7 +112,7 @@ LOOP_OPTIONS = [
         default=64,
         help="Samples per optimizer step, over all devices.",
     ),
-    click.option("--learning-rate", type=FiniteRange(0, 1, min_open=True), default=1e-3, help="Step size of Adam."),
+    *OPTIMISER_OPTIONS,
     click.option(
         "--loop",
         type=click.Choice(["plain", "resident"]),
@@ -102,6 +135,12 @@ MEMORY_OPTIONS = [
         metavar="N|auto",
         help="Samples that a device works on at a time; gradients are added up to --batch-size. auto: the most that "
         "fit into its memory.  [default: all of its share]",
+    ),
+    click.option(
+        "--spare",
+        type=FiniteRange(0, 0.9),
+        help="Share of a GPU's memory that --micro-batch-size auto leaves free.  [default: 0.25 where a screen is "
+        "attached, else 0.1]",
     ),
     click.option(
         "--activation-checkpointing",

@@ -7,11 +7,12 @@ import numpy as np
 
 from vpoc.arrays import Floats
 from vpoc.evaluation.bootstrap import FEWEST_RUNS, Bootstrap, Interval, run_length
-from vpoc.evaluation.models import BASELINES, NETWORK, Fitter, Model, all_models
+from vpoc.evaluation.forecast_tests import p_beats_chance, p_better
+from vpoc.evaluation.models import BASELINES, ByNumber, Fitter, Model, all_models
 from vpoc.evaluation.placebo import Placebo, run_placebos, shuffled
 from vpoc.evaluation.rows import LabelledRows
 from vpoc.evaluation.scores import Scores, differences, plain_scores, scores
-from vpoc.evaluation.verdict import Compared, Verdict, decide
+from vpoc.evaluation.verdict import CONSTANT, NETWORK, Compared, Verdict, decide
 from vpoc.evaluation.walk_forward import Fold, Lengths, Plan, plan
 from vpoc.terminal import watched
 
@@ -45,12 +46,17 @@ class FoldResult:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Scores of each model over `tested`, and the network's differences to each baseline, with intervals."""
+    """Scores of each model over `tested`, and the network's differences to each baseline, with intervals.
+
+    `beats_chance`: p-values by model but the constant rate; `network_better`: by baseline.
+    """
 
     tested: Part
     run: int
     models: dict[str, Scores]
     differences: dict[str, dict[str, Interval]]
+    beats_chance: dict[str, float]
+    network_better: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,9 @@ class Evaluation:
     verdict: Verdict
 
 
-def evaluate(rows: LabelledRows, network: Fitter, lengths: Lengths, *, replicates: int, seed: int) -> Evaluation:
+def evaluate(
+    rows: LabelledRows, network: Fitter | ByNumber, lengths: Lengths, *, replicates: int, seed: int
+) -> Evaluation:
     """Evaluate `network` beside the baselines; the same arguments give the same numbers.
 
     `replicates`: of the bootstrap. UserError when the sessions are too few for three folds.
@@ -110,7 +118,9 @@ def _predict(
     return found
 
 
-def _placebo(rows: LabelledRows, network: Fitter, folds: Sequence[Fold], replicates: int, seed: int) -> Placebo:
+def _placebo(
+    rows: LabelledRows, network: Fitter | ByNumber, folds: Sequence[Fold], replicates: int, seed: int
+) -> Placebo:
     block = Fold(0, folds[0].start, folds[-1].stop)
     span = rows.span(block.start, block.stop)
     run = run_length(block.stop - block.start, rows.reach)
@@ -138,6 +148,12 @@ def _outcome(rows: LabelledRows, block: Fold, predicted: dict[str, Floats], repl
         differences={
             name: differences(rows, span, predicted[NETWORK], predicted[name], bootstrap) for name in BASELINES
         },
+        beats_chance={
+            name: p_beats_chance(rows, span, found, predicted[CONSTANT], run)
+            for name, found in predicted.items()
+            if name != CONSTANT
+        },
+        network_better={name: p_better(rows, span, predicted[NETWORK], predicted[name], run) for name in BASELINES},
     )
 
 
@@ -161,8 +177,9 @@ def _part(rows: LabelledRows, start: int, stop: int) -> Part:
 def _compared(outcome: Outcome) -> Compared:
     return Compared(
         sessions=outcome.tested.stop - outcome.tested.start,
+        labels=outcome.tested.weight,
         run=outcome.run,
-        network=outcome.models[NETWORK].log_loss.value,
-        baselines={name: outcome.models[name].log_loss.value for name in BASELINES},
-        differences={name: found["log_loss"] for name, found in outcome.differences.items()},
+        log_loss={name: scores.log_loss.value for name, scores in outcome.models.items()},
+        beats_chance=outcome.beats_chance,
+        network_better=outcome.network_better,
     )

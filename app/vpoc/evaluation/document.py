@@ -12,10 +12,10 @@ from vpoc.evaluation.walk_forward import Fold, Lengths
 
 Document = dict[str, Any]
 
-EVALUATION_SCHEMA = 2
+EVALUATION_SCHEMA = 3
 WEIGHTS = (
-    "each label counts as 1 / the number of labels that look at the same bars, in training and in every score; "
-    "labels of session rows count as 1"
+    "each label counts by its average uniqueness, a touch as 1 / the labels of its session, in training and in every "
+    "score; labels of session rows count as 1"
 )
 
 
@@ -24,7 +24,7 @@ def document(evaluation: Evaluation, asked: Lengths, replicates: int, facts: dic
     plan, placebo, verdict = evaluation.plan, evaluation.placebo, evaluation.verdict
     return {
         "schema": EVALUATION_SCHEMA,
-        "verdict": asdict(verdict),
+        "verdict": {**asdict(verdict), "sentence": verdict.sentence},
         **facts,
         "sample": {
             **_part(evaluation, _whole(evaluation)),
@@ -100,4 +100,5 @@ def _outcome(evaluation: Evaluation, outcome: Outcome) -> dict[str, Any]:
             name: {score: interval.as_json() for score, interval in found.items()}
             for name, found in outcome.differences.items()
         },
+        "p_values": {"beats_chance": outcome.beats_chance, "network_better": outcome.network_better},
     }

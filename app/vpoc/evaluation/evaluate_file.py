@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from vpoc import __version__
@@ -10,15 +11,17 @@ from vpoc.device import require_device
 from vpoc.errors import UserError
 from vpoc.evaluation.all_folds import evaluate
 from vpoc.evaluation.document import document
-from vpoc.evaluation.network import NetworkFit
-from vpoc.evaluation.rows import rows_of
-from vpoc.evaluation.walk_forward import Lengths
+from vpoc.evaluation.models import ByNumber
+from vpoc.evaluation.network import NetworkFit, training_options, window_of_model
+from vpoc.evaluation.rows import LabelledRows, rows_of
+from vpoc.evaluation.walk_forward import Fold, Lengths
 from vpoc.features.compute import features_for
 from vpoc.features.feature_options import FeatureOptions
+from vpoc.features.table import NAMES
 from vpoc.features.targets import DEFAULT_TARGET, TARGETS
 from vpoc.progress import Progress
-
-NETWORK_OPTIONS = ("model", "epochs", "batch_size", "learning_rate", "hidden_layers")
+from vpoc.training.samples import labelled
+from vpoc.training.scaling import fit_scaling, outside_words
 
 
 def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Progress) -> dict[str, Any]:
@@ -28,7 +31,7 @@ def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Pro
         known = ", ".join(TARGETS[options.rows])
         raise UserError(f"--target {target} is not known for --rows {options.rows}; choose one of {known}")
     torch.set_num_threads(chosen["threads"])
-    device = require_device(chosen["device"])
+    require_device(chosen["device"])
     features = features_for(
         chosen["data"],
         chosen["features"],
@@ -38,9 +41,12 @@ def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Pro
         device=chosen["device"],
         accepted=chosen["accepted"],
     )
-    network = NetworkFit(**{name: chosen[name] for name in NETWORK_OPTIONS}, device=device)
+    training = training_options(options, target, chosen)
+    rows, samples = rows_of(features, target, window_of_model(training))
+    single = labelled(features.frame, target)
+    network = ByNumber(NetworkFit(samples, single, training, features, purge=rows.reach > 0))
     lengths = Lengths(first=chosen["first_sessions"], block=chosen["block_sessions"], embargo=chosen["embargo"])
-    found = evaluate(rows_of(features, target), network, lengths, replicates=chosen["bootstrap"], seed=chosen["seed"])
+    found = evaluate(rows, network, lengths, replicates=chosen["bootstrap"], seed=chosen["seed"])
     facts = {
         "app_version": __version__,
         "torch_version": torch.__version__,
@@ -56,8 +62,16 @@ def evaluate_file(options: FeatureOptions, chosen: dict[str, Any], progress: Pro
             "sessions_used": features.sessions_used,
             "left_out": features.left_out,
         },
+        "out_of_range": _out_of_range(rows, found.plan.held_out),
     }
     return document(found, lengths, chosen["bootstrap"], facts)
+
+
+def _out_of_range(rows: LabelledRows, held_out: Fold) -> list[str]:
+    """Name the features of which at least 1 % of the rows held out lie outside the training rows', with the share."""
+    train, tested = rows.span(0, held_out.train_stop), rows.span(held_out.start, held_out.stop)
+    scaling = fit_scaling(rows.inputs, np.arange(train.stop))
+    return outside_words(scaling, rows.inputs[tested], NAMES)
 
 
 def _plain(value: Any) -> Any:

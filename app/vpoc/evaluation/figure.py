@@ -3,15 +3,29 @@
 from typing import TYPE_CHECKING
 
 from vpoc.evaluation.document import Document
-from vpoc.evaluation.models import NETWORK
-from vpoc.plots.style import CLOSES_COLOUR, DOTS_PER_INCH, NODE_COLOUR, OUTSIDE_COLOUR, UP_COLOUR, VPOC_COLOUR
+from vpoc.evaluation.verdict import NETWORK
+from vpoc.plots.style import (
+    CLOSES_COLOUR,
+    DOTS_PER_INCH,
+    INK_COLOUR,
+    NODE_COLOUR,
+    OUTSIDE_COLOUR,
+    UP_COLOUR,
+    VPOC_COLOUR,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MODEL_COLOURS = {"constant": CLOSES_COLOUR, "conditional": UP_COLOUR, "logistic": NODE_COLOUR, NETWORK: VPOC_COLOUR}
-CALIBRATED = ("conditional", "logistic", NETWORK)
+MODEL_COLOURS = {
+    "constant": CLOSES_COLOUR,
+    "conditional": UP_COLOUR,
+    "logistic": NODE_COLOUR,
+    "linear": INK_COLOUR,
+    NETWORK: VPOC_COLOUR,
+}
+CALIBRATED = ("conditional", "logistic", "linear", NETWORK)
 
 
 def draw_evaluation(document: Document) -> "Figure":

@@ -1,4 +1,4 @@
-"""The protocol of what is evaluated, and the baselines: constant rate, rate by where the open sits, logistic."""
+"""The protocol of what is evaluated, and the baselines: constant rate, rate by where the open sits, logistic ones."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ from vpoc.arrays import Floats
 from vpoc.evaluation.logistic import fit_logistic, probability
 from vpoc.evaluation.open_place import PLACES
 from vpoc.evaluation.rows import LabelledRows
+from vpoc.evaluation.verdict import NETWORK
 from vpoc.features.table import NAMES
+from vpoc.training.scaling import fit_scaling
 
 Inputs = npt.NDArray[Any]
 """[rows, columns], of a floating type."""
@@ -22,13 +24,21 @@ Fitter = Callable[[Inputs, Floats, Floats, int], Predict]
 """(inputs [rows, columns], labels [rows], weights [rows], seed) -> the fitted model."""
 
 LOGISTIC_FEATURES = ("vpoc_dist", "close_vs_va", "vix_z20")
-"""In ticks per atr20, as a code, and as a z-score."""
-BASELINES = ("constant", "conditional", "logistic")
-NETWORK = "network"
+"""In ticks per adr20, as a code, and as a z-score."""
+BASELINES = ("constant", "conditional", "logistic", "linear")
+"""In the order of simplicity."""
 PRIOR_WEIGHT = 1.0
 """Labels that the overall rate counts as, where a rate is taken over few."""
-STILL = 1e-6
-"""A column with a smaller standard deviation did not vary; float32 rounding alone gives some."""
+PRIOR_SIZE = 0.1
+"""Standard deviation that is expected of a coefficient of `linear`: what a column's size changes of the logit. Keeps
+54 coefficients from being fitted to chance where sessions are few."""
+
+
+@dataclass(frozen=True)
+class ByNumber:
+    """A model that has the rows itself, and is fitted on, and asked for, numbers of rows: [rows, 1]."""
+
+    fit: Fitter
 
 
 @dataclass(frozen=True)
@@ -40,14 +50,18 @@ class Model:
     fit: Fitter
 
 
-def all_models(rows: LabelledRows, network: Fitter) -> tuple[Model, ...]:
-    """The three baselines and `network`, on what each sees of `rows`."""
+def all_models(rows: LabelledRows, network: Fitter | ByNumber) -> tuple[Model, ...]:
+    """The baselines and `network`, on what each sees of `rows`."""
+    numbers = np.arange(len(rows))[:, None]
     chosen = [NAMES.index(name) for name in LOGISTIC_FEATURES]
     return (
         Model("constant", rows.inputs[:, :0], fit_constant),
         Model("conditional", rows.places[:, None], fit_conditional),
-        Model("logistic", rows.inputs[:, chosen], standardised(fit_logistic_model)),
-        Model(NETWORK, rows.inputs, standardised(network)),
+        Model("logistic", rows.inputs[:, chosen], scaled(fit_logistic_model)),
+        Model("linear", rows.inputs, scaled(fit_linear)),
+        Model(NETWORK, numbers, network.fit)
+        if isinstance(network, ByNumber)
+        else Model(NETWORK, rows.inputs, scaled(network)),
     )
 
 
@@ -73,17 +87,21 @@ def fit_logistic_model(inputs: Inputs, labels: Floats, weights: Floats, seed: in
     return lambda given: probability(given, coefficients)
 
 
-def standardised(fit: Fitter) -> Fitter:
-    """`fit` on columns less their mean, over their standard deviation, both of the rows it is fitted on.
+def fit_linear(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:  # noqa: ARG001
+    """Logistic regression on all columns, with a Gaussian prior of PRIOR_SIZE on each coefficient."""
+    # The weights are independent labels; the loss is a mean over them.
+    ridge = 1 / (max(float(weights.sum()), 1.0) * PRIOR_SIZE**2)
+    coefficients = fit_logistic(inputs, labels, weights, ridge)
+    return lambda given: probability(given, coefficients)
 
-    A column that does not vary there is 0 everywhere.
-    """
+
+def scaled(fit: Fitter) -> Fitter:
+    """`fit` on columns scaled as a training scales them, by the rows it is fitted on."""
 
     def fit_scaled(inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:
-        mean = inputs.mean(axis=0, dtype=np.float64)
-        deviation = inputs.std(axis=0, dtype=np.float64)
-        size = np.where(deviation > STILL, deviation, np.inf)
-        fitted = fit((inputs - mean) / size, labels, weights, seed)
-        return lambda given: fitted((given - mean) / size)
+        rows = np.array(inputs, np.float32)
+        scaling = fit_scaling(rows, np.arange(len(rows)))
+        fitted = fit(scaling.apply(rows), labels, weights, seed)
+        return lambda given: fitted(scaling.apply(np.array(given, np.float32)))
 
     return fit_scaled

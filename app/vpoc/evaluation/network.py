@@ -1,58 +1,133 @@
-"""The network of `vpoc train`, fitted for the evaluation by the same steps as its resident loop."""
+"""The networks of `vpoc train`, fitted for the evaluation by its own code: scaling, loop, and which epoch is kept."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from vpoc.arrays import Floats
-from vpoc.errors import UserError
 from vpoc.evaluation.models import Inputs, Predict
-from vpoc.models.by_name import fresh_network
-from vpoc.training.batches import epoch_order
-from vpoc.training.flat import FlatMlp, blocks
+from vpoc.features.build import FeatureSet
+from vpoc.features.feature_options import FeatureOptions
+from vpoc.gpu_memory.monitor import MemoryMonitor
+from vpoc.models.by_name import Network, network, window_of
+from vpoc.progress import Progress
+from vpoc.training.feeds import resident_in_order
+from vpoc.training.fit import Fit
+from vpoc.training.prepared import Prepared
+from vpoc.training.run import ALONE
+from vpoc.training.samples import Samples, Split, split_inner
+from vpoc.training.scaling import fit_scaling
+from vpoc.training.train_options import TrainOptions
+
+SAMPLES_AT_A_TIME = 4096
+CHOSEN = (
+    *("epochs", "batch_size", "learning_rate", "weight_decay", "clip_norm", "schedule", "keep", "patience"),
+    *("hidden_layers", "seed", "threads", "device"),
+)
+"""Options that the evaluation has in common with the training."""
+
+
+@dataclass(frozen=True)
+class FoldRun(Prepared):
+    """A run on the samples of a fold."""
+
+    made: Split
+
+    def samples(self, options: TrainOptions, kind: str) -> Split:  # noqa: ARG002 - as Prepared.samples
+        """The samples of the fold."""
+        return self.made
 
 
 @dataclass(frozen=True)
 class NetworkFit:
-    """A `Fitter`: Adam over mini-batches, each sample once an epoch in an order that depends on the seed alone.
+    """A `Fitter` of the model that `options` name, for ByNumber: it is given numbers of `samples`.
 
-    The loss of a batch is the mean log-loss, weighted by the samples' weights. `model`: mlp.
+    `samples`: all, not scaled; `single`: those for a window of one row, by which a training fits its scaling. `purge`:
+    as that of `split_inner`.
     """
 
-    model: str
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    hidden_layers: Sequence[int]
-    device: torch.device
+    samples: Samples
+    single: Samples
+    options: TrainOptions
+    features: FeatureSet | None
+    purge: bool
 
     def __call__(self, inputs: Inputs, labels: Floats, weights: Floats, seed: int) -> Predict:
-        """Fit a fresh network; UserError with exit code 4 when its weights do not stay finite."""
-        network = fresh_network(self.model, inputs.shape[1], self.hidden_layers, seed).to(self.device)
-        # Adam is blind to the scale of the loss but for its epsilon; weights of mean 1 keep it far above that.
-        relative = weights / weights.mean()
-        columns = [self._tensor(values) for values in (inputs, labels, relative)]
-        trained = FlatMlp(network, self.learning_rate, self.batch_size)
-        firsts = np.arange(0, len(labels), self.batch_size)
-        for epoch in range(1, self.epochs + 1):
-            order = epoch_order(len(labels), seed, epoch)
-            sums = np.add.reduceat(relative[order], firsts).tolist()
-            for rows, *others in blocks(columns, torch.from_numpy(order).to(self.device), self.batch_size):
-                steps = -(-len(rows) // self.batch_size)
-                trained.steps(rows, others[0], others[1], sums[:steps])
-                del sums[:steps]
-        if not all(torch.isfinite(tensor).all() for tensor in network.state_dict().values()):
-            raise UserError("the weights of the network are not finite; lower --learning-rate", exit_code=4)
-        network.eval()
+        """Train as `vpoc train` does; UserError with exit code 4 when the numbers do not stay finite."""
+        kind, device = self.options.model[0], torch.device(self.options.device)
+        numbers = inputs[:, 0].astype(np.int64)
+        given = replace(
+            self.samples.take(numbers), labels=labels.astype(np.float32), weights=weights.astype(np.float32)
+        )
+        train, inner = split_inner(given, np.unique(given.dates), purge=self.purge, inner=self.options.chooses)
+        scaling = fit_scaling(given.inputs, self.single.ends[self.single.dates <= train.dates[-1]])
+        # Only rows up to the last one that trains are looked at.
+        rows = scaling.apply(given.inputs[: int(given.ends[-1]) + 1].copy())
+        chooses = None if inner is None else replace(inner, inputs=rows)
+        made = Split(replace(train, inputs=rows), chooses, train.take(slice(0)), scaling)
+        memory = MemoryMonitor([device], skip_cleanup=True)
+        run = FoldRun([device], ALONE, self.features, memory, None, made)  # type: ignore[arg-type]
+        options = replace(self.options, seed=seed)
+        weights_of = (
+            Fit(options, run, kind, Path(), Progress(None), lambda _line: None, one_of_many=True).to_the_end().weights
+        )
+        trained = network(kind, rows.shape[1], options.hidden_layers).to(device)
+        trained.load_state_dict(weights_of)
 
-        def predict(rows: Inputs) -> Floats:
-            with torch.no_grad():
-                logits = network(self._tensor(rows)).squeeze(1)
-            return torch.sigmoid(logits).cpu().numpy().astype(np.float64)
+        def predict(chosen: Inputs) -> Floats:
+            asked = self.samples.take(chosen[:, 0].astype(np.int64))
+            first = int(asked.ends[0]) - asked.window + 1
+            scaled = scaling.apply(asked.inputs[first : int(asked.ends[-1]) + 1].copy())
+            return probabilities(trained, replace(asked, inputs=scaled, ends=asked.ends - first), device)
 
         return predict
 
-    def _tensor(self, values: Inputs) -> torch.Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(self.device)
+
+@torch.no_grad()
+def probabilities(trained: Network, samples: Samples, device: torch.device) -> Floats:
+    """The probability that the label is 1, [samples]; those of `samples` are scaled and in order."""
+    trained.eval()
+    micros = resident_in_order(samples, SAMPLES_AT_A_TIME, device)
+    logits = torch.cat([trained(micro.inputs).squeeze(1) for micro in micros])
+    found: Floats = torch.sigmoid(logits.double()).cpu().numpy()
+    return found
+
+
+def training_options(options: FeatureOptions, target: str, chosen: dict[str, Any]) -> TrainOptions:
+    """The options of a training as the evaluation makes it: `chosen`, on the device, and nothing left behind."""
+    fixed: dict[str, Any] = {
+        "data": Path(chosen["data"]),
+        "features": None,
+        "target": target,
+        "vpoc_path": "cpu",
+        "model": (chosen["model"],),
+        "sdpa": "auto",
+        "activation_checkpointing": False,
+        "deterministic": False,
+        "micro_batch_size": None,
+        "spare": None,
+        "loop": "resident",
+        "chunk_rows": None,
+        "use_mixed_precision": False,
+        "mixed_precision_dtype": None,
+        "loader_workers": 0,
+        "strategy": "single",
+        "backend": None,
+        "devices": None,
+        "rank_timeout": 600.0,
+        "checkpoint_every": 3600.0,
+        "resume": False,
+        "skip_gpu_cleanup": True,
+        "run_dir": None,
+        "workload_hash": None,
+        "injected_fault": None,
+    }
+    return TrainOptions(**asdict(options), **fixed, **{name: chosen[name] for name in CHOSEN})
+
+
+def window_of_model(options: TrainOptions) -> int:
+    """How many rows a sample of the model has."""
+    return window_of(options.model[0])

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from vpoc.evaluation.document import Document
-from vpoc.evaluation.models import NETWORK
+from vpoc.evaluation.verdict import NETWORK
 
 
 def summary(document: Document) -> str:
@@ -12,7 +12,18 @@ def summary(document: Document) -> str:
     rows = [heads, *_comparison(document)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([_sample(document), "", *lines, "", _majority(document), "", document["verdict"]["sentence"]])
+    return "\n".join(
+        [
+            _sample(document),
+            "",
+            *lines,
+            "",
+            _majority(document),
+            "",
+            *_outside(document),
+            *document["verdict"]["answers"],
+        ]
+    )
 
 
 def markdown(document: Document) -> str:
@@ -20,7 +31,8 @@ def markdown(document: Document) -> str:
     heads = ["model", "log-loss", "Brier", "accuracy", "network less this", "held out", "network less this"]
     parts = [
         "# Evaluation",
-        f"**{document['verdict']['sentence']}**",
+        *(f"**{answer}**" for answer in document["verdict"]["answers"]),
+        *_outside(document),
         _sample(document),
         _plan(document),
         "## Out of sample",
@@ -40,6 +52,12 @@ def markdown(document: Document) -> str:
         _placebo(document),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _outside(document: Document) -> list[str]:
+    """Name the features that were out of range, if any."""
+    named = document["out_of_range"]
+    return [f"Outside what the training rows had, in so many rows held out: {', '.join(named)}."] if named else []
 
 
 def _sample(document: Document) -> str:

@@ -7,14 +7,14 @@ import numpy as np
 from vpoc.arrays import Floats, Floats32, Ints
 from vpoc.evaluation.open_place import open_places
 from vpoc.features.build import FeatureSet
-from vpoc.training.samples import labelled, require_horizon
+from vpoc.training.samples import Samples, labelled, require_horizon
 
 
 @dataclass(frozen=True)
 class LabelledRows:
     """Rows that have a label, in order of time.
 
-    `inputs` [rows, features]: scaled row by row, as the network of `vpoc train` gets them. `places` [rows]: where the
+    `inputs` [rows, features]: as those of samples, not scaled. `places` [rows]: where the
     open sits, index into open_place.PLACES. `labels` [rows]: 0 or 1. `weights` [rows]: uniqueness of the label.
     `sessions` [rows]: number of the row's session, from 0, never decreasing. `dates` [sessions]: trade dates, days
     since 1970. `reach`: how many sessions beyond its own a label looks.
@@ -47,12 +47,15 @@ class LabelledRows:
         return replace(self, labels=labels, weights=weights)
 
 
-def rows_of(features: FeatureSet, target: str) -> LabelledRows:
-    """The rows of `features` that have a value of `target`; UserError when the bars are too long for any."""
+def rows_of(features: FeatureSet, target: str, window: int = 1) -> tuple[LabelledRows, Samples]:
+    """The rows of `features` that have a value of `target` and `window - 1` rows before them, also as samples.
+
+    Neither are scaled. UserError when the bars are too long for any.
+    """
     require_horizon(features, target)
-    samples = labelled(features.frame, target)
+    samples = labelled(features.frame, target, window)
     dates, sessions = np.unique(samples.dates, return_inverse=True)
-    return LabelledRows(
+    rows = LabelledRows(
         inputs=samples.inputs[samples.ends],
         places=open_places(features)[samples.ends],
         labels=samples.labels.astype(np.float64),
@@ -61,3 +64,4 @@ def rows_of(features: FeatureSet, target: str) -> LabelledRows:
         dates=dates.astype(np.int64),
         reach=1 if features.options.rows == "session" else 0,
     )
+    return rows, samples

@@ -1,78 +1,135 @@
-"""The verdict on the scores, in a sentence: an edge, or none."""
+"""The answers to two questions: does anything beat chance, and does the network add to the simplest that does."""
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from vpoc.evaluation.bootstrap import FEWEST_RUNS, LEVEL, Interval
+from vpoc.evaluation.bootstrap import FEWEST_RUNS
+from vpoc.evaluation.forecast_tests import ALPHA, rejected
 from vpoc.evaluation.placebo import Placebo
 
 POWER = 0.8
+EDGE_RATE, NO_EDGE_RATE = 0.53, 0.50
+"""Accuracies that have to be told apart before it is said that there is no edge."""
+NETWORK = "network"
+CONSTANT = "constant"
 MODEL_WORDS = {
     "constant": "the constant rate",
-    "conditional": "the conditional rate",
-    "logistic": "the logistic regression",
+    "conditional": "the rate by where the open sits",
+    "logistic": "the logistic regression on three features",
+    "linear": "the logistic regression on all features",
     "network": "the network",
 }
+"""In the order of simplicity."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Log-loss out of sample: of the network, of each baseline, and the differences, below 0 where it is better.
+    """Out of sample: log-loss by model, in the order of simplicity, and p-values.
 
-    `run`: how many of the `sessions` were drawn together for the intervals.
+    `labels`: independent ones, the sum of the weights. `run`: how many of the `sessions` share labels. `beats_chance`:
+    p-values by model but the constant rate. `network_better`: p-values by model but the network.
     """
 
     sessions: int
+    labels: float
     run: int
-    network: float
-    baselines: dict[str, float]
-    differences: dict[str, Interval]
+    log_loss: Mapping[str, float]
+    beats_chance: Mapping[str, float]
+    network_better: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`outcome`: edge, no-edge or invalid. `best`: the baseline with the lowest log-loss in the pooled test blocks.
+    """`outcome`: edge, no-edge, not-enough-sessions or invalid. `answers`: to the two questions, a sentence each.
 
-    `sessions_needed`: out of sample, to tell an accuracy of 53 % from 50 %; `sessions_for_this_difference`: for one
-    of the size seen, None unless the network was better.
+    `simplest`: the simplest model that beats chance; `beat_chance`: all that do. `best`: what the network is compared
+    with. `network_adds`: None where nothing beats chance. `sessions_needed`: out of sample, to find an accuracy of
+    53 % where chance has 50 %.
     """
 
     outcome: str
+    answers: tuple[str, ...]
+    simplest: str | None
+    beat_chance: tuple[str, ...]
     best: str
-    sentence: str
+    network_adds: bool | None
     sessions_needed: int
-    sessions_for_this_difference: int | None
+
+    @property
+    def sentence(self) -> str:
+        """All that is said."""
+        return " ".join(self.answers)
 
 
 def decide(pooled: Compared, held_out: Compared, placebo: Placebo) -> Verdict:
-    """An edge: the interval of the gain over the best baseline excludes 0, and the held-out end has the same sign."""
-    best = min(pooled.baselines, key=lambda name: pooled.baselines[name])
-    seen, later = pooled.differences[best], held_out.differences[best]
-    facts = (
-        f"the network's log-loss is {pooled.network:.4f} against {pooled.baselines[best]:.4f} of {MODEL_WORDS[best]} "
-        f"(difference {difference_text(seen)}; {pooled.sessions} sessions out of sample)"
-    )
-    end = f"in the {held_out.sessions} sessions held out the difference is {difference_text(later)}"
-    needed = sessions_to_tell(0.53, 0.50)
-    this = _sessions_for(seen, pooled.sessions)
-    to_tell = f"to tell an accuracy of 53 % from 50 % takes about {needed:,} sessions"
-    fewest = FEWEST_RUNS * pooled.run
-    outcome = "no-edge"
+    """Return what beats chance: log-loss below the constant rate's in the test blocks and held out, and a test at 1 %.
+
+    The tests of all models are held to 1 % together. Of the network a test at 1 % asks, besides, whether its log-loss
+    is below that of the best of the simpler ones.
+    """
+    some = pooled.sessions >= FEWEST_RUNS * pooled.run
+    found = tuple(name for name in rejected(pooled.beats_chance) if some and _better(pooled, held_out, name, CONSTANT))
+    simpler = [name for name in found if name != NETWORK] or [name for name in pooled.log_loss if name != NETWORK]
+    best = min(simpler, key=lambda name: pooled.log_loss[name])
+    needed = _sessions_needed(pooled, len(pooled.beats_chance))
     if placebo.alarms:
-        outcome, sentence = "invalid", _leak(placebo)
-    elif pooled.sessions < fewest:
-        sentence = f"no edge: {facts}. Fewer than {fewest} sessions cannot show one; {to_tell}."
-    elif seen.high < 0 and later.value < 0:
-        outcome, sentence = "edge", f"edge: {facts}; {end}."
-    elif seen.high < 0:
-        sentence = f"no edge: {facts}, but {end}."
-    elif seen.low > 0:
-        sentence = f"no edge: {facts}, so that the network is worse."
-    else:
-        more = f", a difference such as this one about {this:,}" if this else ""
-        sentence = f"no edge: {facts}. {to_tell[0].upper()}{to_tell[1:]}{more}."
-    return Verdict(outcome, best, sentence, needed, this)
+        return Verdict("invalid", (_leak(placebo),), None, (), best, None, needed)
+    if not found:
+        few = not some or pooled.sessions < needed
+        outcome = "not-enough-sessions" if few else "no-edge"
+        answers = _nothing(pooled, needed, few=few), "Does the network add to it? There is nothing to add to."
+        return Verdict(outcome, answers, None, (), best, None, needed)
+    alone = found == (NETWORK,)
+    adds = alone or (
+        NETWORK in found and pooled.network_better[best] <= ALPHA and _better(pooled, held_out, NETWORK, best)
+    )
+    answers = _something(pooled, held_out, found), _addition(pooled, held_out, best, adds=adds, alone=alone)
+    return Verdict("edge", answers, found[0], found, best, adds, needed)
+
+
+def _better(pooled: Compared, held_out: Compared, name: str, other: str) -> bool:
+    return all(part.log_loss[name] < part.log_loss[other] for part in (pooled, held_out))
+
+
+def _nothing(pooled: Compared, needed: int, *, few: bool) -> str:
+    least = min(pooled.beats_chance, key=lambda name: pooled.beats_chance[name])
+    facts = (
+        f"the nearest is {MODEL_WORDS[least]}, log-loss {pooled.log_loss[least]:.4f} against "
+        f"{pooled.log_loss[CONSTANT]:.4f} of the constant rate, p = {_p(pooled.beats_chance[least])}"
+    )
+    if few:
+        return (
+            f"Does anything beat chance? Not enough sessions to say: {facts}; to find an accuracy of 53 % where chance "
+            f"has 50 % takes about {needed:,} sessions out of sample, there are {pooled.sessions:,}."
+        )
+    return (
+        f"Does anything beat chance? No edge: {facts}; an accuracy of 53 % where chance has 50 % would have been found "
+        f"in {pooled.sessions:,} sessions out of sample four times of five."
+    )
+
+
+def _something(pooled: Compared, held_out: Compared, found: tuple[str, ...]) -> str:
+    simplest = found[0]
+    more = [MODEL_WORDS[name] for name in found[1:]]
+    return (
+        f"Does anything beat chance? Yes; the simplest that does is {MODEL_WORDS[simplest]}: log-loss "
+        f"{pooled.log_loss[simplest]:.4f} against {pooled.log_loss[CONSTANT]:.4f} of the constant rate in "
+        f"{pooled.sessions:,} sessions out of sample, p = {_p(pooled.beats_chance[simplest])}, and "
+        f"{held_out.log_loss[simplest]:.4f} against {held_out.log_loss[CONSTANT]:.4f} in {held_out.sessions:,} held "
+        f"out{'; so ' + ('do ' if len(more) > 1 else 'does ') + ', '.join(more) if more else ''}."
+    )
+
+
+def _addition(pooled: Compared, held_out: Compared, best: str, *, adds: bool, alone: bool) -> str:
+    facts = (
+        f"its log-loss is {pooled.log_loss[NETWORK]:.4f} against {pooled.log_loss[best]:.4f} of {MODEL_WORDS[best]}, "
+        f"p = {_p(pooled.network_better[best])}, held out {held_out.log_loss[NETWORK]:.4f} against "
+        f"{held_out.log_loss[best]:.4f}"
+    )
+    if alone:
+        return f"Does the network add to it? It is all there is: nothing simpler beats chance; {facts}."
+    return f"Does the network add to it? {'Yes' if adds else 'No'}: {facts}."
 
 
 def _leak(placebo: Placebo) -> str:
@@ -84,24 +141,18 @@ def _leak(placebo: Placebo) -> str:
     )
 
 
-def difference_text(interval: Interval) -> str:
-    """A difference with its interval, in words."""
-    return f"{interval.value:+.4f}, 95 % interval {interval.low:+.4f} to {interval.high:+.4f}"
+def _p(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.00005 else "0.0000"
 
 
-def sessions_to_tell(rate: float, other: float) -> int:
-    """Independent sessions to tell two accuracies apart: 80 % power, 5 % two-sided, rounded to ten."""
-    return round((_reach() / (rate - other)) ** 2 * other * (1 - other) / 10) * 10
+def _sessions_needed(pooled: Compared, tests: int) -> int:
+    """Sessions that hold as many independent labels as it takes, rounded up to ten."""
+    labels = labels_to_tell(EDGE_RATE, NO_EDGE_RATE, ALPHA / max(tests, 1))
+    return -(-int(labels * pooled.sessions / pooled.labels) // 10) * 10
 
 
-def _sessions_for(seen: Interval, sessions: int) -> int | None:
-    if seen.value >= 0:
-        return None
-    error = (seen.high - seen.low) / 2 / NormalDist().inv_cdf((1 + LEVEL) / 2)
-    return math.ceil(sessions * (_reach() * error / seen.value) ** 2)
-
-
-def _reach() -> float:
-    """How many standard errors a difference must have to be found with 80 % power."""
+def labels_to_tell(rate: float, other: float, alpha: float) -> float:
+    """Independent labels to find the larger of two accuracies with 80 % power, by a one-sided test at `alpha`."""
     normal = NormalDist()
-    return normal.inv_cdf((1 + LEVEL) / 2) + normal.inv_cdf(POWER)
+    reach = normal.inv_cdf(1 - alpha) + normal.inv_cdf(POWER)
+    return (reach / (rate - other)) ** 2 * other * (1 - other)

@@ -165,7 +165,7 @@ def _volatility(days: SessionFacts, done: Ints, stop: Ints, vix: Floats | None, 
         "vix_mean": window.mean(axis=1),
         # What rounding leaves of equal values is no spread.
         "vix_std": np.where(constant, 0.0, window.std(axis=1)),
-        "atr": mean_of_last((days.high - days.low)[done], stop, HISTORY),
+        "adr": mean_of_last((days.high - days.low)[done], stop, HISTORY),
     }
 
 

@@ -12,11 +12,10 @@ from vpoc.errors import UserError, from_os_error
 from vpoc.features.build import FeatureSet
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.market import Market
-from vpoc.features.table import NAMES
+from vpoc.features.table import FEATURES_SCHEMA, NAMES
 from vpoc.files import read_bytes
 
 FEATURES_KEY = "vpoc"
-FEATURES_SCHEMA = 3
 
 
 def write_features(path: Path, features: FeatureSet) -> None:
@@ -58,7 +57,10 @@ def _damaged(path: Path) -> UserError:
 def _feature_set(path: Path, frame: pl.DataFrame, facts: dict[str, Any]) -> FeatureSet:
     found = facts.pop("schema", 0), facts.pop("app_version", "")
     if found != (FEATURES_SCHEMA, __version__) or not set(NAMES) <= set(frame.columns):
-        raise UserError(f"{path}: its features are not those of this version; make it again with `vpoc features`")
+        raise UserError(
+            f"{path}: its features are not those of this version, or have other names; make it again with "
+            "`vpoc features`"
+        )
     made = {"options": FeatureOptions(**facts["options"]), "market": Market(**facts.get("market", {}))}
     return FeatureSet(**{**facts, "frame": frame, **made})
 

@@ -42,7 +42,7 @@ class Snapshot:
     20 full sessions at the same time of day. `on_volume`, `on_range`: overnight; `day_volume`: what the overnight
     volume is compared with. `vpoc_1` .. `close_1`, `vpoc_5`: of t-1 and t-5. `entry`, `entry_vah`, `entry_val`,
     `entry_close`: the latest open, and the value area and close before it. `comp5`, `comp20`: VPOC of composites.
-    `vix`: last value; `vix_1`: close of t-1; `vix_mean`, `vix_std`: of 20 closes. `atr`: mean range of 20 sessions.
+    `vix`: last value; `vix_1`: close of t-1; `vix_mean`, `vix_std`: of 20 closes. `adr`: mean range of 20 sessions.
     """
 
     high: Ints
@@ -79,7 +79,7 @@ class Snapshot:
     vix_1: Floats
     vix_mean: Floats
     vix_std: Floats
-    atr: Floats
+    adr: Floats
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ def _range(s: Snapshot) -> Ints:
     return s.high - s.low
 
 
-def _implied_range(s: Snapshot) -> Floats:
-    implied: Floats = s.close * (s.vix / 100 / np.sqrt(_YEAR))
-    return implied
+def _expected_move(s: Snapshot) -> Floats:
+    move: Floats = s.close * (s.vix / 100 / np.sqrt(_YEAR))
+    return move
 
 
 _DALTON = "Dalton, Mind over Markets: value area, point of control"
@@ -143,7 +143,7 @@ _NODES = "high and low volume nodes of the smoothed profile"
 _VOLUME = "volume against its habit"
 _DIRECTION = "volume by direction of the bar; a proxy, not order flow"
 _IMPLIED = "CBOE VIX"
-_VOLATILITY = "average range of 20 sessions (Wilder, without gaps)"
+_VOLATILITY = "average daily range (ADR): without gaps and smoothing, unlike Wilder's ATR"
 _RETURN = "log return"
 _GAP = "opening gap"
 _NIGHT = "overnight range against the day's"
@@ -218,10 +218,10 @@ FEATURES = (
     Feature("comp20_dist", "P - VPOC of the composite of 20 sessions", TICKS, _DALTON, lambda s: s.price - s.comp20),
     Feature("naked_n", "naked VPOCs alive", COUNT, _MEMORY, lambda s: s.naked.above + s.naked.below),
     Feature(
-        "naked_up", "nearest naked VPOC above - P, at most 4 atr20", TICKS, _MEMORY, lambda s: _capped(s, s.naked.up)
+        "naked_up", "nearest naked VPOC above - P, at most 4 adr20", TICKS, _MEMORY, lambda s: _capped(s, s.naked.up)
     ),
     Feature(
-        "naked_dn", "P - nearest naked VPOC below, at most 4 atr20", TICKS, _MEMORY, lambda s: _capped(s, s.naked.down)
+        "naked_dn", "P - nearest naked VPOC below, at most 4 adr20", TICKS, _MEMORY, lambda s: _capped(s, s.naked.down)
     ),
     Feature("naked_age", "sessions since the nearest naked VPOC formed", SESSIONS, _MEMORY, lambda s: s.naked.age),
     Feature(
@@ -313,26 +313,23 @@ FEATURES = (
         lambda s: _ratio(s.vix - s.vix_mean, s.vix_std),
     ),
     Feature(
-        "vix_rr",
-        "(H - L) / (C VIX / 100 / sqrt(252)): realised over implied range",
+        "range_to_expected_move",
+        "(H - L) / (C VIX / 100 / sqrt(252)): range over the expected move of a day, one standard deviation",
         RATIO,
         _IMPLIED,
-        lambda s: _ratio(_range(s).astype(np.float64), _implied_range(s)),
+        lambda s: _ratio(_range(s).astype(np.float64), _expected_move(s)),
     ),
-    Feature("atr20", "mean of H - L over 20 sessions", TICKS, _VOLATILITY, lambda s: s.atr),
+    Feature("adr20", "mean of H - L over 20 sessions", TICKS, _VOLATILITY, lambda s: s.adr),
     Feature("ret1", "ln(C / C of t-1)", RATIO, _RETURN, lambda s: _log_ratio(s.close, s.close_1)),
 )
 
 
 def _capped(s: Snapshot, distance: Ints) -> Floats:
-    return np.minimum(distance, 4 * s.atr)
+    return np.minimum(distance, 4 * s.adr)
 
 
 NAMES = tuple(feature.name for feature in FEATURES)
-UNIT_SIZES = {RATIO: 1.0, CODE: 1.0, MINUTES: 390.0, SESSIONS: 60.0, POINTS: 100.0, COUNT: 10.0}
-"""Divisors of values by unit, which bring them to the order of 1."""
-ATR_SIZE = 1000.0
-SCALING: dict[str, str | float] = {
-    feature.name: "atr20" if feature.unit == TICKS else UNIT_SIZES[feature.unit] for feature in FEATURES
-} | {"atr20": ATR_SIZE}
-"""How each column enters a network: divided by the row's atr20, or by a constant."""
+FEATURES_SCHEMA = 4
+"""Of the features and targets: raised when a name, or what is computed under one, changes."""
+BY_RANGE = frozenset(feature.name for feature in FEATURES if feature.unit == TICKS) - {"adr20"}
+"""Columns that are divided by the row's adr20 before they enter a network."""

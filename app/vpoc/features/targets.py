@@ -10,7 +10,7 @@ HORIZON = 30
 TARGETS = {"bar": ("up_30", "prior_vpoc_touched"), "session": ("next_up", "next_vpoc_touched")}
 """Targets that are 1 or 0, by kind of row: what the networks predict."""
 SIZE_TARGETS = {"bar": ("move_30", "label_weight"), "session": ("next_vpoc_move",)}
-"""Other target columns: sizes, in ticks, and the weight of a label."""
+"""Other target columns: sizes, in ticks, and the average uniqueness of a label."""
 DEFAULT_TARGET = {"bar": "up_30", "session": "next_vpoc_touched"}
 
 
@@ -25,11 +25,16 @@ def move_30(close: Ints) -> Floats:
 
 
 def label_weight(move: Floats) -> Floats:
-    """1 / how many labels of the session [bars] look at the same bars as each label does; NaN without a label."""
+    """Average uniqueness of each label of the session [bars] (Lopez de Prado 2018, 4.4); NaN without a label.
+
+    The mean, over the 30 bars that a label looks at, of 1 / how many labels look at that bar: 1/30 in mid-session.
+    """
     labelled = np.concatenate([[0], np.cumsum(~np.isnan(move))])
-    place = np.arange(len(move))
-    sharing = labelled[np.minimum(place + HORIZON, len(move))] - labelled[np.maximum(place - HORIZON + 1, 0)]
-    return np.where(np.isnan(move), np.nan, 1 / np.maximum(sharing, 1))
+    bar = np.arange(len(move))
+    looking = labelled[bar] - labelled[np.maximum(bar - HORIZON, 0)]
+    shares = np.concatenate([[0.0], np.cumsum(1 / np.maximum(looking, 1))])
+    last = np.minimum(bar + HORIZON, len(move) - 1)
+    return np.where(np.isnan(move), np.nan, (shares[last + 1] - shares[bar + 1]) / HORIZON)
 
 
 def touched_later(low: Ints, high: Ints, price: int, *, session_over: bool) -> Floats:

@@ -75,6 +75,11 @@ def memory_of(folder: Path) -> CardMemory | None:
     return CardMemory(used, total, _number(folder / "gpu_busy_percent"))
 
 
+def has_display(folder: Path) -> bool:
+    """Return whether a connector of the card with this folder in sysfs has a screen attached, on or asleep."""
+    return any(_text(file) == "connected" for file in folder.glob("drm/card[0-9]*/card[0-9]*-*/status"))
+
+
 def sees_host_pids(root: Path = Path("/")) -> bool:
     """Return whether this process numbers processes as the host does; in most containers it does not."""
     try:

@@ -117,7 +117,7 @@ class MemoryMonitor:
         self._root = root
         self._clock = clock
         gpus = [device for device in devices if device.type == "cuda"]
-        self._cards = _matched(gpus, find_cards(root) if gpus else (), self._allocator, variables)
+        self._cards = matched_cards(gpus, find_cards(root) if gpus else (), self._allocator, variables)
         self._latest: MemorySample | None = None
         self._most_reserved: MemorySample | None = None
         self._peak_rss = 0
@@ -193,7 +193,7 @@ def _worth_releasing(device: DeviceMemory) -> bool:
     return (fragmented and large) or (device.fullness >= NEARLY_FULL and unused >= WORTH * device.driver_total_bytes)
 
 
-def _matched(
+def matched_cards(
     gpus: Sequence[torch.device],
     cards: Sequence[Card],
     allocator: Allocator,

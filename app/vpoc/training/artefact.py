@@ -12,12 +12,13 @@ import torch
 from vpoc.errors import UserError
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.market import UNKNOWN_MARKET, Market
-from vpoc.features.table import NAMES, SCALING
+from vpoc.features.table import NAMES
 from vpoc.files import read_bytes, sha256
 from vpoc.models.by_name import Network, input_shape, network
-from vpoc.training.schema1 import as_schema2
+from vpoc.training.scaling import Scaling
 
-MODEL_SCHEMA = 2
+MODEL_SCHEMA = 3
+"""From 3 on a model has the scaling that was fitted with it."""
 KEYS = {
     *("schema", "state_dict", "model", "hidden_layers", "features", "scaling", "target"),
     *("feature_options", "bar_seconds", "market"),
@@ -34,7 +35,7 @@ class LoadedModel:
     kind: str
     model: Network
     features: list[str]
-    scaling: dict[str, str | float]
+    scaling: Scaling
     target: str
     feature_options: FeatureOptions
     bar_seconds: int
@@ -47,7 +48,6 @@ def serialise(weights: dict[str, torch.Tensor], facts: dict[str, Any]) -> bytes:
         "schema": MODEL_SCHEMA,
         "state_dict": weights,
         "features": list(NAMES),
-        "scaling": dict(SCALING),
         "market": asdict(UNKNOWN_MARKET),
         **facts,
     }
@@ -65,7 +65,13 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
     """
     content = read_bytes(path)
     try:
-        document = as_schema2(load_plain(content))
+        document = load_plain(content)
+        if document["schema"] != MODEL_SCHEMA:
+            raise UserError(
+                f"{path}: a model of another version of vpoc, with features or a scaling that this one does not "
+                "compute; train it again",
+                exit_code=1,
+            )
         asked = kind, hidden_layers if kind == "mlp" else None
         kind = document.get("model", "mlp")
         # Before so large a network is made.
@@ -73,10 +79,13 @@ def load_model(path: Path, kind: str | None = None, hidden_layers: Sequence[int]
             raise ValueError(kind)
         model = network(kind, len(document["features"]), document["hidden_layers"])
         model.load_state_dict(document["state_dict"])
-        facts = {name: document[name] for name in ("features", "scaling", "target", "bar_seconds")}
+        facts = {name: document[name] for name in ("features", "target", "bar_seconds")}
+        facts["scaling"] = Scaling.from_json(document["scaling"], len(facts["features"]))
         facts["feature_options"] = FeatureOptions(**document["feature_options"])
         # Models that were made before do not say it.
         facts["market"] = Market(**document.get("market", {}))
+    except UserError:
+        raise
     except Exception as error:  # a damaged file can fail anywhere in the unpickler
         raise UserError(f"{path}: not an intact model file; train it again or copy it again", exit_code=1) from error
     model.eval()

@@ -7,15 +7,12 @@ import torch
 from vpoc.errors import UserError
 from vpoc.features.table import NAMES
 from vpoc.gpu_memory.out_of_memory import is_out_of_memory
+from vpoc.gpu_memory.spare import spare_share
 from vpoc.models.by_name import input_shape
 from vpoc.training.batches import share_size
 from vpoc.training.precision import autocast
 from vpoc.training.strategies.single import Single
 from vpoc.training.train_options import TrainOptions
-
-SPARE = 0.05
-"""Share of a GPU's memory that is to stay free: workspaces and buffers of collectives come later, and from outside
-torch's cache."""
 
 
 class OutOfMemory(UserError):  # noqa: N818 - torch has an OutOfMemoryError, which is another
@@ -70,13 +67,19 @@ def micro_batch_size(options: TrainOptions, strategy: Single, kind: str) -> int:
 
 def fits(strategy: Single, options: TrainOptions, size: int, shape: tuple[int, ...]) -> bool:
     """Return whether a step on `size` samples of `shape` leaves memory to spare; the model is afterwards as it was."""
+    # What was made before, such as features, is in torch's cache and would count as taken.
+    _free(strategy)
     enough = _has_memory_for(strategy, options, size, shape)
     # What the step held is gone only now: neither its logits nor an error's stack keep the graph.
     for parameter in strategy.model.parameters():
         parameter.grad = None
+    _free(strategy)
+    return enough
+
+
+def _free(strategy: Single) -> None:
     if strategy.devices[0].type == "cuda":
         torch.cuda.empty_cache()
-    return enough
 
 
 def _has_memory_for(strategy: Single, options: TrainOptions, size: int, shape: tuple[int, ...]) -> bool:
@@ -85,7 +88,7 @@ def _has_memory_for(strategy: Single, options: TrainOptions, size: int, shape: t
     held: list[torch.Tensor] = []
     try:
         for each in dict.fromkeys(place for place in strategy.devices if place.type == "cuda"):
-            spare = int(SPARE * torch.cuda.mem_get_info(each)[1])
+            spare = int(spare_share(each, options.spare) * torch.cuda.mem_get_info(each)[1])
             held.append(torch.empty(spare, dtype=torch.uint8, device=each))
         # Adam makes its two moments of each parameter in its first step.
         held += [torch.zeros_like(parameter) for parameter in strategy.model.parameters() for _ in range(2)]

@@ -16,9 +16,8 @@ import torch
 from vpoc.errors import UserError, from_os_error
 from vpoc.files import remove, sha256, write_atomic
 from vpoc.training.loop import Trainer
-from vpoc.training.schema1 import as_schema2
 
-CHECKPOINT_SCHEMA = 2
+CHECKPOINT_SCHEMA = 3
 CHECKPOINTS_KEPT = 3
 """The last one can be damaged, and the one before it, too, when the disk was full."""
 CHECKPOINT_NAME = re.compile(r"step-(\d{9})\.([0-9a-f]{64})\.pt")
@@ -122,7 +121,7 @@ def last_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
         if match is None or sha256(content) != match[2]:
             warn(f"{path}: damaged, its SHA-256 is not the one in its name; the checkpoint before it is used")
             continue
-        document = as_schema2(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
+        document = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         if document["schema"] != CHECKPOINT_SCHEMA:
             raise UserError(f"{path}: a checkpoint of another version of vpoc; train without --resume")
         return Checkpoint(

@@ -29,12 +29,16 @@ class Micro:
 
 @dataclass(frozen=True)
 class Batch:
-    """The input of one optimizer step: this rank's `parts` micro-batches, and sums over the batch of all ranks."""
+    """The input of one optimizer step: this rank's `parts` micro-batches, and facts of the batch of all ranks.
+
+    `divisor`: what the sum of its weighted losses is divided by, to be their mean over weights that are 1 on average
+    over all samples: the number of its samples times the mean weight.
+    """
 
     micros: Iterator[Micro]
     parts: int
     samples: int
-    weight_sum: float
+    divisor: float
 
 
 class Feed(Protocol):
@@ -61,11 +65,12 @@ class LoaderFeed:
         self.ledger.to("loader")
         loader = loaded(self.samples, _Shares(self, epoch, first), self.device, self.workers, self.injector)
         pages = _Pages(self.samples)
+        mean = self.samples.mean_weight
         for batch in self.order.batches(epoch, first):
             pages.seen(len(batch))
             parts = len(self.cut.micro_batches(batch))
             micros = (self._next(loader) for _ in range(parts))
-            yield Batch(micros, parts, len(batch), float(self.samples.weights[batch].sum(dtype=np.float64)))
+            yield Batch(micros, parts, len(batch), len(batch) * mean)
 
     def _next(self, loader: Iterator[list[torch.Tensor]]) -> Micro:
         self.ledger.to("loader")
@@ -81,13 +86,13 @@ class Resident:
     """A chunk on the device, and what is left to do of it.
 
     `tensors`: rows, and labels and weights of its samples; `ends`: the row of each sample. `order`: samples that are
-    left, in the order they are used; `weight_sums`: of each batch of them.
+    left, in the order they are used; `divisors`: of each batch of them, as in Batch.
     """
 
     tensors: list[torch.Tensor]
     ends: torch.Tensor
     order: torch.Tensor
-    weight_sums: Floats
+    divisors: Floats
 
 
 class ResidentFeed:
@@ -95,6 +100,7 @@ class ResidentFeed:
 
     def __init__(self, samples: Samples, order: Order, cut: Cut, device: torch.device, ledger: Ledger) -> None:
         self.samples, self.order, self.cut, self.device, self.ledger = samples, order, cut, device, ledger
+        self._mean = samples.mean_weight
         self._held: tuple[int, Micro] | None = None
         self._steps = torch.arange(1 - samples.window, 1, device=device)
 
@@ -105,12 +111,11 @@ class ResidentFeed:
             if before + -(-len(chosen) // size) <= first:
                 continue
             start, rows, ends = self._load(chosen)
-            weights = self.samples.weights
             for number in range(max(first - before, 0), -(-len(chosen) // size)):
                 batch = chosen[number * size : (number + 1) * size]
                 shares = self.cut.micro_batches(batch)
                 micros = (self._pick(rows, ends, part, start) for part in shares)
-                yield Batch(micros, len(shares), len(batch), float(weights[batch].sum(dtype=np.float64)))
+                yield Batch(micros, len(shares), len(batch), len(batch) * self._mean)
 
     def resident(self, epoch: int, first: int = 0) -> "Iterator[Resident]":
         """Yield what `epoch` works on from batch `first` on, chunk by chunk."""
@@ -120,9 +125,9 @@ class ResidentFeed:
             if not len(left):
                 continue
             start, rows, ends = self._load(chosen)
-            sums = np.add.reduceat(self.samples.weights[left], np.arange(0, len(left), size), dtype=np.float64)
+            sizes = np.minimum(len(left) - np.arange(0, len(left), size), size)
             order = torch.from_numpy(left - start).to(self.device)
-            yield Resident([rows.inputs, rows.labels, rows.weights], ends, order, sums)
+            yield Resident([rows.inputs, rows.labels, rows.weights], ends, order, sizes * self._mean)
 
     def _load(self, chosen: Ints) -> tuple[int, Micro, torch.Tensor]:
         """The first sample of the chunk; its rows, labels and weights, and where windows end, on the device."""
@@ -173,6 +178,20 @@ def loaded(
                 worker_init_fn=first_call,
             )
         )
+
+
+def resident_in_order(samples: Samples, batch_size: int, device: torch.device) -> Iterator[Micro]:
+    """Yield all samples in file order, `batch_size` at a time, picked on the device from rows that are there."""
+    size = max(PART // batch_size, 1) * batch_size
+    steps = torch.arange(1 - samples.window, 1, device=device)
+    for start in range(0, len(samples), size):
+        part = samples.take(slice(start, start + size))
+        first = int(part.ends[0]) - samples.window + 1
+        arrays = part.inputs[first : int(part.ends[-1]) + 1], part.ends - first, part.labels, part.weights
+        rows, *columns = (torch.from_numpy(array).to(device) for array in arrays)
+        for ends, labels, weights in zip(*(torch.split(column, batch_size) for column in columns), strict=True):
+            yield Micro(rows[ends if samples.window == 1 else ends[:, None] + steps], labels, weights)
+        samples.forget_pages()
 
 
 class _Shares:

@@ -14,8 +14,7 @@ import torch
 from vpoc import __version__
 from vpoc.device import clean_up, describe
 from vpoc.errors import Interrupted, UserError
-from vpoc.features.table import NAMES, SCALING
-from vpoc.files import sha256
+from vpoc.features.table import FEATURES_SCHEMA, NAMES
 from vpoc.models.by_name import fresh_network, input_shape, parameter_count
 from vpoc.progress import Progress, finite
 from vpoc.terminal import watched
@@ -29,14 +28,16 @@ from vpoc.training.curves import Curves
 from vpoc.training.faults.injector import injector_of
 from vpoc.training.feeds import Feed, LoaderFeed, ResidentFeed
 from vpoc.training.flat_loop import FlatTrainer, suits
+from vpoc.training.keeping import best_epoch, ends_early
 from vpoc.training.kept_states import FOLDER, KeptStates, drawn_steps, parts_of
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, Step, Trainer
 from vpoc.training.prepared import Prepared
+from vpoc.training.schedule import rate_of
 from vpoc.training.train_options import TrainOptions
 
 SAMPLE_MEMORY_EVERY_S = 1.0
-VALIDATION_BATCH = 256
+VALIDATION_BATCH = 1024
 """Rows at a time where they are so small that fewer would only take longer."""
 
 Say = Callable[[str], None]
@@ -44,12 +45,16 @@ Say = Callable[[str], None]
 
 def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, Any]:
     """Return the identity of a training: only its own checkpoints can be resumed."""
-    names = ("target", "seed", "batch_size", "learning_rate", "chunk_rows")
+    names = ("target", "seed", "batch_size", "learning_rate", "weight_decay", "clip_norm", "schedule", "chunk_rows")
     return {
         "data": run.features.data_sha256,
-        "features": sha256(json.dumps([NAMES, SCALING]).encode())[:12],
+        "features": FEATURES_SCHEMA,
         "model": kind,
         **{name: getattr(options, name) for name in names},
+        # A part of the training sessions chooses the epoch, or none does.
+        "choosing": options.chooses,
+        # The rate of a step depends on how many there are to be.
+        "epochs": None if options.schedule == "constant" else options.epochs,
         "hidden_layers": list(options.hidden_layers) if kind == "mlp" else [],
         **{name: value for name, value in asdict(run.features.options).items() if name != "chunk_size"},
     }
@@ -74,7 +79,10 @@ def manner_of(options: TrainOptions, trainer: Trainer, micro: int) -> dict[str, 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model trained to the end: weights, on the CPU; of every rank their SHA-256, and the devices they were on."""
+    """A model trained to the end, and the devices it was on.
+
+    `weights`: those of the epoch that is kept, on the CPU. `rank_weights_sha256`: of those that every rank ended with.
+    """
 
     fit: "Fit"
     weights: dict[str, torch.Tensor]
@@ -83,14 +91,31 @@ class Trained:
 
 
 class Fit:
-    """Trains one model. Checkpoints keep `position`, `history`, `curves`, `ledger` and the state of `trainer`."""
+    """Trains one model.
+
+    Checkpoints keep `position`, `history`, `curves`, `ledger`, the state of `trainer`, and the weights `kept` of the
+    best epoch so far, None where the last one is kept. One of many trainings (`one_of_many`) writes none, and shows
+    nothing of its steps. Where there are no validation samples, nothing is validated.
+    """
 
     def __init__(
-        self, options: TrainOptions, run: Prepared, kind: str, folder: Path, progress: Progress, say: Say
+        self,
+        options: TrainOptions,
+        run: Prepared,
+        kind: str,
+        folder: Path,
+        progress: Progress,
+        say: Say,
+        *,
+        one_of_many: bool = False,
     ) -> None:
+        self.one_of_many = one_of_many
         self.options, self.run, self.kind, self.folder = options, run, kind, folder
         self.progress, self.say = progress, say
-        self.train, self.validation = run.samples_in(folder.parent, options, kind, progress)
+        samples = run.samples_in(folder.parent, options, kind, progress)
+        self.train, self.inner, self.validation = samples.train, samples.inner, samples.validation
+        self.scaling = samples.scaling
+        self.kept: dict[str, torch.Tensor] | None = None
         torch.use_deterministic_algorithms(options.deterministic)
         self.ledger = Ledger()
         self.curves = Curves()
@@ -106,6 +131,7 @@ class Fit:
         self._fault = str(options.injected_fault) if options.injected_fault else None
         self.position, self.history = Position(), History(injected_fault=self._fault)
         last = self.order.steps * options.epochs
+        self.trainer.rate = rate_of(options.schedule, options.learning_rate, last)
         drawn = drawn_steps(last, parts_of(last, options.epochs, parameters), kind, progress.nonce)
         states = options.run_dir and options.run_dir / FOLDER
         self.states = self.trainer.states = KeptStates(states, kind, drawn, self.rank)
@@ -123,10 +149,32 @@ class Fit:
     def summary(self) -> str:
         """Return a sentence on the model and its samples."""
         before = f", each with the {self.train.window - 1} rows before it" if self.train.window > 1 else ""
+        choosing = ""
+        if self.inner is not None:
+            choosing = f"{len(self.inner)} inner ones of {self.inner.sessions}, which choose the epoch, "
+        elif self.options.chooses:
+            choosing = "too few sessions to choose an epoch by, so that the last is kept, "
         return (
             f"{self.kind}: {self.run.features.summary()}: {len(self.train)} training samples of {self.train.sessions} "
-            f"sessions, {len(self.validation)} validation samples of {self.validation.sessions} sessions{before}"
+            f"sessions, {choosing}{len(self.validation)} validation samples of {self.validation.sessions} "
+            f"sessions{before}"
         )
+
+    @property
+    def inner_losses(self) -> list[float]:
+        """Those of the epochs so far; empty where no samples choose."""
+        return [epoch["inner"] for epoch in self.history.epoch_losses if epoch["inner"] is not None]
+
+    @property
+    def kept_epoch(self) -> int:
+        """The epoch whose weights are the model's, of those so far."""
+        losses = self.inner_losses
+        return best_epoch(losses) if losses and self.options.keep == "best" else len(self.history.epoch_losses)
+
+    @property
+    def stopped_early(self) -> bool:
+        """Return whether the training ended before all its epochs."""
+        return len(self.history.epoch_losses) < self.options.epochs
 
     def feed(self) -> Feed:
         """How batches come to the device."""
@@ -142,11 +190,13 @@ class Fit:
         self.ledger = self.trainer.ledger = Ledger(self.history.seconds)
         feed = self.feed()
         for epoch in range(self.position.epoch, self.options.epochs + 1):
+            if not self.position.batch and ends_early(self.inner_losses, self.options.patience):
+                break
             self._train(feed, epoch)
             self._validate(epoch)
             self.position = Position(epoch + 1)
             self.save(self.history.epoch_losses[-1])
-        self.trainer.require_sound()
+        self.trainer.require_finite()
         weights = self.trainer.strategy.weights()
         self.history.seconds = self.ledger.seconds()
         strategy = self.trainer.strategy
@@ -154,7 +204,7 @@ class Fit:
         mine = json.dumps([describe(device, self.rank) for device in strategy.holding()])
         devices = [device for found in strategy.gathered(mine) for device in json.loads(found)]
         strategy.close()
-        return Trained(self, weights, rank_weights, devices)
+        return Trained(self, weights if self.kept is None else self.kept, rank_weights, devices)
 
     def _train(self, feed: Feed, epoch: int) -> None:
         """Train on the rest of an epoch."""
@@ -165,7 +215,12 @@ class Fit:
         # Until a checkpoint is written, a wish to end is only noted.
         self.progress.holds_interrupts = True
         try:
-            for step in watched(steps, f"epoch {epoch}", self.order.steps - self.position.batch):
+            shown = (
+                watched(steps, f"epoch {epoch}", self.order.steps - self.position.batch)
+                if not self.one_of_many
+                else steps
+            )
+            for step in shown:
                 self._note(step, epoch, total)
             if self.progress.interrupted_by is not None and self.run.ranks.world == 1:
                 # It came after the last step; several ranks would first have to agree.
@@ -173,7 +228,9 @@ class Fit:
         finally:
             self.progress.holds_interrupts = False
         history = self.history
-        history.epoch_losses.append({"epoch": epoch, "train": history.loss / history.weight, "validation": None})
+        history.epoch_losses.append(
+            {"epoch": epoch, "train": history.loss / history.weight, "validation": None, "inner": None}
+        )
         history.loss = history.weight = 0.0
 
     def _requests(self) -> tuple[float, ...]:
@@ -190,7 +247,7 @@ class Fit:
             self.history.first_steps.append(step_facts(step))
         self.states.after(step.number, step.loss, step.gradient_norm)
         first = step.number - len(step.losses) + 1
-        for number, (loss, weight) in enumerate(zip(step.losses, step.weights, strict=True), start=first):
+        for number, (loss, weight) in enumerate(zip(step.losses, step.divisors, strict=True), start=first):
             self.history.loss += loss * weight
             self.history.weight += weight
             self.curves.add_loss(number, loss)
@@ -218,16 +275,28 @@ class Fit:
 
     def _validate(self, epoch: int) -> None:
         self.ledger.to("validate")
-        self.progress.phase("validate", len(self.validation))
         size = max(self.micro, VALIDATION_BATCH) if self.kind == "mlp" else self.micro
-        found = self.trainer.evaluate(self.validation, size, self.progress)
-        clean_up(self.run.devices[0], skip=self.options.skip_gpu_cleanup)
+        inner = 0 if self.inner is None else len(self.inner)
+        self.progress.phase("validate", inner + len(self.validation))
         last = self.history.epoch_losses[-1]
-        last["validation"], self.history.accuracy = found.loss, found.accuracy
+        if self.inner is not None:
+            loss = self.trainer.evaluate(self.inner, size, self.progress).loss
+            # Of all ranks the first decides: another kind of device may round otherwise.
+            last["inner"] = float(self.trainer.strategy.gathered(repr(loss))[0])
+            if self.kept_epoch == epoch:
+                self.kept = self.trainer.strategy.weights()
+        if not len(self.validation):
+            return
+        found = self.trainer.evaluate(self.validation, size, self.progress, inner)
+        clean_up(self.run.devices[0], skip=self.options.skip_gpu_cleanup)
+        last["validation"] = found.loss
+        if self.kept_epoch == epoch:
+            self.history.accuracy = found.accuracy
         self.curves.add_validation(self.trainer.steps_done, found.loss)
         self.ledger.to("bookkeeping")
+        chosen_by = "" if last["inner"] is None else f"inner loss {last['inner']:.4f}, "
         self.say(
-            f"epoch {epoch}/{self.options.epochs}: training loss {last['train']:.4f}, "
+            f"epoch {epoch}/{self.options.epochs}: training loss {last['train']:.4f}, {chosen_by}"
             f"validation loss {found.loss:.4f}, accuracy {found.accuracy:.3f}"
         )
 
@@ -244,6 +313,8 @@ class Fit:
 
     def save(self, epoch_losses: dict[str, Any] | None = None) -> None:
         """Write a checkpoint, on the first rank; all must come. `epoch_losses`: where an epoch has just ended."""
+        if self.one_of_many:
+            return
         self.ledger.to("checkpoint")
         self.trainer.require_finite()
         # A checkpoint is the first rank's: a wrong one would pass its weights on to all.
@@ -251,7 +322,7 @@ class Fit:
         total = self.order.steps * self.options.epochs
         self.progress.phase("checkpoint", total, self.trainer.steps_done, epoch_losses)
         self.injector.checkpoint(self.saved_steps, self.trainer.steps_done)
-        state = checkpoint.state_of(self.trainer)
+        state = {**checkpoint.state_of(self.trainer), "kept": self.kept}
         if self.rank == 0:
             self.history.seconds, self.history.curves = self.ledger.seconds(), self.curves.state()
             manner = manner_of(self.options, self.trainer, self.micro)
@@ -281,6 +352,7 @@ class Fit:
         if other:
             self.say(f"--resume: with {', '.join(other)} the last digits may differ from an uninterrupted training")
         checkpoint.restore(self.trainer, found.state)
+        self.kept = found.state["kept"]
         self.saved_steps = self.trainer.steps_done
         self.position, self.history = found.position, found.history
         self.history.resumed_at.append(self.trainer.steps_done)

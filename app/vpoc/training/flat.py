@@ -2,7 +2,7 @@
 
 In networks this small nearly all of a step's time goes into calling torch. Here a step is about thirty calls on tensors
 that are there already: no graph, no allocation, no wait for the device. They are the calls that autograd and
-torch.optim.Adam make, on the same shapes in the same order, so that the weights come out as theirs.
+torch.optim.AdamW make, on the same shapes in the same order, so that the weights come out as theirs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +15,8 @@ from torch import nn
 from torch.nn import functional
 
 from vpoc.training.flat_adam import ALIGNMENT, FlatAdam
+from vpoc.training.schedule import Rate
+from vpoc.training.strategies.single import LARGEST_NORM
 
 PICKED_ROWS = 16_384
 """Rows that `blocks` picks at a time: many small batches for one call, few enough to be in the cache when used."""
@@ -44,20 +46,26 @@ class FlatMlp:
 
     After construction the parameters of `model` and their gradients are views of one vector each, so that `model` is
     current at any time; it must stay on its device. `batch_size`: the most samples of a step. The loss of a batch is
-    sum(weight * binary log-loss) / weight_sum.
+    sum(weight * binary log-loss) / divisor.
 
-    On a CPU the weights are bitwise those of autograd and torch.optim.Adam with as many threads, unless a layer of
+    On a CPU the weights are bitwise those of autograd and torch.optim.AdamW with as many threads, unless a layer of
     one unit gets a batch of one sample, whose product autograd turns around; there, and on GPUs, they agree as far as
     float32 is rounded. `loss` and norm are sums in another order: relative differences of 1e-6.
 
-    `loss`, and `gradient_norm` where it was asked for, are of the last step: scalars on the device, not waited for.
+    `rate`, `weight_decay`: as FlatAdam's. `clip_norm`: the norm that a larger gradient is scaled to; 0: none is.
+
+    `loss`, and `gradient_norm`, before it is clipped, where it was asked for, are of the last step: scalars on the
+    device, not waited for.
     ValueError when `model` has other layers or is not float32.
     """
 
-    def __init__(self, model: nn.Sequential, learning_rate: float, batch_size: int) -> None:
+    def __init__(
+        self, model: nn.Sequential, rate: Rate, batch_size: int, *, weight_decay: float = 0.0, clip_norm: float = 0.0
+    ) -> None:
         self._linear = _linear_layers(model)
         self.batch_size = batch_size
-        self.adam = FlatAdam(model.parameters(), learning_rate)
+        self.adam = FlatAdam(model.parameters(), rate, weight_decay)
+        self.clip_norm = clip_norm
         self.loss, self.gradient_norm = self._new(), self._new()
         widths = [layer.out_features for layer in self._linear]
         self._rows = self._new(batch_size, self._linear[0].in_features)
@@ -70,13 +78,13 @@ class FlatMlp:
         inputs: torch.Tensor,
         labels: torch.Tensor,
         weights: torch.Tensor,
-        weight_sum: float,
+        divisor: float,
         *,
         norm: bool = False,
     ) -> None:
         """One optimizer step with `inputs` [batch, features], `labels` and `weights` [batch], all on the device."""
         with torch.inference_mode():
-            self.differentiate(inputs, labels, weights, weight_sum)
+            self.differentiate(inputs, labels, weights, divisor)
             self.update(norm=norm)
 
     def steps(
@@ -84,7 +92,7 @@ class FlatMlp:
         inputs: torch.Tensor,
         labels: torch.Tensor,
         weights: torch.Tensor,
-        weight_sums: Sequence[float],
+        divisors: Sequence[float],
         *,
         norm: bool = False,
     ) -> torch.Tensor:
@@ -92,24 +100,23 @@ class FlatMlp:
 
         As many calls of `step` do, in less time where batches are small. `norm`: of the last step.
         """
-        logits, losses = torch.empty_like(labels), self._new(len(weight_sums))
+        logits, losses = torch.empty_like(labels), self._new(len(divisors))
         with torch.inference_mode():
-            factors = self._factors(weights, weight_sums)
+            factors = self._factors(weights, divisors)
             columns = (labels[:, None], factors[:, None], logits[:, None])
             parts = (torch.split(tensor, self.batch_size) for tensor in (inputs, *columns))
             lined_up = _lined_up(inputs, self.batch_size)
-            for rows, *others in zip(*parts, strict=True):
+            for number, (rows, *others) in enumerate(zip(*parts, strict=True), start=1):
                 self._differentiate(rows if lined_up else self._line_up(rows), *others)
+                self._norm(norm and number == len(losses))
+                self._clip()
                 self.adam.step()
             self._losses(logits, labels, factors, losses)
             self.loss = losses[-1]
-            self._norm(norm)
         return losses
 
     @torch.inference_mode()
-    def differentiate(
-        self, inputs: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor, weight_sum: float
-    ) -> None:
+    def differentiate(self, inputs: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor, divisor: float) -> None:
         """The first half of `step`: sets `loss`, and the gradient, in `adam.gradient` and as `grad` of parameters.
 
         ValueError for more than `batch_size` samples.
@@ -119,7 +126,7 @@ class FlatMlp:
             raise ValueError(f"a batch of {size} samples, room is for 1 to {self.batch_size}")
         rows = inputs if _lined_up(inputs, size) else self._line_up(inputs)
         logits, factors = (room[:size] for room in self._numbers)
-        torch.mul(weights, float(np.float32(1) / np.float32(weight_sum)), out=factors)
+        torch.mul(weights, float(np.float32(1) / np.float32(divisor)), out=factors)
         self._differentiate(rows, labels[:, None], factors[:, None], logits[:, None])
         each = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
         self.loss = torch.dot(each, factors)
@@ -127,11 +134,12 @@ class FlatMlp:
     @torch.inference_mode()
     def update(self, *, norm: bool = False) -> None:
         """The second half of `step`: adjusts the weights by the gradient."""
-        self.adam.step()
         self._norm(norm)
+        self._clip()
+        self.adam.step()
 
     def optimizer_state(self) -> dict[str, Any]:
-        """As the state_dict of torch.optim.Adam on the parameters of the model."""
+        """As the state_dict of torch.optim.AdamW on the parameters of the model."""
         return self.adam.state_dict()
 
     def load_optimizer_state(self, state_dict: dict[str, Any]) -> None:
@@ -176,9 +184,9 @@ class FlatMlp:
         """
         return self._rows[: len(inputs)].copy_(inputs)
 
-    def _factors(self, weights: torch.Tensor, weight_sums: Sequence[float]) -> torch.Tensor:
-        """Weight of each row over the sum of its batch, [rows], rounded as the derivative of loss / weight_sum is."""
-        inverse = np.float32(1) / np.asarray(weight_sums, dtype=np.float32)
+    def _factors(self, weights: torch.Tensor, divisors: Sequence[float]) -> torch.Tensor:
+        """Weight of each row over the divisor of its batch, [rows], rounded as the derivative of loss / divisor is."""
+        inverse = np.float32(1) / np.asarray(divisors, dtype=np.float32)
         each = np.repeat(inverse, self.batch_size)[: len(weights)]
         return torch.from_numpy(each).to(weights.device, non_blocking=True).mul_(weights)
 
@@ -194,6 +202,19 @@ class FlatMlp:
     def _norm(self, norm: bool) -> None:
         if norm:
             self.gradient_norm = torch.linalg.vector_norm(self.adam.gradient)
+
+    def _clip(self) -> None:
+        """Scale a gradient that is larger than `clip_norm` to it, as the plain loop does."""
+        gradient = self.adam.gradient
+        if not self.clip_norm:
+            return
+        if gradient.is_cuda:
+            # Without a wait for the device.
+            gradient.mul_((self.clip_norm / torch.linalg.vector_norm(gradient, dtype=torch.float64)).clamp_(max=1.0))
+            return
+        norm = torch.linalg.vector_norm(gradient, dtype=torch.float64).item()
+        if self.clip_norm < norm <= LARGEST_NORM:
+            gradient.mul_(self.clip_norm / norm)
 
     def _new(self, *shape: int) -> torch.Tensor:
         return torch.zeros(shape, device=self._linear[0].weight.device)

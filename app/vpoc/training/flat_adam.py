@@ -1,4 +1,4 @@
-"""Adam on all parameters at once: they, their gradients and moments lie in one vector each."""
+"""AdamW on all parameters at once: they, their gradients and moments lie in one vector each."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,25 +6,31 @@ from typing import Any
 import torch
 from torch import nn
 
+from vpoc.training.schedule import Rate
+
 ALIGNMENT = 16
 """Numbers: each parameter begins on a cache line, as a tensor of its own does, so that products are rounded alike."""
 
 
 class FlatAdam:
-    """Adam (Kingma and Ba 2015, algorithm 1) with torch's defaults, on `parameters`, all float32 and on one device.
+    """AdamW (Loshchilov and Hutter 2019, algorithm 2) on `parameters`, all float32 and on one device.
 
-    After construction each parameter, and its `grad`, is a view of a vector, `values` and `gradient`; the parameters
-    keep their values and their gradients are 0. ValueError for parameters that cannot lie in one vector.
+    `rate`: the learning rate of a step; `weight_decay` is multiplied by it. The rest has torch's defaults.
+
+    After construction each parameter, and its `grad`, is a view of a vector, `values` and `gradient`; `gradients` are
+    those views. The parameters keep their values and their gradients are 0. ValueError for parameters that cannot lie
+    in one vector.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], rate: Rate, weight_decay: float = 0.0) -> None:
         self._parameters = list(parameters)
         if len({(parameter.dtype, parameter.device) for parameter in self._parameters}) != 1:
             raise ValueError("parameters must be of one type and on one device")
         if self._parameters[0].dtype != torch.float32:
             raise ValueError(f"parameters must be float32, not {self._parameters[0].dtype}")
-        self._learning_rate = learning_rate
-        self._group = torch.optim.Adam(self._parameters, lr=learning_rate).state_dict()["param_groups"][0]
+        self._rate, self._weight_decay = rate, weight_decay
+        plain = torch.optim.AdamW(self._parameters, lr=rate(1), weight_decay=weight_decay)
+        self._group = plain.state_dict()["param_groups"][0]
         self._betas: tuple[float, float] = self._group["betas"]
         sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in self._parameters]
         self._starts = [sum(sizes[:number]) for number in range(len(sizes))]
@@ -36,24 +42,27 @@ class FlatAdam:
         self._correction = torch.tensor(1.0)
         self.steps = 0
         with torch.no_grad():
-            pairs = zip(self._parameters, self._views(self.values), self._views(self.gradient), strict=True)
+            self.gradients = self._views(self.gradient)
+            pairs = zip(self._parameters, self._views(self.values), self.gradients, strict=True)
             for parameter, view, gradient in pairs:
                 view.copy_(parameter)
                 parameter.data = view
                 parameter.grad = gradient
 
     def step(self) -> None:
-        """Adjust the parameters by `gradient`: what torch.optim.Adam computes, operation by operation."""
+        """Adjust the parameters by `gradient`: what torch.optim.AdamW computes, operation by operation."""
         self.steps += 1
         beta1, beta2 = self._betas
+        rate = self._rate(self.steps)
+        self.values.mul_(1 - rate * self._weight_decay)
         self._mean.lerp_(self.gradient, 1 - beta1)
         self._square.mul_(self._decay).addcmul_(self.gradient, self.gradient, value=1 - beta2)
         torch.sqrt(self._square, out=self._root)
         self._root.div_(self._correction.fill_((1 - beta2**self.steps) ** 0.5)).add_(self._epsilon)
-        self.values.addcdiv_(self._mean, self._root, value=-self._learning_rate / (1 - beta1**self.steps))
+        self.values.addcdiv_(self._mean, self._root, value=-rate / (1 - beta1**self.steps))
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch.optim.Adam.state_dict, with copies of the moments."""
+        """As torch.optim.AdamW.state_dict, with copies of the moments."""
         means, squares = self._views(self._mean), self._views(self._square)
         state = {
             number: {"step": torch.tensor(float(self.steps)), "exp_avg": mean.clone(), "exp_avg_sq": square.clone()}

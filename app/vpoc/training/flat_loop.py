@@ -32,7 +32,13 @@ class FlatTrainer(Trainer):
 
     def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
         super().__init__(strategy, options, ledger, stage)
-        self.flat = FlatMlp(strategy.model, options.learning_rate, options.batch_size)
+        self.flat = FlatMlp(
+            strategy.model,
+            lambda step: self.rate(step),  # noqa: PLW0108 - it is set later
+            options.batch_size,
+            weight_decay=options.weight_decay,
+            clip_norm=options.clip_norm,
+        )
 
     def make_optimizer(self) -> None:
         """None: FlatMlp has its own."""
@@ -58,9 +64,9 @@ class FlatTrainer(Trainer):
         self.strategy.forward.train()
         size = self.options.batch_size
         for chunk in feed.resident(epoch, first):
-            for start, end in self._together(len(chunk.weight_sums)):
+            for start, end in self._together(len(chunk.divisors)):
                 self.keep_state(self.steps_done + 1)
-                rows, sums = chunk.order[start * size : end * size], chunk.weight_sums[start:end]
+                rows, sums = chunk.order[start * size : end * size], chunk.divisors[start:end]
                 yield from self._blocks(chunk, rows, sums, requests)
 
     def _together(self, steps: int) -> Iterator[tuple[int, int]]:

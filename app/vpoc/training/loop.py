@@ -12,11 +12,12 @@ from torch.nn import functional
 from vpoc.errors import UserError
 from vpoc.progress import Progress
 from vpoc.step_stage import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepStage
-from vpoc.training.feeds import Batch, Feed, InOrder, Micro, loaded
+from vpoc.training.feeds import Batch, Feed, InOrder, Micro, loaded, resident_in_order
 from vpoc.training.kept_states import KeptStates
 from vpoc.training.ledger import Ledger
 from vpoc.training.precision import autocast, forward_dtype
 from vpoc.training.samples import Samples
+from vpoc.training.schedule import rate_of
 from vpoc.training.strategies.single import Single
 from vpoc.training.train_options import TrainOptions
 
@@ -38,14 +39,14 @@ AdamMoments = dict[str, dict[str, torch.Tensor]]
 class Step:
     """An optimizer step, or some of them that were made without looking; `number`, from 1, is that of the last.
 
-    `losses`, `weights` [steps]: loss before each step, over the batch of all ranks, and the sum of the weights of its
-    samples. `gradient_norm`: of the last step. `seconds`: per step. `samples`: how many. `requests`: those of the
+    `losses`, `divisors` [steps]: loss before each step, over the batch of all ranks, and what its sum was divided by.
+    `gradient_norm`: of the last step. `seconds`: per step. `samples`: how many. `requests`: those of the
     ranks, summed over them.
     """
 
     number: int
     losses: Sequence[float]
-    weights: Sequence[float]
+    divisors: Sequence[float]
     gradient_norm: float
     seconds: float
     samples: int
@@ -68,7 +69,7 @@ class ValidationScore:
 class Trainer:
     """A model on its devices, with what adjusts it. `dtype` names the type of the forward pass.
 
-    Tells `stage` where it is in a step, and `states` that it is about to make one.
+    Tells `stage` where it is in a step, and `states` that it is about to make one. `rate`: the learning rate of a step.
     """
 
     def __init__(self, strategy: Single, options: TrainOptions, ledger: Ledger, stage: StepStage) -> None:
@@ -78,6 +79,7 @@ class Trainer:
         self.stage = stage
         self.states = KeptStates(None, "", frozenset(), 0)
         self.device = strategy.devices[0]
+        self.rate = rate_of("constant", options.learning_rate, 0)
         self.make_optimizer()
         self.dtype = str(forward_dtype(options, self.device)).removeprefix("torch.")
         scaling = self.dtype == "float16"
@@ -92,8 +94,10 @@ class Trainer:
         self.skipped_in_a_row = 0
 
     def make_optimizer(self) -> None:
-        """Adam on all parameters."""
-        self.optimizer = torch.optim.Adam(self.strategy.forward.parameters(), lr=self.options.learning_rate)
+        """AdamW on all parameters."""
+        self.optimizer = torch.optim.AdamW(
+            self.strategy.forward.parameters(), lr=self.options.learning_rate, weight_decay=self.options.weight_decay
+        )
 
     def moments(self) -> AdamMoments:
         """Return the state of Adam for each parameter, on the CPU; empty before the first step. All ranks must ask."""
@@ -134,7 +138,7 @@ class Trainer:
             self.ledger.to("bookkeeping")
             self.stage.at(number, OUTSIDE)
             now = time.perf_counter()
-            yield Step(number, [loss], [batch.weight_sum], gradient_norm, now - started, batch.samples, asked)
+            yield Step(number, [loss], [batch.divisor], gradient_norm, now - started, batch.samples, asked)
             started = now
         self.stage.at(self.steps_done, OUTSIDE)
 
@@ -153,7 +157,7 @@ class Trainer:
             micro = next(batch.micros)
             at(number, FORWARD)
             with strategy.exchange(last=part == batch.parts - 1):
-                loss = self._loss(self.logits(micro.inputs), micro) / batch.weight_sum
+                loss = self._loss(self.logits(micro.inputs), micro) / batch.divisor
                 at(number, BACKWARD)
                 self.scaler.scale(loss * strategy.loss_factor).backward()
             losses.append(loss.detach())
@@ -168,6 +172,10 @@ class Trainer:
         gradient_norm = self.strategy.gradient_norm()
         if not math.isfinite(gradient_norm) and not self.scaler.is_enabled():
             raise self.diverged(f"the norm of the gradient is {gradient_norm}")
+        if 0 < self.options.clip_norm < gradient_norm < math.inf:
+            strategy.scale_gradient(self.options.clip_norm / gradient_norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate(number)
         self._update(gradient_norm)
         return value, gradient_norm, tuple(asked)
 
@@ -189,12 +197,6 @@ class Trainer:
         if self.skipped_in_a_row > MAX_SKIPPED_IN_A_ROW:
             raise self.diverged(f"the gradient was not finite {self.skipped_in_a_row} times in a row")
 
-    def require_sound(self) -> None:
-        """Raise UserError with exit code 4 unless the last update was made and all weights are finite."""
-        if self.skipped_in_a_row:
-            raise self.diverged("the gradient is not finite, and it was the last step", self.steps_done)
-        self.require_finite()
-
     def require_finite(self) -> None:
         """Raise UserError with exit code 4 unless all weights are finite; all ranks must call it."""
         if not all(torch.isfinite(tensor).all() for tensor in self.strategy.weights().values()):
@@ -209,17 +211,16 @@ class Trainer:
         )
 
     @torch.no_grad()
-    def evaluate(self, samples: Samples, batch_size: int, progress: Progress) -> ValidationScore:
+    def evaluate(self, samples: Samples, batch_size: int, progress: Progress, done_before: int = 0) -> ValidationScore:
         """Loss and accuracy of the present weights on `samples`, in file order; every rank does all of them.
 
-        UserError with exit code 4 when the loss is not finite.
+        `done_before`: how many others were done in the same phase. UserError with exit code 4 when the loss is not
+        finite.
         """
         self.strategy.forward.eval()
-        loss, right, done = 0.0, 0, 0
+        loss, right, done = 0.0, 0, done_before
         started = time.perf_counter()
-        batches = InOrder(len(samples), batch_size)
-        for tensors in loaded(samples, batches, self.device, self.options.loader_workers):
-            micro = Micro(*(tensor.to(self.device, non_blocking=True) for tensor in tensors))
+        for micro in self._in_order(samples, batch_size):
             logits = self.logits(micro.inputs)
             loss += self._loss(logits, micro).item()
             right += int(((logits > 0) == (micro.labels > 0.5)).sum().item())
@@ -230,6 +231,14 @@ class Trainer:
         if not math.isfinite(loss):
             raise self.diverged(f"the validation loss is {loss}", self.steps_done)
         return ValidationScore(loss / samples.weight_sum, right / len(samples))
+
+    def _in_order(self, samples: Samples, batch_size: int) -> Iterator[Micro]:
+        if self.options.loop == "resident":
+            yield from resident_in_order(samples, batch_size, self.device)
+            return
+        batches = InOrder(len(samples), batch_size)
+        for tensors in loaded(samples, batches, self.device, self.options.loader_workers):
+            yield Micro(*(tensor.to(self.device, non_blocking=True) for tensor in tensors))
 
     def logits(self, inputs: torch.Tensor) -> torch.Tensor:
         """One logit per sample, [batch], in the type asked for."""

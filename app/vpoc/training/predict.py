@@ -10,22 +10,23 @@ from vpoc.device import require_device
 from vpoc.errors import UserError
 from vpoc.features.build import FeatureSet
 from vpoc.features.market import Market
-from vpoc.features.table import NAMES, SCALING
+from vpoc.features.table import NAMES
 from vpoc.models.by_name import window_of
 from vpoc.terminal import watched
 from vpoc.training.artefact import LoadedModel
-from vpoc.training.samples import scaled_inputs
+from vpoc.training.samples import inputs_of
+from vpoc.training.scaling import outside_words
 
 ROWS_AT_A_TIME = 4096
 
 
 def require_match(loaded: LoadedModel, bar_seconds: int, market: Market, others: Collection[str] = ()) -> None:
-    """UserError when the model was trained on other features or scaling than this version computes.
+    """UserError when the model was trained on other features than this version computes.
 
     And when it was trained on another symbol, tick or length of bars than the data has, unless `others` names it. What
     either does not say is not compared.
     """
-    if loaded.features != list(NAMES) or loaded.scaling != SCALING:
+    if loaded.features != list(NAMES):
         raise UserError(f"{loaded.path}: its features are not those of this version of vpoc; train it again")
     known = loaded.market
     for name, trained, given in (
@@ -40,6 +41,11 @@ def require_match(loaded: LoadedModel, bar_seconds: int, market: Market, others:
             )
 
 
+def features_out_of_range(loaded: LoadedModel, features: FeatureSet) -> list[str]:
+    """Name the features of which at least 1 % of the rows lie outside what the model was trained on, with the share."""
+    return outside_words(loaded.scaling, inputs_of(features.frame), NAMES)
+
+
 def predict(loaded: LoadedModel, features: FeatureSet, device: str = "cpu") -> pl.DataFrame:
     """trade_date, ts (bar rows) and the probability that the target is 1, one row per row of `features`.
 
@@ -48,7 +54,7 @@ def predict(loaded: LoadedModel, features: FeatureSet, device: str = "cpu") -> p
     UserError with exit code 1 when an answer is not finite.
     """
     window = window_of(loaded.kind)
-    rows = torch.from_numpy(scaled_inputs(features.frame))
+    rows = torch.from_numpy(loaded.scaling.apply(inputs_of(features.frame)))
     if len(rows) < window:
         raise UserError(f"{len(rows)} rows, and the model looks at {window} at a time; give more data")
     inputs = rows if window == 1 else rows.unfold(0, window, 1).transpose(1, 2)

@@ -19,7 +19,7 @@ def prepare(options: TrainOptions, ranks: Ranks, progress: Progress) -> Prepared
     if options.chunk_rows and options.rows == "bar":
         rows = rows_for(*source, progress, vpoc_path=options.vpoc_path, accepted=options.accepted)
         features = rows.features
-        on_disk = SampleFile(rows, options.target, map(window_of, options.model))
+        on_disk = SampleFile(rows, options.target, map(window_of, options.model), inner=options.chooses)
     else:
         features = features_for(
             *source, progress, vpoc_path=options.vpoc_path, device=options.device, accepted=options.accepted

@@ -10,7 +10,7 @@ from vpoc.gpu_memory.monitor import MemoryMonitor
 from vpoc.models.by_name import window_of
 from vpoc.progress import Progress
 from vpoc.ranks.launch import Ranks
-from vpoc.training.samples import Samples, split
+from vpoc.training.samples import Split, split
 from vpoc.training.train_options import TrainOptions
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ class Prepared:
     memory: MemoryMonitor
     on_disk: "SampleFile | None"
 
-    def samples_in(self, folder: Path, options: TrainOptions, kind: str, progress: Progress) -> tuple[Samples, Samples]:
+    def samples_in(self, folder: Path, options: TrainOptions, kind: str, progress: Progress) -> Split:
         """As `samples`; those that are to be on the disk are first written to `folder`."""
         if self.on_disk is not None:
             self.on_disk.write(folder, progress)
         return self.samples(options, kind)
 
-    def samples(self, options: TrainOptions, kind: str) -> tuple[Samples, Samples]:
-        """Training and validation samples for the model `kind`."""
+    def samples(self, options: TrainOptions, kind: str) -> Split:
+        """The samples for the model `kind`."""
         if self.on_disk is not None:
             return self.on_disk.split(window_of(kind))
-        return split(self.features, options.target, window_of(kind))
+        return split(self.features, options.target, window_of(kind), inner=options.chooses)

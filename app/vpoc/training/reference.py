@@ -13,6 +13,7 @@ from vpoc.progress import Progress
 from vpoc.training.fit import Fit, step_facts
 from vpoc.training.loop import Step
 from vpoc.training.prepare import prepare
+from vpoc.training.result import sample_counts
 from vpoc.training.run import ALONE
 from vpoc.training.train_options import TrainOptions
 
@@ -54,7 +55,7 @@ def first_steps(fit: Fit, steps: int, progress: Progress) -> dict[str, Any]:
         progress.step(step.number, step.seconds, step.loss, step.gradient_norm)
     return {
         "model_kind": fit.kind,
-        "samples": {"train": len(fit.train), "validation": len(fit.validation)},
+        "samples": sample_counts(fit),
         "steps": [step_facts(step) for step in made],
     }
 

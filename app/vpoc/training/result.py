@@ -9,8 +9,9 @@ import polars as pl
 import torch
 
 from vpoc import __version__
-from vpoc.features.table import NAMES, SCALING
-from vpoc.training.fit import Trained
+from vpoc.features.table import NAMES
+from vpoc.training.artefact import weights_sha256
+from vpoc.training.fit import Fit, Trained
 from vpoc.training.samples import Samples
 
 
@@ -23,9 +24,11 @@ def training_facts(trained: Trained, model: dict[str, Any], metadata_file: str) 
         "model_kind": fit.kind,
         "batch_size": options.batch_size,
         "micro_batch_size": fit.micro,
-        "samples": {"train": len(fit.train), "validation": len(fit.validation)},
+        "samples": sample_counts(fit),
         "epochs_requested": options.epochs,
         "epochs_done": len(fit.history.epoch_losses),
+        "stopped_early": fit.stopped_early,
+        "kept_epoch": fit.kept_epoch,
         "steps_per_epoch": fit.order.steps,
         "steps_done": fit.trainer.steps_done,
         "steps_skipped": fit.trainer.steps_skipped,
@@ -34,11 +37,12 @@ def training_facts(trained: Trained, model: dict[str, Any], metadata_file: str) 
         "states": fit.states.facts,
         "epoch_losses": fit.history.epoch_losses,
         "throughput": {
-            "samples_per_second": options.epochs * len(fit.train) / training,
+            "samples_per_second": len(fit.history.epoch_losses) * len(fit.train) / training,
             "train_seconds": training,
         },
         "time": seconds,
         "rank_weights_sha256": trained.rank_weights_sha256,
+        "kept_weights_sha256": weights_sha256(trained.weights),
         "model": model,
         "metadata_file": metadata_file,
     }
@@ -70,6 +74,7 @@ def about(trained: Trained) -> dict[str, Any]:
             "total": run.features.sessions_total,
             "used": run.features.sessions_used,
             "train": fit.train.sessions,
+            "inner": 0 if fit.inner is None else fit.inner.sessions,
             "validation": fit.validation.sessions,
         },
     }
@@ -80,20 +85,48 @@ def metadata(trained: Trained, model: dict[str, Any]) -> dict[str, Any]:
     fit, options = trained.fit, trained.fit.options
     return {
         **about(trained),
-        "samples": {"train": len(fit.train), "validation": len(fit.validation)},
+        "samples": sample_counts(fit),
         "model_kind": fit.kind,
         "features": list(NAMES),
-        "scaling": SCALING,
+        "scaling": fit.scaling.as_json(),
         "target": options.target,
         "rows": options.rows,
         "bar_seconds": fit.run.features.bar_seconds,
         "seed": options.seed,
         "metrics": {
-            "validation": {"loss": fit.history.epoch_losses[-1]["validation"], "accuracy": fit.history.accuracy},
+            "kept_epoch": fit.kept_epoch,
+            "validation": {"loss": kept_loss(fit), "accuracy": fit.history.accuracy},
             "constant_rate_loss": constant_rate_loss(fit.train, fit.validation),
         },
         "model": model,
     }
+
+
+def sample_counts(fit: Fit) -> dict[str, int]:
+    """How many samples train, choose the epoch, and validate."""
+    inner = 0 if fit.inner is None else len(fit.inner)
+    return {"train": len(fit.train), "inner": inner, "validation": len(fit.validation)}
+
+
+def kept_loss(fit: Fit) -> float:
+    """The validation loss of the epoch that is kept."""
+    loss: float = fit.history.epoch_losses[fit.kept_epoch - 1]["validation"]
+    return loss
+
+
+def judgement(fit: Fit) -> str:
+    """Return a sentence that compares the model with always giving the rate of its training samples."""
+    loss, constant = kept_loss(fit), constant_rate_loss(fit.train, fit.validation)
+    done, early = len(fit.history.epoch_losses), ", stopped early" if fit.stopped_early else ""
+    what = (
+        "better, by how much and whether by luck `vpoc evaluate` says"
+        if loss < constant
+        else "WORSE: on sessions it has not seen this model is no better than that one number; do not use it"
+    )
+    return (
+        f"{fit.kind}: epoch {fit.kept_epoch} of {done} is kept{early}: validation loss {loss:.4f}; always answering "
+        f"the rate of the training samples, {fit.train.share_of_ones:.3f}, has {constant:.4f}: {what}"
+    )
 
 
 def constant_rate_loss(train: Samples, validation: Samples) -> float:

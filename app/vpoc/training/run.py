@@ -21,7 +21,7 @@ from vpoc.training.fit import Fit, Trained
 from vpoc.training.ledger import Ledger
 from vpoc.training.prepare import prepare
 from vpoc.training.prepared import Prepared
-from vpoc.training.result import about, metadata, training_facts
+from vpoc.training.result import about, judgement, metadata, training_facts
 from vpoc.training.train_options import TrainOptions
 
 ALONE = Ranks(rank=0, world=1, local_rank=0, local_world=1, rendezvous=None)
@@ -98,6 +98,7 @@ def write_model(trained: Trained, output: Path, name: str, say: Callable[[str], 
         {
             "model": fit.kind,
             "hidden_layers": list(fit.options.hidden_layers),
+            "scaling": fit.scaling.as_json(),
             "target": fit.options.target,
             "feature_options": asdict(fit.options.of_features),
             "bar_seconds": fit.run.features.bar_seconds,
@@ -118,6 +119,7 @@ def write_model(trained: Trained, output: Path, name: str, say: Callable[[str], 
     write_atomic(output / metadata_file, described)
     for ending, drawn in curves.items():
         write_atomic(output / f"{name}_curves.{ending}", drawn)
+    say(judgement(fit))
     say(Ledger(fit.history.seconds).summary())
     say(f"wrote {output / model_file}")
     return facts

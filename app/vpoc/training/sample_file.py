@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,10 +13,21 @@ import numpy as np
 
 from vpoc.errors import UserError, from_os_error
 from vpoc.features.row_source import RowSource
-from vpoc.features.table import SCALING
+from vpoc.features.table import NAMES
 from vpoc.files import require_writable
 from vpoc.progress import Progress
-from vpoc.training.samples import Dates, Samples, labels_of, require_horizon, scaled_inputs, split_samples
+from vpoc.training.samples import (
+    MIN_LABELLED,
+    PART,
+    Dates,
+    Samples,
+    Split,
+    inputs_of,
+    labels_of,
+    require_horizon,
+    split_samples,
+)
+from vpoc.training.scaling import Scaling, fit_scaling
 
 SAMPLE_COLUMNS: dict[str, np.dtype[Any]] = {
     "ends": np.dtype(np.int64),
@@ -24,7 +36,7 @@ SAMPLE_COLUMNS: dict[str, np.dtype[Any]] = {
     "dates": np.dtype(np.int32),
 }
 """Columns of samples."""
-INPUT_ROW = np.dtype((np.float32, (len(SCALING),)))
+INPUT_ROW = np.dtype((np.float32, (len(NAMES),)))
 """A row."""
 
 
@@ -35,8 +47,10 @@ class SampleFile:
     ends. Rows are written once for all models.
     """
 
-    def __init__(self, rows: RowSource, target: str, windows: Iterable[int]) -> None:
-        self.target, self.windows = target, sorted(set(windows))
+    def __init__(self, rows: RowSource, target: str, windows: Iterable[int], *, inner: bool = False) -> None:
+        # The scaling is fitted on single rows, whatever the models look at.
+        self.target, self.windows, self.inner = target, sorted({1, *windows}), inner
+        self._scaling: Scaling | None = None
         self._rows: RowSource | None = rows
         self._found: dict[int, tuple[Samples, Dates]] = {}
 
@@ -56,28 +70,40 @@ class SampleFile:
                 dates: dict[int, list[Dates]] = {window: [] for window in self.windows}
                 before = 0
                 for frame in self._rows.frames(progress):
-                    _append(rows["inputs"], scaled_inputs(frame), INPUT_ROW.base)
+                    _append(rows["inputs"], inputs_of(frame), INPUT_ROW.base)
                     for window in self.windows:
                         found = labels_of(frame, self.target, window, before)
                         dates[window].append(np.unique(found.dates))
                         for name, stream in samples[window].items():
                             _append(stream, getattr(found, name), SAMPLE_COLUMNS[name])
                     before += frame.height
-                inputs = _mapped(rows["inputs"], INPUT_ROW)
+                fitted_on, inputs = self.windows[0], _mapped(rows["inputs"], INPUT_ROW)
                 for window in self.windows:
                     columns = {name: _mapped(stream, SAMPLE_COLUMNS[name]) for name, stream in samples[window].items()}
                     known = np.concatenate([np.empty(0, np.int32), *dates[window]])
                     self._found[window] = Samples(inputs, **columns, window=window), known
+                if len(self._found[fitted_on][1]) >= MIN_LABELLED:
+                    self._scaling = fit_scaling(inputs, self._parts(fitted_on)[0].ends)
+                    _scale(rows["inputs"], self._scaling)
+                    inputs = _mapped(rows["inputs"], INPUT_ROW)
+                    self._found = {
+                        w: (replace(samples, inputs=inputs), known) for w, (samples, known) in self._found.items()
+                    }
         except OSError as error:
             raise from_os_error(error, folder) from error
         # What rows are made from is not needed any more, and is not small.
         self._rows = None
         _give_back()
 
-    def split(self, window: int) -> tuple[Samples, Samples]:
-        """Training and validation samples, the same as those of `vpoc.training.samples.split`."""
+    def split(self, window: int) -> Split:
+        """The same as `vpoc.training.samples.split`."""
+        parts = self._parts(window)
+        assert self._scaling is not None
+        return Split(*parts, self._scaling)
+
+    def _parts(self, window: int) -> tuple[Samples, Samples | None, Samples]:
         samples, dates = self._found[window]
-        return split_samples(samples, dates, self.target, purge=False)
+        return split_samples(samples, dates, self.target, purge=False, inner=self.inner)
 
     def _require_room(self, folder: Path, rows: int) -> None:
         each = INPUT_ROW.itemsize + len(self.windows) * sum(kind.itemsize for kind in SAMPLE_COLUMNS.values())
@@ -105,6 +131,20 @@ def _give_back() -> None:
 
 def _append(stream: IO[bytes], values: Any, kind: np.dtype[Any]) -> None:
     stream.write(np.ascontiguousarray(values, kind).data)
+
+
+def _scale(stream: IO[bytes], scaling: Scaling) -> None:
+    """Scale all rows in `stream`, some at a time."""
+    stream.flush()
+    size = stream.tell()
+    part = np.empty(PART, INPUT_ROW)
+    for start in range(0, size, part.nbytes):
+        stream.seek(start)
+        rows = part[: (min(size - start, part.nbytes)) // INPUT_ROW.itemsize]
+        stream.readinto(rows.data)  # type: ignore[attr-defined]
+        stream.seek(start)
+        stream.write(scaling.apply(rows).data)
+    stream.seek(size)
 
 
 def _mapped(stream: IO[bytes], kind: np.dtype[Any]) -> Any:

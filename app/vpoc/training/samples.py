@@ -11,8 +11,9 @@ import numpy.typing as npt
 from vpoc.arrays import Floats32, Ints
 from vpoc.data.sessions import RTH_MINUTES
 from vpoc.errors import UserError
-from vpoc.features.table import SCALING
+from vpoc.features.table import BY_RANGE, NAMES
 from vpoc.features.targets import HORIZON
+from vpoc.training.scaling import Scaling, fit_scaling
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 VALIDATION_SHARE = 0.2
 MIN_LABELLED = 3
-"""One to train, one that may be purged, one to validate."""
+"""One to train, one that may be purged, one to validate; of the training sessions, too, where some of them choose."""
 
 PART = 1 << 16
 """Samples; if each were on a page of its own, 256 MB."""
@@ -34,9 +35,9 @@ Dates = npt.NDArray[np.int32]
 class Samples:
     """Samples in order of time.
 
-    `inputs` [rows, features]: scaled rows, also those that only serve as history; float32. `ends` [samples]: the row at
-    which a sample's window of `window` rows ends. `labels`, `weights` [samples], float32: 0 or 1, and 1 over the
-    number of labels that look at the same bars. `dates` [samples]: trade date, days since 1970.
+    `inputs` [rows, features]: rows, also those that only serve as history; float32. `ends` [samples]: the row at
+    which a sample's window of `window` rows ends. `labels`, `weights` [samples], float32: 0 or 1, and how
+    much a label tells that others do not. `dates` [samples]: trade date, days since 1970.
     """
 
     inputs: Floats32
@@ -58,6 +59,11 @@ class Samples:
     def weight_sum(self) -> float:
         """Sum of the weights."""
         return sum(float(part.weights.sum(dtype=np.float64)) for part in self.parts())
+
+    @property
+    def mean_weight(self) -> float:
+        """Mean of the weights: a loss is divided by it for each sample, so that weights are 1 on average over all."""
+        return self.weight_sum / len(self)
 
     @property
     def share_of_ones(self) -> float:
@@ -90,18 +96,31 @@ class Samples:
         return replace(self, **parts)
 
 
-def scaled_inputs(frame: "pl.DataFrame") -> Floats32:
-    """Inputs [rows, features]: columns in ticks divided by the row's atr20, the others by a constant.
+@dataclass(frozen=True)
+class Split:
+    """The samples of a training: `train`, then `inner`, which chooses the epoch, then `validation`, which only judges.
 
-    Each row is scaled by what was known at its as-of time, never by statistics of the whole file.
+    There may be no `inner`, and no samples in `validation`.
+
+    Their inputs are scaled by `scaling`, which was fitted on training rows alone.
     """
-    atr = frame["atr20"].to_numpy()
-    ranges = np.where(atr > 0, atr, 1.0)
-    scaled = np.empty((frame.height, len(SCALING)), dtype=np.float32)
-    for number, (name, size) in enumerate(SCALING.items()):
+
+    train: Samples
+    inner: Samples | None
+    validation: Samples
+    scaling: Scaling
+
+
+def inputs_of(frame: "pl.DataFrame") -> Floats32:
+    """Inputs [rows, features], not scaled yet: columns in ticks are divided by the row's adr20."""
+    adr = frame["adr20"].to_numpy()
+    ranges = np.where(adr > 0, adr, 1.0)
+    inputs = np.empty((frame.height, len(NAMES)), dtype=np.float32)
+    for number, name in enumerate(NAMES):
         # A feature that a file cannot have is the same in every row, and so tells a network nothing.
-        scaled[:, number] = frame[name].fill_null(0.0).to_numpy() / (ranges if isinstance(size, str) else size)
-    return scaled
+        column = frame[name].fill_null(0.0).to_numpy()
+        inputs[:, number] = column / ranges if name in BY_RANGE else column
+    return inputs
 
 
 @dataclass(frozen=True)
@@ -131,15 +150,15 @@ def labels_of(frame: "pl.DataFrame", target: str, window: int, rows_before: int 
 
 
 def labelled(frame: "pl.DataFrame", target: str, window: int = 1) -> Samples:
-    """The rows of `frame` that have a label of `target` and `window - 1` rows before them.
+    """Samples that are not scaled: the rows of `frame` that have a label of `target` and `window - 1` rows before them.
 
     A window may reach over the end of a session: it holds rows, each known at its own as-of time.
     """
-    return Samples(inputs=scaled_inputs(frame), **vars(labels_of(frame, target, window)), window=window)
+    return Samples(inputs=inputs_of(frame), **vars(labels_of(frame, target, window)), window=window)
 
 
 def _weights(frame: "pl.DataFrame", target: str, known: npt.NDArray[np.bool_]) -> Floats32:
-    """1 / how many labels share a label's bars: those nearby for up_30, the session's for a touch, else 1."""
+    """Average uniqueness for up_30; 1 / the labels of the session for a touch, whose labels end together; else 1."""
     if target.startswith("up_"):
         return frame["label_weight"].to_numpy()[known].astype(np.float32)
     if target == "prior_vpoc_touched":
@@ -150,29 +169,54 @@ def _weights(frame: "pl.DataFrame", target: str, known: npt.NDArray[np.bool_]) -
     return np.ones(int(known.sum()), dtype=np.float32)
 
 
-def split(features: "FeatureSet", target: str, window: int = 1) -> tuple[Samples, Samples]:
-    """Training and validation samples: the last 20 % of the sessions with a label validate.
+def split(features: "FeatureSet", target: str, window: int = 1, *, inner: bool = False) -> Split:
+    """The last 20 % of the sessions with a label validate; with `inner`, of the others the last 20 % choose the epoch.
 
-    The label of a session row comes from the session after it, so the last training session is purged.
+    The label of a session row comes from the session after it, so the last session before a part is purged.
     UserError when fewer than 3 sessions have a label, or the bars are so long that none can have one.
     """
     require_horizon(features, target)
-    samples = labelled(features.frame, target, window)
-    return split_samples(samples, np.unique(samples.dates), target, purge=features.options.rows == "session")
+    purge = features.options.rows == "session"
+    rows = labelled(features.frame, target)
+    # The rows are the same whatever the window is, and so is what is fitted on them.
+    scaling = fit_scaling(
+        rows.inputs, split_samples(rows, np.unique(rows.dates), target, purge=purge, inner=inner)[0].ends
+    )
+    samples = replace(rows, **vars(labels_of(features.frame, target, window)), window=window)
+    parts = split_samples(samples, np.unique(samples.dates), target, purge=purge, inner=inner)
+    scaling.apply(samples.inputs)
+    return Split(*parts, scaling)
 
 
-def split_samples(samples: Samples, dates: Dates, target: str, *, purge: bool) -> tuple[Samples, Samples]:
-    """Training and validation samples, as `split`; `dates`: all of the samples, in order, each once."""
+def split_samples(
+    samples: Samples, dates: Dates, target: str, *, purge: bool, inner: bool
+) -> tuple[Samples, Samples | None, Samples]:
+    """Training, inner and validation samples, as `split`; `dates`: all of the samples, in order, each once."""
     if len(dates) < MIN_LABELLED:
         window = samples.window
         behind = f" and {window - 1} rows before it" if window > 1 else ""
         raise UserError(
             f"{len(dates)} sessions have a value of {target}{behind}, {MIN_LABELLED} are needed; give more sessions"
         )
-    first_validation, end_of_training = split_dates(dates, purge=purge)
+    first, stop = split_dates(dates, purge=purge)
+    train, chooses = split_inner(
+        samples.take(slice(_place(samples, stop))), dates[dates < stop], purge=purge, inner=inner
+    )
+    return train, chooses, samples.take(slice(_place(samples, first), None))
+
+
+def split_inner(samples: Samples, dates: Dates, *, purge: bool, inner: bool) -> tuple[Samples, Samples | None]:
+    """Training and inner samples among `samples`, whose sessions are `dates`; none of inner where these are too few."""
+    if not inner or len(dates) < MIN_LABELLED:
+        return samples, None
+    first, stop = split_dates(dates, purge=purge)
+    return samples.take(slice(_place(samples, stop))), samples.take(slice(_place(samples, first), None))
+
+
+def _place(samples: Samples, date: int) -> int:
+    """Number of the first sample from `date` on."""
     # Numbers of the same type, or the dates would be copied.
-    end, first = (int(np.searchsorted(samples.dates, np.int32(date))) for date in (end_of_training, first_validation))
-    return samples.take(slice(end)), samples.take(slice(first, None))
+    return int(np.searchsorted(samples.dates, np.int32(date)))
 
 
 def split_dates(dates: Dates, *, purge: bool) -> tuple[int, int]:

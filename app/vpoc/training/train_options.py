@@ -38,7 +38,13 @@ class TrainOptions:
     epochs: int
     batch_size: int
     micro_batch_size: int | str | None
+    spare: float | None
     learning_rate: float
+    weight_decay: float
+    clip_norm: float
+    schedule: str
+    keep: str
+    patience: int
     loop: str
     chunk_rows: int | None
     use_mixed_precision: bool
@@ -63,6 +69,11 @@ class TrainOptions:
     def of_features(self) -> FeatureOptions:
         """Those of the features."""
         return FeatureOptions(**{f.name: getattr(self, f.name) for f in fields(FeatureOptions)})
+
+    @property
+    def chooses(self) -> bool:
+        """Return whether some of the training sessions are left out, to choose the epoch that is kept or the last."""
+        return self.keep == "best" or self.patience > 0
 
     def as_json(self) -> dict[str, Any]:
         """Every option as a plain JSON value."""

@@ -66,6 +66,8 @@ def _saved_model(fit: Fit, path: Path | None, progress: Progress) -> dict[str, A
         made_for = (loaded.target, loaded.features, loaded.feature_options)
         if made_for != (fit.options.target, list(NAMES), fit.options.of_features):
             raise UserError(f"{path}: a model of another target or other features")
+        if not loaded.scaling.is_close(fit.scaling):
+            raise UserError(f"{path}: its scaling is not that of its training samples")
     except UserError as error:
         return {"model": None, "model_problem": str(error), "validation_loss": None}
     facts = {
@@ -94,11 +96,11 @@ def _replayed(fit: Fit, state: KeptState | None, progress: Progress) -> dict[str
     except UserError as error:
         return {"replay": None, "replay_problem": str(error)}
     chosen = next(fit.order.batches(epoch + 1, batch))
-    weight_sum = float(fit.train.weights[chosen].sum(dtype=np.float64))
+    divisor = len(chosen) * fit.train.mean_weight
     progress.phase("step", len(chosen))
-    loss = summed_loss(model, fit.train, chosen, progress) / weight_sum
+    loss = summed_loss(model, fit.train, chosen, progress) / divisor
     norm = math.hypot(*(float(torch.linalg.vector_norm(p.grad)) for p in model.parameters() if p.grad is not None))
-    facts = {"step": state.step, "sha256": digest, "loss": finite(loss), "gradient_norm": finite(norm / weight_sum)}
+    facts = {"step": state.step, "sha256": digest, "loss": finite(loss), "gradient_norm": finite(norm / divisor)}
     return {"replay": facts, "replay_problem": None}
 
 

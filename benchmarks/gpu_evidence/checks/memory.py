@@ -14,10 +14,11 @@ from benchmarks.gpu_evidence.arrays import Arrays, feature_count
 from benchmarks.gpu_evidence.finding import Finding, Kit, held_if
 from benchmarks.gpu_evidence.training import fit, options_of, weights_of
 from vpoc.gpu_memory.monitor import MemoryMonitor
+from vpoc.gpu_memory.spare import SPARE
 from vpoc.models.by_name import input_shape
 from vpoc.probes.site import Site
 from vpoc.training.artefact import weights_sha256
-from vpoc.training.batch_size import SPARE, fits, largest_that_fits
+from vpoc.training.batch_size import fits, largest_that_fits
 
 PIECE_BYTES = 1 << 30
 PIECE_BYTES_ON_CPU = 1 << 28

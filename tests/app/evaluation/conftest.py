@@ -1,10 +1,15 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from vpoc.evaluation.network import NetworkFit
+from vpoc.evaluation.models import ByNumber
+from vpoc.evaluation.network import NetworkFit, training_options
 from vpoc.evaluation.rows import LabelledRows
+from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
+from vpoc.training.samples import Samples
 
 
 @pytest.fixture
@@ -35,9 +40,19 @@ def network():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
 
-    def make(**chosen):
+    def make(rows, **chosen):
         usual = {"model": "mlp", "epochs": 4, "batch_size": 64, "learning_rate": 3e-3, "hidden_layers": (8,)}
-        return NetworkFit(**{**usual, **chosen}, device=torch.device("cpu"))
+        more = {"weight_decay": 0.01, "clip_norm": 1.0, "schedule": "constant", "keep": "best", "patience": 2}
+        fixed = {"data": Path("none"), "seed": 1, "threads": 1, "device": "cpu"}
+        options = training_options(FeatureOptions(), "up_30", {**usual, **more, **fixed, **chosen})
+        samples = Samples(
+            inputs=rows.inputs,
+            ends=np.arange(len(rows)),
+            labels=rows.labels.astype(np.float32),
+            weights=rows.weights.astype(np.float32),
+            dates=rows.dates[rows.sessions].astype(np.int32),
+        )
+        return ByNumber(NetworkFit(samples, samples, options, None, purge=rows.reach > 0))
 
     yield make
     torch.set_num_threads(threads)

@@ -19,7 +19,7 @@ from vpoc.evaluation.report import markdown, summary
 from vpoc.evaluation.walk_forward import Lengths
 
 FILES = {"evaluation.json", "evaluation.md", "evaluation.png"}
-MODELS = {"constant", "conditional", "logistic", "network"}
+MODELS = {"constant", "conditional", "logistic", "linear", "network"}
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,8 @@ def test_a_random_walk_has_no_edge(walk, tmp_path, capsys):
     assert (code, err) == (0, "")
     assert {path.name for path in (tmp_path / "a").iterdir()} == FILES
     found = json.loads((tmp_path / "a" / "evaluation.json").read_text())
-    assert (found["schema"], found["verdict"]["outcome"]) == (2, "no-edge")
-    assert found["verdict"]["sentence"] in out
+    assert (found["schema"], found["verdict"]["outcome"]) == (3, "not-enough-sessions")
+    assert "\n".join(found["verdict"]["answers"]) in out
     assert found["plan"]["lowered"].startswith(f"{found['sample']['sessions']} sessions have a label, and 500")
     for part in ("pooled", "held_out"):
         assert set(found[part]["models"]) == MODELS
@@ -72,7 +72,7 @@ def test_a_random_walk_has_no_edge(walk, tmp_path, capsys):
     assert found["placebo"]["better_than_chance"] == []
     assert (tmp_path / "a" / "evaluation.png").read_bytes().startswith(b"\x89PNG")
     report = (tmp_path / "a" / "evaluation.md").read_text()
-    assert f"**{found['verdict']['sentence']}**" in report
+    assert all(f"**{answer}**" in report for answer in found["verdict"]["answers"])
     assert "lowered in proportion" in report
 
     # Once more, with features made before: the same numbers, and JSON on the terminal.
@@ -167,7 +167,7 @@ def evaluated(made):
     def make(**chosen):
         lengths = Lengths(first=120, block=50, held_out=60)
         found = evaluate(made(**chosen), fit_logistic_model, lengths, replicates=200, seed=1)
-        return document(found, lengths, 200, {"target": "next_up", "rows": "session"})
+        return document(found, lengths, 200, {"target": "next_up", "rows": "session", "out_of_range": ["vix (3.0 %)"]})
 
     return make
 
@@ -176,7 +176,7 @@ def test_the_picture_shows_the_numbers(evaluated):
     found = evaluated(edge=2.0)
     with mpl.rc_context():
         left, right = draw_evaluation(found).axes
-    for name in ("conditional", "logistic", "network"):
+    for name in ("conditional", "logistic", "linear", "network"):
         (line,) = [line for line in left.lines if line.get_gid() == f"calibration-{name}"]
         bins = found["pooled"]["models"][name]["calibration"]["bins"]
         assert np.asarray(line.get_xdata()).tolist() == [b["predicted"] for b in bins]
@@ -203,21 +203,22 @@ def test_the_table_and_the_report_show_the_numbers(evaluated):
     for gain in found["placebo"]["gains"]["network"]:
         assert f"{gain['value']:+.4f} (" in report
     assert "No model was better than chance, as it should be." in report
-    assert table.splitlines()[-1] == found["verdict"]["sentence"]
+    assert table.splitlines()[-2:] == list(found["verdict"]["answers"])
 
 
 def test_the_options_of_the_network_reach_it(walk, tmp_path, capsys, monkeypatch):
     seen = []
     kind = command.NetworkFit
 
-    def keep(**chosen):
-        seen.append(chosen)
-        return kind(**chosen)
+    def keep(samples, single, options, *more, **chosen):
+        seen.append(options)
+        return kind(samples, single, options, *more, **chosen)
 
     monkeypatch.setattr(command, "NetworkFit", keep)
     chosen = ("--epochs", "1", "--batch-size", "9", "--learning-rate", "0.5", "--hidden-layers", "3,2", "--seed", "8")
     code, _, _ = vpoc(capsys, "--data", walk, *SESSIONS, *chosen, "--output", tmp_path)
     assert code == 0
     (found,) = seen
-    assert found.pop("device").type == "cpu"
-    assert found == {"model": "mlp", "epochs": 1, "batch_size": 9, "learning_rate": 0.5, "hidden_layers": (3, 2)}
+    assert (found.model, found.epochs, found.batch_size) == (("mlp",), 1, 9)
+    assert (found.learning_rate, found.hidden_layers, found.seed) == (0.5, (3, 2), 8)
+    assert (found.keep, found.patience, found.weight_decay, found.clip_norm) == ("best", 2, 0.01, 1.0)

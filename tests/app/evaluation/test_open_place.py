@@ -120,7 +120,7 @@ def test_the_range_before_a_gap_is_not_taken_for_that_of_the_session_before(many
 
 def test_rows_without_a_label_are_left_out_and_sessions_are_numbered(many):
     features = build_features(load_bars(many), FeatureOptions(rows="bar", lookback=20))
-    rows = rows_of(features, "prior_vpoc_touched")
+    rows, _ = rows_of(features, "prior_vpoc_touched")
     known = features.frame.filter(pl.col("prior_vpoc_touched").is_not_null())
     assert len(rows) == known.height < features.frame.height
     assert rows.labels.tolist() == known["prior_vpoc_touched"].to_list()
@@ -137,7 +137,7 @@ def test_rows_without_a_label_are_left_out_and_sessions_are_numbered(many):
 
 def test_session_labels_reach_one_session_further(many):
     features = build_features(load_bars(many), FeatureOptions(rows="session", lookback=20))
-    rows = rows_of(features, "next_up")
+    rows, _ = rows_of(features, "next_up")
     assert rows.reach == 1
     assert (rows.weights == 1).all()
     part = rows.head(5)

@@ -1,74 +1,94 @@
+from dataclasses import replace
+
 import pytest
 
 from vpoc.evaluation.bootstrap import Interval
 from vpoc.evaluation.placebo import Placebo
-from vpoc.evaluation.verdict import Compared, decide, sessions_to_tell
+from vpoc.evaluation.verdict import Compared, decide, labels_to_tell
 
-WORSE, BETTER = Interval(0.02, 0.01, 0.03), Interval(-0.02, -0.03, -0.01)
-UNSURE = Interval(-0.0003, -0.0016, 0.0010)
-CHANCE = Placebo({"logistic": (WORSE,), "network": (WORSE,)}, ())
+CHANCE = Placebo({"logistic": (Interval(0.02, 0.01, 0.03),)}, ())
+LOSSES = {"constant": 0.69, "conditional": 0.68, "logistic": 0.67, "linear": 0.66, "network": 0.65}
+SURE = dict.fromkeys(LOSSES.keys() - {"constant"}, 1e-6)
 
 
-def compared(best, *, others=BETTER, sessions=244, run=6, value=0.6925):
+def compared(sessions=4000, better=1e-6, **p_values):
     return Compared(
-        sessions,
-        run,
-        value,
-        {"constant": 0.70, "conditional": 0.6928, "logistic": 0.71},
-        {"constant": others, "conditional": best, "logistic": others},
+        sessions=sessions,
+        labels=float(sessions),
+        run=1,
+        log_loss=LOSSES,
+        beats_chance={name: p_values.get(name, 0.5) for name in ("conditional", "logistic", "linear", "network")},
+        network_better=dict.fromkeys(LOSSES.keys() - {"network"}, better),
     )
 
 
-def test_no_edge_is_said_plainly():
-    found = decide(compared(UNSURE), compared(BETTER, sessions=126), CHANCE)
-    assert (found.outcome, found.best, found.sessions_needed) == ("no-edge", "conditional", 2180)
-    assert found.sentence == (
-        "no edge: the network's log-loss is 0.6925 against 0.6928 of the conditional rate (difference -0.0003, 95 % "
-        "interval -0.0016 to +0.0010; 244 sessions out of sample). To tell an accuracy of 53 % from 50 % takes about "
-        f"2,180 sessions, a difference such as this one about {found.sessions_for_this_difference:,}."
+def test_the_simplest_that_beats_chance_is_named_and_the_network_beside_the_best():
+    found = decide(compared(logistic=1e-6, linear=1e-6, network=1e-6), compared(126), CHANCE)
+    assert (found.outcome, found.simplest, found.best, found.network_adds) == ("edge", "logistic", "linear", True)
+    assert found.beat_chance == ("logistic", "linear", "network")
+    first, second = found.answers
+    assert first == (
+        "Does anything beat chance? Yes; the simplest that does is the logistic regression on three features: log-loss "
+        "0.6700 against 0.6900 of the constant rate in 4,000 sessions out of sample, p = 0.0000, and 0.6700 against "
+        "0.6900 in 126 held out; so do the logistic regression on all features, the network."
     )
-    error = 0.0013 / 1.959964
-    assert found.sessions_for_this_difference == pytest.approx(244 * (2.801585 * error / 0.0003) ** 2, abs=1)
-
-
-def test_an_edge_needs_the_best_baseline_beaten_and_the_same_sign_held_out():
-    found = decide(compared(BETTER), compared(UNSURE, sessions=126), CHANCE)
-    assert found.outcome == "edge"
-    assert found.sentence.startswith("edge: the network's log-loss is 0.6925 against 0.6928 of the conditional rate")
-    assert found.sentence.endswith(
-        "; in the 126 sessions held out the difference is -0.0003, 95 % interval -0.0016 to +0.0010."
+    assert second == (
+        "Does the network add to it? Yes: its log-loss is 0.6500 against 0.6600 of the logistic regression on all "
+        "features, p = 0.0000, held out 0.6500 against 0.6600."
     )
 
 
-def test_an_edge_that_is_gone_held_out_is_none():
-    found = decide(compared(BETTER), compared(WORSE, sessions=126), CHANCE)
-    assert found.outcome == "no-edge"
-    assert "out of sample), but in the 126 sessions held out the difference is +0.0200" in found.sentence
+def test_a_network_that_is_not_surely_better_adds_nothing():
+    found = decide(compared(better=0.02, linear=1e-6, network=1e-6), compared(126), CHANCE)
+    assert (found.simplest, found.network_adds) == ("linear", False)
+    assert "Does the network add to it? No: " in found.sentence
 
 
-def test_a_network_that_is_worse_is_said_to_be():
-    found = decide(compared(WORSE), compared(BETTER), CHANCE)
-    assert found.outcome == "no-edge"
-    assert found.sentence.endswith("244 sessions out of sample), so that the network is worse.")
-    assert found.sessions_for_this_difference is None
+def test_what_only_the_network_finds_is_all_there_is():
+    found = decide(compared(better=0.02, network=1e-6), compared(126), CHANCE)
+    assert (found.simplest, found.beat_chance, found.network_adds) == ("network", ("network",), True)
+    assert "nothing simpler beats chance" in found.sentence
 
 
-def test_few_sessions_show_nothing():
-    found = decide(compared(BETTER, sessions=59), compared(BETTER), CHANCE)
-    assert found.outcome == "no-edge"
-    assert "Fewer than 60 sessions cannot show one" in found.sentence
-    assert decide(compared(BETTER, sessions=60), compared(BETTER), CHANCE).outcome == "edge"
+@pytest.mark.parametrize("part", ["pooled", "held out"])
+def test_a_worse_log_loss_is_no_edge_whatever_the_test_says(part):
+    worse = replace(compared(**SURE), log_loss={**LOSSES, **dict.fromkeys(SURE, 0.70)})
+    pooled, held_out = (worse, compared(126)) if part == "pooled" else (compared(**SURE), worse)
+    found = decide(pooled, held_out, CHANCE)
+    assert (found.outcome, found.simplest, found.network_adds) == ("no-edge", None, None)
+
+
+def test_the_tests_of_all_models_are_held_to_one_percent_together():
+    assert decide(compared(linear=0.0026), compared(126), CHANCE).outcome == "no-edge"
+    assert decide(compared(linear=0.0024), compared(126), CHANCE).simplest == "linear"
+
+
+def test_no_edge_is_said_only_where_one_would_have_been_found():
+    needed = decide(compared(), compared(126), CHANCE).sessions_needed
+    assert needed == pytest.approx(labels_to_tell(0.53, 0.5, 0.0025), abs=10)
+    enough, few = (decide(compared(sessions), compared(126), CHANCE) for sessions in (needed, needed - 10))
+    assert (enough.outcome, few.outcome) == ("no-edge", "not-enough-sessions")
+    assert f"takes about {needed:,} sessions out of sample, there are {needed - 10:,}" in few.sentence
+    # With twice as many independent labels in a session, half as many sessions.
+    rich = replace(compared(needed // 2 + 10), labels=float(needed + 20))
+    assert decide(rich, compared(126), CHANCE).outcome == "no-edge"
+    assert decide(replace(rich, sessions=50, run=6), compared(126), CHANCE).outcome == "not-enough-sessions"
+
+
+def test_few_sessions_show_nothing_however_sure_they_look():
+    sure = replace(compared(59, **SURE), run=6)
+    assert decide(sure, compared(126), CHANCE).outcome == "not-enough-sessions"
+    assert decide(replace(sure, sessions=60), compared(126), CHANCE).outcome == "edge"
 
 
 def test_a_leak_is_louder_than_everything():
-    leak = Placebo({"logistic": (BETTER,) * 3, "network": (BETTER,) * 3}, ("network",))
-    found = decide(compared(BETTER), compared(BETTER), leak)
+    better = (Interval(-0.02, -0.03, -0.01),) * 3
+    found = decide(compared(**SURE), compared(126), Placebo({"network": better}, ("network",)))
     assert found.outcome == "invalid"
     assert found.sentence.startswith(
         "not valid: the network scored better than chance on shuffled labels, 3 times of 3"
     )
 
 
-def test_sessions_to_tell_53_from_50_percent():
-    assert sessions_to_tell(0.53, 0.50) == 2180
-    assert sessions_to_tell(0.60, 0.50) == pytest.approx(196, abs=6)
+def test_labels_to_tell_53_from_50_percent():
+    assert labels_to_tell(0.53, 0.50, 0.025) == pytest.approx(2180, abs=5)

@@ -77,7 +77,7 @@ OTHERS |= {"vwap": 111.5, "std": 4.5, "skew": 0.25, "kurt": -1.5, "ib_range": 10
 OTHERS |= {"vpoc_age": 40.0, "usual_volume": 50.0, "on_volume": 20, "on_range": 5, "day_volume": 200}
 OTHERS |= {"vpoc_1": 90, "vah_1": 108, "val_1": 88, "close_1": 92, "vpoc_5": 130}
 OTHERS |= {"entry": 105, "entry_vah": 108, "entry_val": 88, "entry_close": 92, "comp5": 101, "comp20": 140}
-OTHERS |= {"vix": 22.0, "vix_1": 20.0, "vix_mean": 18.0, "vix_std": 2.0, "atr": 2.5}
+OTHERS |= {"vix": 22.0, "vix_1": 20.0, "vix_mean": 18.0, "vix_std": 2.0, "adr": 2.5}
 
 
 def one(name, **values):
@@ -153,8 +153,8 @@ FORMULAS = {
     "vix": 22,
     "vix_chg": math.log(1.1),
     "vix_z20": 2,
-    "vix_rr": 20 / (115 * 0.22 / math.sqrt(252)),
-    "atr20": 2.5,
+    "range_to_expected_move": 20 / (115 * 0.22 / math.sqrt(252)),
+    "adr20": 2.5,
     "ret1": math.log(115 / 92),
 }
 
@@ -202,7 +202,7 @@ def test_the_value_area_against_the_one_before(va, relation, overlap):
     assert one("va_overlap", val=va[0], vah=va[1]) == pytest.approx(overlap)
 
 
-LATER_BY_17 = {"comp5_dist", "comp20_dist", "on_vol_share", "atr20", "naked_up", "naked_dn", "vix_z20"}
+LATER_BY_17 = {"comp5_dist", "comp20_dist", "on_vol_share", "adr20", "naked_up", "naked_dn", "vix_z20"}
 """Features for which a session counts as one of the sessions before, once it is over, or its evening counts."""
 
 
@@ -215,13 +215,13 @@ def test_the_last_bar_of_a_session_has_the_levels_of_the_session(bars):
         assert not by_bar[name].equals(by_session[name]), name
 
 
-def test_atr20_covers_this_session_only_in_session_rows(bars):
+def test_adr20_covers_this_session_only_in_session_rows(bars):
     sessions = split_sessions(bars)
     ranges = [
         int(bars.high[a:b].max() - bars.low[a:b].min()) for a, b in zip(sessions.start, sessions.stop, strict=True)
     ]
-    by_session = built(bars, "session").frame["atr20"].to_list()
-    by_bar = built(bars, "bar").frame["atr20"].to_list()
+    by_session = built(bars, "session").frame["adr20"].to_list()
+    by_bar = built(bars, "bar").frame["adr20"].to_list()
     assert by_session == [sum(ranges[t - 19 : t + 1]) / 20 for t in range(20, 26)]
     assert by_bar[::39] == [sum(ranges[t - 20 : t]) / 20 for t in range(20, 26)]
 
@@ -426,13 +426,16 @@ def test_up_30_is_a_move_above_zero(bars):
 
 
 def test_label_weight():
-    assert label_weight(np.ones(5)).tolist() == [0.2] * 5
     weights = label_weight(np.array([1.0] * 70 + [np.nan] * 30))
-    assert [weights[i] for i in (0, 10, 29, 35, 69)] == [1 / 30, 1 / 40, 1 / 59, 1 / 59, 1 / 30]
+    first = sum(1 / looking for looking in range(1, 31)) / 30
+    assert weights[[0, 29, 35, 40, 69]].tolist() == pytest.approx([first, 1 / 30, 1 / 30, 1 / 30, first])
+    assert 1 / 30 < weights[10] < first
     assert np.isnan(weights[70:]).all()
+    alone = label_weight(np.array([1.0] + [np.nan] * 30))
+    assert alone[0] == pytest.approx(1)
     gap = np.ones(10)
     gap[3] = np.nan
-    assert label_weight(gap)[0] == 1 / 9
+    assert label_weight(gap)[9] == 0, "it looks at no bar"
 
 
 def test_touched_later():

@@ -3,7 +3,7 @@
 import pytest
 from reference_pages import PAGES
 
-from vpoc.features.table import FEATURES, NAMES, SCALING
+from vpoc.features.table import BY_RANGE, FEATURES, NAMES
 
 # The order of the specification, which files, models and the page share.
 ORDER = """vpoc_dist vah_dist val_dist va_width va_width_frac vpoc_pos close_pos close_vs_va vpoc_share va_share
@@ -11,7 +11,7 @@ vpoc_chg1 vpoc_chg5 va_overlap va_relation open_vs_prior_va gap prior_vpoc_hit c
 naked_dn naked_age naked_imb vwap_dist prof_std prof_skew prof_kurt prof_entropy shape_pb hvn_n lvn_n tpoc_dist
 vpoc_tpoc single_share tail_hi tail_lo poor_hl ib_range ib_frac ext_up ext_dn dvpoc_age log_vol_rel on_vol_share
 delta_proxy
-delta_at_vpoc on_range_frac vix vix_chg vix_z20 vix_rr atr20 ret1"""
+delta_at_vpoc on_range_frac vix vix_chg vix_z20 range_to_expected_move adr20 ret1"""
 
 
 def test_there_are_54_in_the_order_of_the_specification():
@@ -26,10 +26,9 @@ def test_every_feature_says_what_it_is():
         assert feature.source
 
 
-def test_ticks_are_scaled_by_the_range_and_the_range_by_a_constant():
-    assert {feature.name for feature in FEATURES if SCALING[feature.name] == "atr20"} == {
-        feature.name for feature in FEATURES if feature.unit == "ticks" and feature.name != "atr20"
-    }
+def test_ticks_but_the_range_itself_are_divided_by_the_range():
+    assert {feature.name for feature in FEATURES if feature.unit == "ticks"} - {"adr20"} == BY_RANGE
+    assert len(BY_RANGE) == 20
 
 
 @pytest.mark.parametrize(("page", "made"), PAGES.items(), ids=lambda one: getattr(one, "name", ""))

@@ -20,7 +20,7 @@ FEATURES = [
     "vwap_dist", "prof_std", "prof_skew", "prof_kurt", "prof_entropy", "shape_pb", "hvn_n", "lvn_n",
     "tpoc_dist", "vpoc_tpoc", "single_share", "tail_hi", "tail_lo", "poor_hl", "ib_range", "ib_frac", "ext_up",
     "ext_dn", "dvpoc_age", "log_vol_rel", "on_vol_share", "delta_proxy", "delta_at_vpoc", "on_range_frac",
-    "vix", "vix_chg", "vix_z20", "vix_rr", "atr20", "ret1",
+    "vix", "vix_chg", "vix_z20", "range_to_expected_move", "adr20", "ret1",
 ]  # fmt: skip
 """By their numbers, 1 to 54."""
 TARGETS = {
@@ -228,10 +228,15 @@ def of_prior(rows_vpoc, area, past):
     }
 
 
-def of_naked(levels, price, atr20):
+def uniqueness(i, labelled):
+    """Average uniqueness of the label of bar i, which looks at the 30 bars after it (Lopez de Prado 2018, 4.4)."""
+    return sum(Fraction(1, sum(j < t <= j + 30 for j in labelled)) for t in range(i + 1, i + 31)) / 30
+
+
+def of_naked(levels, price, adr20):
     above = [(level, age) for level, age in levels if level > price]
     below = [(level, age) for level, age in levels if level < price]
-    cap = 4 * atr20
+    cap = 4 * adr20
     nearest = min(levels, key=lambda item: (abs(item[0] - price), item[1]), default=(0, 0))
     return {
         "naked_n": len(levels),
@@ -259,7 +264,7 @@ def of_vix(vix, before, closes, move, close):
         "vix": vix,
         "vix_chg": math.log(vix / before),
         "vix_z20": float(now - centre) / deviation if deviation else 0,
-        "vix_rr": move / (close * vix / 100 / math.sqrt(252)),
+        "range_to_expected_move": move / (close * vix / 100 / math.sqrt(252)),
     }
 
 
@@ -308,7 +313,7 @@ def session_row(market, sessions, t, as_of):
     contract = [*past.same_contract, today]
     if usual is None or len(last_20) < 20:
         return None
-    atr20 = Fraction(sum(session.high - session.low for session in last_20), 20)
+    adr20 = Fraction(sum(session.high - session.low for session in last_20), 20)
     naked = past.naked(today.rth)
     price, vix = close, past.vix_close(today)
     if as_of == "open":
@@ -325,11 +330,11 @@ def session_row(market, sessions, t, as_of):
         "prior_vpoc_hit": int(low <= past.vpoc(prior) <= high),
         "comp5_dist": price - past.composite_vpoc(contract[-5:]),
         "comp20_dist": price - past.composite_vpoc(contract[-20:]),
-        **of_naked(naked, price, atr20),
+        **of_naked(naked, price, adr20),
         "dvpoc_age": Fraction(utc(today.date, today.close) - market.end(today.rth[moved]), 60),
         "log_vol_rel": log_relative(total(today.rth), usual),
         **of_index,
-        "atr20": atr20,
+        "adr20": adr20,
         "ret1": math.log(Fraction(close, prior.rth[-1].close)),
     }
     if as_of == "open":
@@ -381,7 +386,7 @@ def rows_of_session(market, sessions, t):
     if len(last_20) < 20:
         return []
     # Everything of earlier sessions is the same for all bars of this one.
-    atr20 = Fraction(sum(session.high - session.low for session in last_20), 20)
+    adr20 = Fraction(sum(session.high - session.low for session in last_20), 20)
     comp5 = past.composite_vpoc(past.same_contract[-5:])
     comp20 = past.composite_vpoc(past.same_contract[-20:])
     closes = [past.vix_close(session) for session in last_20]
@@ -419,18 +424,18 @@ def rows_of_session(market, sessions, t):
                 "prior_vpoc_hit": int(low <= prior_vpoc <= high),
                 "comp5_dist": close - comp5,
                 "comp20_dist": close - comp20,
-                **of_naked(naked, close, atr20),
+                **of_naked(naked, close, adr20),
                 "dvpoc_age": Fraction(bar.ts - rth[last_move(developing[: i + 1])].ts, 60),
                 "log_vol_rel": log_relative(total(so_far), usual),
                 "on_vol_share": ratio(night, night + total(so_far)),
                 "on_range_frac": ratio(spread(today.overnight), high - low),
                 **of_index,
-                "atr20": atr20,
+                "adr20": adr20,
                 "ret1": math.log(Fraction(close, prior.rth[-1].close)),
                 "up_30": int(rth[i + 30].close > close) if i in labelled else None,
                 "move_30": rth[i + 30].close - close if i in labelled else None,
                 "prior_vpoc_touched": touched,
-                "label_weight": 1 / sum(abs(i - j) < 30 for j in labelled) if i in labelled else None,
+                "label_weight": uniqueness(i, labelled) if i in labelled else None,
             }
         )
     absent = () if seen(sessions, t, "overnight") else ("on_vol_share", "on_range_frac")

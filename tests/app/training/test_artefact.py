@@ -3,17 +3,27 @@ import io
 import random
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 import torch
 
 from vpoc.errors import UserError
 from vpoc.features.feature_options import FeatureOptions
-from vpoc.features.table import NAMES, SCALING
+from vpoc.features.table import NAMES
 from vpoc.models.by_name import fresh_network
 from vpoc.training.artefact import load_model, require_finite, serialise, weights_sha256
+from vpoc.training.scaling import fit_scaling
 
 OPTIONS = FeatureOptions(rows="session", as_of="open", lookback=20, rolls="none")
-FACTS = {"model": "mlp", "hidden_layers": [4], "target": "up_30", "feature_options": asdict(OPTIONS), "bar_seconds": 60}
+SCALING = fit_scaling(np.random.default_rng(1).normal(size=(40, 54)).astype(np.float32), np.arange(40))
+FACTS = {
+    "model": "mlp",
+    "hidden_layers": [4],
+    "scaling": SCALING.as_json(),
+    "target": "up_30",
+    "feature_options": asdict(OPTIONS),
+    "bar_seconds": 60,
+}
 
 
 def weights(seed, kind="mlp"):
@@ -27,10 +37,10 @@ def content():
 
 def test_a_model_file_holds_plain_values_only(content):
     document = torch.load(io.BytesIO(content), weights_only=True)
-    assert document["schema"] == 2
+    assert document["schema"] == 3
     assert document["hidden_layers"] == [4]
     assert document["features"] == list(NAMES)
-    assert document["scaling"] == SCALING
+    assert document["scaling"] == SCALING.as_json()
     assert document["feature_options"] == asdict(OPTIONS)
 
 
@@ -42,7 +52,7 @@ def test_what_is_written_is_read(content, tmp_path):
     assert weights_sha256(loaded.model.state_dict()) == weights_sha256(weights(7))
     assert weights_sha256(loaded.model.state_dict()) != weights_sha256(weights(8))
     assert (loaded.bytes, loaded.target, loaded.feature_options) == (len(content), "up_30", OPTIONS)
-    assert (loaded.features, loaded.scaling, loaded.bar_seconds) == (list(NAMES), SCALING, 60)
+    assert (loaded.features, loaded.scaling.as_json(), loaded.bar_seconds) == (list(NAMES), SCALING.as_json(), 60)
 
 
 @pytest.mark.parametrize("kind", ["attention", "attention-small"])
@@ -62,12 +72,13 @@ def test_a_file_of_before_there_were_models_to_choose_is_an_mlp(content, tmp_pat
     assert load_model(tmp_path / "m.pt").kind == "mlp"
 
 
-def test_a_model_of_before_the_keys_were_renamed_is_read(content, tmp_path):
+@pytest.mark.parametrize("schema", [1, 2, 4])
+def test_a_model_of_another_version_says_so(content, tmp_path, schema):
     document = torch.load(io.BytesIO(content), weights_only=True)
-    document["schema"] = 1
-    document["feature_options"]["warm_up"] = document["feature_options"].pop("lookback")
-    torch.save(document, tmp_path / "m.pt")
-    assert load_model(tmp_path / "m.pt").feature_options == OPTIONS
+    torch.save({**document, "schema": schema, "scaling": {"vpoc_dist": "atr20"}}, tmp_path / "m.pt")
+    with pytest.raises(UserError, match=r"a model of another version of vpoc, .* train it again") as caught:
+        load_model(tmp_path / "m.pt")
+    assert caught.value.exit_code == 1
 
 
 def test_forgotten_facts_are_our_own_bug():

@@ -1,3 +1,4 @@
+import math
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from vpoc.models.mlp import mlp_layers
 from vpoc.training.flat import PICKED_ROWS, FlatMlp, blocks
 
 LEARNING_RATE = 1e-2
+DECAY = 0.3
 
 WIDTH = 54
 """Inputs of the networks here: any number would do."""
@@ -50,22 +52,36 @@ def mlp(features, hidden, seed=7):
     return nn.Sequential(*mlp_layers(features, hidden))
 
 
-class Plain:
-    """Autograd and torch.optim.Adam; each batch in memory of its own, as a loader gives it."""
+def rate(step):
+    """Another learning rate at each step."""
+    return LEARNING_RATE / step**0.5
 
-    def __init__(self, model):
-        self.model, self.adam = model, torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+
+class Plain:
+    """Autograd and torch.optim.AdamW; each batch in memory of its own, as a loader gives it."""
+
+    def __init__(self, model, decay=0.0, clip=0.0):
+        self.model, self.clip, self.before = model, clip, 0.0
+        self.adam = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=decay)
+        self.made = 0
 
     def steps(self, data, size):
         return [self.step(*batch, s) for batch, s in zip(data.batches(size), data.sums(size), strict=True)]
 
-    def step(self, inputs, labels, weights, weight_sum):
+    def step(self, inputs, labels, weights, divisor):
         self.adam.zero_grad(set_to_none=True)
         logits = self.model(inputs.clone()).squeeze(1)
         each = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-        loss = (each * weights).sum() / weight_sum
+        loss = (each * weights).sum() / divisor
         loss.backward()
+        self.before = self.norm()
+        norm = math.hypot(*(float(p.grad.double().norm()) for p in self.model.parameters()))
+        for parameter in self.model.parameters() if 0 < self.clip < norm else ():
+            parameter.grad.mul_(self.clip / norm)
+        self.made += 1
+        self.adam.param_groups[0]["lr"] = rate(self.made)
         self.adam.step()
+        self.adam.param_groups[0]["lr"] = LEARNING_RATE
         return loss.item()
 
     def norm(self):
@@ -95,27 +111,28 @@ def require_same_state(one, other):
     whole=st.integers(1, 3),
     short=st.integers(0, 255),
     weights=st.sampled_from(["ones", "some"]),
+    clip=st.sampled_from([0.0, 1e-3, 0.1, 1.0]),
     seed=st.integers(0, 1000),
 )
-def test_weights_are_those_of_autograd_and_adam_bit_for_bit(features, hidden, size, whole, short, weights, seed):
+def test_weights_are_those_of_autograd_and_adam_bit_for_bit(features, hidden, size, whole, short, weights, clip, seed):
     """Losses and norms are sums in another order: equal as far as float32 is rounded."""
     data = made(size * whole + short % size, features, seed, weights)
-    plain = Plain(mlp(features, hidden))
-    flat = FlatMlp(mlp(features, hidden), LEARNING_RATE, size)
+    plain = Plain(mlp(features, hidden), DECAY, clip)
+    flat = FlatMlp(mlp(features, hidden), rate, size, weight_decay=DECAY, clip_norm=clip)
     losses = plain.steps(data, size)
     found = flat.steps(data.inputs, data.labels, data.weights, data.sums(size), norm=True)
     require_same_weights(plain.model, flat_model(flat))
     require_same_state(plain.adam.state_dict(), flat.optimizer_state())
     assert found.tolist() == pytest.approx(losses, rel=1e-5)
     assert flat.loss.item() == found[-1].item()
-    assert flat.gradient_norm.item() == pytest.approx(plain.norm(), rel=1e-5, abs=1e-12)
+    assert flat.gradient_norm.item() == pytest.approx(plain.before, rel=1e-5, abs=1e-12)
 
 
 def test_one_sample_through_one_unit_is_rounded_in_another_way():
     data = made(5, 5, 1)
     plain, model = Plain(mlp(5, [1, 12])), mlp(5, [1, 12])
     plain.steps(data, 1)
-    FlatMlp(model, LEARNING_RATE, 1).steps(data.inputs, data.labels, data.weights, data.sums(1))
+    FlatMlp(model, rate, 1).steps(data.inputs, data.labels, data.weights, data.sums(1))
     for one, other in zip(plain.model.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
@@ -128,10 +145,11 @@ def flat_model(flat):
     return model
 
 
-def test_a_thousand_steps_end_with_the_weights_of_autograd_and_adam():
+@pytest.mark.parametrize("clip", [0.0, 0.05])
+def test_a_thousand_steps_end_with_the_weights_of_autograd_and_adam(clip):
     data = made(8 * 1000 + 3, WIDTH, 1)
-    plain, model = Plain(mlp(WIDTH, [32, 16])), mlp(WIDTH, [32, 16])
-    flat = FlatMlp(model, LEARNING_RATE, 8)
+    plain, model = Plain(mlp(WIDTH, [32, 16]), DECAY, clip), mlp(WIDTH, [32, 16])
+    flat = FlatMlp(model, rate, 8, weight_decay=DECAY, clip_norm=clip)
     plain.steps(data, 8)
     flat.steps(data.inputs, data.labels, data.weights, data.sums(8))
     require_same_weights(plain.model, model)
@@ -141,11 +159,11 @@ def test_a_thousand_steps_end_with_the_weights_of_autograd_and_adam():
 def test_many_steps_at_once_one_by_one_and_in_halves_are_the_same():
     data = made(8 * 20 + 5, WIDTH, 2)
     models = [mlp(WIDTH, [32, 16]) for _ in range(3)]
-    at_once, one_by_one, in_halves = (FlatMlp(model, LEARNING_RATE, 8) for model in models)
+    at_once, one_by_one, in_halves = (FlatMlp(model, rate, 8) for model in models)
     losses = at_once.steps(data.inputs, data.labels, data.weights, data.sums(8), norm=True)
-    for number, (batch, weight_sum) in enumerate(zip(data.batches(8), data.sums(8), strict=True)):
-        one_by_one.step(*batch, weight_sum, norm=True)
-        in_halves.differentiate(*batch, weight_sum)
+    for number, (batch, divisor) in enumerate(zip(data.batches(8), data.sums(8), strict=True)):
+        one_by_one.step(*batch, divisor, norm=True)
+        in_halves.differentiate(*batch, divisor)
         in_halves.update(norm=True)
         for flat in (one_by_one, in_halves):
             assert flat.loss.item() == pytest.approx(losses[number].item(), rel=1e-6)
@@ -161,10 +179,10 @@ def test_where_a_batch_lies_in_memory_does_not_matter():
     for start in (0, 1, 2, 5):
         models.append(mlp(WIDTH, [32, 16]))
         rows = torch.empty(start + 36, WIDTH)[start:].copy_(data.inputs)
-        FlatMlp(models[-1], LEARNING_RATE, 3).steps(rows, data.labels, data.weights, data.sums(3))
+        FlatMlp(models[-1], rate, 3).steps(rows, data.labels, data.weights, data.sums(3))
     spread = torch.empty(36, 60)[:, :WIDTH].copy_(data.inputs)
     models.append(mlp(WIDTH, [32, 16]))
-    FlatMlp(models[-1], LEARNING_RATE, 3).steps(spread, data.labels, data.weights, data.sums(3))
+    FlatMlp(models[-1], rate, 3).steps(spread, data.labels, data.weights, data.sums(3))
     for model in models:
         require_same_weights(models[0], model)
 
@@ -172,7 +190,7 @@ def test_where_a_batch_lies_in_memory_does_not_matter():
 def test_the_gradient_is_that_of_the_parameters():
     data = made(8, WIDTH, 4)
     plain, model = Plain(mlp(WIDTH, [32, 16])), mlp(WIDTH, [32, 16])
-    flat = FlatMlp(model, LEARNING_RATE, 8)
+    flat = FlatMlp(model, rate, 8)
     flat.differentiate(data.inputs, data.labels, data.weights, data.sums(8)[0])
     plain.steps(data, 8)
     for one, other in zip(plain.model.parameters(), model.parameters(), strict=True):
@@ -191,25 +209,28 @@ def test_the_model_and_the_state_can_change_loops_in_the_middle():
 
     plain, model = Plain(mlp(12, [8])), mlp(12, [8], seed=8)
     plain.steps(first, 8)
-    flat = FlatMlp(model, LEARNING_RATE, 8)
+    flat = FlatMlp(model, rate, 8)
     model.load_state_dict(plain.model.state_dict())
     flat.load_optimizer_state(plain.adam.state_dict())
     flat.steps(second.inputs, second.labels, second.weights, second.sums(8))
     require_same_weights(throughout.model, model)
 
-    flat = FlatMlp(model := mlp(12, [8]), LEARNING_RATE, 8)
+    flat = FlatMlp(model := mlp(12, [8]), rate, 8)
     flat.steps(first.inputs, first.labels, first.weights, first.sums(8))
     plain = Plain(mlp(12, [8], seed=8))
     plain.model.load_state_dict(model.state_dict())
     plain.adam.load_state_dict(flat.optimizer_state())
+    plain.made = flat.adam.steps
     plain.steps(second, 8)
     require_same_weights(throughout.model, plain.model)
 
 
 def test_state_is_a_copy_and_empty_before_the_first_step():
-    data, flat = made(8, 12, 6), FlatMlp(mlp(12, [8]), LEARNING_RATE, 8)
+    data, flat = made(8, 12, 6), FlatMlp(mlp(12, [8]), rate, 8)
     fresh = flat.optimizer_state()
-    require_same_state(fresh, torch.optim.Adam(mlp(12, [8]).parameters(), lr=LEARNING_RATE).state_dict())
+    require_same_state(
+        fresh, torch.optim.AdamW(mlp(12, [8]).parameters(), lr=LEARNING_RATE, weight_decay=0.0).state_dict()
+    )
     flat.step(data.inputs, data.labels, data.weights, 8.0)
     kept = flat.optimizer_state()
     before = deepcopy(kept)
@@ -220,9 +241,9 @@ def test_state_is_a_copy_and_empty_before_the_first_step():
 
 
 def test_a_state_of_something_else_is_refused():
-    data, other = made(8, 12, 6), FlatMlp(mlp(12, [8, 8]), LEARNING_RATE, 8)
+    data, other = made(8, 12, 6), FlatMlp(mlp(12, [8, 8]), rate, 8)
     other.step(data.inputs, data.labels, data.weights, 8.0)
-    flat = FlatMlp(mlp(12, [8]), LEARNING_RATE, 8)
+    flat = FlatMlp(mlp(12, [8]), rate, 8)
     with pytest.raises(ValueError, match="state of 6 parameters, there are 4"):
         flat.load_optimizer_state(other.optimizer_state())
     uneven = {"state": {number: {"step": torch.tensor(float(number))} for number in range(4)}}
@@ -245,11 +266,11 @@ def test_a_state_of_something_else_is_refused():
 )
 def test_other_networks_are_refused(layers):
     with pytest.raises(ValueError, match=r"only linear layers|must be"):
-        FlatMlp(nn.Sequential(*layers), LEARNING_RATE, 8)
+        FlatMlp(nn.Sequential(*layers), rate, 8)
 
 
 def test_a_batch_for_which_there_is_no_room_is_refused():
-    data, flat = made(9, 12, 6), FlatMlp(mlp(12, [8]), LEARNING_RATE, 8)
+    data, flat = made(9, 12, 6), FlatMlp(mlp(12, [8]), rate, 8)
     with pytest.raises(ValueError, match=r"9 samples, room is for 1 to 8"):
         flat.step(data.inputs, data.labels, data.weights, 9.0)
 

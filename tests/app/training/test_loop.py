@@ -5,11 +5,13 @@ import torch
 from vpoc.models.by_name import Network, fresh_network, mlp_layers
 from vpoc.progress import Progress
 from vpoc.step_stage import BACKWARD, EXCHANGE, FORWARD, OUTSIDE, UPDATE, WAITING, StepStage
+from vpoc.training import feeds
 from vpoc.training.batches import Cut, Order, epoch_order
 from vpoc.training.feeds import LoaderFeed, ResidentFeed
 from vpoc.training.flat_loop import FlatTrainer
 from vpoc.training.ledger import Ledger
 from vpoc.training.loop import FIRST_STEPS, Trainer
+from vpoc.training.schedule import rate_of
 from vpoc.training.strategies.single import Single
 
 CPU = torch.device("cpu")
@@ -50,9 +52,9 @@ def test_the_loop_learns_what_is_there_to_learn(options, made):
     assert sum(step.samples for step in steps) == 3 * 403
 
 
-def test_a_step_is_plain_adam(options, made):
+def test_a_step_is_adamw(options, made):
     """The first step, done by hand, with weights."""
-    chosen = options(batch_size=32, learning_rate=0.01)
+    chosen = options(batch_size=32, learning_rate=0.01, weight_decay=0.1, clip_norm=0.01)
     weights = np.random.default_rng(2).random(32).astype(np.float32)
     samples = learnable(made, 32, weights)
     trained = network(12, (4,))
@@ -68,7 +70,8 @@ def test_a_step_is_plain_adam(options, made):
     norm = torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).norm()
     assert step.loss == pytest.approx(loss.item(), rel=1e-6)
     assert step.gradient_norm == pytest.approx(norm.item(), rel=1e-5)
-    torch.optim.Adam(model.parameters(), lr=0.01).step()
+    assert torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01) > 0.01
+    torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1).step()
     for name, tensor in model.state_dict().items():
         torch.testing.assert_close(trained.state_dict()[name], tensor)
 
@@ -186,3 +189,41 @@ def test_a_block_of_steps_is_one_stage(options, made):
     begun = [1, *(step + 1 for step in steps[:-1])]
     told = [told for n, m in zip(begun, steps, strict=True) for told in ((n, FORWARD), (m, OUTSIDE))]
     assert position.told == [(0, OUTSIDE), *told]
+
+
+@pytest.mark.parametrize("kind", [LoaderFeed, ResidentFeed])
+def test_the_objective_is_the_mean_over_all_samples_whatever_batch_they_are_in(options, made, kind):
+    """With a learning rate of nothing, the losses of the batches add up to the loss that validation states."""
+    chosen = options(batch_size=16, learning_rate=1e-30)
+    samples = learnable(made, 100, np.random.default_rng(2).random(100).astype(np.float32) ** 4)
+    trainer = trainer_of(network(12, (4,)), chosen)
+    steps = list(trainer.epoch(fed(samples, chosen, kind=kind), 1, 0, tuple))
+    stated = trainer.evaluate(samples, 16, Progress(None)).loss
+    mean = sum(step.loss * step.samples for step in steps) / len(samples)
+    assert mean == pytest.approx(stated, rel=1e-6)
+    assert [step.divisors[0] / step.samples for step in steps] == pytest.approx([samples.mean_weight] * 7)
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_to_validate_on_the_device_changes_nothing(options, made, window, monkeypatch):
+    monkeypatch.setattr(feeds, "PART", 20)
+    inputs = np.random.default_rng(1).standard_normal((100, 12)).astype(np.float32)
+    samples = made(inputs, (inputs[:, 0] > 0).astype(np.float32), inputs[:, 1] ** 2, window=window)
+    model = Network(torch.nn.Flatten(), *mlp_layers(12 * window, (16,)))
+    found = [
+        Trainer(Single(model, [CPU]), options(loop=loop), Ledger(), StepStage()).evaluate(samples, 16, Progress(None))
+        for loop in ("plain", "resident")
+    ]
+    assert found[0] == found[1]
+
+
+def test_a_schedule_decides_the_rate_of_each_step(options, made):
+    chosen = options(batch_size=16, learning_rate=0.5)
+    samples = learnable(made, 48)
+    trainer = trainer_of(network(12, (4,)), chosen)
+    trainer.rate = rate_of("linear", 0.5, 3)
+    steps = trainer.epoch(fed(samples, chosen), 1, 0, tuple)
+    seen = [trainer.optimizer.param_groups[0]["lr"] for _ in steps]
+    assert seen == pytest.approx([0.5, 0.5 * 2 / 3, 0.5 / 3])
+    assert [rate_of("cosine", 1.0, 4)(step) for step in (1, 3, 4)] == pytest.approx([1, 0.5, 0.5 - 0.5**1.5])
+    assert rate_of("constant", 0.1, 4)(4) == 0.1

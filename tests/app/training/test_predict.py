@@ -13,7 +13,7 @@ from vpoc.training import predict as predicting
 from vpoc.training.artefact import load_model
 from vpoc.training.predict import predict
 from vpoc.training.run import train
-from vpoc.training.samples import scaled_inputs
+from vpoc.training.samples import inputs_of
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def test_each_row_is_judged_by_itself_and_the_rows_before(options, tmp_path, fea
     loaded = load_model(tmp_path / "m.pt")
     monkeypatch.setattr(predicting, "ROWS_AT_A_TIME", 7)
     found = predict(loaded, features)
-    rows = scaled_inputs(features.frame)
+    rows = loaded.scaling.apply(inputs_of(features.frame))
     assert found.height == len(rows) - window + 1
     assert found["ts"].to_list() == features.frame["ts"].to_list()[window - 1 :]
     for place in (0, 6, 7, found.height - 1):

@@ -50,6 +50,8 @@ KINDS = {
     "by hand": {"loop": "resident"},
     "one step an epoch": {"batch_size": 1024},
     "resident chunks": {"loop": "resident", "chunk_rows": 24, "micro_batch_size": 3},
+    "best epoch": {"keep": "best", "schedule": "cosine"},
+    "clipped, by hand": {"loop": "resident", "keep": "best", "clip_norm": 0.01},
     "bfloat16": {"use_mixed_precision": True},
     "layers on two devices": {"strategy": "model-parallel"},
     "attention": ATTENTION,
@@ -136,26 +138,36 @@ def rewritten(path, change):
     path.unlink()
 
 
-def test_a_checkpoint_of_before_the_keys_were_renamed_is_resumed(options, tmp_path):
-    whole, _ = trained(options(epochs=2), tmp_path / "whole")
-    trained(options(epochs=1), tmp_path / "older")
-
-    def as_it_was(document):
-        document["schema"] = 1
-        document["identity"]["warm_up"] = document["identity"].pop("lookback")
-        document["history"]["drill"] = document["history"].pop("injected_fault")
-
-    for path in checkpoints(tmp_path / "older"):
-        rewritten(path, as_it_was)
-    result, _ = trained(options(epochs=2, resume=True), tmp_path / "older")
-    assert facts(result) == facts(whole)
-
-
-def test_a_checkpoint_of_a_later_version_is_one_line(options, tmp_path):
+@pytest.mark.parametrize("schema", [1, 2, 4])
+def test_a_checkpoint_of_another_version_is_one_line(options, tmp_path, schema):
     trained(options(epochs=1), tmp_path)
-    rewritten(checkpoints(tmp_path)[-1], lambda document: document.update(schema=3))
+    rewritten(checkpoints(tmp_path)[-1], lambda document: document.update(schema=schema))
     with pytest.raises(UserError, match=r"a checkpoint of another version of vpoc; train without --resume"):
         trained(options(epochs=2, resume=True), tmp_path)
+
+
+@pytest.mark.parametrize("at", [3, 9, 14])
+def test_the_best_epoch_is_still_known_after_a_stop(options, tmp_path, at):
+    """Of a training so fast that it gets worse, and ends before its last epoch."""
+    chosen = options(epochs=6, keep="best", patience=2, learning_rate=0.3, schedule="cosine")
+    whole, _ = trained(chosen, tmp_path / "whole")
+    assert whole["stopped_early"]
+    assert whole["kept_epoch"] < whole["epochs_done"] < 6
+    folder = tmp_path / "stopped"
+    with pytest.raises(Interrupted):
+        trained(chosen, folder, Stopping(folder / "run", at))
+    result, _ = trained(replace(chosen, resume=True), folder)
+    for name in ("kept_epoch", "epochs_done", "stopped_early", "kept_weights_sha256"):
+        assert result[name] == whole[name], name
+    assert facts(result) == facts(whole)
+    again, _ = trained(replace(chosen, resume=True), folder)
+    assert facts(again) == facts(whole), "it has ended"
+
+
+def test_a_schedule_is_of_so_many_epochs(options, tmp_path):
+    trained(options(epochs=1, schedule="linear"), tmp_path)
+    with pytest.raises(UserError, match="was trained with epochs 1, this run has 2"):
+        trained(options(epochs=2, schedule="linear", resume=True), tmp_path)
 
 
 def test_fewer_epochs_than_are_done_are_refused(options, tmp_path):

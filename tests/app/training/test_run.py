@@ -18,7 +18,7 @@ from vpoc.files import sha256_file
 from vpoc.profile.device import PATHS
 from vpoc.progress import Progress
 from vpoc.training import fit, loop
-from vpoc.training.artefact import load_model
+from vpoc.training.artefact import load_model, weights_sha256
 from vpoc.training.reference import reference
 from vpoc.training.result import constant_rate_loss
 from vpoc.training.run import train
@@ -27,8 +27,8 @@ from vpoc.training.strategies.single import Single
 RESULT_KEYS = """
 schema app_version command workload_hash options data python torch numpy polars device devices strategy world_size
 threads dtype injected_fault sessions model_kind batch_size micro_batch_size samples epochs_requested epochs_done
-steps_per_epoch steps_done steps_skipped resumed_at first_steps states epoch_losses throughput time rank_weights_sha256
-model metadata_file
+stopped_early kept_epoch steps_per_epoch steps_done steps_skipped resumed_at first_steps states epoch_losses throughput
+time rank_weights_sha256 kept_weights_sha256 model metadata_file
 contract nonce earlier memory
 """
 
@@ -151,7 +151,7 @@ def test_features_made_before_give_the_same_training(options, tmp_path, merged, 
 def test_session_rows(options, tmp_path):
     result, _, _ = trained(options(rows="session", target="next_vpoc_touched"), tmp_path)
     # Of 6, the last has no label, the one before validates, and the last of the other 4 is purged.
-    assert result["sessions"] == {"total": 26, "used": 6, "train": 3, "validation": 1}
+    assert result["sessions"] == {"total": 26, "used": 6, "train": 3, "inner": 0, "validation": 1}
 
 
 def test_the_model_says_what_its_features_were(options, tmp_path):
@@ -166,7 +166,7 @@ def test_the_model_says_what_its_features_were(options, tmp_path):
 def test_session_rows_as_of_the_open(options, tmp_path):
     result, _, _ = trained(options(rows="session", as_of="open", target="next_up"), tmp_path)
     # The sixth has no next open; of 5, the last validates, and the last of the other 4 is purged.
-    assert result["sessions"] == {"total": 26, "used": 5, "train": 3, "validation": 1}
+    assert result["sessions"] == {"total": 26, "used": 5, "train": 3, "inner": 0, "validation": 1}
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -283,10 +283,48 @@ def test_a_gradient_too_large_for_its_norm_is_not_left_to_the_scaler(options, tm
 
 
 @needs_cpu_scaler
-def test_a_last_step_that_was_skipped_is_no_end(options, tmp_path, monkeypatch):
+def test_a_last_step_that_was_skipped_is_counted_and_the_model_is_written(options, tmp_path, monkeypatch):
     last = trained(options(), tmp_path / "honest")[0]["steps_done"]
     poison(monkeypatch, [last], scaler=True)
-    refused_and_the_old_model_kept(options(), tmp_path, f"step {last}: the gradient is not finite, and it was the last")
+    result, _, _ = trained(options(), tmp_path / "poisoned")
+    assert (result["steps_done"], result["steps_skipped"]) == (last, 1)
+    assert (tmp_path / "poisoned" / "out" / "m.pt").exists()
+
+
+def test_the_best_epoch_is_the_model_and_is_what_is_stated(options, tmp_path):
+    chosen = options(epochs=4, keep="best", patience=0, learning_rate=0.03, seed=3)
+    result, metadata, said = trained(chosen, tmp_path)
+    inner = [epoch["inner"] for epoch in result["epoch_losses"]]
+    best = inner.index(min(inner)) + 1
+    assert (result["kept_epoch"], result["epochs_done"], result["stopped_early"]) == (best, 4, False)
+    assert best < 4
+    loaded = load_model(tmp_path / "out" / "m.pt")
+    assert weights_sha256(loaded.model.state_dict()) == result["kept_weights_sha256"]
+    assert result["kept_weights_sha256"] not in result["rank_weights_sha256"]
+    assert metadata["metrics"]["validation"]["loss"] == result["epoch_losses"][best - 1]["validation"]
+    shorter, _, _ = trained(replace(chosen, epochs=best), tmp_path / "shorter")
+    assert shorter["kept_weights_sha256"] == shorter["rank_weights_sha256"][0] == result["kept_weights_sha256"]
+    assert f"epoch {best} of 4 is kept" in said[-3]
+    assert result["sessions"]["inner"] == 1
+
+
+def test_the_last_epoch_is_kept_where_that_is_asked_for(options, tmp_path):
+    result, _, _ = trained(options(epochs=6, keep="last", patience=1, learning_rate=0.3), tmp_path)
+    assert result["stopped_early"]
+    assert result["kept_epoch"] == result["epochs_done"] < 6
+    assert result["kept_weights_sha256"] == result["rank_weights_sha256"][0]
+    assert result["throughput"]["samples_per_second"] * result["throughput"]["train_seconds"] == pytest.approx(
+        result["epochs_done"] * result["samples"]["train"]
+    )
+
+
+@pytest.mark.parametrize(("rate", "word"), [(1.0, "WORSE: "), (0.003, "better, ")])
+def test_a_model_that_is_worse_than_a_constant_rate_is_said_to_be(options, tmp_path, rate, word):
+    _, metadata, said = trained(options(learning_rate=rate, epochs=1), tmp_path)
+    metrics = metadata["metrics"]
+    assert (metrics["validation"]["loss"] >= metrics["constant_rate_loss"]) == (word == "WORSE: ")
+    assert word in said[-3]
+    assert f"{metrics['constant_rate_loss']:.4f}" in said[-3]
 
 
 def test_a_validation_loss_that_is_not_finite_writes_nothing(options, tmp_path, monkeypatch):

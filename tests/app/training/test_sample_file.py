@@ -22,7 +22,7 @@ from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.row_source import block_rows, stored_rows
 from vpoc.features.store import write_features
 from vpoc.progress import Progress
-from vpoc.training import feeds, samples
+from vpoc.training import feeds, sample_file, samples
 from vpoc.training.batches import Cut, Order
 from vpoc.training.ledger import Ledger
 from vpoc.training.run import train
@@ -62,12 +62,20 @@ def rows(request, fine, whole, tmp_path, small_parts):
     return stored_rows(tmp_path / "f.parquet")
 
 
-@pytest.mark.parametrize("target", ["up_30", TARGET])
-def test_samples_are_those_of_the_whole(rows, whole, target, tmp_path):
-    file = SampleFile(rows, target, [32, 1, 1])
+def parts(made):
+    return [part for part in (made.train, made.inner, made.validation) if part is not None]
+
+
+@pytest.mark.parametrize(("target", "inner"), [("up_30", False), (TARGET, True)])
+def test_samples_are_those_of_the_whole(rows, whole, target, inner, tmp_path, monkeypatch):
+    monkeypatch.setattr(sample_file, "PART", 501)
+    file = SampleFile(rows, target, [32], inner=inner)
     file.write(tmp_path, QUIET)
     for window in (1, 32):
-        for found, wanted in zip(file.split(window), split(whole, target, window), strict=True):
+        made, expected = file.split(window), split(whole, target, window, inner=inner)
+        assert made.scaling.as_json() == expected.scaling.as_json()
+        assert (made.inner is not None) == inner
+        for found, wanted in zip(parts(made), parts(expected), strict=True):
             assert len(found) == len(wanted) > 0
             for name in ARRAYS:
                 mine, other = getattr(found, name), getattr(wanted, name)
@@ -75,20 +83,20 @@ def test_samples_are_those_of_the_whole(rows, whole, target, tmp_path):
                 assert (mine.dtype, mine.shape) == (other.dtype, other.shape)
                 assert (mine == other).all(), name
             assert (found.window, found.sessions) == (window, wanted.sessions)
-            some = np.array([0, len(found) - 1, 3])
+            some = np.array([0, len(found) - 1, len(found) // 2])
             assert (found.windows(some) == wanted.windows(some)).all()
             # Warns, which is an error here, when it may not be written to.
             torch.from_numpy(found.inputs)
-    assert file.split(1)[0].inputs.base is file.split(32)[1].inputs.base
+    assert file.split(1).train.inputs.base is file.split(32).validation.inputs.base
 
 
 def test_rows_are_written_once(rows, tmp_path):
     file = SampleFile(rows, TARGET, [1])
     file.write(tmp_path, QUIET)
-    before = file.split(1)[0].inputs
+    before = file.split(1).train.inputs
     (tmp_path / "file").touch()
     file.write(tmp_path / "file", QUIET)
-    assert file.split(1)[0].inputs.base is before.base
+    assert file.split(1).train.inputs.base is before.base
 
 
 def test_nothing_is_left_in_the_folder(rows, tmp_path):
@@ -174,7 +182,7 @@ def resident(folder):
 def test_what_was_seen_does_not_stay_in_memory(rows, whole, tmp_path, monkeypatch):
     file = SampleFile(rows, "up_30", [1])
     file.write(tmp_path, QUIET)
-    found, wanted = file.split(1)[0], split(whole, "up_30")[0]
+    found, wanted = file.split(1).train, split(whole, "up_30").train
     monkeypatch.setattr(samples, "PART", 300)
     assert found.sessions == wanted.sessions == len(np.unique(wanted.dates))
     assert found.weight_sum == pytest.approx(wanted.weights.sum(dtype=float), rel=1e-12)
@@ -193,7 +201,7 @@ def test_a_pass_over_the_samples_leaves_little_in_memory(whole, tmp_path, kind, 
     rows = SimpleNamespace(features=whole, count=20 * whole.frame.height, frames=lambda _progress: iter(days))
     file = SampleFile(rows, "up_30", [1])
     file.write(tmp_path, QUIET)
-    found = file.split(1)[0]
+    found = file.split(1).train
     monkeypatch.setattr(feeds, "PART", 1000)
     order, cut, ledger = Order(len(found), 50, 7, 1000), Cut(50, 50), Ledger()
     device = torch.device("cpu")

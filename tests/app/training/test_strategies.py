@@ -67,6 +67,7 @@ def train(merged, features, tmp_path):
 
     def words(name, *more):
         small = ["--lookback", 20, "--loader-workers", 0, "--hidden-layers", "8,4", "--batch-size", 8, "--epochs", 1]
+        small += ["--keep", "last", "--patience", 0]
         place = ["--output", tmp_path / name, "--name", "m", "--run-dir", tmp_path / name / "run"]
         target = ["--target", "prior_vpoc_touched"]
         return ["train", "--data", merged, "--features", features, *small, *target, *place, *more]
@@ -285,8 +286,9 @@ def torchrun(*words):
 
 @pytest.mark.long
 def test_torchrun_starts_the_ranks_as_well(train, tmp_path):
-    as_ranks(1, *train("alone", "--micro-batch-size", 4))
-    words = ["-m", "vpoc", *map(str, train("ranks", "--strategy", "ddp"))]
+    # So that the last batch has as many parts alone as there are ranks.
+    as_ranks(1, *train("alone", "--batch-size", 18, "--micro-batch-size", 9))
+    words = ["-m", "vpoc", *map(str, train("ranks", "--batch-size", 18, "--strategy", "ddp"))]
     # Somebody may take the port before the ranks do.
     for _ in range(3):
         done = torchrun(*words)

@@ -45,11 +45,13 @@ def verified(options, result, folder, number=0):
         {"loop": "resident"},
         {"model": ("attention-small",), "data_fraction": 0.5, "epochs": 1},
         {"chunk_rows": 64, "micro_batch_size": 3},
+        {"keep": "best", "patience": 1, "learning_rate": 0.3, "epochs": 5, "clip_norm": 0.01, "schedule": "linear"},
     ],
-    ids=["plain", "by hand", "attention", "in chunks"],
+    ids=["plain", "by hand", "attention", "in chunks", "best epoch"],
 )
 def test_a_training_is_what_it_says(chosen, trained, tmp_path):
     asked, result = trained(**chosen)
+    kept = result["epoch_losses"][result["kept_epoch"] - 1]
     for number, state in enumerate(result["states"]):
         found = verified(asked, result, tmp_path, number)
         assert found["replay"]["sha256"] == state["sha256"]
@@ -57,9 +59,9 @@ def test_a_training_is_what_it_says(chosen, trained, tmp_path):
         assert found["replay"]["loss"] == pytest.approx(state["loss"], rel=1e-5)
         assert found["replay"]["gradient_norm"] == pytest.approx(state["gradient_norm"], rel=1e-4)
         if not number:
-            assert found["validation_loss"] == pytest.approx(result["epoch_losses"][-1]["validation"], rel=1e-5)
+            assert found["validation_loss"] == pytest.approx(kept["validation"], rel=1e-5)
             known = {name: result["model"][name] for name in ("sha256", "bytes", "parameters")}
-            assert found["model"] == {**known, "weights_sha256": result["rank_weights_sha256"][0]}
+            assert found["model"] == {**known, "weights_sha256": result["kept_weights_sha256"]}
 
 
 def test_states_are_kept_in_every_part_of_a_training(trained):
@@ -137,7 +139,11 @@ def of_another_target(document):
     document["target"] = "up_30"
 
 
-@pytest.mark.parametrize("change", [larger, of_another_target])
+def of_another_scaling(document):
+    document["scaling"]["centre"][3] += 1
+
+
+@pytest.mark.parametrize("change", [larger, of_another_target, of_another_scaling])
 def test_a_model_of_something_else_is_none(change, trained, tmp_path):
     asked, result = trained()
     file = tmp_path / "out" / "m.pt"

@@ -26,7 +26,16 @@ def test_the_steps_are_those_that_the_app_draws(result_values: dict[str, Any]) -
 )
 def test_there_are_so_many(epochs: int, steps: int, parameters: int, parts: int, result_values: dict[str, Any]) -> None:
     model = {**result_values["model"], "parameters": parameters}
-    drawn = drawn_steps(told(result_values, epochs_requested=epochs, steps_done=steps, model=model), NONCE)
+    drawn = drawn_steps(
+        told(
+            result_values,
+            epochs_requested=epochs,
+            steps_per_epoch=steps // epochs,
+            steps_done=steps,
+            model=model,
+        ),
+        NONCE,
+    )
     assert [(step * parts - 1) // steps for step in drawn] == list(range(parts))
 
 

@@ -39,6 +39,8 @@ def test_what_is_not_given_is_as_the_app_has_it() -> None:
         "epochs": 3,
         "batch_size": 64,
         "learning_rate": 0.001,
+        "keep": "best",
+        "patience": 2,
         "hidden_layers": [32, 16],
         "use_mixed_precision": False,
         "activation_checkpointing": False,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from vpoc.gpu_memory.spare import spare_share
 from vpoc.probes.host_memory import free_host_memory
 from vpoc.probes.numbers import require_equal
 from vpoc.probes.site import Site, Skipped
@@ -103,10 +104,12 @@ def _lacking(size: int, device: torch.device) -> str:
 
 
 def _room(device: torch.device) -> int:
+    """Bytes that can be taken of what is free; of a GPU a share stays free, for whoever else uses it."""
     if device.type == "cpu":
         return free_host_memory()
     torch.cuda.empty_cache()
-    return int(torch.cuda.mem_get_info(device)[0])
+    free, total = torch.cuda.mem_get_info(device)
+    return max(int(free - spare_share(device) * total), 0)
 
 
 def _block(number: int, device: torch.device) -> torch.Tensor:

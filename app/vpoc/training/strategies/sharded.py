@@ -55,8 +55,8 @@ class Sharded(Collective):
     def gradient_norm(self) -> float:
         """Norm of the whole gradient, of which each rank has a part."""
         parts = [_local(p.grad) for p in self.model.parameters() if p.grad is not None]
-        squares = [torch.linalg.vector_norm(part).square() for part in parts if part.numel()]
-        total = torch.stack(squares).sum() if squares else torch.zeros((), device=self.devices[0])
+        squares = [torch.linalg.vector_norm(part, dtype=torch.float64).square() for part in parts if part.numel()]
+        total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64, device=self.devices[0])
         dist.all_reduce(total)
         return float(total.sqrt())
 

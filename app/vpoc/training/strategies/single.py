@@ -52,14 +52,20 @@ class Single:
     def gradient_norm(self) -> float:
         """Norm of the whole gradient, infinite where its square is no float32; waits for the device."""
         gradients = [p.grad for p in self._parameters if p.grad is not None]
-        together = len(set(self.devices)) == 1
-        norms = torch._foreach_norm(gradients) if together else [torch.linalg.vector_norm(g) for g in gradients]
+        # In double the order of the sum does not show in what a gradient is clipped by, on whatever ranks it is spread.
+        norms = [torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradients]
         # On a GPU one wait for all of them, not one for each.
         on_cpu = self.devices[0].type == "cpu"
         values = map(float, norms) if on_cpu else torch.stack([n.to(self.devices[0]) for n in norms]).tolist()
         norm = math.hypot(*values)
         # Adam squares gradients in float32.
         return math.inf if norm > LARGEST_NORM else norm
+
+    def scale_gradient(self, factor: float) -> None:
+        """Multiply the gradient by `factor`."""
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
 
     def flip_next_exchange(self) -> bool:
         """Flip a bit of what this rank passes on next (a fault); return False where the others would not see which."""
