@@ -17,6 +17,7 @@ from harness.base.errors import UserError
 from harness.base.failpoints import reached
 
 UNFINISHED = ".*.tmp*"
+PIECE_BYTES = 1 << 20
 # What is older was left by a crash: no file here takes a minute to write.
 ABANDONED_SECONDS = 3600
 
@@ -29,12 +30,28 @@ def write_durably(file: Path, content: bytes) -> None:
     Raises:
         UserError: when the folder cannot be written to or the disk is full; nothing is left behind.
     """
+    _write_durably(file, [content])
+
+
+def copy_durably(source: Path, file: Path) -> None:
+    """Copy a file of any size as `write_durably` writes one, a piece at a time.
+
+    Raises:
+        OSError: when the source cannot be opened.
+        UserError: as `write_durably`.
+    """
+    with source.open("rb") as stream:
+        _write_durably(file, iter(lambda: stream.read(PIECE_BYTES), b""))
+
+
+def _write_durably(file: Path, pieces: Iterable[bytes]) -> None:
     temporary = unfinished(file)
     try:
         make_folder_durably(file.parent)
         with create(temporary) as stream:
             reached("file-opened")
-            stream.write(content)
+            for piece in pieces:
+                stream.write(piece)
             stream.flush()
             reached("file-written")
             os.fsync(stream.fileno())

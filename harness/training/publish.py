@@ -4,11 +4,18 @@ import shutil
 from pathlib import Path, PurePath
 
 from harness.base.errors import UserError
-from harness.base.storage import file_hash, sync_folder, unfinished, write_durably
+from harness.base.storage import copy_durably, file_hash, sync_folder, unfinished
 from harness.base.untrusted_tree import NotAFileError, UntrustedTree, shown
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
-from harness.evidence.work_folder import LARGEST, checkpoint_folders, hand_over, model_names, newest_checkpoints
+from harness.evidence.work_folder import (
+    CHECKPOINT,
+    LARGEST,
+    checkpoint_folders,
+    hand_over,
+    model_names,
+    newest_checkpoints,
+)
 
 
 def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_checkpoints: bool) -> tuple[Path, ...]:
@@ -36,7 +43,7 @@ def publish(folder: RunFolder, record: Record, output: Path, name: str, *, keep_
     for number, (training, name_of_model) in enumerate(zip(trainings, names, strict=True), 1):
         file, kept = f"{name_of_model}.pt", folder.kept_model(number)
         if kept.is_file():
-            write_durably(output / file, kept.read_bytes())
+            copy_durably(kept, output / file)
         else:
             # A run of an earlier harness, which kept no copy.
             _copy(made, file, output, LARGEST["model"], training.model.sha256)
@@ -59,9 +66,12 @@ def _keep(model: Path, sha256: str) -> bool:
         kept = _previous(model)
         # Where an earlier call has kept it, its metadata may be that of the new one by now.
         if not kept.is_file() or file_hash(kept) != file_hash(model):
+            kept_metadata = kept.with_name(f"{kept.stem}_metadata.json")
+            # That of the model that was kept before.
+            kept_metadata.unlink(missing_ok=True)
             if metadata.is_file():
-                write_durably(kept.with_name(f"{kept.stem}_metadata.json"), metadata.read_bytes())
-            write_durably(kept, model.read_bytes())
+                copy_durably(metadata, kept_metadata)
+            copy_durably(model, kept)
     except OSError as error:
         raise UserError(f"{model}: cannot be kept: {error.strerror}; move it, then give the same command") from None
     return True
@@ -90,7 +100,11 @@ def _copy(made: PurePath, name: str, output: Path, most: int, sha256: str | None
 
 
 def _set_aside(checkpoints: Path) -> None:
-    if checkpoints.is_dir():
-        kept = checkpoints.with_name(f"{checkpoints.name}.previous")
-        shutil.rmtree(kept, ignore_errors=True)
-        checkpoints.rename(kept)
+    """Keep the checkpoints of an earlier training; a folder without any is what an earlier call could not fill."""
+    kept = checkpoints.with_name(f"{checkpoints.name}.previous")
+    try:
+        if any(CHECKPOINT.fullmatch(place.name) for place in checkpoints.glob("*")):
+            shutil.rmtree(kept, ignore_errors=True)
+            checkpoints.rename(kept)
+    except OSError as error:
+        raise UserError(f"{checkpoints}: cannot be kept as {kept.name}: {error.strerror}; move it away") from None

@@ -1,5 +1,6 @@
 """A training from attempt to attempt: what becomes of each is synthetic, nothing is really run."""
 
+import errno
 import hashlib
 import json
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.untrusted_tree import Copied, UntrustedTree
 from harness.campaign.bench import Bench
 from harness.campaign.plan import plain_cpu_cell
 from harness.environments.environment import Environment
@@ -408,6 +410,55 @@ def test_a_model_that_is_replaced_is_kept_with_its_metadata(place: Place) -> Non
     assert (output / "bars.previous.pt").read_bytes() == b"weeks of work"
     assert (output / "bars.previous_metadata.json").read_text(encoding="utf-8") == "{}"
     assert (output / "bars.pt").read_bytes() != b"weeks of work"
+
+
+def test_earlier_checkpoints_survive_a_disk_that_is_full_when_the_new_ones_are_copied(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(place.job.output / "bars_checkpoints", 58)
+
+    def full(_tree: UntrustedTree, _name: str, _to: Path, _most: int) -> Copied:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.training.publish._copy", lambda *_: None)
+        patch.setattr(UntrustedTree, "copy_out", full)
+        with pytest.raises(UserError, match="No space left"):
+            place.train(replace(DONE, step=60))
+    assert place.train().model
+    kept = place.job.output / "bars_checkpoints.previous"
+    assert [file.name[:14] for file in kept.iterdir()] == ["step-000000058"]
+
+
+def test_earlier_checkpoints_that_cannot_be_kept_end_it_with_a_line(place: Place) -> None:
+    write_checkpoint(place.job.output / "bars_checkpoints", 58)
+    (place.job.output / "bars_checkpoints.previous").write_text("somebody's file", encoding="utf-8")
+    with pytest.raises(UserError, match=r"cannot be kept as bars_checkpoints\.previous: .*; move it away"):
+        place.train(replace(DONE, step=60))
+    assert (place.job.output / "bars_checkpoints.previous").read_text(encoding="utf-8") == "somebody's file"
+
+
+def test_a_model_that_is_kept_has_no_metadata_of_another(place: Place) -> None:
+    output = place.job.output
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "bars.pt").write_bytes(b"weeks of work")
+    (output / "bars.previous_metadata.json").write_text("of the one before", encoding="utf-8")
+    place.train(DONE)
+    assert (output / "bars.previous.pt").is_file()
+    assert not (output / "bars.previous_metadata.json").exists()
+
+
+def test_models_are_never_in_memory_as_a_whole(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.job.output.mkdir(parents=True)
+    (place.job.output / "bars.pt").write_bytes(b"weeks of work")
+    read_bytes = Path.read_bytes
+
+    def no_model(file: Path) -> bytes:
+        assert file.suffix != ".pt", file
+        return read_bytes(file)
+
+    monkeypatch.setattr(Path, "read_bytes", no_model)
+    assert place.train(DONE).replaced
 
 
 def test_attempts_of_earlier_trainings_stay_in_the_file(place: Place) -> None:
