@@ -165,7 +165,8 @@ class ContainerRemoved(ExternalFault):
         if site.engine is None:
             return
         for container in site.engine.client.containers.list(filters={"label": f"{LABEL}={run_mark(site.folder)}"}):
-            container.remove(force=True)
+            # With the volumes that its image declares, which would stay otherwise.
+            container.remove(force=True, v=True)
 
 
 class EngineRestarted(ExternalFault):

@@ -59,10 +59,18 @@ def _not_here(why: str) -> NoReturn:
     pytest.skip(why)
 
 
+@pytest.fixture(autouse=True)
+def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test learns of GPUs from another one, or tells the user's harnesses of any."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
 @pytest.fixture(autouse=True, scope="session")
-def _containers(engine: Engine) -> Iterator[None]:
+def _containers(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The commands use containers and the base made here; after all tests no container of a run is left."""
     with pytest.MonkeyPatch.context() as patch:
+        # Fixtures that serve several tests come before `_state_of_its_own`.
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("MATRIX_EXECUTOR", "docker")
         patch.setenv("MATRIX_BASE", BASE)
         yield

@@ -103,9 +103,11 @@ def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _processes() -> Iterator[None]:
+def _processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """These tests are about processes, also where a Docker engine answers."""
     with pytest.MonkeyPatch.context() as patch:
+        # Fixtures that serve several tests come before `_state_of_its_own`.
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("MATRIX_EXECUTOR", "process")
         yield
 

@@ -20,6 +20,7 @@ from harness.evidence.run_folder import RunFolder
 from harness.faults import external, own_engine
 from harness.faults.external import (
     BrokenTorch,
+    ContainerRemoved,
     ExternalFault,
     FullDisk,
     LittleMemory,
@@ -139,3 +140,12 @@ def test_a_pause_stops_every_process_of_the_run_and_lets_it_go_on(
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+
+def test_a_container_is_removed_with_its_volumes(tmp_path: Path) -> None:
+    removed: list[dict[str, bool]] = []
+    container = SimpleNamespace(remove=lambda **how: removed.append(how))
+    listed = SimpleNamespace(list=lambda filters: [container] if run_mark(tmp_path) in filters["label"] else [])
+    engine = SimpleNamespace(client=SimpleNamespace(containers=listed))
+    ContainerRemoved().while_training(Site(tmp_path, engine, None))  # type: ignore[arg-type]
+    assert removed == [{"force": True, "v": True}]
