@@ -80,11 +80,22 @@ NOT_INDEPENDENTLY = "not verified independently, so that it qualifies for nothin
 SHELL_SIGNALS = 128
 
 StoppedBy = Literal[
-    "user", "time-limit", "disk-limit", "watchdog", "breach", "work-folder", "host", "unhealthy", "start", "engine"
+    "user",
+    "time-limit",
+    "disk-limit",
+    "watchdog",
+    "breach",
+    "work-folder",
+    "host",
+    "unhealthy",
+    "start",
+    "engine",
+    "harness",
 ]
 STOPPED: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
     "user": ("interrupted", None),
     "engine": ("interrupted", None),
+    "harness": ("interrupted", None),
     "time-limit": ("failed", "time-limit"),
     "disk-limit": ("failed", "disk-limit"),
     "watchdog": ("hung", "no-progress"),

@@ -26,6 +26,8 @@ RESERVE_SHARE = 0.1
 # Between two looks, unless looking takes long.
 LOOK_SECONDS = 2.0
 LOOK_SHARE = 0.05
+# For the last one, after the end.
+LAST_LOOK_SECONDS = 20.0
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -66,15 +68,27 @@ class DiskWatch:
         self._look: Look[tuple[str, float]] | None = None
         self._next = -math.inf
 
+    @property
+    def limit(self) -> DiskLimit:
+        """The limit: that of what is free when it is first asked for, which is before anything is started."""
+        if self._limit is None:
+            self._limit = DiskLimit.of(self._places[0])
+        return self._limit
+
+    def last_excess(self) -> str:
+        """Return what the run takes above its limit now that it has ended: it may have written most of it at last."""
+        try:
+            return Look(partial(excess, self._places, self.limit)).result(LAST_LOOK_SECONDS)
+        except TimeoutError:
+            return f"its files cannot be counted in {LAST_LOOK_SECONDS:.0f} s"
+
     def excess(self, now: float) -> str:
         """Return what the run took above its limit at the last look that has ended; empty where it kept it.
 
-        The limit is that of the first call. `now` is on the monotonic clock.
+        `now` is on the monotonic clock.
         """
-        if self._limit is None:
-            self._limit = DiskLimit.of(self._places[0])
         if self._look is None and now >= self._next:
-            self._look = Look(partial(_timed_excess, self._places, self._limit))
+            self._look = Look(partial(_timed_excess, self._places, self.limit))
         if self._look is None or not self._look.done:
             return ""
         found, seconds = self._look.result(0)

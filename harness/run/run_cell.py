@@ -1,5 +1,6 @@
 """One run: intent -> start -> watch -> verify -> outcome -> post-run checks and explanation -> record."""
 
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,10 @@ APP_WORDS = {"app-error", *APP_EXITS.values()}
 """Diagnoses of what the app said itself, where there is no result."""
 
 
+RECORD_BYTES = 64 << 20
+"""What a record, the index and the logs of a run take at most."""
+
+
 class Notes(list[str]):
     """Lines for a record about what failed in the harness itself: no reason to lose the record."""
 
@@ -77,7 +82,8 @@ def run_cell(
     Once there is an intent, an interruption counts only between the steps that must not be torn.
 
     Raises:
-        UserError: when the results folder cannot be written; what was running is ended.
+        UserError: when the results folder cannot be written; what was running is ended, and recorded as interrupted
+            where a record can be written.
         KeyboardInterrupt: after the run was recorded, as interrupted where it had not ended by itself.
     """
     with shielded():
@@ -91,7 +97,7 @@ def run_cell(
         ready = Readiness({})
         evidence = Evidence(exits={})
         interrupted_by: Interruption | None = None
-        interrupt: KeyboardInterrupt | None = None
+        interrupt: KeyboardInterrupt | UserError | None = None
         began = time.monotonic()
         try:
             spec.folder.make_places()
@@ -118,8 +124,8 @@ def run_cell(
                 stopped_by="user",
                 stop_detail=f"stopped by {caught or 'Ctrl-C'}",
             )
-        except UserError:
-            raise
+        except UserError as error:
+            evidence, interrupt = _cannot_go_on(replace(evidence, steps_accounted=accounting.steps), watch, error)
         except Exception as error:
             # Whatever the app wrote: the run has its record, and the next one begins.
             evidence = replace(
@@ -138,7 +144,7 @@ def run_cell(
         interrupt = interrupt or conclusion.interrupt
         _remove_unneeded(spec, conclusion.outcome, notes)
         record = _recorded(spec, conclusion, watch, notes, interrupted_by, results)
-        if evidence.stopped_by == "user":
+        if evidence.stopped_by in ("user", "harness"):
             # After the record: whoever interrupts may not wait for long.
             with notes.tolerated("waiting for the GPUs' memory"):
                 after_interruption(checkup, ready.memory, _since(began))
@@ -147,12 +153,28 @@ def run_cell(
     return record
 
 
+def _cannot_go_on(evidence: Evidence, watch: Watch, error: UserError) -> tuple[Evidence, UserError | None]:
+    """Return the evidence of a run whose files cannot be written, or that cannot be started, and what to tell of it.
+
+    Where it had itself filled the disk, it has failed by that, and nobody is told.
+    """
+    if watch.seconds:
+        watch.look_at_disk()
+    if watch.stopped_by == "disk-limit":
+        return replace(evidence, stopped_by="disk-limit", stop_detail=watch.stop_detail), None
+    return replace(evidence, stopped_by="harness", stop_detail=f"the harness could not go on: {error}"), error
+
+
 def _remove_unneeded(spec: RunSpec, outcome: Outcome, notes: Notes) -> None:
     """Remove the files that nobody needs after the run."""
     with notes.tolerated("removing the files that nobody needs"):
         notes += spec.folder.remove_places(all_of_it=outcome.name == "completed" and spec.resume_from is None)
         if outcome.diagnosis == "disk-limit":
             notes.append(remove_excess(spec.work))
+            if shutil.disk_usage(spec.folder.path).free < RECORD_BYTES:
+                # The record comes first, and the next run.
+                why = spec.work.tree.remove(spec.work.OUTPUT)
+                notes.append(why or "its models and checkpoints are removed, too: the disk is full")
 
 
 def _carry_out(spec: RunSpec, watch: Watch, results: Results, notes: Notes) -> Evidence:
@@ -300,6 +322,8 @@ def _recorded(
             seconds=watch.seconds,
             last_phase=None,
             result=None,
+            # Nothing more may be resumed from than of a run whose record can be written.
+            steps_accounted=conclusion.evidence.steps_accounted or (),
             interrupted_by=interrupted_by if outcome.name == "interrupted" else None,
         )
         results.finish(record)

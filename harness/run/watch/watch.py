@@ -92,7 +92,8 @@ class Watch:
         self._gpus = gpus
         self._gpu_look: Look[None] | None = None
         self._memory_group: MemoryGroupWatch | None = None
-        self._disk = DiskWatch((folder.path, folder.temporary))
+        # What verifies a run has no part in what the run took.
+        self._disk = DiskWatch((Path(work.path) if work else folder.path, folder.temporary))
         self._sampled = -math.inf
         self.memory = MemoryHistory()
         self.last: Progress | None = None
@@ -126,6 +127,8 @@ class Watch:
         began = time.monotonic()
         self._started = began
         watchdog = Watchdog(began, phase_limits) if phase_limits else None
+        # By what is free before it can take anything.
+        _ = self._disk.limit
         try:
             handle = self._executor.start(job)
         except JobLost as lost:
@@ -144,6 +147,7 @@ class Watch:
                 self._collect(handle, began, self._samples(1))
             self._note_survivors(exit_)
             self.sweep()
+            self.look_at_disk()
             return exit_
         except JobLost as lost:
             # What was stopped before stays what it was.
@@ -226,6 +230,11 @@ class Watch:
         """End whatever the run left behind."""
         if not end_processes_of_run(self._folder.path, GRACE_SECONDS):
             self.stopped_by, self.stop_detail = "host", "a process of the run cannot be killed"
+
+    def look_at_disk(self) -> None:
+        """Note that a run that has ended took too much of the disk, where nothing else had stopped it."""
+        if self.stopped_by is None and (excess := self._disk.last_excess()):
+            self.stopped_by, self.stop_detail = "disk-limit", excess
 
     def _read_progress(self, watchdog: Watchdog | None, now: float) -> None:
         for line in self._noted(watchdog, now):

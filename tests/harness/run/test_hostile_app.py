@@ -5,10 +5,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from harness.base.errors import UserError
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
@@ -248,3 +249,59 @@ def test_what_took_too_much_room_is_removed(attack: Attack, tmp_path: Path) -> N
     work = tmp_path / "results" / "runs" / "r1" / "work"
     assert sorted(place.name for place in work.iterdir()) == ["output", "progress-0.jsonl"]
     assert (work / "output" / "model.pt").read_bytes() == b"weights"
+
+
+def test_what_is_written_at_the_very_end_is_too_much_as_well(attack: Attack) -> None:
+    record = attack(f"os.makedirs(work / '{'d/' * 110}')")
+    assert (record.outcome, record.diagnosis) == ("failed", "disk-limit")
+
+
+def test_a_disk_that_it_filled_costs_neither_the_record_nor_the_campaign(
+    attack: Attack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    work = tmp_path / "results" / "runs" / "r1" / "work"
+
+    class Used(NamedTuple):
+        free: int
+
+    def write(file: Path, content: bytes) -> None:
+        if (work / "output" / "fill").exists():
+            raise UserError(f"{file}: cannot be written: No space left on device; free space")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+
+    def excess(*_: object) -> str:
+        return "only 0.00 GB are left" if (work / "output" / "fill").exists() else ""
+
+    monkeypatch.setattr("harness.evidence.run_folder.write_durably", write)
+    monkeypatch.setattr("harness.host.disk_use.excess", excess)
+    monkeypatch.setattr("harness.run.run_cell.shutil.disk_usage", lambda _: Used(0))
+    record = attack("(work / 'output').mkdir(); (work / 'output' / 'fill').touch(); (work / 'result.json').touch()")
+    assert (record.outcome, record.diagnosis) == ("failed", "disk-limit")
+    assert record.detail.endswith("its models and checkpoints are removed, too: the disk is full")
+
+
+def test_a_mistake_of_the_user_after_the_start_leaves_a_record_and_is_told(
+    attack: Attack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise UserError("no such engine; start it")
+
+    monkeypatch.setattr("harness.run.run_cell.keep", fail)
+    monkeypatch.setattr("harness.evidence.run_folder.RunFolder.keep_result", fail)
+    with pytest.raises(UserError, match="no such engine; start it"):
+        attack("pass")
+    record = Results(tmp_path / "results").record("r1")
+    assert record is not None
+    assert (record.outcome, record.diagnosis) == ("interrupted", None)
+    assert record.detail == "the harness could not go on: no such engine; start it"
+
+
+def test_of_a_run_whose_record_cannot_be_made_no_checkpoint_counts(
+    attack: Attack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OverflowError("int too large to convert to float")
+
+    monkeypatch.setattr("harness.run.run_cell.name_survivors", fail)
+    assert attack("sys.exit(1)").steps_accounted == ()
