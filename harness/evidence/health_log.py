@@ -60,9 +60,11 @@ def unhealthy_gpus(results: Results, host: HostFacts) -> dict[int, str]:
     """
     last = {step.gpu: step for step in _probes(results, host) if step.good is not None}
     # Of simulated hosts there may be any number at once.
-    for step in () if host.simulated else shared_steps(host.machine, host.boot_id):
-        if step.gpu not in last or step.at > last[step.gpu].at:
-            last[step.gpu] = step
+    told = [] if host.simulated else list(shared_steps(host.machine, host.boot_id))
+    for gpu, step in {step.gpu: step for step in told}.items():
+        # Lines are in the order of what happened; a clock may have been set back.
+        if gpu not in last or last[gpu] in told or step.at > last[gpu].at:
+            last[gpu] = step
     return {gpu: step.detail for gpu, step in last.items() if gpu is not None and not step.good}
 
 

@@ -195,6 +195,8 @@ def _steps(place: Path, file: Path, machines: Collection[str]) -> Iterator[Healt
                 raise UserError(f"{file}: {HEALTH}/{health.name}: is damaged: {problem}; nothing was taken") from None
             if step.machine != health.stem or step.machine in machines:
                 raise UserError(f"{file}: {HEALTH}/{health.name}: is of another machine; nothing was taken")
+            if not (0 <= step.at < LATEST and 0 <= step.seconds < LATEST):
+                raise UserError(f"{file}: {HEALTH}/{health.name}: holds impossible times; nothing was taken")
             yield step
 
 

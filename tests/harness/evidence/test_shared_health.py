@@ -68,3 +68,13 @@ def test_damaged_lines_are_passed_over(one: Results, other: Results, host: HostF
     (file,) = Path(os.environ["XDG_STATE_HOME"]).rglob("*.jsonl")
     file.write_bytes(b'{"schema": 2, "machi\xff\n' + file.read_bytes() + b"[]")
     assert unhealthy_gpus(other, host) == {0: "hung"}
+
+
+def test_a_clock_that_was_set_back_hides_no_later_probe(
+    one: Results, other: Results, host: HostFacts, make_step: MakeStep
+) -> None:
+    append_steps(one, [make_step(gpu=0, at=9000.0)])
+    append_steps(one, [make_step(gpu=0, good=False, detail="hung", at=5.0)])
+    assert unhealthy_gpus(one, host) == unhealthy_gpus(other, host) == {0: "hung"}
+    append_steps(other, [make_step(gpu=0, at=2.0)])
+    assert unhealthy_gpus(one, host) == unhealthy_gpus(other, host) == {}

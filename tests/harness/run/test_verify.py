@@ -164,11 +164,12 @@ def test_what_an_earlier_run_left_is_of_other_steps_also_with_the_nonce_put_in(p
     honest = place.make(after=f"shutil.copytree(work, {str(earlier)!r})", run_id="r2")
     assert honest.outcome == "completed"
     laid_out = f"""
-shutil.copytree({str(earlier)!r}, work, dirs_exist_ok=True)
-nonce = os.environ["VPOC_NONCE"]
+earlier, nonce = pathlib.Path({str(earlier)!r}), os.environ["VPOC_NONCE"]
 for name in ("progress-0.jsonl", "result.json"):
-    text = (work / name).read_text()
-    (work / name).write_text(text.replace({honest.intent.nonce!r}, nonce))
+    text = (earlier / name).read_text()
+    (earlier / name).write_text(text.replace({honest.intent.nonce!r}, nonce))
+# Not before: the watch would see the other nonce.
+shutil.copytree(earlier, work, dirs_exist_ok=True)
 sys.exit(0)
 """
     record = place.make(laid_out, run_id="r3")
