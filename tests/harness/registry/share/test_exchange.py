@@ -335,6 +335,20 @@ def test_health_of_a_gpu_of_this_host_is_refused(
     refused(there, file, mine, "is damaged")
 
 
+@pytest.mark.parametrize("times", [{"at": 1e39}, {"at": -1.0}, {"seconds": 1e39}])
+def test_health_of_impossible_times_is_refused(
+    times: dict[str, float],
+    there: Results,
+    exported_files: dict[str, bytes],
+    make_step: MakeStep,
+    host: HostFacts,
+    tmp_path: Path,
+) -> None:
+    line = make_step(**{"machine": "f" * 16, **times}).model_dump_json(by_alias=True).encode()
+    file = hostile(tmp_path / "x.tar.gz", exported_files, {f"{'f' * 16}.jsonl": line})
+    refused(there, file, host, "holds impossible times")
+
+
 def test_a_file_that_is_not_there_makes_nothing(there: Results, host: HostFacts, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         import_records(there, tmp_path / "a.tar.gz", host)
