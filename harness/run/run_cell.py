@@ -44,7 +44,7 @@ APP_WORDS = {"app-error", *APP_EXITS.values()}
 
 
 RECORD_BYTES = 64 << 20
-"""What a record, the index and the logs of a run take at most."""
+"""Room for a record, the index and the logs of a run."""
 
 
 class Notes(list[str]):
