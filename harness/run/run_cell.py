@@ -156,7 +156,7 @@ def run_cell(
 def _cannot_go_on(evidence: Evidence, watch: Watch, error: UserError) -> tuple[Evidence, UserError | None]:
     """Return the evidence of a run whose files cannot be written, or that cannot be started, and what to tell of it.
 
-    Where it had itself filled the disk, it has failed by that, and nobody is told.
+    Where it had itself filled the disk, it has failed by that, and there is no error.
     """
     if watch.seconds:
         watch.look_at_disk()
