@@ -55,6 +55,7 @@ class Recording(Pretending):
     missing: tuple[str, ...] = ()
     stop_after: int | None = None
     fails_in: str = "first-step"
+    fails_after_hours: float = 0.0
     workloads: list[tuple[str, str, str, tuple[int, ...]]]
 
     def environment(self, cell: Cell, notify: Any = None) -> Any:
@@ -94,7 +95,8 @@ class Recording(Pretending):
             update={
                 "finished": started + 0.01,
                 "last_phase": "teardown" if passed else self.fails_in,
-                "exposure_seconds": 3600 * HOURS.get(workload.name, 0.02) if passed else 0.0,
+                "exposure_seconds": 3600 * HOURS.get(workload.name, 0.02) if passed else 3600 * self.fails_after_hours,
+                "first_step": True if passed or self.fails_after_hours else None,
             }
         )
         self.results.begin(record.intent)
@@ -285,7 +287,7 @@ def test_what_failed_once_for_hours_only_lacks_the_time(bench: Recording, matrix
         made.append(run.workload.name)
         return run.workload.name != "endurance"
 
-    bench.passes = passes
+    bench.passes, bench.fails_in, bench.fails_after_hours = passes, "step", 0.5
     campaign = prepared(bench, matrix)
     assert campaign.stages is not None
     search = replace(campaign.stages, cells={FIRST: campaign.stages.cells[FIRST]})
