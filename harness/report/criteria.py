@@ -12,6 +12,8 @@ from harness.matrix.workload_options import workload_hash
 from harness.report.words import many
 
 CRITERIA = ("immediate", "full", "production")
+# How it is computed, and not what: these may differ.
+FREE = ("lookback", "strategy", "vpoc_path", "sdpa")
 ReadRecord = Callable[[str], Record | None]
 
 
@@ -47,11 +49,17 @@ def _in_words(workload: Workload, rows: Sequence[Row], counts: Counts, read: Rea
 
 
 def _as_defined(workload: Workload, record: Record | None) -> bool:
-    """Return whether a run had the workload as the matrix file defines it, with any number of lookback sessions."""
+    """Return whether a run trained what the matrix file defines, with any number of lookback sessions.
+
+    In what way the devices were used is free where one would do; where several are asked for, several it must be.
+    """
     if record is None:
         return False
-    lookback = record.intent.options.get("lookback", workload.lookback)
-    asked = workload.model_copy(update={"lookback": lookback})
+    options = record.intent.options
+    changed = {name: options.get(name, getattr(workload, name)) for name in FREE}
+    if workload.strategy != "single" and changed["strategy"] == "single":
+        return False
+    asked = workload.model_copy(update={**changed, "backend": options.get("backend")})
     return record.intent.workload_hash == workload_hash(asked, record.intent.data.sha256)
 
 

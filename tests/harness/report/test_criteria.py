@@ -52,3 +52,31 @@ def test_failures_injected_faults_and_nothing_at_all_do_not_meet_it(make_record:
 def test_synthetic_bars_are_called_so(make_record: Make, matrix: Matrix) -> None:
     data = {"path": "/x/synthetic-1014-7-abc.csv", "sha256": DATA}
     assert "on synthetic bars" in told(matrix, make_record("r1", data=data, **immediate(matrix)))
+
+
+def test_a_campaign_in_stages_meets_it_in_the_way_that_was_found_good(
+    make_record: Make, matrix: Matrix, dual_host: Any
+) -> None:
+    on_two = {"device": "cuda", "gpus": (0, 1), "host": dual_host}
+    found = immediate(matrix, strategy="averaging", vpoc_path="preallocated")
+    found["options"]["devices"] = 2
+    assert "met on `gfx1100-averaging-2`" in told(matrix, make_record("r1", **on_two, **found))
+    smaller = immediate(matrix, strategy="averaging", model=("mlp",))
+    assert "not tried as it is defined now" in told(matrix, make_record("r1", **on_two, **smaller))
+
+
+def test_production_takes_every_gpu(make_record: Make, matrix: Matrix, dual_host: Any) -> None:
+    for strategy, word in (("single", "not tried"), ("averaging", "met on")):
+        workload = matrix.workloads["production"].model_copy(update={"strategy": strategy})
+        options = {**options_of(workload), "devices": 2}
+        made = make_record(
+            "r1",
+            device="cuda",
+            gpus=(0, 1),
+            host=dual_host,
+            workload="production",
+            workload_hash=workload_hash(workload, DATA),
+            options=options,
+        )
+        said = which_criteria_are_met(matrix, [Row.of(made)], count_runs([Row.of(made)]), {"r1": made}.get)
+        assert word in said[-1]
