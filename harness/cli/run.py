@@ -182,13 +182,16 @@ def run(
         with CampaignDisplay(err, cells, prepared.verdicts_here) as display:
             close_leftovers(prepared.bench, display)
             ended = run_campaign(prepared, display)
-        written = report_on(settings, _unfinished(ended, settings))
+        # Of stages it is the answer; what a goal concludes is said beside it.
+        of_stages = ended.conclusion.sentence if ended.conclusion and prepared.stages else None
+        written = report_on(settings, _unfinished(ended, settings), of_stages)
         if as_json:
             verdicts = verdicts_of_campaign(prepared, ended.campaign)
             print_json({**describe_campaign(ended, verdicts), "answer": written.answer.model_dump(mode="json")})
         else:
             said = ended.isolation.sentence if ended.isolation else ended.hint
-            print_lines([text for text in (ended.conclusion and ended.conclusion.sentence, said) if text])
+            goal = ended.conclusion.sentence if ended.conclusion and not prepared.stages else None
+            print_lines([text for text in (goal, said) if text])
             print_answer(out, written.answer)
             echo(f"Records in {settings.results.runs}, report in {written.files[0]} and {written.files[1].name}")
     if ended.interrupted:
@@ -264,8 +267,7 @@ def _detach(settings: Settings) -> None:
 
 def _unfinished(ended: CampaignResult, settings: Settings) -> Command | None:
     """Return the command that continues what was interrupted, or what its time or a boot kept from its end."""
-    out_of_time = ended.conclusion is not None and ended.conclusion.why in ("out-of-time", "another-boot")
-    if not ended.interrupted and not out_of_time:
+    if not ended.interrupted and not (ended.conclusion and ended.conclusion.continues):
         return None
     again = settings.invocation.command(*typed_words())
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"

@@ -6,7 +6,7 @@ from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import options_of, workload_hash
-from harness.report.criteria import which_criteria_are_met
+from harness.report.criteria import in_short, which_criteria_are_met
 from tests.harness.conftest import DATA
 
 Make = Callable[..., Record]
@@ -15,7 +15,7 @@ Make = Callable[..., Record]
 def told(matrix: Matrix, *records: Record) -> str:
     by_id = {record.intent.run_id: record for record in records}
     rows = [Row.of(record) for record in records]
-    said = which_criteria_are_met(matrix, rows, count_runs(rows), by_id.get)
+    said = [one.sentence for one in which_criteria_are_met(matrix, rows, count_runs(rows), by_id.get)]
     (immediate,) = [text for text in said if text.startswith("`immediate`")]
     return immediate
 
@@ -79,4 +79,17 @@ def test_production_takes_every_gpu(make_record: Make, matrix: Matrix, dual_host
             options=options,
         )
         said = which_criteria_are_met(matrix, [Row.of(made)], count_runs([Row.of(made)]), {"r1": made}.get)
-        assert word in said[-1]
+        assert word in said[-1].sentence
+
+
+def test_in_short_they_are_told_once_a_gpu_was_tried(make_record: Make, matrix: Matrix, dual_host: Any) -> None:
+    def short(**changes: Any) -> str:
+        record = make_record("r1", **changes, **immediate(matrix))
+        rows = [Row.of(record)]
+        return in_short(which_criteria_are_met(matrix, rows, count_runs(rows), {"r1": record}.get))
+
+    on_gpu = {"device": "cuda", "gpus": (0,), "host": dual_host}
+    others = "`full` is not tried, `production` is not tried"
+    assert short(**on_gpu) == f"of the criteria `immediate` is met, {others}"
+    assert short(**on_gpu, outcome="failed") == f"of the criteria `immediate` is not met, {others}"
+    assert short() == ""

@@ -18,9 +18,7 @@ ENOUGH = runs_to_show(0, 0.9, FIND.of_each)
 NEVER_RUN = Tally()
 
 
-def concluded(
-    goal: Goal, why: EndReason, a: Tally, b: Tally = NEVER_RUN, c: Tally = NEVER_RUN
-) -> Conclusion:
+def concluded(goal: Goal, why: EndReason, a: Tally, b: Tally = NEVER_RUN, c: Tally = NEVER_RUN) -> Conclusion:
     return conclude(goal, why, {A: a, B: b, C: c}, {"cpu-b": 60.0})
 
 
