@@ -26,10 +26,10 @@ def conclude_stages(end: StageEnd, gpus: int, left_out: Collection[str] = ()) ->
     if good and (len(good.gpus) == gpus or end.why == "good"):
         sentence = f"{_named(good)} is good: {_shown(good)}."
     else:
-        missing = _not_found(end, several)
+        missing = _not_found(end, several, all_made=not left_out)
         sentence = f"{missing} On one GPU {_named(good)} is good: {_shown(good)}." if good else missing
     if left_out:
-        sentence += f" Left out, as said above: {_some(sorted(left_out))}."
+        sentence += f" Left out, as they could not be made or had no room: {_some(sorted(left_out))}."
     for gpu in end.lost_gpus:
         sentence += f" GPU {gpu} is unhealthy and takes no runs until that is mended: `matrix doctor`."
     for gpu in end.bad_gpus:
@@ -68,7 +68,7 @@ def _shown(one: Contender) -> str:
     )
 
 
-def _not_found(end: StageEnd, several: str) -> str:
+def _not_found(end: StageEnd, several: str, *, all_made: bool) -> str:
     had_turn = [one for one in end.explored if one.stack not in end.untried]
     nearest = next((one for one in end.contenders if not one.is_good), None)
     tried = f"{len(had_turn)} stack{'s' * (len(had_turn) != 1)} had {'their' if len(had_turn) != 1 else 'its'} turn"
@@ -76,10 +76,9 @@ def _not_found(end: StageEnd, several: str) -> str:
         f", {len(end.untried)} not ({', '.join(end.untried[:_LISTED])}{', ...' if len(end.untried) > _LISTED else ''})"
     )
     said = f"{tried}{untried if end.untried else ''}"
-    if end.why == "none":
-        return f"No cell is shown to be good{several}, and nothing is left to try: {said}."
-    if end.why == "gpu-lost":
-        return f"No cell is shown to be good{several}: {said}."
+    if end.why in ("none", "gpu-lost"):
+        over = ", and nothing is left to try" if end.why == "none" and all_made else ""
+        return f"No cell is shown to be good{several}{over}: {said}."
     if nearest is None:
         return f"The time is over and no cell is shown to be good{several}: {said}."
     lacking = f"{ceil(nearest.hours_missing * 10) / 10:.1f} h and {nearest.starts_missing} starts without a failure"

@@ -195,7 +195,7 @@ def test_a_stack_that_cannot_be_made_is_left_out_and_the_campaign_can_be_continu
     assert bench.workloads == []
     assert not found.reached
     assert found.continues
-    assert f"Left out, as said above: {SECOND}, {FIRST}." in found.sentence
+    assert f"Left out, as they could not be made or had no room: {SECOND}, {FIRST}." in found.sentence
     assert any("its wheels are gone" in line for line in display.problems)
     bench.missing = (FIRST,)
     found, _, continued = carried_out(bench, prepared(bench, matrix))
@@ -275,7 +275,7 @@ def test_after_a_budget_that_was_spent_the_same_command_has_another(bench: Recor
     short = replace(campaign, plan=replace(campaign.plan, goal=replace(campaign.plan.goal, budget=150.0)))
     found, _, _ = carried_out(bench, short)
     assert found.why == "out-of-time"
-    assert f"Left out, as said above: {FIRST}." in found.sentence
+    assert f"Left out, as they could not be made or had no room: {FIRST}." in found.sentence
     _, _, continued = carried_out(bench, short)
     assert not continued
 

@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
+from harness.campaign.detach import Detached
 from harness.campaign.run_campaign import CampaignResult
 from harness.cli import run
 from harness.cli.main import cli
@@ -107,3 +108,22 @@ def test_a_campaign_ends_with_one_sentence_and_one_command(
     told = json.loads(typed(root, "run", "--yes", "--json").stdout)
     assert told["conclusion"]["sentence"] == told["answer"]["sentence"] == "It is so."
     assert told["conclusion"]["continues"] is continues
+
+
+def test_a_goal_with_a_stage_keeps_the_stages_workload(root: Path) -> None:
+    told = json.loads(plan(root, "--json", FIRST, "--stage", "smoke", "--until", "known-good").stdout)
+    assert told["workload"]["name"] == "quick"
+
+
+def test_what_runs_on_in_the_background_is_told_as_json_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, ...]] = []
+
+    def detach(command: tuple[str, ...], _: Path) -> Detached:
+        started.append(command)
+        return Detached("process 1", "kill -INT 1")
+
+    monkeypatch.setattr(run, "detach", detach)
+    told = json.loads(typed(root, "run", "--detach", "--budget", "2h", "--json").stdout)
+    assert told["stop"] == "kill -INT 1"
+    (command,) = started
+    assert command[-6:] == ("--executor", "process", "--budget", "2h", "--json", "--yes")
