@@ -23,7 +23,7 @@ from harness.report.answer import answer_of, most_useful
 from harness.report.cautions import cautions
 from harness.report.choice import which_cell
 from harness.report.code_evidence import code_evidence
-from harness.report.criteria import ReadRecord, in_short, which_criteria_are_met
+from harness.report.criteria import ReadRecord, states_in_words, which_criteria_are_met
 from harness.report.details import detail_of
 from harness.report.failures import failures, what_fails
 from harness.report.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines
@@ -101,7 +101,9 @@ def build_report(
         harness_version=__version__,
         confidence=matrix.verdicts.confidence,
         headline=_headline(counted),
-        answer=answer_of(here, found_here, explained_here, tags, matrix, gpus, steps[0], concluded, in_short(criteria)),
+        answer=answer_of(
+            here, found_here, explained_here, tags, matrix, gpus, steps[0], concluded, states_in_words(criteria)
+        ),
         answers=Answers(
             use=(*which_cell(here, matrix.verdicts, tags), *_elsewhere(usable, here)),
             notes=what_the_notes_changed(judge_now(rows, pooled=False)),

@@ -42,7 +42,7 @@ def which_criteria_are_met(
     )
 
 
-def in_short(criteria: Sequence[Criterion]) -> str:
+def states_in_words(criteria: Sequence[Criterion]) -> str:
     """Return the states of criteria in a clause; nothing where none was tried on a GPU."""
     if all(one.state == "not tried" for one in criteria):
         return ""

@@ -24,7 +24,7 @@ _LISTED = 3
 
 @dataclass(frozen=True)
 class Conclusion:
-    """`reached`: whether the goal is; `continues`: whether the same command goes on from these records.
+    """`reached`: whether the goal is; `continues`: whether the same command continues from these records.
 
     `standings` by cell, with its scope where it has several.
     """

@@ -31,7 +31,7 @@ def conclude_stages(end: StageEnd, gpus: int, left_out: Collection[str] = ()) ->
     if left_out:
         sentence += f" Left out, as they could not be made or had no room: {_some(sorted(left_out))}."
     for gpu in end.lost_gpus:
-        sentence += f" GPU {gpu} is unhealthy and takes no runs until that is mended: `matrix doctor`."
+        sentence += f" GPU {gpu} is unhealthy and takes no runs before that is fixed: `matrix doctor`."
     for gpu in end.bad_gpus:
         sentence += (
             f" GPU {gpu} failed what another GPU passed, too often for chance: `matrix doctor`, or swap the two."

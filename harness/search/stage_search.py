@@ -348,6 +348,6 @@ class _Look:
     def _end(self, why: StageEndReason, contenders: Sequence[Contender]) -> StageEnd:
         best = contenders[0] if contenders else None
         lost = tuple(gpu for gpu in self.search.host.gpus if gpu not in self.search.host.healthy)
-        # With a GPU that may take no runs nothing is told of all of them.
+        # Without one of the GPUs nothing was shown of all of them.
         why = "gpu-lost" if lost and why != "out-of-time" else why
         return StageEnd(why, best, tuple(contenders), tuple(self.explored), self._untried(), self.bad_gpus, lost)

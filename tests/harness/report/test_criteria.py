@@ -6,7 +6,7 @@ from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import count_runs
 from harness.matrix.cells import Matrix
 from harness.matrix.workload_options import options_of, workload_hash
-from harness.report.criteria import in_short, which_criteria_are_met
+from harness.report.criteria import states_in_words, which_criteria_are_met
 from tests.harness.conftest import DATA
 
 Make = Callable[..., Record]
@@ -86,7 +86,7 @@ def test_in_short_they_are_told_once_a_gpu_was_tried(make_record: Make, matrix: 
     def short(**changes: Any) -> str:
         record = make_record("r1", **changes, **immediate(matrix))
         rows = [Row.of(record)]
-        return in_short(which_criteria_are_met(matrix, rows, count_runs(rows), {"r1": record}.get))
+        return states_in_words(which_criteria_are_met(matrix, rows, count_runs(rows), {"r1": record}.get))
 
     on_gpu = {"device": "cuda", "gpus": (0,), "host": dual_host}
     others = "`full` is not tried, `production` is not tried"
