@@ -108,6 +108,11 @@ CHANGES: dict[str, Any] = {
     "seed": 8,
     "threads": 2,
     "max_device_memory": 10**9,
+    "weight_decay": 0.1,
+    "clip_norm": 2.0,
+    "schedule": "cosine",
+    "keep": "best",
+    "patience": 2,
 }
 LABELS: dict[str, Any] = {"name": "other", "description": "other", "time_limit": 61, "smoke_test": True}
 
