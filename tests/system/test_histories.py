@@ -57,7 +57,7 @@ class Simulated:
 
     def verdict(self, cell: str = "cpu-plain") -> dict[str, Any]:
         """The one verdict on a cell."""
-        (one,) = [one for one in json.loads(self.matrix_says("status", "--json")) if one["cell"] == cell]
+        (one,) = [one for one in json.loads(self.matrix_says("status", "--json"))["verdicts"] if one["cell"] == cell]
         assert (one["simulated"], one["scope"]) == (True, "simulated-gfx1100")
         return dict(one)
 

@@ -40,15 +40,18 @@ def test_two_folders_put_together_both_ways_tell_the_same(
     for folder, archive in zip(folders, archives, strict=True):
         assert matrix(quick_command(folder, "export", str(archive)))["runs"] == 1
     third = tmp_path / "third"
-    told = matrix(quick_command(third, "import", *map(str, archives)))
+    told = matrix(quick_command(third, "import", *map(str, archives)))["imported"]
     assert [len(imported["runs"]) for imported in told] == [1, 1]
     # There and back: what an export of the third brings home is known there.
     matrix(quick_command(third, "export", str(tmp_path / "both.tar.gz")))
     for folder in folders:
-        (back,) = matrix(quick_command(folder, "import", str(tmp_path / "both.tar.gz")))
+        (back,) = matrix(quick_command(folder, "import", str(tmp_path / "both.tar.gz")))["imported"]
         assert (len(back["runs"]), back["duplicates"], back["differing"]) == (1, 1, [])
     summed_up = [
-        {(verdict["cell"], verdict["passes"], verdict["runs"]) for verdict in matrix(quick_command(folder, "status"))}
+        {
+            (verdict["cell"], verdict["passes"], verdict["runs"])
+            for verdict in matrix(quick_command(folder, "status"))["verdicts"]
+        }
         for folder in (third, *folders)
     ]
     assert summed_up[0] == summed_up[1] == summed_up[2] == {("cpu-plain", 1, 1), ("cpu-one", 1, 1)}
@@ -87,7 +90,7 @@ def test_an_imported_run_is_not_taken_for_one_of_this_host(
 ) -> None:
     matrix(quick_command(two_folders[0].folder, "export", str(tmp_path / "one.tar.gz")))
     third = tmp_path / "third"
-    (told,) = matrix(quick_command(third, "import", str(tmp_path / "one.tar.gz")))
+    (told,) = matrix(quick_command(third, "import", str(tmp_path / "one.tar.gz")))["imported"]
     (run_id,) = told["runs"]
     again = quick_command(third, "run-cell", "cpu-plain", "--workload", "tiny", "--run-id", run_id)
     refused = subprocess.run(again, capture_output=True, text=True, timeout=120, check=False)

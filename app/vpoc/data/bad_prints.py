@@ -114,6 +114,6 @@ def _changes(bars: Bars, row: int) -> str:
     now, without = int(high.max() - low.min()), int(high[others].max() - low[others].min())
     after = min(len(sessions) - place - 1, 20)
     return (
-        f"; with it the range of its session is {now} ticks, without it {without}, and atr20 of the {after} sessions "
+        f"; with it the range of its session is {now} ticks, without it {without}, and adr20 of the {after} sessions "
         "after it follows"
     )

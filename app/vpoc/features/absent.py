@@ -21,7 +21,7 @@ def absent_of_sessions(days: SessionFacts, kept: Ints, *, at_open: bool) -> Abse
     closes = now | evening[kept]
     return {
         **dict.fromkeys(OVERNIGHT, night[kept + at_open]),
-        **dict.fromkeys(("vix", "vix_rr"), now),
+        **dict.fromkeys(("vix", "range_to_expected_move"), now),
         **dict.fromkeys(("vix_chg", "vix_z20"), closes),
     }
 

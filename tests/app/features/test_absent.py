@@ -7,7 +7,7 @@ from vpoc.data.load import load_bars
 from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
-from vpoc.training.samples import scaled_inputs
+from vpoc.training.samples import inputs_of
 
 NIGHT = {"on_vol_share", "on_range_frac"}
 CLOSES = {"vix_chg", "vix_z20"}
@@ -32,9 +32,9 @@ def built(path, **chosen):
     [
         (("09:30", "15:59"), {"rows": "bar"}, NIGHT | CLOSES),
         (("09:30", "16:59"), {"rows": "bar"}, NIGHT),
-        (("09:30", "15:59"), {"rows": "session"}, NIGHT | CLOSES | {"vix", "vix_rr"}),
+        (("09:30", "15:59"), {"rows": "session"}, NIGHT | CLOSES | {"vix", "range_to_expected_move"}),
         (("09:30", "16:59"), {"rows": "session"}, NIGHT),
-        (("09:30", "15:59"), {"rows": "session", "as_of": "open"}, NIGHT | CLOSES | {"vix", "vix_rr"}),
+        (("09:30", "15:59"), {"rows": "session", "as_of": "open"}, NIGHT | CLOSES | {"vix", "range_to_expected_move"}),
         (("00:00", "23:59"), {"rows": "session"}, set()),
     ],
 )
@@ -53,6 +53,6 @@ def test_what_the_file_cannot_know_is_missing_and_nothing_else_changes(merged, t
 
 def test_a_missing_feature_tells_a_network_nothing(merged, tmp_path):
     frame = built(cut(merged, tmp_path, "09:30", "15:59"), rows="bar").frame
-    inputs = scaled_inputs(frame)
+    inputs = inputs_of(frame)
     places = [NAMES.index(name) for name in NIGHT | CLOSES]
     assert (inputs[:, places] == 0).all()

@@ -357,7 +357,7 @@ def session_row(market, sessions, t, as_of):
     if not by_night:
         row |= dict.fromkeys(("on_vol_share", "on_range_frac"))
     if not (by_night if as_of == "open" else by_evening):
-        row |= dict.fromkeys(("vix", "vix_rr", "vix_chg", "vix_z20"))
+        row |= dict.fromkeys(("vix", "range_to_expected_move", "vix_chg", "vix_z20"))
     if not by_evening:
         row |= dict.fromkeys(("vix_chg", "vix_z20"))
     return row

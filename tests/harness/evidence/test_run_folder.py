@@ -12,7 +12,11 @@ from harness.evidence.run_folder import LONGEST_TEMPORARY, RunFolder
 from harness.evidence.work_folder import WorkFolder, regex_of
 
 SOURCE = Path(harness.__file__).parent
-OWNERS = {SOURCE / "evidence" / "run_folder.py", SOURCE / "evidence" / "work_folder.py"}
+OWNERS = {
+    *(SOURCE / "evidence" / name for name in ("run_folder.py", "work_folder.py")),
+    # Stands in for the app, which has names of its own.
+    SOURCE / "rehearsal" / "stand_in_app.py",
+}
 
 
 def names_of(owner: type) -> set[str]:

@@ -117,11 +117,6 @@ CHANGES: dict[str, Any] = {
     "rth_close": "16:15",
     "rolls": "none",
     "accepted": ["vix_range"],
-    "weight_decay": 0.1,
-    "clip_norm": 0.5,
-    "schedule": "cosine",
-    "keep": "best",
-    "patience": 1,
     "vpoc_path": "naive",
     "loop": "resident",
     "loader_workers": 0,
@@ -129,6 +124,11 @@ CHANGES: dict[str, Any] = {
     "seed": 8,
     "threads": 2,
     "max_device_memory": 10**9,
+    "weight_decay": 0.1,
+    "clip_norm": 2.0,
+    "schedule": "cosine",
+    "keep": "best",
+    "patience": 2,
 }
 LABELS: dict[str, Any] = {"name": "other", "description": "other", "time_limit": 61, "smoke_test": True}
 

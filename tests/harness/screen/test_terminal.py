@@ -47,11 +47,11 @@ def test_only_rich_itself_gives_commands_to_the_terminal(*, terminal: bool) -> N
 
 
 def test_there_is_no_other_way_to_the_terminal() -> None:
-    """Of the commands; scripts that run in the environment of a cell print to the harness."""
+    """Of the commands; what runs in the environment of a cell prints to the harness."""
     others = [
         f"{file.relative_to(HARNESS)}:{call.lineno}"
         for file in sorted(HARNESS.rglob("*.py"))
-        if file.relative_to(HARNESS) != Path("screen", "terminal.py")
+        if file.relative_to(HARNESS) not in (Path("screen", "terminal.py"), Path("rehearsal", "stand_in_app.py"))
         for call in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call) and ast.unparse(call.func) in ("print", "click.echo", "click.secho", "Console")
     ]

@@ -165,10 +165,18 @@ def test_the_id_of_a_run_that_is_here_with_other_content_is_told_and_nothing_is_
 
 
 def test_what_was_seen_of_gpus_goes_along_and_makes_none_of_this_host_unhealthy(
-    here: Results, there: Results, host: HostFacts, other_host: HostFacts, keep_run: KeepRun, make_step: MakeStep
+    here: Results,
+    there: Results,
+    host: HostFacts,
+    other_host: HostFacts,
+    keep_run: KeepRun,
+    make_step: MakeStep,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keep_run(here, "r1", gpus=(0,))
     append_steps(here, [make_step(good=False)])
+    # The other host has a home of its own.
+    monkeypatch.setenv("XDG_STATE_HOME", str(there.folder.parent / "state"))
     keep_run(there, "r1", host=other_host)
     export_records(here, here.folder / "a.tar.gz", host)
     import_records(there, here.folder / "a.tar.gz", other_host)
