@@ -19,6 +19,7 @@ from harness.matrix.cells import Matrix
 from harness.matrix.stages import endurance, exploring
 from harness.search.stage_search import StageSearch
 
+_GPUS = {1: "the GPU", 2: "both GPUs"}
 TIERS: tuple[Threshold, ...] = ("good", "candidate")
 # Of a run that counts hours, so much is training.
 SHARE_TRAINING = 0.9
@@ -87,7 +88,7 @@ def forecast_lines(told: StageForecast) -> list[str]:
     names = ", ".join(one.stack for one in fitting)
     first = told.stacks[0] if told.stacks else None
     lines = [
-        f"Plan: stack by stack until one is good on {'both GPUs' if told.gpus > 1 else 'the GPU'}, "
+        f"Plan: stack by stack until one is good on {_GPUS.get(told.gpus, f'all {told.gpus} GPUs')}, "
         f"at most {span(told.budget_seconds)}",
         f"  stacks, in this order: {names or 'none'}",
     ]

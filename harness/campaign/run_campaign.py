@@ -140,5 +140,4 @@ def _pursue(goal: Goal, prepared: PreparedCampaign, campaign: Campaign, runner: 
     tallies = Tallies(plan, bench, prepared.matrix)
     goal = with_candidates_counted(goal, plan, tallies)
     found = pursue_goal(plan, goal, campaign, runner, tallies)
-    tags_at = prepared.matrix.verdicts.confidence if plan.workload.qualifies_for_promotion and bench.engine else None
-    return conclude(goal, found.why, found.tallies, found.seconds, tags_at=tags_at)
+    return conclude(goal, found.why, found.tallies, found.seconds)

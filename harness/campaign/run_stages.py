@@ -47,8 +47,9 @@ def run_stages(search: StageSearch, prepared: PreparedCampaign, campaign: Campai
         left = None if until is None else until - time.monotonic()
         decided = stages.next(left)
         if isinstance(decided, StageEnd):
-            # What was left out, or needs a GPU that is unhealthy now, may be there when the same command continues.
-            if decided.why == "good" or not stages.left_out:
+            # What was left out, or needs a GPU that is unhealthy now, may be there when the same command continues. Of
+            # a budget that is spent nothing is left to continue with: the same command begins another.
+            if decided.why in ("good", "out-of-time") or (decided.why == "none" and not stages.left_out):
                 campaign.end(decided.why)
             return conclude_stages(decided, len(runner.bench.gpus), stages.left_out)
         stages.run(decided, left)

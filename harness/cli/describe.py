@@ -57,7 +57,4 @@ def describe_campaign(result: CampaignResult, verdicts: Sequence[Verdict]) -> di
     """Return how a campaign stands as plain values."""
     isolation = result.isolation and result.isolation.model_dump(mode="json", by_alias=True)
     plain = {**asdict(replace(result, isolation=None)), "isolation": isolation}
-    if plain["conclusion"]:
-        # The answer has the one command to type next.
-        del plain["conclusion"]["next_command"]
     return {**plain, "verdicts": [of_results.describe_verdict(one) for one in verdicts]}

@@ -43,11 +43,11 @@ def index(settings: Settings, as_json: bool) -> None:
         echo(f"{records} records in {settings.results.folder / 'records.db'}")
 
 
-def report_on(settings: Settings, unfinished: "Command | None" = None) -> "WrittenReport":
-    """Write the reports, and warn of what could not be read. `unfinished`: what continues a campaign that goes on."""
+def report_on(settings: Settings, unfinished: "Command | None" = None, concluded: str | None = None) -> "WrittenReport":
+    """Write the reports, and warn of what could not be read; `unfinished`, `concluded` as in `build_report`."""
     # Statistics and charts take a second to import: a campaign is not to wait for them before it begins.
     from harness.report.write import write_reports as write  # noqa: PLC0415
 
-    written = write(settings.results, settings.matrix, settings.root, settings.invocation, unfinished)
+    written = write(settings.results, settings.matrix, settings.root, settings.invocation, unfinished, concluded)
     warn(list(written.damaged))
     return written

@@ -50,6 +50,7 @@ from harness.report.model import Command
 from harness.screen import tables
 from harness.screen.answer import print_answer
 from harness.screen.display import CampaignDisplay, Steps
+from harness.screen.fitted import print_folded
 from harness.screen.terminal import echo
 
 DEFAULT_SELECTION = "default"
@@ -114,7 +115,8 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
         print_json({**describe_plan(prepared.plan, prepared.capabilities), **stages})
     else:
         echo(prepared.capabilities.sentence)
-        print_lines(_plan_lines(prepared))
+        for line in _plan_lines(prepared):
+            print_folded(out, line)
 
 
 @click.command()
@@ -161,13 +163,13 @@ def run(
     prepared = _prepare(settings, **options)
     err.print(prepared.capabilities.sentence, soft_wrap=True)
     for line in _plan_lines(prepared):
-        err.print(line, soft_wrap=True, markup=False)
+        print_folded(err, line)
     if not prepared.stages:
         # In stages a stack is downloaded when its turn comes, and has to have room then.
         prepared.plan.check_feasible()
         confirm(prepared.plan.download_gb, yes=yes)
     if in_background:
-        _detach(settings)
+        _detach(settings, as_json=as_json)
         return
     again = settings.invocation.command(*typed_words())
     machine = prepared.bench.host.machine
@@ -182,13 +184,16 @@ def run(
         with CampaignDisplay(err, cells, prepared.verdicts_here) as display:
             close_leftovers(prepared.bench, display)
             ended = run_campaign(prepared, display)
-        written = report_on(settings, _unfinished(ended, settings))
+        # Of stages it is the answer; what a goal concludes is said beside it.
+        of_stages = ended.conclusion.sentence if ended.conclusion and prepared.stages else None
+        written = report_on(settings, _unfinished(ended, settings), of_stages)
         if as_json:
             verdicts = verdicts_of_campaign(prepared, ended.campaign)
             print_json({**describe_campaign(ended, verdicts), "answer": written.answer.model_dump(mode="json")})
         else:
             said = ended.isolation.sentence if ended.isolation else ended.hint
-            print_lines([text for text in (ended.conclusion and ended.conclusion.sentence, said) if text])
+            goal = ended.conclusion.sentence if ended.conclusion and not prepared.stages else None
+            print_lines([text for text in (goal, said) if text])
             print_answer(out, written.answer)
             echo(f"Records in {settings.results.runs}, report in {written.files[0]} and {written.files[1].name}")
     if ended.interrupted:
@@ -252,20 +257,22 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
     os.execve(program, arguments, variables)  # noqa: S606
 
 
-def _detach(settings: Settings) -> None:
+def _detach(settings: Settings, *, as_json: bool) -> None:
     """Start this very command again in the background, and say how to attach to it and how to end it."""
     words = [word for word in typed_words() if word not in ("--detach", "--yes")]
     log = settings.results.folder / "campaigns" / f"detached-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.log"
     program = Path(sys.argv[0]).absolute()
     started = detach((str(program), *settings.invocation.options, *words, "--yes"), log)
     watch = settings.invocation.command("watch")
+    if as_json:
+        print_json({"by": started.by, "watch": watch, "stop": started.stop, "log": str(log)})
+        return
     echo(f"Runs on as {started.by}. `{watch}` attaches, `{started.stop}` ends it; what it says is in {log}")
 
 
 def _unfinished(ended: CampaignResult, settings: Settings) -> Command | None:
     """Return the command that continues what was interrupted, or what its time or a boot kept from its end."""
-    out_of_time = ended.conclusion is not None and ended.conclusion.why in ("out-of-time", "another-boot")
-    if not ended.interrupted and not out_of_time:
+    if not ended.interrupted and not (ended.conclusion and ended.conclusion.continues):
         return None
     again = settings.invocation.command(*typed_words())
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
@@ -298,7 +305,7 @@ def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
     if goal and options["repeats"]:
         raise UserError("--repeats fixes the number of runs, which --until and --all leave open; give one of them")
     if goal:
-        workload = workload_for_tags(settings, workload, named=bool(options["workload"]))
+        workload = workload_for_tags(settings, workload, named=bool(options["workload"] or options["stage"]))
     repeats, named = options["repeats"] or 1, bool(cells)
     return prepare_campaign(
         bench_options(settings, options),

@@ -29,13 +29,18 @@ def answer_of(
     matrix: Matrix,
     gpus: int,
     step: Command,
+    concluded: str | None = None,
+    criteria: str = "",
 ) -> Answer:
     """Return the answer for one kind of host with so many `gpus`; `step` is the most useful command.
 
-    `here` are its verdicts on cells that may be run, `found` its failures.
+    `here` are its verdicts on cells that may be run, `found` its failures. Of a campaign that has just ended the answer
+    is what it `concluded`. `criteria` is a clause on those of the notes.
     """
+    best = most_useful(here)
+    claim = concluded or _sentence(best, here, tags, matrix.verdicts.confidence, gpus)
     return Answer(
-        sentence=_sentence(most_useful(here), here, tags, matrix.verdicts.confidence, gpus),
+        sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria else claim,
         grids=_grids(here, matrix),
         failures=what_fails(here, found, explanations)[:FAILURES_SHOWN] if found else (),
         next=step,

@@ -23,7 +23,7 @@ from harness.report.answer import answer_of, most_useful
 from harness.report.cautions import cautions
 from harness.report.choice import which_cell
 from harness.report.code_evidence import code_evidence
-from harness.report.criteria import ReadRecord, which_criteria_are_met
+from harness.report.criteria import ReadRecord, states_in_words, which_criteria_are_met
 from harness.report.details import detail_of
 from harness.report.failures import failures, what_fails
 from harness.report.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines
@@ -50,13 +50,15 @@ def build_report(
     host_kind: str | None = None,
     invocation: Invocation = AS_MADE,
     unfinished: Command | None = None,
+    concluded: str | None = None,
     settings: Mapping[str, HostSettings] | None = None,
 ) -> Report:
     """Return the report on all runs of a folder; `current`, `counts`, `settings` as in `judge`, `made` since 1970.
 
     `rows` are those of its index, `promoted` the evidence of the known-good tags in force. The recommended cell and
     commands are for hosts of `host_kind`, or for all hosts if it is None; commands are typed as `invocation` says, and
-    `unfinished` continues a campaign that has not ended. Unreadable records are left out.
+    `unfinished` continues a campaign that has not ended, `concluded` is what one in stages found. Unreadable records
+    are left out.
     """
     rows = sorted(rows, key=lambda row: (row.started, row.run_id))
     judge_now = partial(judge, current=current, thresholds=matrix.verdicts, counts=counts, settings=settings)
@@ -93,17 +95,20 @@ def build_report(
     presets = {row.preset for row in rows}
     steps = what_next(best, found_here, explained_here, tags, cells, intents, matrix, invocation)
     steps = (unfinished, *steps) if unfinished else steps
+    criteria = which_criteria_are_met(matrix, rows, counts, read)
     return Report(
         made=made,
         harness_version=__version__,
         confidence=matrix.verdicts.confidence,
         headline=_headline(counted),
-        answer=answer_of(here, found_here, explained_here, tags, matrix, gpus, steps[0]),
+        answer=answer_of(
+            here, found_here, explained_here, tags, matrix, gpus, steps[0], concluded, states_in_words(criteria)
+        ),
         answers=Answers(
             use=(*which_cell(here, matrix.verdicts, tags), *_elsewhere(usable, here)),
             notes=what_the_notes_changed(judge_now(rows, pooled=False)),
             failures=what_fails(verdicts, found, explanations),
-            criteria=which_criteria_are_met(matrix, rows, counts, read),
+            criteria=tuple(one.sentence for one in criteria),
             next=steps,
         ),
         cautions=(*cautions(rows, verdicts, counts, matrix), *sentences(read_isolations(results))),

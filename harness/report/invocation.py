@@ -3,9 +3,12 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.evidence.run_files import Intent
-from harness.matrix.workload_options import OWN_DATA
+from harness.matrix.cells import Matrix
+from harness.matrix.stages import CHANGEABLE
+from harness.matrix.workload_options import OWN_DATA, options_of
 
 # `matrix export` writes this in place of a data file's path.
 ELSEWHERE = "<data>"
@@ -31,12 +34,23 @@ def has_own_data(intent: Intent) -> bool:
     return not Path(intent.data.path).name.startswith("synthetic-") and intent.data.path != ELSEWHERE
 
 
+def changed_options(intent: Intent, matrix: Matrix) -> dict[str, Any]:
+    """Return the options of a run that its workload in the matrix file has otherwise: what stages changed of it."""
+    named = matrix.workloads.get(intent.workload)
+    if named is None:
+        return {}
+    usual = options_of(named)
+    kept = {name: intent.options[name] for name in ("strategy", *CHANGEABLE) if name in intent.options}
+    return {name: value for name, value in kept.items() if value != usual.get(name)}
+
+
 def work_words(intent: Intent, workload: str | None = None) -> tuple[str, ...]:
     """Return the options of `matrix run` that give another run the work and place of this one.
 
-    `workload`: the one to name instead of the run's own; a training of the user's own has none that could be named.
+    `workload`: the one to name instead of the run's own, "" for none; a training of the user's own has none either.
     """
-    workload = workload or (None if intent.workload == OWN_DATA else intent.workload)
+    if workload is None and intent.workload != OWN_DATA:
+        workload = intent.workload
     words = ["--workload", workload] if workload else []
     words += ["--executor", intent.executor]
     if "lookback" in intent.options:

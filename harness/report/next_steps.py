@@ -1,6 +1,7 @@
 """The commands to type next. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from harness.evidence.run_files import Explanation, Intent
 from harness.evidence.verdicts.missing import missing_to
@@ -8,10 +9,10 @@ from harness.evidence.verdicts.scope import parts_of
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
-from harness.matrix.workload_options import STANDARD_WORKLOAD
+from harness.matrix.workload_options import STANDARD_WORKLOAD, arguments
 from harness.report.choice import NOT_TO_BE_USED, Tags
 from harness.report.failures import Failure
-from harness.report.invocation import Invocation, has_own_data, work_words
+from harness.report.invocation import Invocation, changed_options, has_own_data, work_words
 from harness.report.model import Command
 
 OWN_BARS = "merged.csv"
@@ -48,6 +49,8 @@ def what_next(
                 why="tries a preset that may help",
             )
             for remedy in [cell for cell in remedies if cell in cells and cell not in one.cells][:1]
+            # What stages changed of a workload no option names.
+            if failed is None or not changed_options(failed, matrix)
         ]
         # Where nothing works a remedy is worth more than evidence.
         steps += [explain, *tried] if steps else [*tried, explain]
@@ -58,15 +61,24 @@ def what_next(
 def _towards_training(
     best: Verdict, intent: Intent | None, tags: Tags, matrix: Matrix, invocation: Invocation
 ) -> list[Command]:
-    if best.tier != "known-good":
+    changed = changed_options(intent, matrix) if intent and best.device != "cpu" else {}
+    if changed and best.tier == "seen":
+        # No option of `matrix run` asks for the like of it, but the stages do.
+        work = work_words(intent, workload="") if intent else ()
+        return [Command(command=invocation.command("run", *work), why="goes on with it, in stages")]
+    train = _training(best, intent, tags, changed, invocation)
+    if best.tier != "known-good" and not changed:
         workload = _that_qualifies(best, matrix)
         work = work_words(intent, workload) if intent else ()
         # Runs of another workload are counted for themselves.
         totals = best.totals if workload in (None, best.workload) else Totals()
         more = missing_to(totals, "known_good", matrix.verdicts, matrix.verdicts.confidence)
         why = f"runs it until it is known-good, which takes {more.in_words} without a failure"
-        return [Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)]
-    train = _training(best, intent, tags, invocation)
+        on = Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)
+        return [train, on] if best.tier == "good" and best.device != "cpu" else [on]
+    # What is good, or nearly so, in a way that stages found is trained in that way: no tag tells of it.
+    if changed and best.tier != "known-good":
+        return [train]
     tagged = (best.cell, best.environment_hash, best.scope) in tags
     if best.executor == "docker" and best.qualifies_for_promotion and not tagged:
         promote = invocation.command("promote", best.cell)
@@ -74,7 +86,9 @@ def _towards_training(
     return [train]
 
 
-def _training(best: Verdict, intent: Intent | None, tags: Tags, invocation: Invocation) -> Command:
+def _training(
+    best: Verdict, intent: Intent | None, tags: Tags, changed: Mapping[str, Any], invocation: Invocation
+) -> Command:
     """Return the training on the bars that the cell was tried with, if those are the user's."""
     own = intent is not None and has_own_data(intent)
     words = ["--data", intent.data.path if own and intent else OWN_BARS, "--output", OUTPUT]
@@ -83,6 +97,7 @@ def _training(best: Verdict, intent: Intent | None, tags: Tags, invocation: Invo
     strategy = parts_of(best.scope).strategy
     if strategy != "single":
         words += ["--strategy", strategy]
+    words += arguments({name: value for name, value in changed.items() if name != "strategy"})
     if own and intent and "lookback" in intent.options:
         words += ["--lookback", str(intent.options["lookback"])]
     why = "trains on these bars, to the end" if own else f"trains on your bars, to the end, once they are in {OWN_BARS}"

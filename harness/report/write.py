@@ -40,10 +40,11 @@ def write_reports(
     root: Path = REAL_ROOT,
     invocation: Invocation = AS_MADE,
     unfinished: Command | None = None,
+    concluded: str | None = None,
 ) -> WrittenReport:
     """Write the report as HTML, Markdown, JSON and JUnit XML.
 
-    The recommended cell and commands are for the host at `root`; `invocation`, `unfinished` as in `build_report`.
+    The recommended cell and commands are for the host at `root`; the rest is as in `build_report`.
 
     Raises:
         UserError: when the folder cannot be written.
@@ -60,7 +61,18 @@ def write_reports(
     counts = counts_of(results, rows)
     host, now = host_of(results, root), time.time()
     report = build_report(
-        results, rows, matrix, current, counts, now, promoted, host.kind, invocation, unfinished, settings_of(host)
+        results,
+        rows,
+        matrix,
+        current,
+        counts,
+        now,
+        promoted,
+        host.kind,
+        invocation,
+        unfinished,
+        concluded,
+        settings_of(host),
     )
     files = {
         "report.html": to_html(report),

@@ -1,7 +1,7 @@
-"""How a campaign with a goal ended, in a sentence, and what to type next. Pure."""
+"""How a campaign with a goal ended, in a sentence. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import floor
 
 from harness.base.durations import span
@@ -24,12 +24,15 @@ _LISTED = 3
 
 @dataclass(frozen=True)
 class Conclusion:
-    """`reached`: whether the goal is. `standings` by cell, with its scope where it has several."""
+    """`reached`: whether the goal is; `continues`: whether the same command continues from these records.
+
+    `standings` by cell, with its scope where it has several.
+    """
 
     why: EndReason
     reached: bool
     sentence: str
-    next_command: str
+    continues: bool
     standings: Mapping[str, str]
 
 
@@ -38,10 +41,8 @@ def conclude(
     why: EndReason,
     tallies: Mapping[Candidate, Tally],
     seconds: Mapping[str, float],
-    *,
-    tags_at: float | None,
 ) -> Conclusion:
-    """Sum up. `tallies` holds every candidate; a tag takes confidence `tags_at`, None where none qualifies."""
+    """Sum up. `tallies` holds every candidate."""
     statuses = {one: status_of(tally, goal) for one, tally in tallies.items()}
     good = [one for one, now in statuses.items() if now == "known-good"]
     best = max(tallies, key=lambda one: _nearness(tallies[one], goal))
@@ -53,12 +54,11 @@ def conclude(
         sentence = f"{_shown(goal, names[best], tallies[best])}{_among(goal)}."
     else:
         sentence = f"{_NOT_FOUND[why]}: {_nearest(goal, names, tallies, statuses, seconds, best)}"
-    tried = [one for one, tally in tallies.items() if tally.runs]
     return Conclusion(
         why=why,
         reached=why == "reached",
         sentence=sentence,
-        next_command=_trained_or_promoted(goal, best.cell, tallies[best], tags_at) if good else _more(why, tried),
+        continues=why in ("out-of-time", "another-boot"),
         standings={names[one]: now for one, now in statuses.items()},
     )
 
@@ -142,22 +142,6 @@ def _all_of_them(
         ones = [f"{names[one]} {_counted(tallies[one])}" for one in statuses if statuses[one] == now]
         sentence += f"; {word}: {_some(ones)}" if ones else ""
     return sentence + "."
-
-
-def _trained_or_promoted(goal: Goal, cell: str, tally: Tally, tags_at: float | None) -> str:
-    if tags_at is None:
-        return f"matrix train --cell {cell} --data merged.csv --output TRAINING"
-    if reaches_both(tally.shown, replace(goal, confidence=tags_at, every=False)):
-        return f"matrix promote {cell}"
-    return f"matrix run {cell} --until known-good"
-
-
-def _more(why: EndReason, tried: list[Candidate]) -> str:
-    if why == "another-boot":
-        return "reboot, then the same command again: it continues from these records"
-    if why == "out-of-time":
-        return "the same command again: it continues from these records"
-    return f"matrix status {tried[0].cell}" if tried else "matrix doctor"
 
 
 def _counted(tally: Tally) -> str:

@@ -1,17 +1,21 @@
-"""How a campaign in stages ended, in a sentence, and what to type next. Pure."""
+"""How a campaign in stages ended, in a sentence. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from math import ceil
 
 from harness.evidence.verdicts.words import hours_in_words, in_words
-from harness.matrix.workload_options import arguments
 from harness.search.conclusion import Conclusion
 from harness.search.schedule import EndReason
 from harness.search.stage_search import Contender, StageEnd, StageEndReason
 
 # Longer lists of stacks are cut.
 _LISTED = 3
-_WHY: Mapping[StageEndReason, EndReason] = {"good": "reached", "none": "exhausted", "out-of-time": "out-of-time"}
+_WHY: Mapping[StageEndReason, EndReason] = {
+    "good": "reached",
+    "none": "exhausted",
+    "out-of-time": "out-of-time",
+    "gpu-lost": "exhausted",
+}
 
 
 def conclude_stages(end: StageEnd, gpus: int, left_out: Collection[str] = ()) -> Conclusion:
@@ -22,10 +26,12 @@ def conclude_stages(end: StageEnd, gpus: int, left_out: Collection[str] = ()) ->
     if good and (len(good.gpus) == gpus or end.why == "good"):
         sentence = f"{_named(good)} is good: {_shown(good)}."
     else:
-        missing = _not_found(end, several)
+        missing = _not_found(end, several, all_made=not left_out)
         sentence = f"{missing} On one GPU {_named(good)} is good: {_shown(good)}." if good else missing
     if left_out:
-        sentence += f" Left out, as said above: {_some(sorted(left_out))}."
+        sentence += f" Left out, as they could not be made or had no room: {_some(sorted(left_out))}."
+    for gpu in end.lost_gpus:
+        sentence += f" GPU {gpu} is unhealthy and takes no runs before that is fixed: `matrix doctor`."
     for gpu in end.bad_gpus:
         sentence += (
             f" GPU {gpu} failed what another GPU passed, too often for chance: `matrix doctor`, or swap the two."
@@ -34,7 +40,7 @@ def conclude_stages(end: StageEnd, gpus: int, left_out: Collection[str] = ()) ->
         why=_WHY[end.why],
         reached=end.why == "good",
         sentence=sentence,
-        next_command=_next(end, good, left_out),
+        continues=end.why in ("out-of-time", "gpu-lost") or (end.why == "none" and bool(left_out)),
         standings={
             _named(one): "good" if one.is_good else "failing" if one.failures else "open" for one in end.contenders
         },
@@ -62,17 +68,17 @@ def _shown(one: Contender) -> str:
     )
 
 
-def _not_found(end: StageEnd, several: str) -> str:
+def _not_found(end: StageEnd, several: str, *, all_made: bool) -> str:
     had_turn = [one for one in end.explored if one.stack not in end.untried]
-    came = [one for one in end.contenders if one.rank < max((other.rank for other in end.contenders), default=0)]
+    nearest = next((one for one in end.contenders if not one.is_good), None)
     tried = f"{len(had_turn)} stack{'s' * (len(had_turn) != 1)} had {'their' if len(had_turn) != 1 else 'its'} turn"
     untried = (
         f", {len(end.untried)} not ({', '.join(end.untried[:_LISTED])}{', ...' if len(end.untried) > _LISTED else ''})"
     )
     said = f"{tried}{untried if end.untried else ''}"
-    if end.why == "none":
-        return f"No cell is shown to be good{several}, and nothing is left to try: {said}."
-    nearest = end.contenders[0] if end.contenders and not end.contenders[0].is_good else (came[0] if came else None)
+    if end.why in ("none", "gpu-lost"):
+        over = ", and nothing is left to try" if end.why == "none" and all_made else ""
+        return f"No cell is shown to be good{several}{over}: {said}."
     if nearest is None:
         return f"The time is over and no cell is shown to be good{several}: {said}."
     lacking = f"{ceil(nearest.hours_missing * 10) / 10:.1f} h and {nearest.starts_missing} starts without a failure"
@@ -80,13 +86,3 @@ def _not_found(end: StageEnd, several: str) -> str:
         f"The time is over and no cell is shown to be good{several} yet: nearest is {_named(nearest)} "
         f"({in_words(nearest.totals)}), which lacks {lacking}; {said}."
     )
-
-
-def _next(end: StageEnd, good: Contender | None, left_out: Collection[str]) -> str:
-    if good:
-        strategy = {"strategy": good.setting.strategy} if len(good.gpus) > 1 else {}
-        words = arguments({**strategy, **dict(good.setting.options)})
-        return " ".join((f"matrix train --cell {good.setting.cell.id} --data merged.csv --output TRAINING", *words))
-    if end.why == "out-of-time" or left_out:
-        return "the same command again: it continues from these records"
-    return "matrix doctor"

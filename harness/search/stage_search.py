@@ -21,7 +21,7 @@ from harness.search.stage_exploration import Explored, Explorer
 from harness.search.stage_gpus import bad_gpus
 from harness.search.stage_runs import SeenRuns, Setting, StageHost, StageRun, totals_of_seen
 
-StageEndReason = Literal["good", "none", "out-of-time"]
+StageEndReason = Literal["good", "none", "out-of-time", "gpu-lost"]
 # What is reckoned with beyond what a claim takes without a failure.
 SLACK_SECONDS = 3000.0
 # What failed so often is run no more.
@@ -68,7 +68,8 @@ class Contender:
 class StageEnd:
     """Why a campaign ends, what it found, and what it left: stacks with a stage that was not tried to the end.
 
-    `best`: the contender that is good, otherwise the nearest one; None where nothing came through.
+    `best`: the contender that is good, otherwise the nearest one; None where nothing came through. `bad_gpus` fail what
+    others pass, `lost_gpus` are unhealthy: these may take no runs until something is done about them.
     """
 
     why: StageEndReason
@@ -77,6 +78,7 @@ class StageEnd:
     explored: tuple[Explored, ...]
     untried: tuple[str, ...]
     bad_gpus: tuple[int, ...] = ()
+    lost_gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,9 +163,12 @@ class _Look:
             yield untried
 
     def _why(self, open_: Sequence[Contender]) -> StageEndReason:
-        """Return `none` where every stack had its turn, and nothing is left that only lacks the time."""
+        """Return `none` where every stack had its turn, and nothing is left that only lacks the time.
+
+        What failed once may still be shown to be good: it takes longer.
+        """
         several = len(self._ranks) > 1
-        lacking = [one for one in open_ if one.is_sound and (len(one.gpus) > 1 or not several)]
+        lacking = [one for one in open_ if one.gpus and (len(one.gpus) > 1 or not several)]
         return "out-of-time" if lacking or self._untried() else "none"
 
     def _explore(self, *, fully: bool) -> StageRun | None:
@@ -342,4 +347,7 @@ class _Look:
 
     def _end(self, why: StageEndReason, contenders: Sequence[Contender]) -> StageEnd:
         best = contenders[0] if contenders else None
-        return StageEnd(why, best, tuple(contenders), tuple(self.explored), self._untried(), self.bad_gpus)
+        lost = tuple(gpu for gpu in self.search.host.gpus if gpu not in self.search.host.healthy)
+        # Without one of the GPUs nothing was shown of all of them.
+        why = "gpu-lost" if lost and why != "out-of-time" else why
+        return StageEnd(why, best, tuple(contenders), tuple(self.explored), self._untried(), self.bad_gpus, lost)

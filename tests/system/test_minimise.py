@@ -95,7 +95,7 @@ def test_a_pair_that_only_harms_together_is_named_though_the_search_is_killed_on
 
 
 def test_runs_are_added_to_a_comparison(tmp_path: Path, command: Callable[..., list[str]]) -> None:
-    (compared,) = told(command("compare", CELL, "cpu-plain", "--runs", "2", "--json"))
+    (compared,) = told(command("compare", CELL, "cpu-plain", "--runs", "2", "--json"))["comparisons"]
     assert (compared["one"], compared["two"]) == ({"passes": 0, "runs": 2}, {"passes": 2, "runs": 2})
     assert not compared["differ"]
     assert compared["told_apart"] is None

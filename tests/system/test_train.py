@@ -21,7 +21,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.training.attempts import ATTEMPTS_FILE
 
-# Two epochs of 29 steps.
+# Two epochs of 23 steps.
 OPTIONS = ("--lookback", "20", "--epochs", "2", "--loader-workers", "0", "--name", "mine")
 FILES = ["attempts.jsonl", *(f"mine{end}" for end in (".pt", "_checkpoints", "_curves.csv", "_curves.png"))]
 SECONDS = 280
@@ -122,8 +122,8 @@ def test_a_fault_is_survived_to_the_same_bits(
 ) -> None:
     trainer.run("--inject-fault", injected_fault)
     assert [(line["begin"], line["outcome"], line["step"]) for line in trainer.lines] == [
-        ("first", outcome, 29),
-        (then, "completed", 58),
+        ("first", outcome, 23),
+        (then, "completed", 46),
     ]
     first, second = trainer.records
     # A run with an injected fault is no evidence, whatever follows from it.
@@ -131,14 +131,14 @@ def test_a_fault_is_survived_to_the_same_bits(
     assert (first.injected_fault, second.injected_fault, second.diagnosis) == (injected_fault, f"after {kind}", None)
     assert second.detail.endswith(f"it comes after the injected fault {kind}, so that it counts for nothing")
     assert second.result is not None
-    assert second.result.resumed_at == (29,)
+    assert second.result.resumed_at == (23,)
     assert trainer.weights == weights_of_one_go(make_trainer, uninterrupted, tmp_path)
     assert not list(trainer.results.runs.glob("*/work/scratch"))
 
 
 def in_second_epoch(trainer: Trainer) -> bool:
     return any(
-        re.search(r'"phase":\s*"step".*"done":\s*(29|[3-5]\d)\b', line)
+        re.search(r'"phase":\s*"step".*"done":\s*(2[3-9]|[34]\d)\b', line)
         for file in trainer.results.runs.glob("*-train-1/work/progress-0.jsonl")
         for line in file.read_text(encoding="utf-8").splitlines()
     )
@@ -158,8 +158,8 @@ def test_what_is_stopped_goes_on_with_the_same_command(
     left_running: Callable[[Path], list[psutil.Process]],
     tmp_path: Path,
 ) -> None:
-    # Every step from the 30th on takes two seconds: time enough to stop it in.
-    process = trainer.start("--inject-fault", "slow@31")
+    # Every step from the 24th on takes two seconds: time enough to stop it in.
+    process = trainer.start("--inject-fault", "slow@25")
     wait(lambda: has_checkpoint(trainer), 60)
     time.sleep(1)
     os.kill(process.pid, number)
@@ -172,8 +172,8 @@ def test_what_is_stopped_goes_on_with_the_same_command(
     assert not left_running(trainer.results.folder)
     first, second = trainer.lines
     assert (first["outcome"], second["begin"]) == ("interrupted", "resumed")
-    assert first["step"] >= 29
-    assert second["step"] == 58
+    assert first["step"] >= 23
+    assert second["step"] == 46
     assert trainer.weights == weights_of_one_go(make_trainer, uninterrupted, tmp_path)
 
 
@@ -184,7 +184,7 @@ def test_more_epochs_go_on_from_the_checkpoints_of_an_earlier_training(trainer: 
     record = trainer.records[-1]
     assert record.outcome == "completed", record.detail
     assert record.result is not None
-    assert record.result.resumed_at == (29,)
+    assert record.result.resumed_at == (23,)
 
 
 @pytest.mark.long

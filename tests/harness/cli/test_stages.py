@@ -8,7 +8,11 @@ from click.testing import CliRunner, Result
 
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
+from harness.campaign.detach import Detached
+from harness.campaign.run_campaign import CampaignResult
+from harness.cli import run
 from harness.cli.main import cli
+from harness.search.conclusion import Conclusion
 from tests.harness.gpu_tree import Tree
 
 FIRST = "rocm6.3-torch2.9.1-plain"
@@ -21,6 +25,10 @@ def root(tmp_path: Path) -> Path:
 
 
 def plan(root: Path, *words: str) -> Result:
+    return typed(root, "plan", *words)
+
+
+def typed(root: Path, name: str, *words: str) -> Result:
     options = (
         "--matrix",
         str(CHECKOUT / "matrix.yaml"),
@@ -29,7 +37,7 @@ def plan(root: Path, *words: str) -> Result:
         "--root",
         str(root),
     )
-    return CliRunner().invoke(cli, [*options, "plan", "--executor", "process", *words])
+    return CliRunner().invoke(cli, [*options, name, "--executor", "process", *words])
 
 
 def test_with_nothing_said_it_is_stages_within_ten_hours(root: Path) -> None:
@@ -78,3 +86,44 @@ def test_without_a_gpu_each_cell_of_the_selection_is_run_once(tmp_path: Path) ->
         "notes-stable",
         "notes-aggressive",
     ]
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_a_campaign_ends_with_one_sentence_and_one_command(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *, continues: bool
+) -> None:
+    why = "out-of-time" if continues else "reached"
+    concluded = Conclusion(why, not continues, "It is so.", continues, {})  # type: ignore[arg-type]
+    ended = CampaignResult("c", 3, None, False, not continues, concluded)
+    monkeypatch.setattr(run, "run_campaign", lambda *_: ended)
+    done = typed(root, "run", "--yes", "--budget", "2h")
+    assert done.exit_code == int(continues)
+    lines = done.stdout.splitlines()
+    assert lines[0] == "It is so."
+    assert not any(line.startswith(("Use ", "No run", "No cell")) for line in lines)
+    (following,) = [line for line in lines if line.startswith("Next: ")]
+    assert following.endswith("run --executor process --yes --budget 2h") == continues
+    report = json.loads((root.parent / "results" / "report.json").read_bytes())
+    assert report["answer"]["sentence"] == "It is so."
+    told = json.loads(typed(root, "run", "--yes", "--json").stdout)
+    assert told["conclusion"]["sentence"] == told["answer"]["sentence"] == "It is so."
+    assert told["conclusion"]["continues"] is continues
+
+
+def test_a_goal_with_a_stage_keeps_the_stages_workload(root: Path) -> None:
+    told = json.loads(plan(root, "--json", FIRST, "--stage", "smoke", "--until", "known-good").stdout)
+    assert told["workload"]["name"] == "quick"
+
+
+def test_what_runs_on_in_the_background_is_told_as_json_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, ...]] = []
+
+    def detach(command: tuple[str, ...], _: Path) -> Detached:
+        started.append(command)
+        return Detached("process 1", "kill -INT 1")
+
+    monkeypatch.setattr(run, "detach", detach)
+    told = json.loads(typed(root, "run", "--detach", "--budget", "2h", "--json").stdout)
+    assert told["stop"] == "kill -INT 1"
+    (command,) = started
+    assert command[-6:] == ("--executor", "process", "--budget", "2h", "--json", "--yes")

@@ -138,3 +138,12 @@ def test_terminal_page_markdown_and_json_have_the_same_words(synthetic: Report) 
         assert answer.next.command in text, name
         assert answer.next.why.replace("`", "" if name == "page" else "`") in text, name
     assert synthetic.model_dump(mode="json")["answer"] == answer.model_dump(mode="json")
+
+
+def test_a_campaign_that_has_just_ended_is_told_in_its_own_words(
+    matrix: Matrix, on_gpus: MakeRows, answer: Callable[..., Answer]
+) -> None:
+    here = judge(on_gpus("plain", 40), {}, matrix.verdicts)
+    said = answer_of(here, [], {}, {}, matrix, 2, STEP, "The time is over.", "of the criteria `full` is met")
+    assert said.sentence == "The time is over. Of the criteria `full` is met."
+    assert said.grids == answer(on_gpus("plain", 40)).grids

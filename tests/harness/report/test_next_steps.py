@@ -8,6 +8,7 @@ from harness.evidence.index import Row
 from harness.evidence.run_files import EvidenceLine, Explanation, Intent
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
+from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, Verdicts
 from harness.report.answer import most_useful
 from harness.report.choice import Tags
@@ -118,3 +119,30 @@ def test_a_command_can_be_typed_as_printed(make_rows: MakeRows, commands: Comman
     words = shlex.split(command)
     assert words[words.index("--results") + 1] == "my results"
     assert words[words.index("--data") + 1] == "/home/me/my bars.csv"
+
+
+def test_what_stages_changed_is_kept_or_left_to_them(
+    make_rows: MakeRows, commands: Commands, dual_host: HostFacts
+) -> None:
+    changed = {"strategy": "ddp", "devices": 2, "vpoc_path": "preallocated", "lookback": 25}
+    two: dict[str, Any] = {
+        **OWN, "options": changed, "workload": "standard", "host": dual_host, "device": "cuda", "gpus": (0, 1)
+    }  # fmt: skip
+    # No option of `matrix run` asks for ddp.
+    assert commands(make_rows("cpu-plain", 2, **two), **two) == [f"{PLACE} run {ASKED}"]
+    (train,) = commands(make_rows("cpu-plain", 16, **two), **two)
+    assert train == (
+        f"{PLACE} train --data '/home/me/my bars.csv' --output TRAINING --cell cpu-plain --executor process "
+        "--strategy ddp --vpoc-path preallocated --lookback 25"
+    )
+    failed = make_rows("cpu-plain", 0, 2, **two)
+    assert commands(failed, explained=True, **two) == [f"{PLACE} explain {failed[-1].run_id}"]
+
+
+def test_what_is_good_on_a_gpu_is_trained_with_before_it_is_run_on(
+    make_rows: MakeRows, commands: Commands, dual_host: HostFacts
+) -> None:
+    one: dict[str, Any] = {**OWN, "workload": "soak", "host": dual_host, "device": "cuda", "gpus": (0,)}
+    train, on = commands(make_rows("cpu-plain", 16, **one), **one)
+    assert "train --data" in train
+    assert "--until known-good --workload soak" in on

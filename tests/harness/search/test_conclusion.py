@@ -18,13 +18,11 @@ ENOUGH = runs_to_show(0, 0.9, FIND.of_each)
 NEVER_RUN = Tally()
 
 
-def concluded(
-    goal: Goal, why: EndReason, a: Tally, b: Tally = NEVER_RUN, c: Tally = NEVER_RUN, *, tags_at: float | None = 0.95
-) -> Conclusion:
-    return conclude(goal, why, {A: a, B: b, C: c}, {"cpu-b": 60.0}, tags_at=tags_at)
+def concluded(goal: Goal, why: EndReason, a: Tally, b: Tally = NEVER_RUN, c: Tally = NEVER_RUN) -> Conclusion:
+    return conclude(goal, why, {A: a, B: b, C: c}, {"cpu-b": 60.0})
 
 
-def test_what_was_found_is_said_with_its_runs_and_what_to_type() -> None:
+def test_what_was_found_is_said_with_its_runs() -> None:
     conclusion = concluded(FIND, "reached", Tally(1, 3), Tally(ENOUGH, ENOUGH))
     low = floor(lower_bound(ENOUGH, ENOUGH, FIND.of_each) * 1000) / 1000
     assert conclusion.reached
@@ -32,19 +30,8 @@ def test_what_was_found_is_said_with_its_runs_and_what_to_type() -> None:
         f"cpu-b is known-good: {ENOUGH} of {ENOUGH} runs passed, so that the share of its starts that succeed is above "
         f"{low:.3g} with 0.9833 confidence (0.95 for the best of 3 cells)."
     )
-    assert conclusion.next_command == "matrix promote cpu-b"
+    assert not conclusion.continues
     assert conclusion.standings["cpu-b"] == "known-good"
-
-
-def test_what_earns_no_tag_is_trained_with_and_not_promoted() -> None:
-    conclusion = concluded(FIND, "reached", Tally(ENOUGH, ENOUGH), tags_at=None)
-    assert conclusion.next_command == "matrix train --cell cpu-a --data merged.csv --output TRAINING"
-
-
-def test_what_is_shown_with_less_confidence_than_a_tag_takes_is_run_on() -> None:
-    enough = runs_to_show(0, 0.9, SETTLE.confidence)
-    conclusion = concluded(SETTLE, "reached", Tally(enough, enough), Tally(0, 5), Tally(0, 5))
-    assert conclusion.next_command == "matrix run cpu-a --until known-good"
 
 
 @pytest.mark.parametrize("more", range(12))
@@ -61,7 +48,7 @@ def test_when_the_time_is_over_the_nearest_is_named_with_what_is_missing() -> No
         "The time is over and no cell is shown to be known-good yet: nearest is cpu-b (20 of 20 passed), "
         f"{ENOUGH - 20} more would do, about {ENOUGH - 20} min; dropped: cpu-a (0 of 4 passed); never run: cpu-c."
     )
-    assert conclusion.next_command.startswith("the same command again")
+    assert conclusion.continues
 
 
 def test_that_none_was_found_is_said() -> None:
@@ -71,13 +58,12 @@ def test_that_none_was_found_is_said() -> None:
         "No cell was found to be known-good: "
         "dropped: cpu-a (0 of 5 passed), cpu-b (0 of 5 passed), cpu-c (0 of 5 passed)."
     )
-    assert conclusion.next_command == "matrix status cpu-a"
+    assert not conclusion.continues
 
 
 def test_nothing_having_run_at_all_is_the_hosts_matter() -> None:
     conclusion = concluded(FIND, "exhausted", Tally())
     assert "never run: cpu-a, cpu-b, cpu-c" in conclusion.sentence
-    assert conclusion.next_command == "matrix doctor"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +85,7 @@ def test_all_cells_are_told_apart(why: EndReason, c: Tally, words: str) -> None:
 
 def test_a_cell_of_two_scopes_is_named_with_them() -> None:
     one, other = (Candidate("r-plain", "r", "plain", scope) for scope in ("gfx1030", "gfx1100"))
-    conclusion = conclude(FIND, "reached", {one: Tally(0, 4), other: Tally(ENOUGH, ENOUGH)}, {}, tags_at=0.95)
+    conclusion = conclude(FIND, "reached", {one: Tally(0, 4), other: Tally(ENOUGH, ENOUGH)}, {})
     assert conclusion.sentence.startswith("r-plain (gfx1100) is known-good")
     assert conclusion.standings == {"r-plain (gfx1030)": "hopeless", "r-plain (gfx1100)": "known-good"}
 
@@ -112,7 +98,6 @@ def test_what_lasts_is_said_with_its_hours() -> None:
     found = concluded(HOURS, "reached", Tally(40, 40, totals=LASTING))
     assert found.sentence.startswith("cpu-a is known-good: 40 of 40 starts, 20.0 h, no failure, 2 boots, so that")
     assert "and its mean time between failures above 5.8 h with 0.95 confidence" in found.sentence
-    assert found.next_command == "matrix promote cpu-a"
 
 
 def test_what_lacks_another_boot_asks_for_one() -> None:
@@ -120,7 +105,7 @@ def test_what_lacks_another_boot_asks_for_one() -> None:
     found = concluded(HOURS, "another-boot", Tally(40, 40, totals=once))
     assert not found.reached
     assert "all else is shown of cpu-a (40 of 40 starts, 20.0 h, no failure, 1 boot)" in found.sentence
-    assert found.next_command.startswith("reboot, then the same command again")
+    assert found.continues
 
 
 def test_what_lacks_hours_says_how_many() -> None:

@@ -1,4 +1,4 @@
-"""The sentence with which a campaign in stages ends, and what to type next."""
+"""The sentence with which a campaign in stages ends."""
 
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.matrix.cells import Matrix
@@ -28,16 +28,14 @@ def contender(matrix: Matrix, *, good: bool, gpus: tuple[int, ...] = (0, 1), liv
     )
 
 
-def test_what_is_good_is_named_with_its_evidence_and_its_command(matrix: Matrix) -> None:
+def test_what_is_good_is_named_with_its_evidence(matrix: Matrix) -> None:
     told = conclude_stages(StageEnd("good", contender(matrix, good=True), (), (), ()), 2)
     assert told.reached
     assert told.sentence == (
         f"{STACK}-plain on 2 GPUs (ddp) is good: 20 of 20 starts, 5.0 h, no failure, 1 boot; its mean time between "
         "failures is above 1.4 h with 0.95 confidence."
     )
-    assert told.next_command == (
-        f"matrix train --cell {STACK}-plain --data merged.csv --output TRAINING --strategy ddp"
-    )
+    assert not told.continues
 
 
 def test_good_on_one_gpu_is_no_answer_for_two(matrix: Matrix) -> None:
@@ -48,7 +46,7 @@ def test_good_on_one_gpu_is_no_answer_for_two(matrix: Matrix) -> None:
         "No cell is shown to be good on 2 GPUs, and nothing is left to try: 1 stack had its"
     )
     assert f"On one GPU {STACK}-plain is good" in told.sentence
-    assert "--strategy" not in told.next_command
+    assert not told.continues
 
 
 def test_what_only_lacks_time_is_said_with_what_it_lacks(matrix: Matrix) -> None:
@@ -59,10 +57,21 @@ def test_what_only_lacks_time_is_said_with_what_it_lacks(matrix: Matrix) -> None
     assert "nearest is" in told.sentence
     assert "lacks 2.3 h and 0 starts without a failure" in told.sentence
     assert "1 stack had its turn, 1 not (rocm10.0.0-torch2.13.0)" in told.sentence
-    assert told.next_command.startswith("the same command again")
+    assert told.continues
 
 
 def test_a_bad_gpu_and_what_was_left_out_are_named(matrix: Matrix) -> None:
     told = conclude_stages(StageEnd("none", None, (), (), (), bad_gpus=(1,)), 2, {"b", "a"})
     assert "GPU 1 failed what another GPU passed" in told.sentence
-    assert "Left out, as said above: a, b." in told.sentence
+    assert "Left out, as they could not be made or had no room: a, b." in told.sentence
+    assert told.continues
+    assert "nothing is left" not in told.sentence
+
+
+def test_good_on_the_gpu_that_is_left_is_no_answer_for_two(matrix: Matrix) -> None:
+    one = contender(matrix, good=True, gpus=(0,))
+    told = conclude_stages(StageEnd("gpu-lost", one, (one,), (Explored(STACK),), (), lost_gpus=(1,)), 2)
+    assert not told.reached
+    assert told.continues
+    assert told.sentence.startswith("No cell is shown to be good on 2 GPUs: 1 stack had its turn. On one GPU")
+    assert "GPU 1 is unhealthy" in told.sentence
