@@ -196,7 +196,8 @@ class RankAccount:
         if line.phase not in ("first-step", "step") or not self.models:
             return line.phase in ("first-step", "step")
         model = self.models[-1]
-        return model.ended is not None or (self._lost > 0 and model.done == model.total and line.done < model.done)
+        through = model.done == model.total or self._ended_early(model)
+        return model.ended is not None or (self._lost > 0 and through and line.done < model.done)
 
     def _trained(self, line: Progress, seen: SeenAt) -> Iterator[str]:
         """Yield what is wrong with the steps and epochs that a line reports."""

@@ -96,6 +96,7 @@ def _number_or_auto(value: object) -> object:
 
 
 MicroBatch = Annotated[Positive | Literal["auto"], BeforeValidator(_number_or_auto)]
+AcceptedRule = Annotated[str, AfterValidator(lambda name: name.replace("-", "_"))]
 Reason = Annotated[str, Field(min_length=10)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 ExecutorName = Literal["process", "docker"]
@@ -275,6 +276,9 @@ class Workload(_Strict):
     value_area: Literal["two_row", "one_row"] | None = None
     rth_close: Literal["16:00", "16:15"] | None = None
     rolls: Literal["auto", "column", "calendar", "none"] | None = None
+    accepted: tuple[AcceptedRule, ...] | None = Field(
+        None, description="rules of `vpoc check` that the user's data may break, as its --accept"
+    )
     vpoc_path: Literal["cpu", "naive", "chunked", "preallocated", "pooled"] = "cpu"
     loop: Literal["plain", "resident"] = "plain"
     loader_workers: int = Field(2, ge=0, le=64)

@@ -25,6 +25,7 @@ FEATURE_OPTIONS = (
     "value_area",
     "rth_close",
     "rolls",
+    "accepted",
     "chunk_size",
     "vpoc_path",
 )
@@ -58,8 +59,8 @@ REFERENCE_OPTIONS = (
 TRAIN_OPTIONS = (*REFERENCE_OPTIONS, "loop", "sdpa", "strategy", "backend")
 
 
-# Given once for each of its values; other lists are one argument.
-REPEATED = "model"
+# Given once for each of their values, by these names; other lists are one argument.
+REPEATED = {"model": "--model", "accepted": "--accept"}
 
 
 def options_of(workload: Workload, names: tuple[str, ...] = TRAIN_OPTIONS) -> dict[str, Any]:
@@ -89,15 +90,15 @@ def arguments(options: dict[str, Any]) -> tuple[str, ...]:
         flag = "--" + name.replace("_", "-")
         if isinstance(value, bool):
             words += [flag] if value else []
-        elif name == REPEATED:
-            words += [word for one in value for word in (flag, one)]
+        elif name in REPEATED:
+            words += [word for one in value for word in (REPEATED[name], one)]
         else:
             words += [flag, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
     return tuple(words)
 
 
-# How much is trained on, and how often: what a run shows of one amount it shows of another.
-AMOUNTS = frozenset({"epochs", "data_fraction"})
+# How much is trained on, of what data, and how often: what a run shows of one amount it shows of another.
+AMOUNTS = frozenset({"epochs", "data_fraction", "accepted"})
 
 
 def family_of(options: Mapping[str, Any], max_device_memory: int | None = None, *, smoke_test: bool = False) -> str:

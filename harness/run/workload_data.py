@@ -1,6 +1,7 @@
 """The data of workloads: the user's, checked, or synthetic bars, made once."""
 
 import os
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -16,10 +17,12 @@ from harness.environments.executors.job import Executor, Job, JobLost
 from harness.evidence.app_files import InputFile
 from harness.evidence.last_line import last_line
 from harness.matrix.cells import Workload
+from harness.matrix.workload_options import OWN_DATA, arguments, options_of
 
 POLL_SECONDS = 0.05
 WORK = "work"
 LARGEST_DATA = 4 << 30
+ACCEPT = re.compile(r"say --accept (\w+)$")
 
 
 def read_data(file: Path) -> InputFile:
@@ -73,10 +76,15 @@ def check_data(file: Path, workload: Workload, environment: Environment, executo
     DATA.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".check-", suffix=".tmp", dir=DATA) as place:
         seen = inside(file.absolute()) if environment.image else file.absolute()
-        words = ("check", str(seen), "--merged", "--rows", workload.rows, "--lookback", str(workload.lookback))
+        options = arguments(options_of(workload, ("rows", "lookback", "accepted")))
+        words = ("check", str(seen), "--merged", *options)
         ok, said = _app(Path(place), environment, executor, words, file)
     if not ok:
-        raise UserError(f"--data: {said.removeprefix('vpoc: ').replace(str(seen), str(file))}")
+        said = said.removeprefix("vpoc: ").replace(str(seen), str(file))
+        if workload.name != OWN_DATA:
+            # The app names its own option.
+            said = ACCEPT.sub(rf"put `accepted: [\1]` under `{workload.name}:` in the matrix file", said)
+        raise UserError(f"--data: {said}")
 
 
 def _app(

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.matrix.cells import SyntheticData, Workload
-from harness.matrix.workload_options import OWN_DATA, TRAIN_OPTIONS
+from harness.matrix.workload_options import OWN_DATA, REPEATED, TRAIN_OPTIONS
 
 # The defaults of `vpoc train`.
 EPOCHS = 3
@@ -27,6 +27,7 @@ HELP: Mapping[str, str] = {
     "value_area": "How the value area grows.  [default: two_row]",
     "rth_close": "New York time at which regular hours end.  [default: 16:00]",
     "rolls": "Where the contract changes.  [default: auto]",
+    "accepted": "Take data that is not plausible by this rule, which `vpoc check` names; can be given several times.",
     "chunk_size": f"Sessions in memory at a time while profiles are computed.  [default: {CHUNK_SIZE}]",
     "vpoc_path": "Also compute the profiles on the device, along this path.  [default: cpu: do not]",
     "model": "Given more than once: one after another; the last is the main one.  [default: mlp]",
@@ -57,16 +58,17 @@ HELP: Mapping[str, str] = {
 def training_options(command: Any) -> Any:
     """Add them to a command; those that are not given are None, or empty."""
     for name in sorted(TRAIN_OPTIONS, key=list(HELP).index, reverse=True):
-        flag = "--" + name.replace("_", "-")
+        flag = REPEATED.get(name, "--" + name.replace("_", "-"))
         annotation = Workload.model_fields[name].annotation
         words = [word for word in _leaves(annotation) if isinstance(word, str) and word != "auto"]
         if annotation is bool:
             option = click.option(flag, is_flag=True, default=None, help=HELP[name])
         elif words:
             choice = click.Choice([word for word in _leaves(annotation) if isinstance(word, str)])
-            option = click.option(flag, type=choice, multiple=name == "model", help=HELP[name])
+            option = click.option(flag, type=choice, multiple=name in REPEATED, help=HELP[name])
         else:
-            option = click.option(flag, metavar="VALUE", help=HELP[name])
+            more = {"multiple": True, "metavar": "RULE"} if name in REPEATED else {"metavar": "VALUE"}
+            option = click.option(flag, name, **more, help=HELP[name])
         command = option(command)
     # Its name before it was called what it is.
     return click.option("--warm-up", "lookback", hidden=True)(command)

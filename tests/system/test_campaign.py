@@ -160,6 +160,21 @@ def test_data_that_cannot_be_trained_on_is_not_held_against_a_cell(
     assert not (tmp_path / "r" / "runs").exists()
 
 
+def test_data_that_is_not_plausible_is_answered_with_what_the_matrix_file_can_say(
+    tmp_path: Path, matrix_command: Callable[..., list[str]]
+) -> None:
+    data = tmp_path / "implausible.csv"
+    made = matrix_command(tmp_path / "r", "exec", "cpu-plain", "vpoc", "synth", "--sessions", "26")
+    run([*made, "--output", str(data)])
+    header, *rows = data.read_text(encoding="utf-8").splitlines()
+    data.write_text("\n".join([header, *(row.rsplit(",", 1)[0] + ",900.0" for row in rows)]) + "\n", encoding="utf-8")
+    done = run(matrix_command(tmp_path / "r", "run", "cpu-plain", "--data", str(data)), expected=2)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"matrix: --data: {data}, line 2: ")
+    assert last.endswith("or put `accepted: [vix_range]` under `tiny:` in the matrix file")
+    assert not (tmp_path / "r" / "runs").exists()
+
+
 def test_a_changed_preset_does_not_go_on_with_an_interrupted_campaign(
     tmp_path: Path, quick_command: Command, wait: Wait, left_running: Left
 ) -> None:

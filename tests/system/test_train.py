@@ -206,6 +206,22 @@ def test_a_mistake_is_one_line(trainer: Trainer, tmp_path: Path) -> None:
     assert "none.csv: cannot be read: No such file or directory" in said
 
 
+def test_data_that_is_not_plausible_is_refused_before_a_run_and_trained_on_where_that_is_accepted(
+    trainer: Trainer, tmp_path: Path
+) -> None:
+    lines = trainer.data.read_text(encoding="utf-8").splitlines()
+    lines[5000] = lines[5000].rsplit(",", 1)[0] + ",900.0"
+    trainer.data = tmp_path / "implausible.csv"
+    trainer.data.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    last = trainer.run(status=2).splitlines()[-1]
+    assert last.startswith(f"matrix: --data: {trainer.data}, line 5001: ")
+    assert last.endswith("or say --accept vix_range")
+    assert trainer.records == []
+    trainer.run("--accept", "vix-range")
+    assert [record.outcome for record in trainer.records] == ["completed"]
+    assert all("vix_range" in command for command in trainer.records[0].intent.commands.values())
+
+
 def test_wrong_input_that_only_the_app_finds_ends_it_at_once(trainer: Trainer) -> None:
     said = trainer.run("--target", "next_up", status=2)
     assert "--target next_up is not known for --rows bar" in said.splitlines()[-1]

@@ -53,6 +53,8 @@ def identity_of(options: TrainOptions, run: Prepared, kind: str) -> dict[str, An
         **{name: getattr(options, name) for name in names},
         # A part of the training sessions chooses the epoch, or none does.
         "choosing": options.chooses,
+        # A checkpoint has the weights of one epoch beside the last.
+        "keep": options.keep,
         # The rate of a step depends on how many there are to be.
         "epochs": None if options.schedule == "constant" else options.epochs,
         "hidden_layers": list(options.hidden_layers) if kind == "mlp" else [],

@@ -112,13 +112,12 @@ class Split:
 
 
 def inputs_of(frame: "pl.DataFrame") -> Floats32:
-    """Inputs [rows, features], not scaled yet: columns in ticks are divided by the row's adr20."""
+    """Inputs [rows, features], not scaled yet: columns in ticks are divided by the row's adr20; NaN where unknown."""
     adr = frame["adr20"].to_numpy()
     ranges = np.where(adr > 0, adr, 1.0)
     inputs = np.empty((frame.height, len(NAMES)), dtype=np.float32)
     for number, name in enumerate(NAMES):
-        # A feature that a file cannot have is the same in every row, and so tells a network nothing.
-        column = frame[name].fill_null(0.0).to_numpy()
+        column = frame[name].to_numpy()
         inputs[:, number] = column / ranges if name in BY_RANGE else column
     return inputs
 

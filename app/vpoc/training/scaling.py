@@ -27,6 +27,7 @@ class Scaling:
     `centre`: the median. `size`: the quartiles' distance / 1.349, which is the standard deviation of a normal
     distribution; where the quartiles are equal, as of a code that is mostly 0, the standard deviation; infinite for a
     column that does not vary, which is then always 0. `low`, `high`: the extremes of the rows it was fitted on.
+    A value that is not known (NaN), of a feature that a file cannot have, becomes 0: it tells a network nothing.
     """
 
     centre: Floats32
@@ -43,11 +44,18 @@ class Scaling:
             np.subtract(part, self.centre, out=part)
             np.divide(part, self.size, out=part)
             np.clip(part, -FURTHEST, FURTHEST, out=part)
+            unknown = np.isnan(part)
+            if unknown.any():
+                part[unknown] = 0
         return scaled
 
     def outside(self, rows: Floats32) -> Floats:
-        """Share of the unscaled `rows` [rows, columns] that lie outside what it was fitted on, [columns]."""
-        found: Floats = ((rows < self.low) | (rows > self.high)).mean(axis=0)
+        """Share of the unscaled `rows` [rows, columns] that lie outside what it was fitted on, [columns].
+
+        Those that are not known do, where it was fitted on others.
+        """
+        missing = np.isnan(rows) & np.isfinite(self.size)
+        found: Floats = ((rows < self.low) | (rows > self.high) | missing).mean(axis=0)
         return found
 
     def is_close(self, other: "Scaling") -> bool:
@@ -75,16 +83,22 @@ class Scaling:
 def fit_scaling(rows: Floats32, training: Ints) -> Scaling:
     """The scaling by the rows `training` [numbers], in order, of the unscaled `rows` [rows, columns].
 
-    Medians and quartiles are values of rows, never between two, so that every numpy computes the same.
+    Medians and quartiles are values of rows, never between two, so that every numpy computes the same. What is not
+    known does not count; a column of which nothing is does not vary, about 0.
     """
     count = len(training)
     chosen = training if count <= FIT_ROWS else training[np.arange(FIT_ROWS) * count // FIT_ROWS]
-    columns = np.sort(np.ascontiguousarray(rows[chosen].T), axis=1)
+    columns = np.ascontiguousarray(rows[chosen].T)
+    columns[np.isnan(columns).all(axis=1)] = 0
+    # Those that are not known come last.
+    columns.sort(axis=1)
+    known = np.count_nonzero(~np.isnan(columns), axis=1)
+    place = np.arange(len(columns))
     low, lower, centre, upper, high = (
-        columns[:, min(len(chosen) * quarter // 4, len(chosen) - 1)] for quarter in range(5)
+        columns[place, np.minimum(known * quarter // 4, known - 1)] for quarter in range(5)
     )
     size = (upper - lower).astype(np.float64) / QUARTILES_APART
-    spread = columns.astype(np.float64).std(axis=1)
+    spread = np.array([column[:count].astype(np.float64).std() for column, count in zip(columns, known, strict=True)])
     size = np.where(upper > lower, size, spread)
     still = size <= STILL * np.maximum(np.abs(centre), STILL)
     return Scaling(centre, np.where(still, np.inf, size).astype(np.float32), low, high)

@@ -164,6 +164,14 @@ def test_the_best_epoch_is_still_known_after_a_stop(options, tmp_path, at):
     assert facts(again) == facts(whole), "it has ended"
 
 
+@pytest.mark.parametrize("first", ["best", "last"])
+def test_another_epoch_to_keep_is_refused_as_its_weights_may_be_gone(options, tmp_path, first):
+    other = {"best": "last", "last": "best"}[first]
+    trained(options(epochs=1, keep=first, patience=2), tmp_path)
+    with pytest.raises(UserError, match=f"was trained with keep {first}, this run has {other}"):
+        trained(options(epochs=2, keep=other, patience=2, resume=True), tmp_path)
+
+
 def test_a_schedule_is_of_so_many_epochs(options, tmp_path):
     trained(options(epochs=1, schedule="linear"), tmp_path)
     with pytest.raises(UserError, match="was trained with epochs 1, this run has 2"):

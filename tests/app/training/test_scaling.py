@@ -33,6 +33,23 @@ def test_a_code_that_is_mostly_0_has_its_standard_deviation_and_a_still_column_i
     assert scaling.apply(np.array([[1, 19.5], [0, 1000]], np.float32)).tolist() == [[pytest.approx(1 / 0.3), 0], [0, 0]]
 
 
+def test_what_is_not_known_counts_for_nothing_and_tells_a_network_nothing():
+    column = NUMBERS.normal(7, 0.01, 2000)
+    partly = np.where(np.arange(2000) < 500, np.nan, column)
+    rows, scaling = fitted(partly, np.full(2000, np.nan))
+    assert scaling.as_json() == {
+        name: [value, other]
+        for (name, [value]), other in zip(fitted(column[500:])[1].as_json().items(), (0, None, 0, 0), strict=True)
+    }
+    scaled = scaling.apply(rows.copy())
+    assert np.isfinite(scaled).all()
+    assert (scaled[:500] == 0).all()
+    assert (scaled[:, 1] == 0).all()
+    assert (scaled[500:, 0] != 0).sum() > 1400
+    assert Scaling.from_json(json.loads(json.dumps(scaling.as_json(), allow_nan=False)), 2).is_close(scaling)
+    assert scaling.outside(rows).tolist() == [0.25, 0]
+
+
 def test_it_is_what_it_was_after_json():
     rows, scaling = fitted(NUMBERS.normal(size=50), np.ones(50))
     again = Scaling.from_json(json.loads(json.dumps(scaling.as_json(), allow_nan=False)), 2)

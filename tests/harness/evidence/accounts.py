@@ -55,9 +55,14 @@ def loss_of(step: int) -> float:
     return 0.7 - step / 100
 
 
-def trained(told: Told, epochs: int = 2, per_epoch: int = 16, resumed: int = 0, step_s: float = 0.0625) -> Told:
-    """Tell of one model from its first step, or from the one after `resumed`, to its end: a line in each second."""
-    total, shown = epochs * per_epoch, told.clock
+def trained(
+    told: Told, epochs: int = 2, per_epoch: int = 16, resumed: int = 0, step_s: float = 0.0625, *, of_epochs: int = 0
+) -> Told:
+    """Tell of one model from its first step, or from the one after `resumed`, to its end: a line in each second.
+
+    `of_epochs`: how many were asked for, where it ends before.
+    """
+    total, shown = (of_epochs or epochs) * per_epoch, told.clock
     if resumed < total or not resumed:
         told.tell("step" if resumed else "first-step", resumed, total)
     for epoch in range(resumed // per_epoch + 1, epochs + 1):
@@ -88,7 +93,7 @@ def result_of(values: Values, told: Told, **changes: Any) -> Values:
     """The values of a result that fits what one model's lines tell; `values` as of the fixture `result_values`."""
     began_at = next(line["monotonic"] for line in told.lines if line["phase"] in ("first-step", "step"))
     seconds = max(line["monotonic"] for line in told.lines if line["phase"] == "checkpoint") - began_at
-    epochs, samples = values["epochs_requested"], values["samples"]["train"]
+    epochs, samples = values["epochs_done"], values["samples"]["train"]
     return {
         **deepcopy(values),
         "contract": 2,

@@ -57,6 +57,45 @@ def test_an_honest_training_is_no_breach(epochs: int, per_epoch: int, step_s: fl
     assert breaches(told.lines, values, expected(epochs=epochs)) == ()
 
 
+def ended_early(values: Values, told: Told) -> Values:
+    """A result that fits lines of 3 of 5 epochs."""
+    return result_of({**scaled(values, 3, 16), "epochs_requested": 5, "stopped_early": True}, told)
+
+
+def test_a_training_may_end_after_an_epoch_where_that_was_asked_for(result_values: Values) -> None:
+    told = ended(trained(began(Told()), 3, of_epochs=5))
+    values = ended_early(result_values, told)
+    assert breaches(told.lines, values, expected(epochs=5, may_end_early=True)) == ()
+    assert breaches(told.lines, values, expected(epochs=5)) == ("rank 0: it ended a model after step 48 of 80",)
+
+
+def test_a_training_that_ends_early_does_so_after_an_epoch(result_values: Values) -> None:
+    told = ended(trained(began(Told()), 3, of_epochs=5))
+    within = next(n for n, line in enumerate(told.lines) if 32 < line["done"] < 48)
+    del told.lines[within + 1 : -2]
+    for number, line in enumerate(told.lines, 1):
+        line["number"] = number
+    found = breaches(told.lines, ended_early(result_values, told), expected(epochs=5, may_end_early=True))
+    assert found[0] == f"rank 0: it ended a model after step {told.lines[within]['done']} of 80"
+
+
+def test_the_model_after_one_that_ended_early_is_another_though_the_line_between_them_was_lost(
+    result_values: Values,
+) -> None:
+    told = ended(trained(trained(began(Told()), 3, of_epochs=5), 5))
+    end = next(n for n, line in enumerate(told.lines) if line["phase"] == "checkpoint" and line["total"] is None)
+    earlier_lines, later = Told(), Told()
+    earlier_lines.lines, later.lines = told.lines[: end + 1], told.lines[end + 1 :]
+    earlier = ended_early(result_values, earlier_lines)
+    main = result_of(scaled(result_values, 5, 16), later)
+    keys = set(Result.model_fields["earlier"].annotation.__args__[0].model_fields)  # type: ignore[union-attr]
+    values = {**main, "earlier": [{key: value for key, value in earlier.items() if key in keys}]}
+    asked = expected(epochs=5, resumed=(0, 0), may_end_early=True)
+    assert breaches(told.lines, values, asked) == ()
+    del told.lines[end]
+    assert breaches(told.lines, values, asked) == ()
+
+
 def test_every_rank_accounts_for_every_step(result: Values) -> None:
     ranks = [ended(trained(began(Told(rank)))) for rank in (0, 1)]
     lines = [line for told in ranks for line in told.lines]

@@ -11,6 +11,7 @@ import pytest
 from harness.base.contract import CONTRACT, OLD_CONTRACT
 from harness.environments.executors.job import Exit
 from harness.evidence.app_files import Result, Training, Verification
+from harness.evidence.kept_states import drawn_steps
 from harness.evidence.memory import MemorySample, MemoryUse
 from harness.evidence.outcome import (
     TOLERANCE,
@@ -124,6 +125,8 @@ def test_progress_is_expected_of_every_rank_and_process(request_: Request) -> No
     asked = replace(request_, options=options, devices=3, phases=("features", "train")).expected
     assert (asked.ranks, asked.processes, asked.resumed, asked.epochs) == (3, 2, (0, 0), 2)
     assert (asked.contract, asked.nonce) == (request_.contract, request_.nonce)
+    assert not asked.may_end_early
+    assert replace(request_, options={**options, "patience": 2}).expected.may_end_early
 
 
 def lie(path: str, value: Any) -> Callable[[Values], None]:
@@ -197,6 +200,58 @@ LIES = {
     "a type with a wider tolerance": (lie("dtype", "bfloat16"), "wrong-workload"),
     "a speed that is no number": (lie("throughput.samples_per_second", math.nan), "not-finite"),
 }
+
+
+CHOSEN = {"keep": "best", "patience": 2}
+
+
+def chose(request: Request, values: Values, *inner: float, **changes: Any) -> tuple[Request, Evidence]:
+    """A training of 5 epochs that ended after those of these inner losses, and says that it kept the second."""
+    epochs = [{"epoch": n, "train": 0.6, "validation": 0.6 + n / 100, "inner": loss} for n, loss in enumerate(inner, 1)]
+    options = {**values["options"], "epochs": 5, **CHOSEN}
+    told = {
+        "options": options, "epochs_requested": 5, "epochs_done": len(inner), "stopped_early": True, "kept_epoch": 2,
+        "steps_done": 16 * len(inner), "epoch_losses": epochs, "kept_weights_sha256": "9" * 64,
+    }  # fmt: skip
+    drawn = drawn_steps(Result.model_validate({**values, **told}), request.nonce)
+    states = [{**values["states"][0], "file": f"mlp-{step}.pt", "step": step} for step in drawn]
+    values = {**values, **told, "states": states, **changes}
+    right = evidence_of(values)
+    assert right.verification is not None
+    assert right.verification.model is not None
+    kept = right.verification.model.model_copy(update={"weights_sha256": "9" * 64})
+    asked = {name: value for name, value in options.items() if name != "device"}
+    return replace(request, options=asked), found(right, model=kept, validation_loss=epochs[1]["validation"])
+
+
+def test_a_training_may_end_early_and_keep_an_earlier_epoch(request_: Request, result_values: Values) -> None:
+    assert outcome(*chose(request_, result_values, 0.6, 0.5, 0.6, 0.5)) == ("completed", None)
+
+
+@pytest.mark.parametrize(
+    ("inner", "changes", "diagnosis"),
+    [
+        ((0.6, 0.5, 0.6), {}, "incomplete-result"),
+        ((0.6, 0.5, 0.6, 0.5), {"stopped_early": False}, "incomplete-result"),
+        ((0.4, 0.5, 0.6), {}, "wrong-result"),
+        ((0.6, 0.5, 0.6, 0.5), {"kept_epoch": 4}, "wrong-result"),
+        ((0.6, 0.5, 0.6, 0.5), {"kept_weights_sha256": "8" * 64}, "wrong-result"),
+        ((0.6, 0.5, math.nan, 0.5), {}, "not-finite"),
+    ],
+    ids=["too early", "it does not say so", "not the best", "another", "other weights", "no number"],
+)
+def test_what_a_training_says_of_its_choice_has_to_follow_from_its_losses(
+    inner: tuple[float, ...], changes: Values, diagnosis: str, request_: Request, result_values: Values
+) -> None:
+    assert outcome(*chose(request_, result_values, *inner, **changes)) == ("failed", diagnosis)
+
+
+def test_the_saved_model_is_that_of_the_kept_epoch(request_: Request, result_values: Values) -> None:
+    asked, evidence = chose(request_, result_values, 0.6, 0.5, 0.6, 0.5)
+    last = evidence_of(result_values).verification
+    assert last is not None
+    assert outcome(asked, found(evidence, validation_loss=0.64)) == ("failed", "wrong-result")
+    assert outcome(asked, found(evidence, model=last.model)) == ("failed", "wrong-result")
 
 
 @pytest.mark.parametrize("name", LIES)

@@ -4,9 +4,12 @@ import pytest
 
 from harness.matrix.cells import Matrix, SyntheticData, Workload
 from harness.matrix.workload_options import (
+    FEATURE_OPTIONS,
     REFERENCE_OPTIONS,
+    TRAIN_OPTIONS,
     arguments,
     device_count,
+    family_of,
     options_of,
     train_options,
     workload_hash,
@@ -57,6 +60,18 @@ def test_every_option_that_is_set_becomes_an_argument() -> None:
         assert f" {words} " in f" {line} "
 
 
+def test_rules_of_data_are_accepted_wherever_the_data_is_read() -> None:
+    for names in (FEATURE_OPTIONS, TRAIN_OPTIONS, REFERENCE_OPTIONS):
+        chosen = arguments(options_of(workload(accepted=["vix-range", "bad_print"]), names))
+        assert "--accept vix_range --accept bad_print" in " ".join(chosen)
+        assert "--accept" not in arguments(options_of(workload(), names))
+
+
+def test_what_is_accepted_of_data_is_no_other_family() -> None:
+    plain, accepting = (options_of(workload(accepted=accepted)) for accepted in (None, ["vix_range"]))
+    assert family_of(plain) == family_of(accepting)
+
+
 def test_the_reference_is_one_process_on_the_cpu_whatever_the_strategy() -> None:
     for strategy in ("ddp", "fsdp", "dp", "single"):
         options = options_of(workload(strategy=strategy, sdpa="efficient", loop="resident"), REFERENCE_OPTIONS)
@@ -101,6 +116,7 @@ CHANGES: dict[str, Any] = {
     "value_area": "one_row",
     "rth_close": "16:15",
     "rolls": "none",
+    "accepted": ["vix_range"],
     "vpoc_path": "naive",
     "loop": "resident",
     "loader_workers": 0,
@@ -139,6 +155,8 @@ def test_the_hash_of_a_workload_changes_with_everything_but_its_labels() -> None
         ({}, False),
         ({"vpoc_path": "naive", "loop": "resident"}, False),
         ({"vpoc_path": "naive", "chunk_rows": 4096}, False),
+        ({"vpoc_path": "naive", "keep": "best"}, False),
+        ({"vpoc_path": "naive", "patience": 2}, False),
     ],
 )
 def test_only_what_exercises_what_failed_qualifies_for_promotion(changes: dict[str, Any], earns: bool) -> None:

@@ -62,6 +62,7 @@ def test_what_is_not_given_is_as_the_app_has_it() -> None:
         (("--micro-batch-size", "auto"), {"micro_batch_size": "auto"}),
         (("--micro-batch-size", "16"), {"micro_batch_size": 16}),
         (("--model", "mlp", "--model", "attention"), {"model": ["mlp", "attention"]}),
+        (("--accept", "vix-range", "--accept", "bad_print"), {"accepted": ["vix_range", "bad_print"]}),
         (("--target", "prior_vpoc_touched"), {"target": "prior_vpoc_touched"}),
         (("--rows", "session", "--as-of", "open"), {"rows": "session", "as_of": "open"}),
         (("--data-fraction", ".5", "--loader-workers", "0"), {"data_fraction": 0.5, "loader_workers": 0}),
