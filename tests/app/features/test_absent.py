@@ -1,5 +1,6 @@
 """Files without bars at night or in the evening: what needs them is missing, and all else is as it was."""
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -8,6 +9,7 @@ from vpoc.features.build import build_features
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
 from vpoc.training.samples import inputs_of
+from vpoc.training.scaling import fit_scaling
 
 NIGHT = {"on_vol_share", "on_range_frac"}
 CLOSES = {"vix_chg", "vix_z20"}
@@ -54,5 +56,6 @@ def test_what_the_file_cannot_know_is_missing_and_nothing_else_changes(merged, t
 def test_a_missing_feature_tells_a_network_nothing(merged, tmp_path):
     frame = built(cut(merged, tmp_path, "09:30", "15:59"), rows="bar").frame
     inputs = inputs_of(frame)
+    inputs = fit_scaling(inputs, np.arange(len(inputs))).apply(inputs)
     places = [NAMES.index(name) for name in NIGHT | CLOSES]
     assert (inputs[:, places] == 0).all()
