@@ -92,14 +92,14 @@ def test_a_known_good_cell_is_found_though_the_search_was_killed(
 
 def test_the_time_being_over_is_said_and_what_remains_open(tmp_path: Path, command: Callable[..., list[str]]) -> None:
     results = tmp_path / "results"
-    settle = command("run", *CELLS, "--all", "--confidence", "0.7", "--budget", "3s")
+    settle = command("run", *CELLS, "--all", "--confidence", "0.7", "--budget", "1s")
     # Nothing is known of the time of a run yet: one is made where there is time left once the stack is ready.
     done = run(settle, expected=1)
     assert outcomes(results)["completed"] < 2 * runs_to_show(0, 0.4, 0.7)
     assert "0 of 2 cells are settled" in done.stdout
     assert "still open" in done.stdout
     assert "It continues this campaign." in done.stdout
-    assert f"run {' '.join(CELLS)} --all --confidence 0.7 --budget 3s" in done.stdout
+    assert f"run {' '.join(CELLS)} --all --confidence 0.7 --budget 1s" in done.stdout
     done = run(command("run", *CELLS, "--all", "--confidence", "0.7"))
     assert "2 of 2 cells are settled" in done.stdout
     assert outcomes(results) == {"completed": 2 * runs_to_show(0, 0.4, 0.7)}
