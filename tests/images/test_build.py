@@ -182,11 +182,13 @@ def test_a_wheel_with_another_hash_is_not_built_in(
     at = text.index("sha256:", text.index("\ntorch==")) + len("sha256:")
     tampered = tmp_path / "cpu.txt"
     tampered.write_text(text[:at] + "0" * 64 + text[at + 64 :], encoding="utf-8")
-    for module in (build, images):
-        monkeypatch.setattr(module, "ensure_lock" if module is build else "lock_file", lambda *_: tampered)
-    monkeypatch.setenv("PIP_RETRIES", "2")
-    with pytest.raises(UserError, match=r"torch 2\.13\.0\+cpu") as caught:
-        ensure_cell_image(engine, cell)
+    # Undone before `other_base` builds the cell again.
+    with monkeypatch.context() as patched:
+        for module in (build, images):
+            patched.setattr(module, "ensure_lock" if module is build else "lock_file", lambda *_: tampered)
+        patched.setenv("PIP_RETRIES", "2")
+        with pytest.raises(UserError, match=r"torch 2\.13\.0\+cpu") as caught:
+            ensure_cell_image(engine, cell)
     assert "\n" not in str(caught.value)
     assert find_by_labels(engine, {"org.opencontainers.image.base.name": other_base}) is None
 
