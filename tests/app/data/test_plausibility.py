@@ -171,6 +171,7 @@ def test_a_bad_print_is_named_with_its_line_and_what_it_changes(bad_print):
 
 
 def test_check_features_and_train_refuse_the_same_file(bad_print, tmp_path, capsys):
+    pytest.importorskip("torch")
     output = str(tmp_path / "f.parquet")
     for command in (
         ["check", str(bad_print)],
