@@ -403,7 +403,7 @@ def test_no_gpu_exits_3_also_by_environment(merged, tmp_path):
 @pytest.mark.parametrize(
     ("signum", "send"),
     [
-        (signal.SIGTERM, os.kill),
+        pytest.param(signal.SIGTERM, os.kill, marks=pytest.mark.long),
         (signal.SIGINT, os.killpg),
         pytest.param(signal.SIGTERM, os.killpg, marks=pytest.mark.long),
         pytest.param(signal.SIGINT, os.kill, marks=pytest.mark.long),

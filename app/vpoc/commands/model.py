@@ -68,6 +68,11 @@ def check_model_command(model: Path, as_json: bool) -> None:
 @CHUNK_SIZE_OPTION
 @DEVICE_OPTION
 @click.option(
+    "--use-mixed-precision",
+    is_flag=True,
+    help="Autocast: float16 on a GPU, bfloat16 on a CPU; faster where the device has it, with fewer digits.",
+)
+@click.option(
     "--other",
     "others",
     type=click.Choice(["symbol", "tick", "bars"]),
@@ -82,6 +87,7 @@ def predict_command(
     lookback: int | None,
     chunk_size: int,
     device: str,
+    use_mixed_precision: bool,
     others: tuple[str, ...],
     accepted: tuple[str, ...],
 ) -> None:
@@ -120,7 +126,8 @@ def predict_command(
         require_match(loaded, bars.bar_seconds, loaded.market, others)
     features = build_features(bars, options, fewest=1)
     require_match(loaded, bars.bar_seconds, features.market, others)
-    frame = with_levels(probabilities(loaded, features, device), bars, features, loaded.market)
+    found = probabilities(loaded, features, device, half=use_mixed_precision)
+    frame = with_levels(found, bars, features, loaded.market)
     buffer = io.BytesIO()
     frame.write_csv(buffer, datetime_format="%Y-%m-%dT%H:%M:%SZ")
     write_atomic(output, buffer.getvalue())

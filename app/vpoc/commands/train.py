@@ -22,6 +22,12 @@ WRITTEN = (".pt", "_metadata.json", "_curves.csv", "_curves.png")
 @click.command("train")
 @TRAINING_OPTIONS
 @click.option("--output", type=IN_FILE, default=Path("TRAINING"), help="Folder for the model and its metadata.")
+@click.option(
+    "--framework",
+    type=click.Choice(["torch", "jax"]),
+    default="torch",
+    help="jax: JAX computes the steps of an mlp in float32 on one device; torch, on the CPU, does all else.",
+)
 @click.option("--name", help="Name of the model file, without .pt.  [default: that of the data file]")
 @click.option(
     "--accumulation-steps",

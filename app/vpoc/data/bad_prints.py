@@ -8,6 +8,7 @@ import numpy as np
 from vpoc.arrays import Flags, Floats, Ints
 from vpoc.data.bars import Bars
 from vpoc.data.columns import TICK
+from vpoc.data.months import Month, Months
 from vpoc.data.sessions import split_sessions
 from vpoc.errors import UserError
 
@@ -29,7 +30,7 @@ LARGEST_RANGE = 1024
 
 @dataclass(frozen=True)
 class Print:
-    """Bar `row` of a block, with its stamp and line, how its price stands out, and whether training refuses it."""
+    """Bar `row` of its file, with its stamp and line, how its price stands out, and whether training refuses it."""
 
     row: int
     ts: int
@@ -39,10 +40,18 @@ class Print:
 
 
 def bad_prints(bars: Bars, line: Ints) -> list[Print]:
-    """Return the bad prints among `bars`, sorted by time, whose lines are `line` [rows]."""
+    """Return the bad prints among `bars`, sorted by time, whose lines are `line` [rows]; each month by itself."""
+    months = Months(NEIGHBOURS)
+    return [one for month in (*months.add(bars, line), *months.rest()) for one in bad_prints_of(month)]
+
+
+def bad_prints_of(month: Month) -> list[Print]:
+    """Return the bad prints of a month, which has NEIGHBOURS bars on both sides where there are as many."""
+    bars = month.bars
     if len(bars) <= NEIGHBOURS:
         return []
     rows = _candidates(bars)
+    rows = rows[(rows >= month.start) & (rows < month.stop)]
     if not len(rows):
         return []
     beyond, up, usual, volume = _compared(bars, rows)
@@ -53,7 +62,7 @@ def bad_prints(bars: Bars, line: Ints) -> list[Print]:
     quiet = ~event | (share >= SURE_SHARE)
     gross = quiet & (share >= GROSS_SHARE) & (beyond >= GROSS_RANGES * usual)
     doubtful = quiet & (share >= DOUBTFUL_SHARE) & (beyond >= DOUBTFUL_RANGES * usual)
-    return list(_told(bars, line, rows, beyond, up, gross, gross | doubtful))
+    return list(_told(month, rows, beyond, up, gross, gross | doubtful))
 
 
 def _candidates(bars: Bars) -> Ints:
@@ -87,14 +96,16 @@ def _usual_at(bars: Bars, rows: Ints) -> Floats:
     return median[bucket[rows]]
 
 
-def _told(bars: Bars, line: Ints, rows: Ints, beyond: Ints, up: Flags, gross: Flags, chosen: Flags) -> Iterator[Print]:
+def _told(month: Month, rows: Ints, beyond: Ints, up: Flags, gross: Flags, chosen: Flags) -> Iterator[Print]:
+    bars = month.bars
     for place in np.flatnonzero(chosen).tolist():
         row = int(rows[place])
         price = bars.high[row] if up[place] else bars.low[row]
         where = "above" if up[place] else "below"
         share = beyond[place] / max(abs(int(price - beyond[place] * (1 if up[place] else -1))), 1)
         shown = f"{price * TICK:g}, {beyond[place] * TICK:g} points ({share:.1%}) {where} the bars around it"
-        yield Print(row, int(bars.ts[row]), int(line[row]), shown + _changes(bars, row), bool(gross[place]))
+        of_file = month.row + row - month.start
+        yield Print(of_file, int(bars.ts[row]), int(month.line[row]), shown + _changes(bars, row), bool(gross[place]))
 
 
 def _changes(bars: Bars, row: int) -> str:
@@ -112,8 +123,7 @@ def _changes(bars: Bars, row: int) -> str:
         return ""
     high, low = bars.high[part], bars.low[part]
     now, without = int(high.max() - low.min()), int(high[others].max() - low[others].min())
-    after = min(len(sessions) - place - 1, 20)
     return (
-        f"; with it the range of its session is {now} ticks, without it {without}, and adr20 of the {after} sessions "
-        "after it follows"
+        f"; with it the range of its session is {now} ticks, without it {without}, and adr20 of the 20 sessions after "
+        "it follows"
     )

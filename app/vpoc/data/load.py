@@ -10,9 +10,7 @@ import numpy as np
 
 from vpoc.arrays import Flags
 from vpoc.data.bars import COLUMNS, Bars, bar_seconds, exact_duplicates
-from vpoc.data.merge import bars_with_vix
 from vpoc.data.merged_csv import UNENDED, Head, MergedRows, find_head, read_parts, require_head
-from vpoc.data.readers.delimited import has_vix_column
 from vpoc.data.rules import ROW_ADVICE, SYMBOL_MISSING, first_problem, grid_problem
 from vpoc.data.sessions import session_dates
 from vpoc.errors import UserError
@@ -116,9 +114,14 @@ def _checked_parts(path: Path, size: int | None) -> Iterator[Bars]:
     Of a file with VIX under other names, or in another order of time, all at once.
     """
     head = find_head(path)
-    if head is None and has_vix_column(path):
-        yield bars_with_vix(path)
-        return
+    if head is None:
+        # The readers of other files; where there is a cache, not even this file is read.
+        from vpoc.data.merge import bars_with_vix  # noqa: PLC0415
+        from vpoc.data.readers.delimited import has_vix_column  # noqa: PLC0415
+
+        if has_vix_column(path):
+            yield bars_with_vix(path)
+            return
     head = head or require_head(path)
     digest = hashlib.sha256()
     reading = _Reading(head)

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from vpoc.arrays import Flags, Floats, Ints
-from vpoc.data.bad_prints import Print, bad_prints
+from vpoc.data.bad_prints import NEIGHBOURS, Print, bad_prints_of
 from vpoc.data.bars import Bars
 from vpoc.data.columns import TICK
+from vpoc.data.months import Month, Months
 from vpoc.data.sessions import RTH_CLOSE, RTH_OPEN, Sessions, split_sessions
 from vpoc.errors import UserError
 
@@ -127,7 +128,7 @@ class _Sum:
 
 @dataclass
 class Plausibility:
-    """The gate for a file that comes in blocks of whole sessions, in order of time, or at once."""
+    """The gate for a file that comes in blocks, in order of time, or at once: judged month by month in either case."""
 
     sums: dict[str, _Sum] = field(default_factory=dict)
     prints: list[Print] = field(default_factory=list)
@@ -141,6 +142,7 @@ class Plausibility:
     firsts: list[Ints] = field(default_factory=list)
     first: tuple[int, int] = (0, 0)
     step: int = 0
+    months: Months = field(default_factory=lambda: Months(NEIGHBOURS))
 
     def add(self, bars: Bars, line: Ints | None = None) -> None:
         """Look at a block; `line` [rows]: where each bar stands in its file."""
@@ -151,9 +153,16 @@ class Plausibility:
             self.first, self.step = (int(bars.ts[0]), int(line[0])), bars.bar_seconds
         self.rows += len(bars)
         self._vix(bars, line)
-        found = bad_prints(bars, line)
-        self.prints += found
-        self._price(bars, line, found)
+        for month in self.months.add(bars, line):
+            self._judge(month)
+
+    def _judge(self, month: Month) -> None:
+        prints = bad_prints_of(month)
+        bars, line = month.alone
+        # After a bad print at the end of the month before, the price steps back here.
+        last = [one.row for one in (*self.prints[-1:], *prints)]
+        self._price(bars, line, np.array(last, dtype=np.int64) - month.row)
+        self.prints += prints
         try:
             sessions = split_sessions(bars)
         except UserError:
@@ -165,7 +174,9 @@ class Plausibility:
             self._stamps(bars, sessions)
 
     def found(self) -> list[Implausible]:
-        """All rules that the blocks so far break."""
+        """All rules that the blocks break, of which none follows."""
+        for month in self.months.rest():
+            self._judge(month)
         self._end_stamps()
         sums = dict(self.sums)
         if "vix_is_price" in sums and sums["vix_is_price"].count >= PRICE_VIX_SHARE * self.with_vix:
@@ -205,16 +216,15 @@ class Plausibility:
         near = outside & (np.abs(vix - close) <= 0.01 * np.abs(close))
         self._found("vix_is_price", near, bars, line, "VIX {vix:g} at a close of {close:g}")
 
-    def _price(self, bars: Bars, line: Ints, prints: Sequence[Print]) -> None:
-        """Prices above all that there are, and steps to other prices from which there is no way back."""
+    def _price(self, bars: Bars, line: Ints, prints: Ints) -> None:
+        """Prices above all that there are, and steps to other prices, but at `prints`, which come back from them."""
         close = bars.close
         before = np.empty_like(close)
         before[1:], before[0] = close[:-1], self.price or close[0]
         self.price = int(close[-1])
         jump = (close > STEP * before) | (STEP * close < before)
         if jump.any():
-            rows = np.array([one.row for one in prints], dtype=np.int64)
-            near = np.isin(np.arange(len(close)), np.concatenate([rows, rows + 1]))
+            near = np.isin(np.arange(len(close)), np.concatenate([prints, prints + 1]))
             shown = "the close is {close:g}, and was " + f"{before[int((jump & ~near).argmax())] * TICK:g} before"
             self._found("price_scale", jump & ~near, bars, line, shown)
         if close[:: max(len(close) // 1024, 1)].min() > HIGHEST_PRICE / TICK:

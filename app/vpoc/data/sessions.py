@@ -1,6 +1,7 @@
 """Trading sessions: which bars belong to which trade date, and which are regular trading hours (RTH)."""
 
 from dataclasses import dataclass, fields, replace
+from functools import cache
 
 import numpy as np
 
@@ -124,6 +125,17 @@ def session_dates(ts: Ints) -> Ints:
     return date[np.searchsorted(before, ts, side="right") - 1]
 
 
+def month_starts(ts: Ints) -> Ints:
+    """The rows at which calendar months of trade dates begin, 0 first, for sorted stamps in UTC seconds, at least one.
+
+    UserError for stamps outside the calendar.
+    """
+    date, _, _, before = _calendar(ts[[0, -1]], RTH_CLOSE)
+    months = date.astype("datetime64[D]").astype("datetime64[M]")
+    rows: Ints = np.searchsorted(ts, before[1:][months[1:] != months[:-1]])
+    return np.unique(np.concatenate([[0], rows[rows < len(ts)]]))
+
+
 def _calendar(span: Ints, close: int) -> tuple[Ints, Ints, Ints, Ints]:
     """All sessions of the calendar that bars between these two stamps can belong to.
 
@@ -151,16 +163,24 @@ def _calendar(span: Ints, close: int) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _utc(date: Ints, minute: Ints) -> Ints:
-    """Seconds since 1970 UTC of New York minutes, from 02:00 on, of dates [n]."""
+    """Seconds since 1970 UTC of New York minutes, from 02:00 on, of dates [n] of the calendar."""
+    utc: Ints = _noons()[date - int(FIRST.astype(np.int64))] - DAY_SECONDS // 2 + minute * 60
+    return utc
+
+
+@cache
+def _noons() -> Ints:
+    """Seconds since 1970 UTC of noon in New York, of every date of the calendar."""
     import polars as pl  # noqa: PLC0415 - who only names sessions needs no polars
 
+    date = np.arange(FIRST, LAST + 1).astype(np.int64)
     noon = (
         pl.Series((date * DAY_SECONDS + DAY_SECONDS // 2) * 1_000_000)
         .cast(pl.Datetime("us"))
         .dt.replace_time_zone(ZONE)
     )
-    noon_utc: Ints = noon.dt.epoch("s").to_numpy()
-    return noon_utc - DAY_SECONDS // 2 + minute * 60
+    utc: Ints = noon.dt.epoch("s").to_numpy()
+    return utc
 
 
 def _minutes_with_rows(ts: Ints, start: Ints, stop: Ints) -> Ints:

@@ -69,7 +69,7 @@ class NetworkFit:
         chooses = None if inner is None else replace(inner, inputs=rows)
         made = Split(replace(train, inputs=rows), chooses, train.take(slice(0)), scaling)
         memory = MemoryMonitor([device], skip_cleanup=True)
-        run = FoldRun([device], ALONE, self.features, memory, None, made)  # type: ignore[arg-type]
+        run = FoldRun([device], ALONE, self.features, memory, None, None, made)  # type: ignore[arg-type]
         options = replace(self.options, seed=seed)
         weights_of = (
             Fit(options, run, kind, Path(), Progress(None), lambda _line: None, one_of_many=True).to_the_end().weights

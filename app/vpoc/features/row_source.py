@@ -134,7 +134,7 @@ def block_rows(
         sessions_total=len(days),
         sessions_used=int(np.count_nonzero(with_vix)),
         left_out={**found.left_out, "rows_without_vix": all_rows - rows},
-        market=market_of(bars.symbols, days, days.sessions.date[kept]),
+        market=market_of(bars.symbols, days, days.sessions.date[kept][with_vix > 0]),
     )
     return BlockRows(data, features, rows, days, rolls, kept, tuple(counts))
 

@@ -22,8 +22,8 @@ def is_torch_out_of_memory(error: BaseException) -> bool:
 
 
 def is_runtime_out_of_memory(error: BaseException) -> bool:
-    """Return whether HIP or CUDA, under torch's allocator, reported that a device is out of memory."""
-    return _says(error, "out of memory", "hipErrorOutOfMemory", "cudaErrorMemoryAllocation")
+    """Return whether HIP or CUDA, under torch's allocator, or JAX reported that a device is out of memory."""
+    return _says(error, "out of memory", "hipErrorOutOfMemory", "cudaErrorMemoryAllocation", "RESOURCE_EXHAUSTED")
 
 
 def is_host_out_of_memory(error: BaseException) -> bool:

@@ -45,6 +45,20 @@ class EncoderLayer(nn.Module):
         out: torch.Tensor = rows + self.hidden(self.hidden_norm(rows))
         return out
 
+    def last_row(self, rows: torch.Tensor) -> torch.Tensor:
+        """[batch, 1, embedding]: the last row of what `forward` returns, to rounding, without computing the others."""
+        batch, window, embedding = rows.shape
+        normed, last = self.attention_norm(rows), rows[:, -1:]
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
+        query = functional.linear(normed[:, -1:], weight[:embedding], bias[:embedding])
+        both = functional.linear(normed, weight[embedding:], bias[embedding:])
+        key, value = both.view(batch, window, 2, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        query = query.view(batch, 1, self.heads, -1).transpose(1, 2)
+        attended = functional.scaled_dot_product_attention(query, key, value)
+        last = last + self.merge(attended.transpose(1, 2).reshape(batch, 1, embedding))
+        out: torch.Tensor = last + self.hidden(self.hidden_norm(last))
+        return out
+
 
 class LogitHead(nn.Module):
     """One logit per sample, [batch, 1], from the last row of [batch, window, embedding]."""

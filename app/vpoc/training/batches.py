@@ -25,6 +25,8 @@ class Cut:
         Ranks wait for each other in every part: an empty one is a sample that has no weight, marked by its complement.
         """
         parts = math.ceil(share_size(len(batch), self.world) / self.micro_batch_size)
+        if self.world == parts == 1:
+            return [batch]
         share = np.array_split(batch, self.world)[self.rank]
         return [part if len(part) else ~batch[:1] for part in np.array_split(share, parts)]
 

@@ -1,12 +1,12 @@
 """Feeds bring batches to the device: through a DataLoader, or from rows that are resident there."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from vpoc import stacks
 from vpoc.arrays import Floats, Ints
@@ -16,6 +16,8 @@ from vpoc.training.ledger import Ledger
 from vpoc.training.samples import PART, Samples
 
 NO_FAULT = NoFault()
+Item = tuple[int, torch.Tensor]
+"""Number of a sample, or its complement, and its inputs."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,7 @@ def loaded(
             DataLoader(
                 items,
                 batch_sampler=batches,
+                collate_fn=_Collate(samples),
                 num_workers=workers,
                 pin_memory=device.type == "cuda",
                 worker_init_fn=first_call,
@@ -220,26 +223,40 @@ class InOrder:
             yield list(range(start, min(start + self.batch_size, self.samples)))
 
 
-class _Items(Dataset[list[torch.Tensor]]):
-    """Samples one by one; the complement of a number is that sample with no weight."""
+class _Items(Dataset[Item]):
+    """Samples one by one, as their numbers and inputs."""
 
     def __init__(self, samples: Samples) -> None:
-        self._samples = samples
-        self._rows, self._labels = torch.from_numpy(samples.inputs), torch.from_numpy(samples.labels)
-        self._weights = torch.from_numpy(samples.weights)
-        self._pages = _Pages(samples)
+        self._rows, self._ends, self._window = torch.from_numpy(samples.inputs), samples.ends, samples.window
+        self._samples = len(samples)
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return self._samples
 
-    def __getitem__(self, number: int) -> list[torch.Tensor]:
-        place = number if number >= 0 else ~number
-        end, window = int(self._samples.ends[place]), self._samples.window
-        rows = self._rows[end] if window == 1 else self._rows[end - window + 1 : end + 1]
-        weight = self._weights[place] if number >= 0 else torch.zeros(())
+    def __getitem__(self, number: int) -> Item:
+        end = int(self._ends[number if number >= 0 else ~number])
+        return number, self._rows[end if self._window == 1 else slice(end - self._window + 1, end + 1)]
+
+
+class _Collate:
+    """Inputs, labels and weights of a batch; the complement of a number is that sample with no weight.
+
+    Labels and weights are picked for the whole batch: one by one, as tensors, they would take as long as inputs.
+    """
+
+    def __init__(self, samples: Samples) -> None:
+        # Arrays, not mapped files, which are slower to pick from; and numpy, which is quicker with few numbers.
+        self._labels, self._weights = np.asarray(samples.labels), np.asarray(samples.weights)
+        self._pages = _Pages(samples)
+
+    def __call__(self, items: Sequence[Item]) -> list[torch.Tensor]:
+        numbers = np.array([number for number, _ in items])
+        places = np.maximum(numbers, ~numbers)
+        weights = self._weights[places] * (numbers >= 0)
         # In whatever process reads them.
-        self._pages.seen(1)
-        return [rows, self._labels[place], weight]
+        self._pages.seen(len(items))
+        inputs = default_collate([inputs for _, inputs in items])
+        return [inputs, torch.from_numpy(self._labels[places]), torch.from_numpy(weights)]
 
 
 class _Pages:

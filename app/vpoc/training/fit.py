@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from vpoc import __version__
-from vpoc.device import clean_up, describe
+from vpoc.device import clean_up
 from vpoc.errors import Interrupted, UserError
 from vpoc.features.table import FEATURES_SCHEMA, NAMES
-from vpoc.models.by_name import fresh_network, input_shape, parameter_count
+from vpoc.models.by_name import Network, fresh_network, input_shape, parameter_count
 from vpoc.progress import Progress, finite
 from vpoc.terminal import watched
 from vpoc.training import checkpoint
@@ -68,6 +68,7 @@ def manner_of(options: TrainOptions, trainer: Trainer, micro: int) -> dict[str, 
         "strategy": options.strategy,
         "ranks": trainer.strategy.world,
         "device": options.device,
+        "framework": options.framework,
         "threads": torch.get_num_threads(),
         "micro_batch_size": micro,
         "dtype": trainer.dtype,
@@ -118,15 +119,14 @@ class Fit:
         self.train, self.inner, self.validation = samples.train, samples.inner, samples.validation
         self.scaling = samples.scaling
         self.kept: dict[str, torch.Tensor] | None = None
-        torch.use_deterministic_algorithms(options.deterministic)
+        # Setting it imports torch's compiler, which takes longer than a small training.
+        if options.deterministic != torch.are_deterministic_algorithms_enabled():
+            torch.use_deterministic_algorithms(options.deterministic)
         self.ledger = Ledger()
         self.curves = Curves()
         model = fresh_network(kind, len(NAMES), options.hidden_layers, options.seed)
         parameters = parameter_count(model)
-        strategy = strategy_of(options, model, run.devices, run.ranks, input_shape(kind, len(NAMES)))
-        self.micro = micro_batch_size(options, strategy, kind)
-        trainer = FlatTrainer if suits(options, kind, self.micro) else Trainer
-        self.trainer = trainer(strategy, options, self.ledger, progress.stage)
+        self.trainer = self._trainer(model)
         self.injector = injector_of(options.injected_fault, self.rank)
         self.injector.arm(self.trainer)
         self.order = Order(len(self.train), options.batch_size, options.seed, options.chunk_rows)
@@ -142,6 +142,19 @@ class Fit:
         self.saved, self.saved_steps = time.monotonic(), 0
         self.sampled = -math.inf
         self.warned = False
+
+    def _trainer(self, model: Network) -> Trainer:
+        """Return what makes the steps, and set how many samples it works on at a time."""
+        options, run = self.options, self.run
+        if run.jax is not None:
+            from vpoc.training.jax_loop import JaxTrainer, OnJax  # noqa: PLC0415 - only then it is there
+
+            self.micro = options.batch_size
+            return JaxTrainer(OnJax(model, run.jax), options, self.ledger, self.progress.stage)
+        strategy = strategy_of(options, model, run.devices, run.ranks, input_shape(self.kind, len(NAMES)))
+        self.micro = micro_batch_size(options, strategy, self.kind)
+        trainer = FlatTrainer if suits(options, self.kind, self.micro) else Trainer
+        return trainer(strategy, options, self.ledger, self.progress.stage)
 
     @property
     def rank(self) -> int:
@@ -203,7 +216,7 @@ class Fit:
         self.history.seconds = self.ledger.seconds()
         strategy = self.trainer.strategy
         rank_weights = strategy.gathered(weights_sha256(weights))
-        mine = json.dumps([describe(device, self.rank) for device in strategy.holding()])
+        mine = json.dumps(strategy.described())
         devices = [device for found in strategy.gathered(mine) for device in json.loads(found)]
         strategy.close()
         return Trained(self, weights if self.kept is None else self.kept, rank_weights, devices)
@@ -349,7 +362,7 @@ class Fit:
         if found.position.epoch - 1 > self.options.epochs:
             raise UserError(f"{found.path}: {found.position.epoch - 1} epochs are done; give --epochs as many, or more")
         manner = manner_of(self.options, self.trainer, self.micro)
-        was = {"deterministic": False, **found.manner}
+        was = {"deterministic": False, "framework": "torch", **found.manner}
         other = [f"{name} {value} (was {was[name]})" for name, value in manner.items() if value != was[name]]
         if other:
             self.say(f"--resume: with {', '.join(other)} the last digits may differ from an uninterrupted training")

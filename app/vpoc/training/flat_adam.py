@@ -10,6 +10,9 @@ from vpoc.training.schedule import Rate
 
 ALIGNMENT = 16
 """Numbers: each parameter begins on a cache line, as a tensor of its own does, so that products are rounded alike."""
+# Those of torch.optim.AdamW, which is not asked: to make one imports torch's compiler, longer than a small training.
+BETAS = 0.9, 0.999
+ADAM_EPSILON = 1e-8
 
 
 class FlatAdam:
@@ -29,16 +32,13 @@ class FlatAdam:
         if self._parameters[0].dtype != torch.float32:
             raise ValueError(f"parameters must be float32, not {self._parameters[0].dtype}")
         self._rate, self._weight_decay = rate, weight_decay
-        plain = torch.optim.AdamW(self._parameters, lr=rate(1), weight_decay=weight_decay)
-        self._group = plain.state_dict()["param_groups"][0]
-        self._betas: tuple[float, float] = self._group["betas"]
         sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in self._parameters]
         self._starts = [sum(sizes[:number]) for number in range(len(sizes))]
         self.values, self.gradient, self._mean, self._square, self._root = (
             torch.zeros(sum(sizes), device=self._parameters[0].device) for _ in range(5)
         )
         # Numbers that are tensors already save torch a conversion per call.
-        self._decay, self._epsilon = torch.tensor(self._betas[1]), torch.tensor(self._group["eps"])
+        self._decay, self._epsilon = torch.tensor(BETAS[1]), torch.tensor(ADAM_EPSILON)
         self._correction = torch.tensor(1.0)
         self.steps = 0
         with torch.no_grad():
@@ -52,7 +52,7 @@ class FlatAdam:
     def step(self) -> None:
         """Adjust the parameters by `gradient`: what torch.optim.AdamW computes, operation by operation."""
         self.steps += 1
-        beta1, beta2 = self._betas
+        beta1, beta2 = BETAS
         rate = self._rate(self.steps)
         self.values.mul_(1 - rate * self._weight_decay)
         self._mean.lerp_(self.gradient, 1 - beta1)
@@ -62,13 +62,13 @@ class FlatAdam:
         self.values.addcdiv_(self._mean, self._root, value=-rate / (1 - beta1**self.steps))
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch.optim.AdamW.state_dict, with copies of the moments."""
+        """The `state` of torch.optim.AdamW.state_dict, with copies of the moments."""
         means, squares = self._views(self._mean), self._views(self._square)
         state = {
             number: {"step": torch.tensor(float(self.steps)), "exp_avg": mean.clone(), "exp_avg_sq": square.clone()}
             for number, (mean, square) in enumerate(zip(means, squares, strict=True))
         }
-        return {"state": state if self.steps else {}, "param_groups": [dict(self._group)]}
+        return {"state": state if self.steps else {}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from the state of an Adam with the same parameters; the learning rate stays that of this one.

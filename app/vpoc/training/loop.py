@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 from vpoc.errors import UserError
@@ -95,8 +96,14 @@ class Trainer:
 
     def make_optimizer(self) -> None:
         """AdamW on all parameters."""
+        self.parameters = parameters = list(self.strategy.forward.parameters())
+        # Torch's choice on a GPU. On a CPU it would go through the parameters one by one: the same numbers, later.
+        together = all(type(each) is nn.Parameter and each.device.type == "cpu" for each in parameters)
         self.optimizer = torch.optim.AdamW(
-            self.strategy.forward.parameters(), lr=self.options.learning_rate, weight_decay=self.options.weight_decay
+            parameters,
+            lr=self.options.learning_rate,
+            weight_decay=self.options.weight_decay,
+            foreach=together or None,
         )
 
     def moments(self) -> AdamMoments:
@@ -150,7 +157,8 @@ class Trainer:
 
     def _step(self, batch: Batch, number: int, requests: Requests) -> tuple[float, float, tuple[float, ...]]:
         strategy, at = self.strategy, self.stage.at
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            parameter.grad = None
         losses = []
         for part in range(batch.parts):
             at(number, WAITING)
@@ -159,10 +167,11 @@ class Trainer:
             with strategy.exchange(last=part == batch.parts - 1):
                 loss = self._loss(self.logits(micro.inputs), micro) / batch.divisor
                 at(number, BACKWARD)
-                self.scaler.scale(loss * strategy.loss_factor).backward()
+                scaled = loss if strategy.loss_factor == 1 else loss * strategy.loss_factor
+                self.scaler.scale(scaled).backward()
             losses.append(loss.detach())
         # In double, so that parts add up to the same on one device and on several ranks.
-        mine = float(torch.stack(losses).double().sum())
+        mine = float(losses[0] if len(losses) == 1 else torch.stack(losses).double().sum())
         at(number, EXCHANGE)
         value, *asked = strategy.synchronise([mine, *requests()])
         at(number, UPDATE)

@@ -1,20 +1,27 @@
 """The number type of the forward pass."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 
 from vpoc.training.train_options import TrainOptions
 
 
+def half_of(device: torch.device) -> torch.dtype:
+    """Return the usual type of 16 bits: float16 on a GPU, bfloat16 on a CPU."""
+    return torch.float16 if device.type == "cuda" else torch.bfloat16
+
+
 def forward_dtype(options: TrainOptions, device: torch.device) -> torch.dtype:
-    """Return float32, or with mixed precision the type asked for (by default float16 on a GPU, bfloat16 on a CPU)."""
+    """Return float32, or with mixed precision the type asked for (by default `half_of`)."""
     if not options.use_mixed_precision:
         return torch.float32
-    usual = "float16" if device.type == "cuda" else "bfloat16"
-    dtype: torch.dtype = getattr(torch, options.mixed_precision_dtype or usual)
+    asked = options.mixed_precision_dtype
+    dtype: torch.dtype = getattr(torch, asked) if asked else half_of(device)
     return dtype
 
 
-def autocast(options: TrainOptions, device: torch.device) -> torch.autocast:
+def autocast(options: TrainOptions, device: torch.device) -> AbstractContextManager[object]:
     """Return the context in which torch computes in `forward_dtype` what it may."""
     dtype = forward_dtype(options, device)
-    return torch.autocast(device.type, dtype=dtype if dtype != torch.float32 else None, enabled=dtype != torch.float32)
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype=dtype)

@@ -14,10 +14,13 @@ from vpoc.features.table import NAMES
 from vpoc.models.by_name import window_of
 from vpoc.terminal import watched
 from vpoc.training.artefact import LoadedModel
+from vpoc.training.precision import half_of
 from vpoc.training.samples import inputs_of
 from vpoc.training.scaling import outside_words
 
 ROWS_AT_A_TIME = 4096
+WINDOWS_AT_A_TIME = 64
+"""On a CPU, where more leave its cache: 4,096 take a third longer."""
 
 
 def require_match(loaded: LoadedModel, bar_seconds: int, market: Market, others: Collection[str] = ()) -> None:
@@ -46,11 +49,11 @@ def features_out_of_range(loaded: LoadedModel, features: FeatureSet) -> list[str
     return outside_words(loaded.scaling, inputs_of(features.frame), NAMES)
 
 
-def predict(loaded: LoadedModel, features: FeatureSet, device: str = "cpu") -> pl.DataFrame:
+def predict(loaded: LoadedModel, features: FeatureSet, device: str = "cpu", *, half: bool = False) -> pl.DataFrame:
     """trade_date, ts (bar rows) and the probability that the target is 1, one row per row of `features`.
 
-    The first rows have none when the model looks at rows before. The model works on `device`, ROWS_AT_A_TIME rows at a
-    time.
+    The first rows have none when the model looks at rows before. The model works on `device`, some rows at a time,
+    with `half` in numbers of 16 bits.
     UserError with exit code 1 when an answer is not finite.
     """
     window = window_of(loaded.kind)
@@ -60,9 +63,10 @@ def predict(loaded: LoadedModel, features: FeatureSet, device: str = "cpu") -> p
     inputs = rows if window == 1 else rows.unfold(0, window, 1).transpose(1, 2)
     where = require_device(device)
     model = loaded.model.to(where)
-    parts = torch.split(inputs, ROWS_AT_A_TIME)
-    with torch.no_grad():
-        done = [model(part.to(where)).squeeze(1).cpu() for part in watched(parts, "rows", len(parts))]
+    parts = torch.split(inputs, WINDOWS_AT_A_TIME if window > 1 and where.type == "cpu" else ROWS_AT_A_TIME)
+    with torch.inference_mode(), torch.autocast(where.type, dtype=half_of(where), enabled=half):
+        answers = (model.answer(part.to(where)).squeeze(1).float().cpu() for part in parts)
+        done = list(watched(answers, "rows", len(parts)))
     logits = torch.cat(done)
     if not torch.isfinite(logits).all():
         raise UserError(f"{loaded.path}: the model's answer is not finite for some rows; train it again", exit_code=1)

@@ -1,5 +1,7 @@
 """The first half of a run: devices, data and features, up to the samples of a model."""
 
+from dataclasses import replace
+
 from vpoc.device import clean_up
 from vpoc.features.compute import features_for, rows_for
 from vpoc.models.by_name import window_of
@@ -14,6 +16,14 @@ from vpoc.training.train_options import TrainOptions
 def prepare(options: TrainOptions, ranks: Ranks, progress: Progress) -> Prepared:
     """Start the devices, meet the other ranks, read or compute the features; UserError when a device is not there."""
     progress.phase("init")
+    jax = None
+    if options.framework == "jax":
+        from vpoc.training.jax_device import require_plain, start_jax  # noqa: PLC0415 - only then it is there
+
+        require_plain(options)
+        jax = start_jax(options)
+        # All that torch has to do beside it.
+        options = replace(options, device="cpu")
     devices, memory = start_devices(options, ranks, progress)
     source = options.data, options.features, options.of_features
     if options.chunk_rows and options.rows == "bar":
@@ -26,4 +36,4 @@ def prepare(options: TrainOptions, ranks: Ranks, progress: Progress) -> Prepared
         )
         on_disk = None
     clean_up(devices[0], skip=options.skip_gpu_cleanup)
-    return Prepared(devices, ranks, features, memory, on_disk)
+    return Prepared(devices, ranks, features, memory, on_disk, jax)

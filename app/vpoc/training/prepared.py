@@ -16,6 +16,7 @@ from vpoc.training.train_options import TrainOptions
 if TYPE_CHECKING:
     # So that a training on samples that are there already needs no polars.
     from vpoc.features.build import FeatureSet
+    from vpoc.training.jax_device import JaxDevice
     from vpoc.training.sample_file import SampleFile
 
 
@@ -24,6 +25,7 @@ class Prepared:
     """The parts that all models of a run share: `devices` of this process, `ranks` its place among others.
 
     `on_disk`: where the samples are, when they are not in memory; the frame of `features` is then empty.
+    `jax`: the device of JAX, where that trains; torch then has the CPU.
     """
 
     devices: list[torch.device]
@@ -31,6 +33,7 @@ class Prepared:
     features: "FeatureSet"
     memory: MemoryMonitor
     on_disk: "SampleFile | None"
+    jax: "JaxDevice | None"
 
     def samples_in(self, folder: Path, options: TrainOptions, kind: str, progress: Progress) -> Split:
         """As `samples`; those that are to be on the disk are first written to `folder`."""

@@ -28,6 +28,7 @@ def fits_on_cpu(options: TrainOptions, progress: Progress) -> Iterator[Fit]:
     options = replace(
         options,
         device="cpu",
+        framework="torch",
         vpoc_path="cpu",
         use_mixed_precision=False,
         mixed_precision_dtype=None,

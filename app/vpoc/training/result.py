@@ -60,6 +60,8 @@ def about(trained: Trained) -> dict[str, Any]:
         "options": options.as_json(),
         "data": {"path": str(options.data), "sha256": run.features.data_sha256, "rows": run.features.data_rows},
         "python": platform.python_version(),
+        "framework": options.framework,
+        "jax": None if run.jax is None else run.jax.versions,
         "torch": {"version": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda},
         "numpy": np.__version__,
         "polars": pl.__version__,

@@ -37,7 +37,10 @@ def train(options: TrainOptions, output: Path, name: str, progress: Progress, sa
     speak = say if ranks.rank == 0 else lambda _line: None
     run = prepare(options, ranks, progress)
     device = run.devices[0]
-    speak(f"device {describe(device)['name']} ({device.type}), torch {torch.__version__}, rows per {options.rows}")
+    used = describe(device) if run.jax is None else run.jax.facts()
+    jax = "" if run.jax is None else f"jax {run.jax.versions['jax']} beside "
+    named = f"{used['name']} ({used['device'].partition(':')[0]})"
+    speak(f"device {named}, {jax}torch {torch.__version__}, rows per {options.rows}")
     trainings: list[dict[str, Any]] = []
     last = len(options.model) - 1
     for number, kind in enumerate(options.model):

@@ -64,6 +64,7 @@ class TrainOptions:
     workload_hash: str | None
     injected_fault: InjectedFault | None
     accepted: tuple[str, ...] = ()
+    framework: str = "torch"
 
     @property
     def of_features(self) -> FeatureOptions:

@@ -1,6 +1,7 @@
 """The gate: each fault is planted, and found by its own rule; sound files pass."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from vpoc.data.load import load_bars
 from vpoc.data.merge import merge
 from vpoc.data.plausibility import RULE_NAMES, Plausibility
 from vpoc.data.quality import inspect
-from vpoc.data.sessions import split_sessions
+from vpoc.data.sessions import month_starts, split_sessions
 from vpoc.data.synth import synthetic_csv
 from vpoc.errors import UserError
 from vpoc.features.compute import compute_features
@@ -127,14 +128,34 @@ def test_each_fault_is_found_by_its_rule(minutes, fault):
     assert rule in names_of(bars)
 
 
+def found_in_blocks(bars, borders):
+    gate = Plausibility()
+    for start, stop in pairwise([0, *sorted(borders), len(bars)]):
+        gate.add(bars.take(slice(start, stop)), np.arange(start, stop))
+    return gate.found()
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_blocks_of_any_size_find_the_same(minutes, fault):
     rule, plant = FAULTS[fault]
     bars = plant(load_bars(minutes))
-    gate = Plausibility()
-    for start in range(0, len(bars), 1380 * 3):
-        gate.add(bars.take(slice(start, start + 1380 * 3)))
-    assert rule in {one.rule.name for one in gate.found()}
+    whole = found_in_blocks(bars, [])
+    assert rule in {one.rule.name for one in whole}
+    borders = np.random.default_rng(len(fault)).integers(0, len(bars), 7)
+    assert found_in_blocks(bars, borders) == whole
+
+
+def test_bad_prints_beside_borders_of_blocks_and_months_are_found_wherever_the_borders_are(minutes):
+    bars = load_bars(minutes)
+    (_, month) = month_starts(bars.ts)
+    assert bars.ts[month] == np.datetime64("2018-01-31T23:00", "s").astype(int)
+    high, planted = bars.high.copy(), [3000, month - 1, month, month + 40]
+    high[planted] += high[planted] // 20
+    bars = replace(bars, high=high)
+    (whole,) = found_in_blocks(bars, [])
+    assert (whole.rule.name, whole.count, whole.line) == ("bad_print", 4, 3000)
+    for borders in ([3000], [3001], [month], [month - 1, month + 1], [month - 3, month + 43], [7, 14, month + 2]):
+        assert found_in_blocks(bars, borders) == [whole]
 
 
 def test_an_event_with_its_volume_is_no_bad_print(minutes):

@@ -364,3 +364,17 @@ def test_the_export_of_interactive_brokers(real_data):
     assert (read.format, read.stamp_side, read.bar_seconds) == ("interactive-brokers", "start", 1800)
     assert (read.frame["high"] >= read.frame["open"]).all()
     assert read.frame["ts"][0] == 1_508_765_400
+
+
+@pytest.mark.parametrize("value", [[[1.0]], [b"\xff"], ["none"]], ids=["list", "bytes", "text"])
+@pytest.mark.parametrize("name", ["open", "symbol", "vix"])
+def test_a_parquet_column_of_another_type_is_told(path, name, value):
+    frame = synthetic()
+    utc = pl.from_epoch(frame["ts"], "s").dt.replace_time_zone("UTC")
+    columns = {"volume": frame["volume"], **{price: frame[price] for price in PRICES}, "timestamp": utc}
+    pl.DataFrame({**columns, name: value * frame.height}).write_parquet(path)
+    if name == "symbol" and value == ["none"]:
+        assert read_vendor(path).frame["symbol"][0] == "none"
+    else:
+        with pytest.raises(UserError, match=f"{name} (is of type|is no finite number)"):
+            read_vendor(path)

@@ -1,5 +1,7 @@
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -25,10 +27,10 @@ from vpoc.training.run import train
 from vpoc.training.strategies.single import Single
 
 RESULT_KEYS = """
-schema app_version command workload_hash options data python torch numpy polars device devices strategy world_size
-threads dtype injected_fault sessions model_kind batch_size micro_batch_size samples epochs_requested epochs_done
-stopped_early kept_epoch steps_per_epoch steps_done steps_skipped resumed_at first_steps states epoch_losses throughput
-time rank_weights_sha256 kept_weights_sha256 model metadata_file
+schema app_version command workload_hash options data python framework jax torch numpy polars device devices strategy
+world_size threads dtype injected_fault sessions model_kind batch_size micro_batch_size samples epochs_requested
+epochs_done stopped_early kept_epoch steps_per_epoch steps_done steps_skipped resumed_at first_steps states epoch_losses
+throughput time rank_weights_sha256 kept_weights_sha256 model metadata_file
 contract nonce earlier memory
 """
 
@@ -378,3 +380,13 @@ def test_constant_rate_loss(made):
 
     assert constant_rate_loss(samples([1, 0]), samples([1, 0])) == pytest.approx(math.log(2))
     assert math.isfinite(constant_rate_loss(samples([1, 1]), samples([0])))
+
+
+def test_a_resident_training_does_not_import_the_compiler_of_torch(merged, tmp_path):
+    """It takes as long as a small training."""
+    words = ["train", "--data", merged, "--lookback", 20, "--loop", "resident", "--epochs", 1, "--output", tmp_path]
+    code = (
+        "import sys; from vpoc.cli import run; assert run(sys.argv[1:]) == 0; "
+        "sys.exit('torch._dynamo' in sys.modules or 'torch._inductor' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, *map(str, words)], check=False).returncode == 0

@@ -208,7 +208,7 @@ def orphans(folder):
 @pytest.mark.parametrize(
     ("strategy", "fault", "status", "said"),
     [
-        ("ddp", "kill@3/1", 137, "rank 1"),
+        pytest.param("ddp", "kill@3/1", 137, "rank 1", marks=pytest.mark.long),
         pytest.param("averaging", "oom@3/1", 1, "out of memory", marks=pytest.mark.long),
     ],
 )
@@ -242,6 +242,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_a_rank_that_hangs_is_ended(train, tmp_path):
     words = train("x", "--strategy", "averaging", "--devices", 2, "--inject-fault", "sleep@3/1", "--rank-timeout", 3)
     launcher = [sys.executable, "-c", PATIENCE_OF_A_SECOND, *map(str, words)]

@@ -54,7 +54,7 @@ def read_parquet(path: Path, columns: Mapping[str, str] | None) -> RawBars:
         prices={name: _numbers(table, name) for name in PRICES},
         volume=_volumes(table),
         symbol=_symbols(table),
-        vix=frame["vix"].cast(pl.Float64).fill_null(np.nan).to_numpy() if "vix" in frame.columns else None,
+        vix=_cast(table, "vix", pl.Float64).fill_null(np.nan).to_numpy() if "vix" in frame.columns else None,
         documented=None,
         where=table.line,
         unit="row",
@@ -77,7 +77,7 @@ def _stamps(table: Table) -> Written:
 
 
 def _numbers(table: Table, name: str) -> Floats:
-    values: Floats = table.frame[name].cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    values: Floats = _cast(table, name, pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     _refuse(table, name, ~np.isfinite(values), "is no finite number")
     return values
 
@@ -93,11 +93,23 @@ def _volumes(table: Table) -> Ints:
 def _symbols(table: Table) -> pl.Series | None:
     if "symbol" not in table.frame.columns:
         return None
-    column: pl.Series = table.frame["symbol"].cast(pl.String).str.strip_chars().fill_null("")
+    column: pl.Series = _cast(table, "symbol", pl.String).str.strip_chars().fill_null("")
     if (column == "").all():
         return None
     _refuse(table, "symbol", (column == "").to_numpy(), "is empty, but not in every row")
     return column
+
+
+def _cast(table: Table, name: str, kind: type[pl.DataType], *, strict: bool = True) -> pl.Series:
+    column = table.frame[name]
+    try:
+        cast: pl.Series = column.cast(kind, strict=strict)
+    except BROKEN as error:
+        what = "text" if kind is pl.String else "numbers"
+        raise UserError(
+            f"{table.path}: the column {name} is of type {column.dtype}, or holds what is no {what}"
+        ) from error
+    return cast
 
 
 def _refuse(table: Table, name: str, wrong: Flags, what: str) -> None:

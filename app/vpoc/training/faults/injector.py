@@ -15,7 +15,7 @@ from vpoc.training.faults.kinds import InjectedFault
 from vpoc.training.strategies.single import Single
 
 _Step = TypeVar("_Step")
-Items = Dataset[list[torch.Tensor]]
+Items = Dataset[tuple[int, torch.Tensor]]
 SLOW_STEP_S = 2.0
 SLOW_CHECKPOINT_S = 60.0
 STALL = 2**62
@@ -187,7 +187,7 @@ class _StallingItems(Items):
     def __init__(self, items: Items) -> None:
         self._items = items
 
-    def __getitem__(self, number: int) -> list[torch.Tensor]:
+    def __getitem__(self, number: int) -> tuple[int, torch.Tensor]:
         return effects.hang() if number == STALL else self._items[number]
 
 

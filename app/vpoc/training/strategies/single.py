@@ -3,10 +3,12 @@
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
 
+from vpoc.device import describe
 from vpoc.models.by_name import Network
 
 LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)
@@ -82,6 +84,10 @@ class Single:
     def holding(self) -> list[torch.device]:
         """The devices of this rank that hold weights."""
         return list(dict.fromkeys(parameter.device for parameter in self.model.parameters()))
+
+    def described(self) -> list[dict[str, Any]]:
+        """Those devices, as results tell of them."""
+        return [describe(device, self.rank) for device in self.holding()]
 
     def whole(self, tensor: torch.Tensor) -> torch.Tensor:
         """The full tensor, on the CPU, of a parameter or of what the optimizer keeps for it; all ranks must ask."""
