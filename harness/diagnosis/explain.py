@@ -6,14 +6,15 @@ from typing import Any, BinaryIO
 
 from harness.base.errors import UserError
 from harness.base.json_bounds import load_json
-from harness.diagnosis.judge import END_LINES, Facts, cut, diagnose, stopped
+from harness.base.storage import open_regular
+from harness.diagnosis.judge import ASK_THE_KERNEL, END_LINES, Facts, cut, diagnose, stopped
 from harness.diagnosis.lines import Line, WithEnd, as_lines, read_lines
 from harness.diagnosis.scan import Found, OfRun, anybodys, scan
 from harness.diagnosis.sieve import worth_reading
 from harness.diagnosis.stalled_at import stuck_at
 from harness.environments.executors.job import Exit
 from harness.evidence.app_files import Phase
-from harness.evidence.outcome import SHELL_SIGNALS, Outcome
+from harness.evidence.outcome.decide import SHELL_SIGNALS, Outcome
 from harness.evidence.progress import last_lines
 from harness.evidence.run_files import EvidenceLine, Explanation
 from harness.evidence.run_folder import RunFolder
@@ -100,13 +101,14 @@ def explain_files(
         return of_end
     last = read.last_line(log[1])
     shown = (EvidenceLine(file=last.file, line=last.number, text=cut(last.text)),) if last else ()
-    return explanation.model_copy(update={"lines": shown})
+    remedy = explanation.remedy if kernel else ASK_THE_KERNEL
+    return explanation.model_copy(update={"lines": shown, "remedy": remedy})
 
 
 def _scan_file(folder: RunFolder, name: str, rocm: str | None, torch: str | None, of_run: OfRun | None = None) -> Found:
     """Scan a file of the run; with `of_run` it is a kernel log."""
     try:
-        with folder.named(name).open("rb") as stream:
+        with open_regular(folder.named(name)) as stream:
             if of_run is None:
                 return scan(read_lines(stream, name, worth_reading()), rocm=rocm, torch=torch, of_run=anybodys)
             lines = read_lines(stream, name, worth_reading(("kernel",)))
@@ -208,8 +210,8 @@ def _text(folder: RunFolder, name: str) -> str:
     """Return the end of a file; an empty string if it cannot be read."""
     file = folder.named(name)
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             stream.seek(max(file.stat().st_size - LAST_BYTES, 0))
-            return stream.read().decode("utf-8", "replace")
+            return stream.read(LAST_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -10,7 +10,8 @@ from harness.diagnosis.lines import Line
 from harness.diagnosis.rules import Signature, load_signatures
 from harness.diagnosis.scan import Found, Hit, matcher_of
 from harness.environments.executors.job import Exit
-from harness.evidence.outcome import SHELL_SIGNALS, OfResult, Outcome
+from harness.evidence.outcome.decide import SHELL_SIGNALS, Outcome
+from harness.evidence.outcome.diagnoses import OfResult
 from harness.evidence.run_files import EvidenceLine, Explanation
 
 UNKNOWN = "unknown"
@@ -19,6 +20,11 @@ STOPPED = "stopped"
 END_LINES = 12
 """Number of lines at the end of such a log that must not name an error."""
 LONGEST_EVIDENCE = 400
+ASK_THE_KERNEL = (
+    "read the end of the log, then the kernel's log of that time: `journalctl -k > kernel.log`, and "
+    "`matrix explain --log FILE --kernel-log kernel.log`"
+)
+"""The remedy for a log that names no known failure, where the kernel's log was not given."""
 
 # After a reset everything on the GPU is lost: errors that a process reports afterwards only follow from it.
 _UNHEALTHY_GPU = frozenset({"gpu-reset", "gpu-hang", "hardware"})
@@ -114,15 +120,18 @@ def unknown() -> Explanation:
 
 
 def stopped(ending: Sequence[Line]) -> Explanation | None:
-    """Return the explanation of a log that ends in the middle of the work; None if its end tells of an error.
+    """Return the explanation of a log by how it ends: in the middle of the work, or of a request; None if neither.
 
-    `ending`: its last lines in which nothing was found, the last one first.
+    `ending`: its last lines in which nothing was found, the last one first. One that tells of an error does not end in
+    the middle of the work.
     """
-    if not ending or any(_ERROR.search(line.text) for line in ending):
+    if not ending:
         return None
     rules = load_signatures().of("end")
     found = next((rule for rule in rules if rule.find(ending[0].text)), None)
-    return _explanation(found, [ending[0]], Facts(), None) if found else None
+    if found is None or (found.class_ == STOPPED and any(_ERROR.search(line.text) for line in ending)):
+        return None
+    return _explanation(found, [ending[0]], Facts(), None)
 
 
 def _by_word(facts: Facts, *, fatal: bool) -> Hit | None:

@@ -2,17 +2,23 @@
 
 import re
 import signal
-from collections.abc import Collection
-from typing import cast
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 from harness.diagnosis.explain import explain_run
 from harness.environments.executors.job import Exit
-from harness.evidence.outcome import Diagnosis, Outcome
+from harness.evidence.outcome.decide import Outcome
 from harness.evidence.run_files import Explanation, Record
 from harness.evidence.run_folder import RunFolder
 from harness.matrix.cells import Preset
 
-_EXIT = re.compile(r"(?:exit (?P<code>\d+)|signal (?P<number>\d+)|(?P<name>SIG\w+))(?P<memory>, out of memory)?")
+if TYPE_CHECKING:
+    from harness.evidence.outcome.diagnoses import Diagnosis
+
+_EXIT = re.compile(
+    r"(?:exit (?P<code>\d{1,9})|signal (?P<number>\d{1,9})|(?P<name>SIG\w+))(?P<memory>, out of memory)?"
+)
 
 
 def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset] = ()) -> Explanation:
@@ -20,9 +26,16 @@ def explain_record(folder: RunFolder, record: Record, presets: Collection[Preset
     intent = record.intent
     # A record of another version may have a diagnosis that is unknown here.
     outcome = Outcome(record.outcome, cast("Diagnosis | None", record.diagnosis), record.detail)
-    exits = {phase: exit_of(words) for phase, words in record.exit.items()}
+    exits = dict(_exits(record))
     found = explain_run(folder, outcome, exits, intent.host, intent.rocm, intent.torch, presets)
     return found if found.rule or not record.explanation else record.explanation
+
+
+def _exits(record: Record) -> Iterator[tuple[str, Exit]]:
+    """Yield how each process ended; what another host says in words that nobody writes tells nothing."""
+    for phase, words in record.exit.items():
+        with suppress(ValueError):
+            yield phase, exit_of(words)
 
 
 def exit_of(words: str) -> Exit:
@@ -32,7 +45,7 @@ def exit_of(words: str) -> Exit:
         ValueError: when `words` describe no exit.
     """
     found = _EXIT.fullmatch(words)
-    if found is None:
+    if found is None or (found["name"] and found["name"] not in signal.Signals.__members__):
         raise ValueError(f"{words!r} is not how a process ends")
     if found["code"]:
         return Exit(int(found["code"]), found["memory"] is not None)

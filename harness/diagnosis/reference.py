@@ -25,8 +25,12 @@ row, for a fast search |
 `symptom` (counts only if nothing else is found); `benign` |
 | `catch_all` | `true`: unspecific; a later fatal line of the environment or host counts instead |
 | `generic` | `true`: says only that something failed; the end of a process named before it counts instead |
+| `in_warnings` | `true`: also in a line that is a warning by its own word |
+| `in_program` | `true`: not for an exception with frames of installed packages only |
 | `recovered_by` | literal text, on the line or within the next five, that shows that it was recovered from |
-| `traceback` | `importing-a-package`, `raised-by-the-program`: only for an exception raised so |
+| `signals` | as `SIGSEGV`: every known wording of a process that was ended by one of these |
+| `traceback` | `importing-a-package`, `compiling-a-kernel`, `building-an-extension`, `joining-the-ranks`, \
+`raised-by-the-program`: only for an exception raised so |
 | `memory` | `enough-was-free`, `enough-was-reserved`, `more-than-there-is`: only for a message of torch whose numbers \
 say so |
 | `rocm`, `torch` | versions it applies to, such as `>=7.0`; such a rule never applies if the version is unknown |
@@ -67,7 +71,7 @@ def _signatures() -> Iterator[str]:
 
 def _patterns(one: Signature) -> str:
     """Return its first patterns; the file has them all."""
-    patterns = [*one.text, *(pattern.pattern for pattern in one.regex)]
+    patterns = [*one.signals, *one.text, *(pattern.pattern for pattern in one.regex)]
     shown = [f"`{pattern.replace('|', chr(92) + '|').replace('`', chr(39))}`" for pattern in patterns[:MOST_PATTERNS]]
     return ", ".join(shown) + (", ..." if len(patterns) > MOST_PATTERNS else "")
 

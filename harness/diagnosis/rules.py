@@ -15,6 +15,8 @@ from harness.base.versions import Specifier
 from harness.base.yaml_lines import Document, read_yaml
 from harness.diagnosis.allocations import Allocation
 from harness.diagnosis.patterns import kind_of, needed_text, of_kinds
+from harness.diagnosis.signal_words import of_signals
+from harness.diagnosis.tracebacks import Raised
 
 SIGNATURES = Path(__file__).with_name("signatures.yaml")
 SHORTEST_NEEDED, LONGEST_NEEDED = 4, 10
@@ -51,6 +53,9 @@ class Signature(_Strict):
     `where: stack` is matched with `path function` of a frame, `where: exit` with how the run ended, in words,
     `where: end` with the last line of a log in which nothing else was found.
     `recovered_by`: no failure if this literal text follows within a few lines.
+    `signals`: the ways in which programs word that a process was ended by one of these.
+    `in_warnings`: also counts in a line that is a warning by its own word.
+    `in_program`: a traceback that the line ends must have a frame outside of installed packages.
     `traceback`: the line must end a Python traceback that was raised in this way.
     `memory`: what torch's message of GPU memory that ran out has to say of it.
     `generic`: says only that something failed; the end of a process named before it counts instead.
@@ -62,9 +67,12 @@ class Signature(_Strict):
     where: Where = "log"
     text: tuple[str, ...] = ()
     regex: tuple[re.Pattern[str], ...] = ()
+    signals: tuple[str, ...] = ()
     severity: Severity = "fatal"
     recovered_by: str | None = None
-    traceback: Literal["importing-a-package", "raised-by-the-program"] | None = None
+    in_warnings: bool = False
+    in_program: bool = False
+    traceback: Raised | None = None
     memory: Allocation | None = None
     generic: bool = False
     catch_all: bool = False
@@ -78,10 +86,10 @@ class Signature(_Strict):
 
     @model_validator(mode="after")
     def _can_be_found(self) -> Self:
-        if not (self.text or self.regex):
+        if not (self.text or self.expressions):
             raise ValueError("give `text:` or `regex:`")
         # The search for a line among many begins with these letters; the last line is compared with every rule.
-        for pattern in self.regex if self.where != "end" else ():
+        for pattern in self.expressions if self.where != "end" else ():
             if _letters(needed_text(pattern.pattern)) < SHORTEST_NEEDED:
                 raise ValueError(f"{pattern.pattern!r} should hold {SHORTEST_NEEDED} literal letters in a row")
         if any(_letters(text) < SHORTEST_NEEDED for text in self.text):
@@ -89,19 +97,24 @@ class Signature(_Strict):
         return self
 
     @cached_property
+    def expressions(self) -> tuple[re.Pattern[str], ...]:
+        """Return the regular expressions, also those for its signals."""
+        return (*self.regex, *of_signals(self.signals))
+
+    @cached_property
     def needed_of_kinds(self) -> tuple[str, ...]:
         """Return the beginnings of the needed texts: a line can only match if its kind contains one of them."""
-        needed = (*self.text, *(needed_text(pattern.pattern) for pattern in self.regex))
+        needed = (*self.text, *(needed_text(pattern.pattern) for pattern in self.expressions))
         return tuple(kind_of(text[:LONGEST_NEEDED]) for text in needed)
 
     @cached_property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
         """Return the texts and regular expressions, all as patterns."""
-        return (*(re.compile(re.escape(text)) for text in self.text), *self.regex)
+        return (*(re.compile(re.escape(text)) for text in self.text), *self.expressions)
 
     @cached_property
     def _of_kinds(self) -> tuple[re.Pattern[str], ...]:
-        return tuple(re.compile(of_kinds(pattern.pattern)) for pattern in self.regex)
+        return tuple(re.compile(of_kinds(pattern.pattern)) for pattern in self.expressions)
 
     def may_be_of(self, kind: str) -> bool:
         """Return whether `find` may find something in a line of this kind."""

@@ -114,9 +114,13 @@ class Matcher:
                 continue
             if signature.memory and signature.memory not in memory_of(body):
                 continue
+            if signature.in_program and traceback and traceback.is_of_packages:
+                continue
             if signature.severity == "benign":
                 return None
-            if _WARNING.search(body, 0, found.start()) or not of_run(found):
+            if not signature.in_warnings and _WARNING.search(body, 0, found.start()):
+                continue
+            if not of_run(found):
                 continue
             return signature
         return None
@@ -188,7 +192,7 @@ class _Scan:
         if traceback.sees(body, line) or (traceback.ends and traceback.ignored):
             return
         if traceback.ends:
-            body = body.removeprefix(traceback.indent)
+            body = traceback.without_lead(body)
         signature = matcher.match(body, traceback, self.of_run)
         if signature is None:
             self._forget_recovered(line)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from harness.base.storage import read_regular
 from harness.base.untrusted_tree import NotAFileError
 from harness.diagnosis.lines import Line, as_lines
 from harness.diagnosis.scan import Hit, matcher_of
@@ -105,7 +106,7 @@ def _of_app(folder: RunFolder, name: str) -> list[Line]:
 def _collected(folder: RunFolder, name: str) -> list[Line]:
     """Return the lines of a sample of stacks; of a long one the last."""
     try:
-        content = folder.named(name).read_bytes()
+        content = read_regular(folder.named(name))
     except OSError:
         return []
     return _lines(name, content[:-MOST_BYTES].count(b"\n"), content[-MOST_BYTES:])

@@ -2,8 +2,19 @@
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from harness.diagnosis.lines import Line
+from harness.diagnosis.patterns import kind_of
+
+Raised = Literal[
+    "importing-a-package",
+    "compiling-a-kernel",
+    "building-an-extension",
+    "joining-the-ranks",
+    "raised-by-the-program",
+]
+"""Where an exception came from, as the frames of its traceback tell."""
 
 # Prefixes that launchers, loggers and containers put before a line, and a progress bar on the same line.
 _PREFIX = re.compile(
@@ -22,11 +33,27 @@ _PREFIX = re.compile(
     r"|[^\n|]{0,80}\d+%\|[^\]\n]{0,200}\[[^\]\n]{0,100}\]\s?"
     r"){1,4}"
 )
-_FRAME = re.compile(r'\s+File "(?P<path>[^"]+)", line \d+')
+_HEAD = "Traceback (most recent call last)"
+_FRAME = re.compile(r'(?P<indent>\s*)File "(?P<path>[^"]+)", line \d+(?:, in (?P<function>\w+))?')
+_INDENT = "  "
+_IMPORT = ("import ", "from ")
 _LIBRARY = re.compile(
     r"[/\\](?:site|dist)-packages[/\\](?!vpoc[/\\])|/lib/python3\.\d+/|<frozen "
     r"|\\(?:[Pp]ython\d*|[Aa]naconda\d?|[Mm]iniconda\d?|envs\\[^\\]+)\\[Ll]ib\\"
 )
+# The innermost frames, `path function`, that tell what was being done.
+_DOING: dict[Raised, re.Pattern[str]] = {
+    "compiling-a-kernel": re.compile(
+        r"[/\\]triton[/\\](?:compiler|backends|runtime)[/\\]|[/\\]torch[/\\]_(?:inductor|dynamo)[/\\]"
+    ),
+    "building-an-extension": re.compile(
+        r"[/\\](?:setuptools|distutils)[/\\]|[/\\]torch[/\\]utils[/\\]cpp_extension\.py"
+    ),
+    "joining-the-ranks": re.compile(
+        r"[/\\]torch[/\\]distributed[/\\](?:rendezvous\.py"
+        r"|distributed_c10d\.py (?:init_process_group|_new_process_group_helper|_store_based_barrier))"
+    ),
+}
 _CHAINED = ("During handling of the above exception", "direct cause of the following exception")
 _NOT_RAISED = ("Exception ignored in", "--- Logging error ---")
 
@@ -46,7 +73,7 @@ class Traceback:
 
     `ends`: the line seen last is the exception itself. `ignored`: Python continued after it. `frame` is the innermost
     frame, `own_frame` the innermost one outside of installed packages and the standard library.
-    `indent`: what each line begins with.
+    `lead`: what is written before each of its lines, as by a logger.
     """
 
     open: bool = False
@@ -55,22 +82,24 @@ class Traceback:
     chained: bool = False
     frame: Line | None = None
     own_frame: Line | None = None
-    indent: str = ""
+    lead: str = ""
     _in_library: bool = False
     _code: str = ""
-    _own_code: str = ""
+    _importing: bool = False
+    _place: str = ""
+    _is_flat: bool = False
     _ignore_next: bool = False
     _chain_next: bool = False
 
     def sees(self, body: str, line: Line) -> bool:
         """Take the next line; return whether it is part of a traceback without being the exception."""
         self.ends = False
-        if "Traceback (most recent call last)" in body:
-            indent = body[: len(body) - len(body.lstrip(" |"))]
-            fresh = Traceback(open=True, ignored=self._ignore_next, chained=self._chain_next, indent=indent)
+        if _HEAD in body:
+            lead = body[: body.index(_HEAD)]
+            fresh = Traceback(open=True, ignored=self._ignore_next, chained=self._chain_next, lead=lead)
             self.__dict__.update(fresh.__dict__)
             return True
-        body = body.removeprefix(self.indent)
+        body = self.without_lead(body)
         if body.startswith(_NOT_RAISED):
             self._ignore_next = True
             return True
@@ -78,26 +107,44 @@ class Traceback:
             self._chain_next = True
             return True
         if frame := _FRAME.match(body):
-            self.frame, self._code = line, ""
-            self._in_library = _LIBRARY.search(frame["path"]) is not None
-            if not self._in_library:
-                self.own_frame = line
+            self._enter(frame, line)
             return True
-        if self.open and (body.startswith("    ") or not body.strip()):
+        if self.open and (
+            body.startswith("    ") or not body.strip() or (self._is_flat and self.frame and not self._code)
+        ):
             if self.frame and not self._code:
                 self._code = body.strip()
-                if not self._in_library:
-                    self._own_code = self._code
+                self._importing = self._importing or self._code.startswith(_IMPORT)
             return True
         if self.open:
             self.open, self.ends = False, True
         return False
 
-    def was_raised(self, how: str) -> bool:
-        """Return whether it ends here and was raised `how`: `importing-a-package` or `raised-by-the-program`."""
+    def without_lead(self, body: str) -> str:
+        """Return a line without what is written before each line of this traceback, whose digits may differ."""
+        if self.lead and kind_of(body[: len(self.lead)]) == kind_of(self.lead):
+            return body[len(self.lead) :]
+        return body
+
+    @property
+    def is_of_packages(self) -> bool:
+        """Return whether it ends here and every frame of it is in an installed package or the standard library."""
+        return self.ends and self.frame is not None and self.own_frame is None
+
+    def was_raised(self, how: Raised) -> bool:
+        """Return whether it ends here and was raised `how`."""
         if not self.ends or self.frame is None:
             return False
         if how == "importing-a-package":
-            imports = ("import ", "from ")
-            return self._in_library and (self._own_code.startswith(imports) or self._code.startswith(imports))
-        return not self._in_library and self._code.startswith("raise ")
+            return self._in_library and self._importing
+        if how == "raised-by-the-program":
+            return not self._in_library and self._code.startswith("raise ")
+        return _DOING[how].search(self._place) is not None
+
+    def _enter(self, frame: re.Match[str], line: Line) -> None:
+        self.frame, self._code, self._place = line, "", f"{frame['path']} {frame['function'] or ''}"
+        # Copied into a text, frames may have lost their indentation, and then their code has, too; `<string>` has none.
+        self._is_flat = len(frame["indent"]) < len(_INDENT) and not frame["path"].startswith("<")
+        self._in_library = _LIBRARY.search(frame["path"]) is not None
+        if not self._in_library:
+            self.own_frame, self._importing = line, False

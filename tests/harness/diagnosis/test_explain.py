@@ -9,7 +9,8 @@ import pytest
 
 from harness.diagnosis import explain_log, explain_run
 from harness.environments.executors.job import Exit
-from harness.evidence.outcome import STOPPED, OfEnding, OfResult, Outcome
+from harness.evidence.outcome.decide import Outcome
+from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, OfEnding, OfResult
 from harness.evidence.run_files import Explanation, Intent
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
@@ -187,7 +188,7 @@ def test_what_was_decided_from_the_result_is_the_class(explain: Callable[..., Ex
 
 def test_every_diagnosis_is_decided_or_explained(explain: Callable[..., Explanation]) -> None:
     """An explanation by the harness itself is never `unknown`. Exit and log show how a process died."""
-    outcome_of = {diagnosis: name for name, diagnosis in STOPPED.values()} | {"unhealthy-gpu": "host-fault"}
+    outcome_of = {diagnosis: name for name, diagnosis in ENDED_FROM_OUTSIDE.values()} | {"unhealthy-gpu": "host-fault"}
     for diagnosis in {*get_args(OfEnding), *get_args(OfResult)} - {"app-error", "crash"}:
         exit_ = Exit(-9, out_of_memory=True) if diagnosis == "out-of-memory" else Exit(1)
         found = explain({}, exit_, outcome=outcome_of.get(diagnosis, "failed"), diagnosis=diagnosis)
@@ -326,6 +327,19 @@ def test_the_explanation_is_what_the_contract_says() -> None:
     found: Any = json.loads(explain_log([ILLEGAL], "train.log").model_dump_json(by_alias=True))
     assert Explanation.model_validate(found)
     assert found["class"] == "kernel-fault"
+
+
+def test_an_exception_of_which_only_its_place_is_known_hides_nothing_more_specific() -> None:
+    torch = "/opt/venv/lib/python3.11/site-packages/torch"
+    for place, rule in (
+        ("_inductor/compile_fx.py", "fails-while-compiling"),
+        ("distributed/distributed_c10d.py", "fails-while-joining"),
+    ):
+        frame = f'  File "{torch}/{place}", line 9, in init_process_group'
+        raised = ["Traceback (most recent call last):", frame, "    wait()", "RuntimeError: no answer"]
+        assert explain_log(raised, "x").rule == rule
+        assert explain_log(["Segmentation fault (core dumped)", *raised], "x").rule == "segmentation-fault", place
+        assert explain_log([*raised, ILLEGAL], "x").rule == "illegal-access", place
 
 
 def test_without_a_run_a_kill_by_the_kernel_does_not_hide_the_logs_own_error() -> None:

@@ -166,3 +166,22 @@ def test_what_the_kernel_says_explains_a_log_that_stops() -> None:
     kernel = b"[ 1.0] amdgpu 0000:03:00.0: amdgpu: GPU mode1 reset\n"
     found = explain_files((io.BytesIO(b"epoch 3, loss 0.5\n"), "x"), (io.BytesIO(kernel), "kernel.log"))
     assert found.class_ == "gpu-reset"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "'(MaxRetryError(...), '(Request ID: fb)')' thrown while requesting HEAD https://example.org/config.json",
+        "WARNING:http:Retrying in 1s [Retry 1/5].",
+    ],
+)
+def test_a_log_that_ends_while_a_request_is_repeated(last: str) -> None:
+    found = explain_files((io.BytesIO(f"start\n{last}\n".encode()), "x"))
+    assert (found.class_, found.rule) == ("network", "log-ends-at-a-request")
+    assert explain_files((io.BytesIO(f"{last}\nall done\n".encode()), "x")).class_ == "unknown"
+
+
+def test_a_log_of_nothing_known_says_what_to_ask_next() -> None:
+    log = b"epoch 1\nit went wrong\n"
+    assert "--kernel-log" in explain_files((io.BytesIO(log), "x")).remedy
+    assert "--kernel-log" not in explain_files((io.BytesIO(log), "x"), (io.BytesIO(b""), "kernel.log")).remedy

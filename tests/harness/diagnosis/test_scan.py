@@ -49,6 +49,27 @@ def test_a_line_that_calls_itself_a_warning_does_not_count() -> None:
         assert rule(line) is None, line
 
 
+def test_a_warning_that_a_connection_is_lost_counts() -> None:
+    shut = "[rank1]:[W1120 10:00:00.1 ProcessGroupNCCL.cpp:1662] (maybe TCPStore server has shut down too early)"
+    (lost,) = found(QUIET, shut).endings
+    assert (lost.signature.id, lost.signature.severity) == ("lost-store", "lost-peer")
+    assert not found("[W1120 10:00:00.1 socket.cpp:4] [c10d] failed to connect (Connection refused)").endings
+
+
+def test_what_torch_says_of_every_exchange_that_failed_hides_no_lost_peer() -> None:
+    failed = "[E ProcessGroupNCCL.cpp:681] [Rank 5] Some NCCL operations have failed or timed out."
+    ends = found(failed, "ncclRemoteError: A call failed possibly due to a network error").endings
+    assert [hit.signature.class_ for hit in ends] == ["lost-peer", "hang-collective"]
+
+
+def test_an_exception_within_packages_alone_is_not_called_the_programs() -> None:
+    within = [TRACEBACK[0], '  File "/opt/venv/lib/python3.11/site-packages/x/y.py", line 5, in f']
+    assert rule(*within, "    next(found)", "StopIteration") is None
+    assert rule(*TRACEBACK, "    f()", *within[1:], "    next(found)", "StopIteration") == "python-exception"
+    assert rule("StopIteration") == "python-exception"
+    assert rule(*within, "    x.cuda()", ILLEGAL) == "illegal-access"
+
+
 def test_source_lines_of_a_traceback_do_not_count() -> None:
     assert rule(*TRACEBACK, '    raise Custom("HIP out of memory. Tried to allocate")', "Custom: sorry") is None
 
@@ -127,6 +148,32 @@ def test_an_indented_traceback_is_followed() -> None:
     for indent in ("    ", "      ", "    | "):
         lines = [*TRACEBACK, "    a[b]", "KeyError: 'b'"]
         assert rule(*(indent + line for line in lines)) == "python-exception", indent
+
+
+def test_what_a_logger_writes_before_each_line_is_no_part_of_it() -> None:
+    lead = "10:00:{0} [job 7 (pid 289)] [09c5] ERROR "
+    lines = [*TRACEBACK, "    a[b]", "KeyError: 'b'"]
+    assert rule(*(lead.format(10 + number) + line for number, line in enumerate(lines))) == "python-exception"
+    assert rule(lead.format(1) + lines[0], *lines[1:]) == "python-exception"
+    other = "10:00:20 [job 8 (pid 290)] [77e1] INFO "
+    assert rule(lead.format(1) + lines[0], other + lines[-1]) is None
+
+
+def test_frames_that_lost_their_indentation_are_followed() -> None:
+    frames = ['File "/a.py", line 1, in f', "raise Mine(1)", 'File "/b.py", line 2, in g', "raise Mine(2)"]
+    assert rule(TRACEBACK[0], *frames, "MineError: 2") == "raised-by-the-program"
+    assert rule(TRACEBACK[0], *frames[:3], "g()", "MineError: 2") is None
+    assert rule(TRACEBACK[0], 'File "<string>", line 1, in <module>', ILLEGAL) == "illegal-access"
+
+
+def test_an_import_within_a_package_counts_as_one_unless_the_program_runs_inside_it() -> None:
+    package = ['  File "/opt/lib/python3.11/site-packages/a/b.py", line 1, in f', "    import c"]
+    inner = ['  File "/opt/lib/python3.11/site-packages/c/d.py", line 2, in g', "    h()"]
+    assert rule(*TRACEBACK, "    f()", *package, *inner, "KeyError: 'c'") == "fails-on-import"
+    assert rule(*TRACEBACK, "    f()", *inner, "KeyError: 'c'") == "python-exception"
+    assert (
+        rule(*TRACEBACK, "    f()", *package, *TRACEBACK[1:], "    a[b]", *inner, "KeyError: 'c'") == "python-exception"
+    )
 
 
 def test_the_frame_shown_is_the_innermost_of_the_program() -> None:

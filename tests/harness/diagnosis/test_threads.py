@@ -10,22 +10,34 @@ from benchmarks.diagnosis import HELD_OUT, TUNED, Thread, ask, load
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 from harness.diagnosis.rules import load_signatures
 
-SETS = {"tuned": load(TUNED), **{name: load(file) for name, file in HELD_OUT.items()}}
+SETS = {name: load(file) for name, file in (TUNED | HELD_OUT).items()}
 THREADS = [thread for threads in SETS.values() for thread in threads]
 # Each was labelled before the rules were asked. To change one is to make its first look in benchmarks/ untrue.
 SHA256 = {
     "first": "167c9aa1dd4a60dcebe4d9f1cd500a8c7e11b7ac063fde3e3bf49f09cf068c31",
     "second": "d375dd354692485107a2c2e129c86ea6a8d38fdd27567f932653b536b282e360",
     "third": "a0c1e31a66143e813f8b7c5db62a3216da028660a72d73a25c3ee92dbf6c2a38",
+    "fourth": "9d29e0990882b0fa0ff3663854389113ad2b5eed9ce981e508d9fc929e4ddb25",
+    "fifth": "5e079b5cc5ecc096ec51e0d715bd4f59c272c29e12b5fc8dda715bedfb4493f6",
 }
 # What the lines support, and no rule tells; docs/evidence/diagnosis-figures.md lists them with their labels.
 NOT_RIGHT = {
-    ("https://github.com/ROCm/amdgpu/issues/11", UNKNOWN),
-    ("https://github.com/ollama/ollama/issues/2718", "permissions"),
-    ("https://github.com/ROCm/legacy-rocm-build/issues/2197", UNKNOWN),
-    ("https://github.com/ROCm/legacy-rocm-build/issues/774", UNKNOWN),
     ("https://github.com/mosaicml/composer/issues/1165", UNKNOWN),
-    ("https://github.com/Comfy-Org/ComfyUI/issues/1549", UNKNOWN),
+    ("https://github.com/intel/llm-scaler/issues/154", "lost-peer"),
+    # Of the fifth set: no rule was written for these, so that it goes on measuring.
+    ("https://github.com/AUTOMATIC1111/stable-diffusion-webui/issues/16490", UNKNOWN),
+    ("https://github.com/Dao-AILab/flash-attention/issues/1635", UNKNOWN),
+    ("https://github.com/Dao-AILab/flash-attention/issues/1921", UNKNOWN),
+    ("https://github.com/ROCm/MIOpen/issues/3208", UNKNOWN),
+    ("https://github.com/ROCm/MIOpen/issues/796", UNKNOWN),
+    ("https://github.com/ROCm/TheRock/issues/1245", UNKNOWN),
+    ("https://github.com/ROCm/TheRock/issues/4768", UNKNOWN),
+    ("https://github.com/ROCm/composable_kernel/issues/594", "compile"),
+    ("https://github.com/ROCm/legacy-rocm-build/issues/4164", UNKNOWN),
+    ("https://github.com/ROCm/legacy-rocm-build/issues/804", "runtime-error"),
+    ("https://github.com/getsolus/packages/issues/7986", "gpu-reset"),
+    ("https://github.com/lllyasviel/Fooocus/issues/1096", UNKNOWN),
+    ("https://github.com/pytorch/pytorch/issues/10577", UNKNOWN),
 }
 
 
