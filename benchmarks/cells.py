@@ -3,6 +3,7 @@
 Seconds of this machine, with those of plain work in the same process (hashing 200 MB) beside them for scale.
 """
 
+import argparse
 import hashlib
 import tempfile
 import time
@@ -55,6 +56,7 @@ def expand(file: Path) -> int:
 
 def main() -> None:
     """Print the figures."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "matrix.yaml"
         file.write_text(matrix_text(), encoding="utf-8")

@@ -20,11 +20,17 @@ from harness.diagnosis import explain_files
 from harness.diagnosis.judge import STOPPED, UNKNOWN
 
 THREADS = CHECKOUT / "tests" / "harness" / "diagnosis" / "threads"
-TUNED = THREADS / "tuned.yaml"
+TUNED = {
+    "tuned": THREADS / "tuned.yaml",
+    "fourth, tuned": THREADS / "fourth-tuned.yaml",
+    "fifth, tuned": THREADS / "fifth-tuned.yaml",
+}
 HELD_OUT = {
     "first": THREADS / "held-out.yaml",
     "second": THREADS / "second-held-out.yaml",
     "third": THREADS / "third-held-out.yaml",
+    "fourth": THREADS / "fourth-held-out.yaml",
+    "fifth": THREADS / "fifth-held-out.yaml",
 }
 PAGE = CHECKOUT / "docs" / "evidence" / "diagnosis-figures.md"
 RIGHT_GOAL, WRONG_GOAL = 95.0, 1.0
@@ -51,9 +57,9 @@ class Thread:
 
 @dataclass(frozen=True)
 class FirstLook:
-    """The counts of a set at the first look, before a rule was written for it, and those of the rules of 7cc266e.
+    """The counts of a set at the first look, before a rule was written for it, and those of older rules.
 
-    `rules`: the commit that was asked.
+    `rules`: the commit that was asked. `before_rules`: that of the older rules.
     """
 
     name: str
@@ -62,12 +68,15 @@ class FirstLook:
     missed: int
     wrong: int
     before: tuple[int, int, int]
+    before_rules: str = "7cc266e"
 
 
 FIRST_LOOKS = (
     FirstLook("first", "f9cd90f", 139, 9, 4, (132, 15, 5)),
     FirstLook("second", "2dbfed9", 136, 7, 2, (133, 10, 2)),
     FirstLook("third", "ec8477a", 34, 6, 0, (33, 7, 0)),
+    FirstLook("fourth", "44521e3", 75, 3, 2, (73, 5, 2), "81cef06"),
+    FirstLook("fifth", "d0eac43", 71, 10, 3, (70, 11, 3), "6b3f613"),
 )
 
 
@@ -128,24 +137,31 @@ def page(sets: Mapping[str, Sequence[Answer]], looks: Sequence[FirstLook] = FIRS
         "## At the first look",
         "",
         "Sets of threads on which no rule was tuned when they were asked. After that their misses were read and rules",
-        "written for them, so that the next set was needed. `7cc266e` are the rules before all this; they did not have",
-        "the class `stopped`, which counts against them.",
+        "written for them (but for the fifth), so that the next set was needed. `7cc266e` are the rules before all",
+        "this; they did not have the class `stopped`, which counts against them.",
+        "Of the fourth set a half was set aside by the hash of the",
+        "thread's address. It was asked twice: by the rules as they were (`81cef06`), when only these counts were",
+        "read, and once more by those that were tuned on the other half (`44521e3`); only then were its misses read.",
+        "A quarter of it is logs that name no failure; of the 60 that name one 53 were right before, and 55 then.",
+        "The fifth set was parted and asked in the same way. Only 2 of its half name no failure, for excerpts that end",
+        "before anything fails were left out. No rule was written for its misses, which this page lists.",
         "",
         "| set | rules | excerpts | right | missed | wrong | goals met |",
         "|---|---|---|---|---|---|---|",
     ]
     for look in looks:
         lines.append(_counted(f"{look.name} | `{look.rules}`", (look.right, look.missed, look.wrong)))
-        lines.append(_counted(f"{look.name} | `7cc266e`", look.before))
+        lines.append(_counted(f"{look.name} | `{look.before_rules}`", look.before))
     every = tuple(sum(column) for column in zip(*((one.right, one.missed, one.wrong) for one in looks), strict=True))
     before = tuple(sum(column) for column in zip(*(one.before for one in looks), strict=True))
-    lines += [_counted("together | as above", every), _counted("together | `7cc266e`", before)]
+    older = ", ".join(f"`{name}`" for name in dict.fromkeys(one.before_rules for one in looks))
+    lines += [_counted("together | as above", every), _counted(f"together | {older}", before)]
     lines += [
         "",
         "## Today",
         "",
-        "All of these have been read since; they show that nothing is lost again, and not how the rules do on a log",
-        "that nobody has seen.",
+        "All but the fifth have been tuned on since; they show that nothing is lost again, and not how the rules do on",
+        "a log that nobody has seen.",
         "",
         "| set | excerpts | right | missed | wrong | goals met |",
         "|---|---|---|---|---|---|",
@@ -193,14 +209,15 @@ def _classes(answers: Sequence[Answer]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure and write the page; `--tuned` prints the answers for the tuned set only, and writes nothing."""
+    """Measure and write the page; `--tuned` prints the answers for the tuned sets only, and writes nothing."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tuned", action="store_true", help="print the tuned set only; write no page")
-    tuned = [ask(one) for one in load(TUNED)]
+    parser.add_argument("--tuned", action="store_true", help="print the tuned sets only; write no page")
+    tuned = {name: [ask(one) for one in load(file)] for name, file in TUNED.items()}
     if parser.parse_args().tuned:
-        print("\n".join([_row("tuned", tuned), *_misses(tuned)]))
+        for name, answers in tuned.items():
+            print("\n".join([_row(name, answers), *_misses(answers)]))
         return
-    text = page({"tuned": tuned, **{name: [ask(one) for one in load(file)] for name, file in HELD_OUT.items()}})
+    text = page({**tuned, **{name: [ask(one) for one in load(file)] for name, file in HELD_OUT.items()}})
     PAGE.write_text(text, encoding="utf-8")
     print(text.partition("\n## Not right")[0])
 

@@ -222,10 +222,21 @@ class Clock:
     phases: dict[str, str] = field(default_factory=dict)
     steps: list[HealthStep] = field(default_factory=list)
     made: set[str] = field(default_factory=set)
+    ready_at: dict[str, float] = field(default_factory=dict)
 
     def run(self, run: StageRun) -> bool:
-        """Make a run; returns whether its process succeeded."""
+        """Make a run, and those beside it; returns whether any of their processes succeeded."""
         self.set_up(run.cell.stack.name)
+        began, ends = self.now, []
+        passed, ids = False, [f"r{len(self.rows) + place:04}" for place in range(1 + len(run.beside))]
+        for one, run_id in zip((run, *run.beside), ids, strict=True):
+            self.now = began
+            passed = self._one(one, run_id, [other for other in ids if other != run_id]) or passed
+            ends.append(self.now)
+        self.now = max(ends)
+        return passed
+
+    def _one(self, run: StageRun, run_id: str, beside: Sequence[str]) -> bool:
         behaviour, started = self.world.acts(run), self.now
         hours = TRAINING.get(run.workload.name, USUAL_TRAINING) / HOUR
         begins = self.chance.random() < behaviour.starts
@@ -238,8 +249,8 @@ class Clock:
         poisoned = self.chance.random() < behaviour.poisons
         if poisoned or not (passed or crashed):
             self.now += RESET_SECONDS
-        run_id = f"r{len(self.rows):04}"
         self._record(run, run_id, started, lasted, begins=begins, passed=passed, crashed=crashed)
+        self.rows[-1] = replace(self.rows[-1], beside=json.dumps(beside))
         if poisoned:
             self.steps.append(BAD.model_copy(update={"run_id": run_id, "gpu": run.gpus[0], "at": self.now}))
         return passed
@@ -252,11 +263,19 @@ class Clock:
         )
 
     def set_up(self, stack: str) -> None:
-        """Download and build a stack, the first time."""
-        if stack not in self.made:
+        """Download and build a stack, the first time; wait for the rest of that where it was begun before."""
+        self.prepare(stack)
+        self.now = max(self.now, self.ready_at[stack])
+
+    def prepare(self, stack: str) -> None:
+        """Begin to download and build a stack, while runs go on."""
+        if stack not in self.ready_at:
             self.made.add(stack)
             self.gigabytes += the_matrix().stacks[stack].budget.download
-            self.now += setup_seconds_of(the_matrix().stacks[stack])
+            # One at a time.
+            self.ready_at[stack] = max(self.now, *self.ready_at.values(), 0.0) + setup_seconds_of(
+                the_matrix().stacks[stack]
+            )
 
     def _record(
         self, run: StageRun, run_id: str, started: float, lasted: float, *, begins: bool, passed: bool, crashed: bool
@@ -289,13 +308,20 @@ def evening(world_name: str, seed: int) -> Evening:
     world = WORLDS[world_name](chance)
     clock = Clock(world, chance)
     cells = {name: [cell for cell in the_matrix().select("default") if cell.stack.name == name] for name in stacks()}
-    host = StageHost(GPUS, GPUS, True, {name: setup_seconds_of(the_matrix().stacks[name]) for name in stacks()})
+    setup = {name: setup_seconds_of(the_matrix().stacks[name]) for name in stacks()}
+    host = StageHost(GPUS, GPUS, True, setup, side_by_side=True)
     search = StageSearch(the_matrix(), cells, host)
     answered: tuple[float, float] | None = None
     while True:
-        decided = search.next(clock.seen(), BUDGET - clock.now)
+        seen = clock.seen()
+        left = {stack: seconds for stack, seconds in setup.items() if stack not in clock.made}
+        search = replace(search, host=replace(host, setup_seconds=left))
+        decided = search.next(seen, BUDGET - clock.now)
         if isinstance(decided, StageEnd):
             break
+        clock.set_up(decided.cell.stack.name)
+        if following := search.to_prepare(decided, seen):
+            clock.prepare(following)
         passed = clock.run(decided)
         if answered is None and passed and decided.stage == "one-gpu":
             answered = clock.now, clock.gigabytes

@@ -7,6 +7,7 @@
 - Importing torch in a container over the same image without its compiled modules. Goal: 0.5.
 """
 
+import argparse
 import json
 import os
 import shlex
@@ -159,6 +160,7 @@ def harness_cost() -> None:
 
 def main() -> None:
     """Print the figures."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     engine = find_engine()
     if engine is None:
         raise SystemExit("benchmarks/images.py: no Docker engine answers; nothing was measured")

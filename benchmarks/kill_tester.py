@@ -38,6 +38,8 @@ POLL_SECONDS = 0.01
 GOAL_SECONDS = 5.0
 SHOWN = 2000
 PATIENCE_SECONDS = 120.0
+# What the harness takes for a merged CSV: the stand-in reads none of it.
+STAND_IN_BARS = "ts,open,high,low,close,volume,vix\n2024-01-02T14:30:00Z,1,1,1,1,1,\n"
 REPEATS = 6
 MATRIX = """\
 schema: 2
@@ -113,7 +115,7 @@ class Place:
     def make(self) -> None:
         """Write everything but the results."""
         (self.folder / "matrix.yaml").write_text(MATRIX, encoding="utf-8")
-        (self.folder / "bars.csv").write_text("a stand-in's data\n", encoding="utf-8")
+        (self.folder / "bars.csv").write_text(STAND_IN_BARS, encoding="utf-8")
         write_stand_in(self.folder / "python")
         node = self.root / "sys/class/kfd/kfd/topology/nodes/0"
         for place in (node, self.root / "run/lock"):

@@ -1,5 +1,6 @@
 """Draws docs/pictures/live.svg: the live view of a campaign that is simulated."""
 
+import argparse
 import io
 
 from rich.console import Console
@@ -51,4 +52,5 @@ def _line(done: int, wall: float, loss: float | None) -> Progress:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     FILE.write_text(picture(), encoding="utf-8")

@@ -2,11 +2,17 @@
 
     .cache/envs/cpu-test/bin/python -m benchmarks.planted_edges --seeds 100
 
-Prints a line per kind of data: how often the answers were right, and which others came.
+Prints a line per kind of data: how often the answers were right, and which others came. All kinds together also write
+docs/evidence/planted-edges.md. `--answers FILE` keeps each answer as it comes, and what is in the file is not computed
+again, so that what was interrupted can be continued.
 """
 
 import argparse
+import json
+import os
+import platform
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,12 +28,13 @@ from vpoc.evaluation.models import ByNumber
 from vpoc.evaluation.network import NetworkFit, training_options
 from vpoc.evaluation.placebo import shuffled
 from vpoc.evaluation.rows import LabelledRows
-from vpoc.evaluation.verdict import Verdict
 from vpoc.evaluation.walk_forward import Lengths
 from vpoc.features.feature_options import FeatureOptions
 from vpoc.features.table import NAMES
 from vpoc.training.samples import Samples
 
+PAGE = Path(__file__).parents[1] / "docs" / "evidence" / "planted-edges.md"
+NEEDED = 0.95
 FIRST, SECOND = 30, 3
 """Columns that tell something; neither is one of the three of the small regression."""
 TRAINING = {
@@ -49,13 +56,26 @@ TRAINING = {
 
 
 @dataclass(frozen=True)
+class Answer:
+    """As much of a verdict as is judged here."""
+
+    outcome: str
+    simplest: str | None
+    network_adds: bool | None
+
+
+@dataclass(frozen=True)
 class Kind:
-    """Data of `sessions` of so many rows, whose labels have the logit `logit` of the rows, and what is right to say."""
+    """Data of `sessions` of so many rows, whose labels have the logit `logit` of the rows, and what is right to say.
+
+    `answer`: that, as the page says it.
+    """
 
     sessions: int
     per_session: int
     logit: Callable[[np.ndarray], np.ndarray]
-    right: Callable[[Verdict], bool]
+    right: Callable[[Answer], bool]
+    answer: str
     shuffle: bool = False
 
 
@@ -68,21 +88,29 @@ KINDS = {
         600,
         20,
         lambda rows: 0.5 * rows[:, FIRST],
-        lambda found: (found.outcome, found.simplest, found.network_adds) == ("edge", "linear", False),
+        lambda found: found == Answer("edge", "linear", network_adds=False),
+        "an edge, of the linear model, to which the network adds nothing",
     ),
     "interaction": Kind(
         600,
         20,
         lambda rows: 2.0 * rows[:, FIRST] * rows[:, SECOND],
-        lambda found: (found.outcome, found.simplest, found.network_adds) == ("edge", "network", True),
+        lambda found: found == Answer("edge", "network", network_adds=True),
+        "an edge, of the network alone",
     ),
-    "none": Kind(600, 20, _nothing, lambda found: found.outcome == "no-edge"),
-    "none, few sessions": Kind(250, 1, _nothing, lambda found: found.outcome == "not-enough-sessions"),
+    "none": Kind(600, 20, _nothing, lambda found: found.outcome == "no-edge", "no edge"),
+    "none, few sessions": Kind(
+        250, 1, _nothing, lambda found: found.outcome == "not-enough-sessions", "not enough sessions"
+    ),
     "tiny, few sessions": Kind(
-        250, 1, lambda rows: 0.05 * rows[:, FIRST], lambda found: found.outcome == "not-enough-sessions"
+        250,
+        1,
+        lambda rows: 0.05 * rows[:, FIRST],
+        lambda found: found.outcome == "not-enough-sessions",
+        "not enough sessions",
     ),
     "shuffled labels": Kind(
-        600, 20, lambda rows: 0.5 * rows[:, FIRST], lambda found: found.outcome == "no-edge", shuffle=True
+        600, 20, lambda rows: 0.5 * rows[:, FIRST], lambda found: found.outcome == "no-edge", "no edge", shuffle=True
     ),
 }
 
@@ -105,7 +133,7 @@ def rows_of(kind: Kind, seed: int) -> LabelledRows:
     return shuffled(rows, 1, seed, 1) if kind.shuffle else rows
 
 
-def verdict(kind: Kind, seed: int) -> Verdict:
+def verdict(kind: Kind, seed: int) -> Answer:
     """The answers of the evaluation on such data."""
     rows = rows_of(kind, seed)
     options = training_options(FeatureOptions(), "up_30", TRAINING)
@@ -118,7 +146,62 @@ def verdict(kind: Kind, seed: int) -> Verdict:
     )
     network = ByNumber(NetworkFit(samples, samples, options, None, purge=rows.reach > 0))
     lengths = Lengths(first=kind.sessions // 2, block=kind.sessions // 8, held_out=kind.sessions // 8)
-    return evaluate(rows, network, lengths, replicates=100, seed=seed).verdict
+    found = evaluate(rows, network, lengths, replicates=100, seed=seed).verdict
+    return Answer(found.outcome, found.simplest, found.network_adds)
+
+
+class Answers:
+    """The answers by kind and seed; in `file`, a line of JSON each, when there is one."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        lines = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
+        found = (json.loads(line) for line in lines)
+        self._known = {(name, seed): Answer(*answer) for name, seed, answer in found}
+
+    def of(self, name: str, seed: int) -> Answer:
+        """The answer on data of the kind `name` made with `seed`."""
+        if (name, seed) not in self._known:
+            answer = self._known[name, seed] = verdict(KINDS[name], seed)
+            if self._file is not None:
+                with self._file.open("a", encoding="utf-8") as stream:
+                    stream.write(json.dumps([name, seed, list(vars(answer).values())]) + "\n")
+        return self._known[name, seed]
+
+
+def page(found: dict[str, list[Answer]]) -> str:
+    """The page, in Markdown."""
+    lines = [
+        "# Planted edges",
+        "",
+        f"Written by `python -m benchmarks.planted_edges` on {time.strftime('%Y-%m-%d')}: how often `vpoc evaluate`",
+        f"answers right on synthetic rows of which it is known what they hold, by seed. torch {torch.__version__},",
+        f"{platform.machine()}, {os.cpu_count()} cores. Wanted: {NEEDED:.0%} of each kind.",
+        "",
+        "| data | sessions | rows | right | answered so | met | other answers |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, answers in found.items():
+        kind = KINDS[name]
+        right = sum(map(kind.right, answers))
+        met = "met" if right >= NEEDED * len(answers) else "**not met**"
+        counted = f"{right} of {len(answers)}"
+        rows = kind.sessions * kind.per_session
+        cells = (name, kind.sessions, rows, kind.answer, counted, met, others(name, answers))
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join([*lines, ""])
+
+
+def others(name: str, answers: list[Answer]) -> str:
+    """Which answers other than the right one came, and how often."""
+    wrong = Counter(answer for answer in answers if not KINDS[name].right(answer))
+    told = (
+        f"{count} x {answer.outcome}"
+        + (f" of {answer.simplest}" if answer.simplest else "")
+        + (", the network adds" if answer.network_adds else "")
+        for answer, count in wrong.most_common()
+    )
+    return "; ".join(told) or "-"
 
 
 def main() -> None:
@@ -126,15 +209,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="planted_edges", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--kind", choices=KINDS, action="append", help="only this; may be given several times")
+    parser.add_argument("--answers", type=Path, help="file of the answers so far")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    answers = Answers(chosen.answers)
+    found = {}
     for name in chosen.kind or KINDS:
-        kind = KINDS[name]
-        found = [verdict(kind, seed) for seed in range(chosen.seeds)]
-        right = sum(kind.right(one) for one in found)
-        wrong = Counter((one.outcome, one.simplest, one.network_adds) for one in found if not kind.right(one))
-        others = "".join(f"; {count} x {answer}" for answer, count in wrong.most_common())
-        print(f"{name:<20} right in {right} of {len(found)}{others}", flush=True)
+        found[name] = [answers.of(name, seed) for seed in range(chosen.seeds)]
+        right = sum(map(KINDS[name].right, found[name]))
+        print(f"{name:<20} right in {right} of {chosen.seeds}; others: {others(name, found[name])}", flush=True)
+    if not chosen.kind:
+        PAGE.write_text(page(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

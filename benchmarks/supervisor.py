@@ -2,7 +2,8 @@
 
 A fault of a random kind in a random step. Every training must end with a model that loads, and with the weights of one
 that nothing happened to unless a fallback changed the arithmetic; and eight hours of a campaign with three GPUs
-that stop answering (wedges.py). Writes docs/evidence/supervisor-figures.md and .json.
+that stop answering (wedges.py). Writes docs/evidence/supervisor-figures.md and .json. With --restarts: trainings with
+faults at a known rate (restarts.py), which continue where they stopped.
 """
 
 import argparse
@@ -16,14 +17,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import get_args
 
-from benchmarks.wedges import HOURS, WEDGES, Remedy, Silent, share_settled
+from benchmarks import restarts
+from benchmarks.wedges import HOURS, WEDGES, Remedy, share_settled
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
+from harness.campaign.display import QuietDisplay
+from harness.campaign.plan import BEST
 from harness.environments.environment import ensure_environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.records import Results
@@ -35,9 +41,9 @@ from harness.matrix.cells import Matrix, SyntheticData
 from harness.matrix.load import load_matrix
 from harness.run.spec import base_variables
 from harness.run.workload_data import synthetic_file
-from harness.training.choose_cell import BEST, CellRequest
+from harness.training.choose_cell import CellRequest
 from harness.training.options import own_workload
-from harness.training.prepare import TrainingRequest, prepare_training
+from harness.training.prepare import PreparedTraining, TrainingRequest, prepare_training
 from harness.training.state import open_state_file
 
 FIGURES = CHECKOUT / "docs" / "evidence" / "supervisor-figures"
@@ -53,6 +59,7 @@ SESSIONS, EPOCHS, STEPS = 26, 2, 58
 EPOCH_STEPS = 29
 ARITHMETIC = {"smaller-micro-batch", "no-hipblaslt", "one-device", "cpu"}
 NIGHTS = 20
+RESTARTS = "## Restarts expected, and counted"
 
 
 @dataclass(frozen=True)
@@ -74,20 +81,22 @@ class Trained:
 class Trainer:
     """Makes trainings in a folder, all of the same bars."""
 
-    def __init__(self, place: Path, matrix: Matrix, *, contained: bool) -> None:
+    def __init__(self, place: Path, matrix: Matrix, *, contained: bool, epochs: int = EPOCHS) -> None:
         self._place = place
         self._matrix = matrix
         self._host = read_host(REAL_ROOT)
         self._executor = "docker" if contained else "process"
         self._environment = ensure_environment(matrix.stacks["cpu"])
-        self._workload = own_workload({"lookback": 20, "epochs": EPOCHS, "loader_workers": 0})
+        self._workload = own_workload({"lookback": 20, "epochs": epochs, "loader_workers": 0, "patience": 0})
         made = self._workload.model_copy(update={"synthetic": SyntheticData(sessions=SESSIONS)})
         self._data = synthetic_file(made, self._environment, ProcessExecutor())
 
-    def train(self, fault: str | None, number: int) -> Trained:
-        """One training, with this fault in its first attempt."""
-        results, output = Results(self._place / "results"), self._place / f"training-{number}"
-        output.mkdir()
+    @contextmanager
+    def prepared(self, number: int, fault: str | None = None) -> Iterator[PreparedTraining]:
+        """Yield a training with a results folder of its own, ready to run."""
+        place = self._place / f"{number}"
+        results, output = Results(place / "results"), place / "training"
+        output.mkdir(parents=True)
         request = TrainingRequest(
             self._data,
             output,
@@ -97,12 +106,18 @@ class Trainer:
             self._executor,  # type: ignore[arg-type]
             injected_fault=fault,
         )
-        began = time.monotonic()
         with open_state_file(results, self._host, output, "bars") as file:
-            ended = prepare_training(request, self._matrix, results, self._host, file).run(Silent())
+            yield prepare_training(request, self._matrix, results, self._host, file)
+
+    def train(self, fault: str | None, number: int) -> Trained:
+        """One training, with this fault in its first attempt."""
+        began = time.monotonic()
+        with self.prepared(number, fault) as prepared:
+            ended = prepared.run(QuietDisplay())
         seconds = time.monotonic() - began
         begins = tuple(line["begin"] for line in ended.attempts)
-        return Trained(fault, begins, ended.attempts[0]["outcome"], self._weights(output / "bars.pt"), seconds)
+        weights = self._weights(self._place / f"{number}" / "training" / "bars.pt")
+        return Trained(fault, begins, ended.attempts[0]["outcome"], weights, seconds)
 
     def _weights(self, model: Path) -> str | None:
         variables = {**base_variables(WorkFolder(self._place), self._place, 1), **self._environment.variables}
@@ -176,17 +191,57 @@ def two_gpus(host: HostFacts) -> HostFacts:
     return host.model_copy(update={"gpus": tuple(gpus)})
 
 
+def with_section(page: str, lines: Sequence[str] | None) -> str:
+    """Return the page with these lines under the heading of the restarts, at its end; None: without."""
+    before = page.partition(f"\n{RESTARTS}\n")[0].rstrip("\n") + "\n"
+    return before if lines is None else "\n".join([before, RESTARTS, "", *lines, ""])
+
+
+def section_of(page: str) -> list[str] | None:
+    """Return the lines of a page on restarts, without their heading."""
+    _, heading, after = page.partition(f"\n{RESTARTS}\n")
+    return after.strip("\n").splitlines() if heading else None
+
+
+def measure_restarts(matrix: Matrix, output: Path, count: int, side_by_side: int, seed: int) -> bool:
+    """Make the trainings that are not in the figures yet, and write their section; whether the formula holds."""
+    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    kept = output.with_name("supervisor-restarts.jsonl")
+    with tempfile.TemporaryDirectory(prefix="restarts-") as place:
+        trainer = Trainer(Path(place), matrix, contained=False, epochs=restarts.EPOCHS)
+        made = restarts.train_all(trainer.prepared, Path(place), kept, count, side_by_side, seed, print_line)
+    origin = (
+        f"Written by `python -m benchmarks.supervisor --restarts {count}` on "
+        f"{datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}, seed {seed}: Python {platform.python_version()}, "
+        f"{os.cpu_count()} cores that had other things to do, {side_by_side} trainings at a time, load before {load}."
+    )
+    page = output.with_suffix(".md")
+    text = with_section(page.read_text(encoding="utf-8"), restarts.section(made, origin))
+    page.write_text(text, encoding="utf-8")
+    kept.unlink()
+    return all(restarts.within(made).values())
+
+
+def print_line(text: str) -> None:
+    """Tell a person who waits."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
 def main() -> None:
     """Train, count, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trainings", type=int, nargs="?", default=100)
     parser.add_argument("--containers", action="store_true", help="in containers, not as processes")
+    parser.add_argument("--restarts", type=int, metavar="N", help="only N trainings with faults at a known rate")
+    parser.add_argument("--side-by-side", type=int, default=4, help="of those, at a time (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, default=FIGURES)
     options = parser.parse_args()
     if options.containers and find_engine() is None:
         raise UserError("no Docker engine answers")
     matrix = load_matrix(CHECKOUT / "matrix.yaml", os.environ.get("MATRIX_BASE"))
+    if options.restarts:
+        sys.exit(not measure_restarts(matrix, options.output, options.restarts, options.side_by_side, options.seed))
     made: list[tuple[str, Trained]] = []
     with tempfile.TemporaryDirectory(prefix="supervisor-") as place:
         trainer = Trainer(Path(place), matrix, contained=options.containers)
@@ -202,7 +257,9 @@ def main() -> None:
     }
     how = "in containers" if options.containers else "as processes"
     text = report(made, str(whole), shares, how, options.seed)
-    options.output.with_suffix(".md").write_text(text, encoding="utf-8")
+    page = options.output.with_suffix(".md")
+    kept = section_of(page.read_text(encoding="utf-8")) if page.exists() else None
+    page.write_text(with_section(text, kept), encoding="utf-8")
     told = {"schema": 2, "uninterrupted": whole, "trainings": [{"fault": f, **asdict(one)} for f, one in made]}
     options.output.with_suffix(".json").write_text(
         json.dumps({**told, "wedges": shares}, indent=2) + "\n", encoding="utf-8"

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from typing import Any
 
 import click
 
-from benchmarks.features import APP_PYTHON, BENCH, Row, command, listed, markdown, short, synthetic
+from benchmarks.features import APP_PYTHON, BENCH, KEEPING_BYTECODE, Row, command, listed, markdown, short, synthetic
+from benchmarks.training_lightning import BATCH, EPOCHS, HIDDEN
 from harness.base.paths import CHECKOUT
 from harness.base.storage import file_hash
 from harness.environments.pins import lock_file, try_sources, uv
@@ -30,18 +32,29 @@ SESSIONS = 1014
 SIZES = (8, 256, 8192)
 OVER_LIGHTNING = {8: 3.0, 256: 5.0, 8192: 25.0}
 OVER_TEXTBOOK = {8: 3.0, 256: 4.0, 8192: 25.0}
+PLAIN_OVER_TEXTBOOK = 0.95
+WHOLE_SESSIONS = 400
+OVER_LIGHTNING_WHOLE = 8.0
 CHUNK_ROWS = 65_536
 LARGER = 4
 PEERS = Path(__file__).with_name("training_peers.txt")
 WORKER = Path(__file__).with_name("training_worker.py")
+WHOLE = Path(__file__).with_name("training_lightning.py")
 PAGE = CHECKOUT / "docs" / "evidence" / "training-speed.md"
 WHAT = {
     "app plain": "`vpoc train --loop plain --loader-workers 0`",
     "app resident": "`vpoc train --loop resident`",
     "watching": "the same, with clocks around what watches it",
     "textbook": "DataLoader with its defaults, Adam, the loss read after every step",
+    "textbook with weights": "the same, a weight per sample in the loss, `clip_grad_norm_` to see that it is finite",
     "Lightning": "`Trainer(barebones=True)`, timed from start to end of training itself",
+    "app whole": f"`vpoc train`, whole command, {WHOLE_SESSIONS} sessions: from the CSV to model and curves",
+    "Lightning whole": "a script that reads samples and trains, with validation and a checkpoint after every epoch",
+    "imports": "`python -c 'import torch'` with the interpreter of each",
 }
+
+COMMANDS = ("app whole", "Lightning whole", "imports, app", "imports, Lightning")
+"""Jobs that are whole commands, whose seconds are shown."""
 
 Measured = dict[str, float]
 Job = Callable[[], Measured]
@@ -67,6 +80,11 @@ class Series:
         """Per round, how many times as many samples a second `fast` does as `slow`."""
         pairs = zip(self.taken[slow], self.taken[fast], strict=True)
         return [a["seconds"] / b["seconds"] for a, b in pairs]
+
+    def less(self, job: str, other: str) -> list[float]:
+        """Per round, seconds of `job` less those of `other`."""
+        pairs = zip(self.taken[job], self.taken[other], strict=True)
+        return [a["seconds"] - b["seconds"] for a, b in pairs]
 
 
 def peers_python() -> Path:
@@ -122,6 +140,33 @@ def race(csv: Path, rounds: int, series: Series) -> None:
         series.run({name: jobs[name] for name in by_race}, rounds)
 
 
+def whole(place: Path, rounds: int, series: Series) -> None:
+    """Whole commands: `vpoc train`, and Lightning on samples that are there already, both on one core."""
+    csv = synthetic(place, WHOLE_SESSIONS)
+    samples = csv.with_suffix(".whole.npz")
+    command(WHOLE, "samples", csv, samples)
+    words = ["--data", csv, "--rows", "bar", "--loop", "resident", "--batch-size", BATCH, "--epochs", EPOCHS]
+    words += ["--hidden-layers", ",".join(map(str, HIDDEN)), "--keep", "last", "--patience", 0, "--threads", 1]
+    peers = peers_python()
+
+    def timed(python: Path, *words: Any) -> Measured:
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            told = [str(folder if word is None else word) for word in words]
+            began = time.perf_counter()
+            subprocess.run([python, *told], check=True, capture_output=True, env=KEEPING_BYTECODE)
+            return {"seconds": time.perf_counter() - began}
+
+    series.run(
+        {
+            "app whole": partial(timed, APP_PYTHON, "-m", "vpoc", "train", *words, "--output", None),
+            "Lightning whole": partial(timed, peers, WHOLE, "train", samples, None),
+            "imports, app": partial(timed, APP_PYTHON, "-c", "import torch"),
+            "imports, Lightning": partial(timed, peers, "-c", "import pytorch_lightning"),
+        },
+        rounds,
+    )
+
+
 def chunked(place: Path, rounds: int, series: Series) -> None:
     """Peak memory of training in chunks, from features that were computed before, of files of different size."""
     trainings = {}
@@ -146,9 +191,16 @@ def table(series: Series) -> list[Row]:
             each = series.over(f"{against}, batch {size}", f"app resident, batch {size}")
             loop = against if against == "Lightning" else "the textbook loop"
             lines.append(Row(f"MLP, batch {size}: `--loop resident` over {loop}", each, "at least", goal))
-    for size in SIZES:
-        each = series.over(f"textbook, batch {size}", f"app plain, batch {size}")
-        lines.append(Row(f"MLP, batch {size}: `--loop plain` over the textbook loop", each))
+    for against, loop in (("textbook", "the textbook loop"), ("textbook with weights", "one that computes as much")):
+        for size in SIZES:
+            each = series.over(f"{against}, batch {size}", f"app plain, batch {size}")
+            lines.append(Row(f"MLP, batch {size}: `--loop plain` over {loop}", each, "at least", PLAIN_OVER_TEXTBOOK))
+    each = series.over("Lightning whole", "app whole")
+    what = f"`vpoc train`, whole command, {WHOLE_SESSIONS} sessions, {EPOCHS} epochs, batch {BATCH}: over Lightning"
+    lines.append(Row(what, each, "at least", OVER_LIGHTNING_WHOLE))
+    app, lightning = series.less("app whole", "imports, app"), series.less("Lightning whole", "imports, Lightning")
+    less = [a / b for a, b in zip(lightning, app, strict=True)]
+    lines.append(Row("the same, each less its imports", less))
     for loop in ("plain", "resident"):
         each = series.over("textbook, attention", f"app {loop}, attention")
         lines.append(Row(f"attention 2.9 M: `--loop {loop}` over the textbook loop", each, "at least", 1.0))
@@ -172,7 +224,10 @@ def page(series: Series, loads: list[float]) -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     machine = f"{next(names, 'unknown processor')}, {os.cpu_count()} cores, {memory:.0f} GB"
     versions = ", ".join(f"{name} {version}" for name, version in series.versions.items())
-    each = {name: [1 / measured["seconds"] for measured in taken] for name, taken in series.taken.items()}
+    rates = {
+        name: [measured["seconds"] if name in COMMANDS else 1 / measured["seconds"] for measured in taken]
+        for name, taken in series.taken.items()
+    }
     peaks = [f"{name}: {listed([peak / 1e6 for peak in taken])} MB" for name, taken in series.peaks.items()]
     return "\n".join(
         [
@@ -190,10 +245,10 @@ def page(series: Series, loads: list[float]) -> str:
             *markdown(["what", "goal", "measured", "met", "rounds"], [row.cells() for row in table(series)]),
             "",
             *markdown(
-                ["samples per second", "what it is", "median", "rounds"],
+                ["samples per second; of whole commands seconds", "what it is", "median", "rounds"],
                 [
-                    [name, WHAT[name.partition(", ")[0]], short(median(rates)), listed(rates)]
-                    for name, rates in each.items()
+                    [name, WHAT[name.partition(", ")[0]], short(median(each)), listed(each)]
+                    for name, each in rates.items()
                 ],
             ),
             "",
@@ -211,6 +266,7 @@ def main(rounds: int, chunks: bool, output: Path | None) -> None:
     BENCH.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=BENCH) as place:
         race(synthetic(Path(place), SESSIONS), rounds, series)
+        whole(Path(place), rounds, series)
         if chunks:
             chunked(Path(place), min(rounds, 3), series)
     text = page(series, [load, os.getloadavg()[0]])

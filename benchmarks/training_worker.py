@@ -7,12 +7,13 @@ worker `app` left beside the CSV. All use one thread.
 """
 
 import json
+import math
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +25,8 @@ BATCHES = {8: 16_384, 256: 131_072, 8192: EPOCH}
 """Size of a batch, and samples of an epoch here: it takes a second or so in the slowest loop."""
 WINDOWS, WINDOW_BATCH = 384, 32
 """The same for the attention model, which takes most of a second for a hundred."""
+HALF_WINDOWS = 64
+"""The same in bfloat16, which takes 16 times as long on a processor that lacks it."""
 RESIDENT_EPOCHS = 8
 """Epochs of the fastest loop, for which one is too short to be timed."""
 HIDDEN = (32, 16)
@@ -63,11 +66,12 @@ def app(csv: Path) -> Jobs:
     # What the peers do: Adam, every epoch, the last weights.
     words += ["--weight-decay", "0", "--clip-norm", "0", "--keep", "last", "--patience", "0"]
     chosen = train_command.make_context("train", words).params
-    chosen = {name: value for name, value in chosen.items() if name not in ("output", "name")}
-    options = TrainOptions(**{**chosen, "target": DEFAULT_TARGET["bar"], "hidden_layers": HIDDEN})
+    known = {name: chosen[name] for name in (field.name for field in fields(TrainOptions)) if name in chosen}
+    options = TrainOptions(**{**known, "target": DEFAULT_TARGET["bar"], "hidden_layers": HIDDEN})
     run = prepare(options, ALONE, Progress(None))
     training = run.samples(options, "mlp").train
-    np.savez(samples_file(csv), inputs=training.inputs[training.ends], labels=training.labels)
+    columns = {"labels": training.labels, "weights": training.weights}
+    np.savez(samples_file(csv), inputs=training.inputs[training.ends], **columns)
     windows = run.samples(options, "attention").train
     chosen_windows = np.arange(WINDOWS)
     inputs = np.ascontiguousarray(windows.windows(chosen_windows))
@@ -102,7 +106,7 @@ def app(csv: Path) -> Jobs:
     for loop in ("plain", "resident"):
         settings = {"batch_size": WINDOW_BATCH, "epochs": 1, "loop": loop}
         jobs[f"app {loop}, attention"] = partial(fit, "attention", WINDOWS, settings)
-        jobs[f"app {loop}, attention bf16"] = partial(fit, "attention", WINDOWS, settings | half)
+        jobs[f"app {loop}, attention bf16"] = partial(fit, "attention", HALF_WINDOWS, settings | half)
     return jobs
 
 
@@ -152,14 +156,14 @@ def mlp(inputs: int) -> Any:
     return nn.Sequential(nn.Linear(inputs, first), nn.ReLU(), nn.Linear(first, second), nn.ReLU(), nn.Linear(second, 1))
 
 
-def loader(file: Path, rows: int, size: int) -> Any:
+def loader(file: Path, rows: int, size: int, columns: tuple[str, ...] = ("inputs", "labels")) -> Any:
     """A DataLoader as the tutorials have it."""
     import numpy as np  # noqa: PLC0415
     import torch  # noqa: PLC0415
     from torch.utils.data import DataLoader, TensorDataset  # type: ignore[import-not-found]  # noqa: PLC0415
 
     arrays = np.load(file)
-    tensors = (torch.from_numpy(arrays[name][:rows]) for name in ("inputs", "labels"))
+    tensors = (torch.from_numpy(arrays[name][:rows]) for name in columns)
     return DataLoader(TensorDataset(*tensors), batch_size=size, shuffle=True)
 
 
@@ -182,10 +186,28 @@ def plain(csv: Path) -> Jobs:
             total += loss.item()
         return {"seconds": (time.perf_counter() - began) / len(batches.dataset)}
 
+    def weighted_epoch(model: Any, batches: Any) -> Measured:
+        """Return the time of a loop that computes as much as the app: weights, and whether the gradient is finite."""
+        adam = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+        total = 0.0
+        began = time.perf_counter()
+        for inputs, labels, weights in batches:
+            adam.zero_grad()
+            logits = model(inputs).squeeze(1)
+            loss = functional.binary_cross_entropy_with_logits(logits, labels, weight=weights)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), math.inf, error_if_nonfinite=True)
+            adam.step()
+            total += loss.item()
+        return {"seconds": (time.perf_counter() - began) / len(batches.dataset)}
+
     jobs: Jobs = {}
     for size, rows in BATCHES.items():
         batches = loader(samples_file(csv), rows, size)
-        jobs[f"textbook, batch {size}"] = partial(epoch, mlp(batches.dataset[0][0].numel()), batches)
+        inputs = batches.dataset[0][0].numel()
+        jobs[f"textbook, batch {size}"] = partial(epoch, mlp(inputs), batches)
+        batches = loader(samples_file(csv), rows, size, ("inputs", "labels", "weights"))
+        jobs[f"textbook with weights, batch {size}"] = partial(weighted_epoch, mlp(inputs), batches)
     windows = loader(windows_file(csv), WINDOWS, WINDOW_BATCH)
     attention = fresh_network("attention", windows.dataset[0][0].shape[1], HIDDEN, 7)
     jobs["textbook, attention"] = partial(epoch, attention, windows)

@@ -161,7 +161,14 @@ def a_row() -> Row:
     """A run that completed, in a container."""
     values = dict.fromkeys(Row.__dataclass_fields__)
     values |= {"run_id": "r", "cell": "cell", "outcome": "completed", "machine": "m", "boot_id": "b", "gpus": "[0]"}
-    values |= {"started": 0.0, "finished": 0.0, "first_step": 1, "exposure_seconds": RUN_HOURS * HOUR, "detail": ""}
+    values |= {
+        "started": 0.0,
+        "finished": 0.0,
+        "first_step": 1,
+        "exposure_seconds": RUN_HOURS * HOUR,
+        "detail": "",
+        "beside": "[]",
+    }
     return Row(**values)  # type: ignore[arg-type]
 
 

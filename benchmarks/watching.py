@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.watching_figures import TITLES, Part, page
+from benchmarks.watching_shapes import hangs, shapes
 from harness.base.paths import CHECKOUT
 from harness.base.storage import write_durably, write_json
 from harness.evidence.records import Results
@@ -161,6 +162,15 @@ def machine() -> str:
     return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores, load before {average}"
 
 
+def origin_of() -> dict[str, str]:
+    """Return when, where and how a part is measured."""
+    return {
+        "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+        "machine": machine(),
+        "command": shlex.join(["python", "-m", "benchmarks.watching", *sys.argv[1:]]),
+    }
+
+
 def write(parts: Mapping[str, Part], file: Path) -> None:
     """Write the page and its figures; neither, where no page can be made of them: later parts begin with these."""
     text = page(parts)
@@ -176,6 +186,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="+", choices=names, default=names, metavar="KIND", help="default: all")
     parser.add_argument("--repeats", type=int, default=5, help="of each kind (default: %(default)s)")
     parser.add_argument("--healthy", type=int, default=200, help="healthy runs (default: %(default)s)")
+    parser.add_argument("--shapes", type=int, default=100, help="healthy runs of many shapes (default: %(default)s)")
+    parser.add_argument("--hangs", type=int, default=200, help="hangs in steady steps (default: %(default)s)")
+    parser.add_argument("--side-by-side", type=int, default=30, help="of those two, at a time (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=6, help="runs that the cost is measured on (default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=300, help="of these runs (default: %(default)s)")
     parser.add_argument("--results", type=Path, help="folder for the records (default: a temporary one)")
@@ -191,12 +204,13 @@ def main() -> None:
     parts = json.loads(FIGURES.read_text(encoding="utf-8"))["parts"] if FIGURES.exists() else {}
     kinds = [kind for kind in KINDS if kind.name in asked.kinds]
     for name in asked.parts:
+        if name in ("shapes", "hangs"):
+            count, make = (asked.shapes, shapes) if name == "shapes" else (asked.hangs, hangs)
+            parts[name] = {**origin_of(), **make(count, asked.side_by_side, say)}
+            write(parts, PAGE)
+            continue
         executor: ExecutorName = "docker" if name == "faults-docker" else "process"
-        origin = {
-            "when": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-            "machine": machine(),
-            "command": shlex.join(["python", "-m", "benchmarks.watching", *sys.argv[1:]]),
-        }
+        origin = origin_of()
         target = make_target(Results(folder / executor), matrix, executor, say)
         if name == "healthy":
             figures = healthy(target, asked.healthy)

@@ -4,9 +4,14 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
+from harness.run.watch.confirm import LEAST_BETWEEN_SAMPLES_SECONDS
+
 Part = Mapping[str, Any]
 
 HANG_GOAL_SECONDS = 30
+# A look at a rank whose time is up: another sample of its stacks, on a loaded machine after some seconds.
+LOOK_SECONDS = LEAST_BETWEEN_SAMPLES_SECONDS
+SHAPES_GOAL, SHAPED_RUNS_GOAL, HANGS_GOAL = 12, 100, 200
 COST_GOAL_PERCENT = 1
 KINDS_GOAL, REPEATS_GOAL, HEALTHY_GOAL = 20, 5, 200
 NOT_MEASURED = "not measured"
@@ -15,6 +20,8 @@ TITLES = {
     "faults-process": "injected faults as processes",
     "faults-docker": "injected faults in containers",
     "healthy": "healthy runs",
+    "shapes": "healthy runs of many shapes",
+    "hangs": "hangs in steady steps",
     "cost": "cost of watching",
 }
 
@@ -38,7 +45,24 @@ def page(parts: Mapping[str, Part]) -> str:
     for name in ("faults-process", "faults-docker"):
         if part := parts.get(name):
             lines += ["", f"## {TITLES[name].capitalize()}", "", *_kinds(part)]
+    if parts.get("shapes") or parts.get("hangs"):
+        lines += ["", *SHAPED.splitlines()]
+    if part := parts.get("shapes"):
+        lines += ["", "| healthy runs | runs | alarms |", "| --- | --- | --- |", *_shapes(part)]
+    if part := parts.get("hangs"):
+        lines += ["", "| a rank | runs | found | right rank | s from its last step: median | most |"]
+        lines += ["| --- | --- | --- | --- | --- | --- |", *_hangs_by_kind(part)]
     return "\n".join(lines) + "\n"
+
+
+SHAPED = """\
+## Runs of many shapes, side by side
+
+Real processes, watched in real time with the limits of every run; what is watched are not trainings but ranks that go
+through their phases as told, and sleep (`benchmarks/shaped_ranks.py`), many side by side. Every second healthy run, and
+about half of those that hang, are watched as if five quick runs were known, with the tightest limits there are. A
+stopped process shows no stacks, and is found after twice its limit. Two samples of the stacks must confirm a hang:
+where tens of processes share a core, as the load above says, these take longer than the looks they are meant to be."""
 
 
 def figures(parts: Mapping[str, Part]) -> Iterator[tuple[str, str, str, str]]:
@@ -47,6 +71,8 @@ def figures(parts: Mapping[str, Part]) -> Iterator[tuple[str, str, str, str]]:
         yield _injected_faults(TITLES[name], parts.get(name))
         yield from _hangs(TITLES[name], parts.get(name))
     yield _false_alarms(parts.get("healthy"))
+    yield _shaped_alarms(parts.get("shapes"))
+    yield _steady_hangs(parts.get("hangs"))
     yield _cost(parts.get("cost"))
 
 
@@ -91,6 +117,41 @@ def _false_alarms(part: Part | None) -> tuple[str, str, str, str]:
     runs, alarms = (sum(one[key] for one in conditions.values()) for key in ("runs", "alarms"))
     told = ", ".join(f"{one['runs']} {name}" for name, one in conditions.items())
     return what, goal, f"{alarms} of {runs}: {told}", _met(alarms == 0, runs >= HEALTHY_GOAL)
+
+
+def _shaped_alarms(part: Part | None) -> tuple[str, str, str, str]:
+    what, goal = "false alarms in healthy runs of many shapes", f"0 of {SHAPED_RUNS_GOAL}, {SHAPES_GOAL} shapes"
+    if part is None:
+        return what, goal, NOT_MEASURED, "-"
+    made = [one for one in part["shapes"].values() if one["runs"]]
+    runs, raised = sum(one["runs"] for one in made), sum(one["alarms"] for one in made)
+    enough = runs >= SHAPED_RUNS_GOAL and len(made) >= SHAPES_GOAL
+    return what, goal, f"{raised} of {runs}: {len(made)} shapes", _met(raised == 0, enough)
+
+
+def _steady_hangs(part: Part | None) -> tuple[str, str, str, str]:
+    what = "hangs in steady steps found with the right rank, from the last step"
+    within = HANG_GOAL_SECONDS + LOOK_SECONDS
+    goal = f"{HANGS_GOAL} of {HANGS_GOAL}, within {HANG_GOAL_SECONDS} s and a look of {LOOK_SECONDS:.0f} s"
+    if part is None:
+        return what, goal, NOT_MEASURED, "-"
+    made = [one for one in part["hangs"].values() if not one["stopped"]]
+    runs, seconds = sum(one["runs"] for one in made), [second for one in made for second in one["seconds"]]
+    right = min(sum(one[key] for one in made) for key in ("found", "named"))
+    in_time = sum(second <= within for second in seconds)
+    told = f"{right} of {runs}, {in_time} of them in time: median {median(seconds):.1f} s, most {max(seconds):.1f} s"
+    return what, goal, told, _met(right == in_time == runs, runs >= HANGS_GOAL)
+
+
+def _shapes(part: Part) -> Iterator[str]:
+    for name, one in part["shapes"].items():
+        yield f"| {name} | {one['runs']} | {one['alarms']}{': ' * bool(one['what'])}{_cell(one['what']).strip('-')} |"
+
+
+def _hangs_by_kind(part: Part) -> Iterator[str]:
+    for name, one in part["hangs"].items():
+        took = f"{median(one['seconds']):.1f} | {max(one['seconds']):.1f}" if one["seconds"] else "- | -"
+        yield f"| {name} | {one['runs']} | {one['found']} | {one['named']} | {took} |"
 
 
 def _cost(part: Part | None) -> tuple[str, str, str, str]:

@@ -6,7 +6,7 @@ runs take, when a GPU stops answering, and how long it keeps whoever asks it.
 
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from harness.base.interrupts import GRACE_SECONDS
 from harness.campaign.bench import Bench
 from harness.campaign.campaign import Campaign
+from harness.campaign.display import QuietDisplay
 from harness.campaign.plan import Plan, PlannedRun
 from harness.campaign.reboot import MOST_REBOOTS
 from harness.campaign.run_plan import run_plan
@@ -28,9 +29,10 @@ from harness.evidence.run_files import HealthStep, Record
 from harness.host.facts import GpuFacts, HostFacts
 from harness.host.gpu_reset import TOOL_SECONDS, Reset
 from harness.matrix.cells import Cell, Matrix
+from harness.run.asked import Run
 from harness.run.gpu_probe import LIMIT_SCALE, Probed
 from harness.run.gpu_recovery import Actions, Step, recover_gpu
-from harness.run.spec import Run, resolve_run
+from harness.run.spec import resolve_run
 from harness.run.watch.limits import limits_of
 
 Remedy = Literal["reset", "reboot", "none"]
@@ -49,13 +51,6 @@ GPUS = 2
 
 class TimeIsUp(Exception):  # noqa: N818
     """The eight hours are over."""
-
-
-class Silent:
-    """A display that shows nothing."""
-
-    def __getattr__(self, _name: str) -> Callable[..., None]:
-        return lambda *_: None
 
 
 @dataclass
@@ -174,7 +169,7 @@ def _night(
         campaign = Campaign("night", results)
         try:
             for _ in range(MOST_REBOOTS + 1):
-                run_plan(plan, campaign, Runner(bench, plan.workload, Silent(), campaign.id, len(runs)))
+                run_plan(plan, campaign, Runner(bench, plan.workload, QuietDisplay(), campaign.id, len(runs)))
                 if remedy != "reboot" or campaign.done(plan) == len(runs) or not unhealthy_gpus(results, bench.host):
                     break
                 bench.reboot()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.attacks.hostile import links
+from benchmarks.kill_tester import STAND_IN_BARS
 from harness.evidence.records import Results
 from harness.matrix.cells import ExecutorName
 
@@ -64,7 +65,7 @@ class Place:
         if executor == "docker":
             return []
         bars = self.folder / "bars.csv"
-        bars.write_text("a stand-in's data\n", encoding="utf-8")
+        bars.write_text(STAND_IN_BARS, encoding="utf-8")
         return ["--data", str(bars)]
 
     def make(self) -> None:

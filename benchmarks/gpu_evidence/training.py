@@ -100,7 +100,7 @@ def fit(
     """A training of the model `kind`, of epochs of `steps` steps, ready to begin; checkpoints go to `folder`."""
     progress = progress or Progress(None)
     devices, memory = start_devices(options, ranks, progress)
-    run = Carried(devices, ranks, arrays.features, memory, None, arrays, steps)  # type: ignore[arg-type]
+    run = Carried(devices, ranks, arrays.features, memory, None, None, arrays, steps)  # type: ignore[arg-type]
     return Fit(options, run, kind, folder, progress, lambda _line: None)
 
 
