@@ -41,7 +41,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-oracles lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-docker-other test-oracles lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -70,6 +70,7 @@ test-all: ## run all: what takes long, every fault, containers, AMD's programs, 
 	@$(MAKE) --no-print-directory LONG=1 test
 	@$(MAKE) --no-print-directory LONG=1 test-faults
 	@$(MAKE) --no-print-directory LONG=1 test-docker
+	@$(MAKE) --no-print-directory LONG=1 test-docker-other
 	@$(MAKE) --no-print-directory test-oracles
 	@$(MAKE) --no-print-directory LONG=1 test-torch
 
@@ -92,8 +93,13 @@ test-faults: setup-dev ## inject a fault of each outcome, kill the harness at ev
 test-docker: setup-dev ## test images and containers on a real Docker engine (root; makes its base images; see CONTRIBUTING; LONG=1: all)
 	.venv/bin/python -m pytest $(MARKED) tests/images
 
+# Engines differ in what they keep of a build, and in how they name images.
+test-docker-other: setup-dev ## the same on a second engine, of another version or image store: OTHER_DOCKER_HOST=unix:///... (skipped without)
+	@if [ -z "$(OTHER_DOCKER_HOST)" ]; then echo "make test-docker-other: SKIPPED: OTHER_DOCKER_HOST names no second engine" >&2; \
+	else DOCKER_HOST="$(OTHER_DOCKER_HOST)" REQUIRE_DOCKER=1 .venv/bin/python -m pytest $(MARKED) tests/images; fi
+
 # Fetched once into .cache/oracles; nothing is installed.
-test-oracles: setup-dev ## run AMD's own programs on simulated hosts (Debian's packages and JAX, 250 MB, 1.5 GB unpacked; see CONTRIBUTING)
+test-oracles: setup-dev ## run AMD's own programs on simulated hosts (Debian's packages and JAX, 400 MB, 1.9 GB unpacked; see CONTRIBUTING)
 	.venv/bin/python -m pytest $(PYTEST) tests/oracles
 
 test-app: $(TEST_READY)

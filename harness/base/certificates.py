@@ -1,7 +1,6 @@
 """The certificate authorities that the tools of this project trust: the system's, and every one the user named."""
 
 import hashlib
-import ssl
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,6 +32,9 @@ def trusted_file(environment: Mapping[str, str]) -> Path | None:
     files = sorted(file for file in named if file.is_file())
     if not files:
         return None
+    # Most commands ask no server, and it takes its time to import.
+    import ssl  # noqa: PLC0415
+
     system = {SYSTEM, Path(ssl.get_default_verify_paths().cafile or SYSTEM)}
     content = b"\n".join(file.read_bytes() for file in [*files, *sorted(system - named)] if file.is_file())
     bundle = CACHE / "certificates" / f"{hashlib.sha256(content).hexdigest()[:12]}.pem"

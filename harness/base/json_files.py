@@ -9,8 +9,17 @@ from harness.base.json_bounds import Excess, beyond_bounds, excess_of, may_hold_
 from harness.base.schema1 import upgraded
 from harness.base.text import one_line
 
-OneLine = Annotated[str, AfterValidator(one_line)]
-"""A text for people, which may hold what an app or another host wrote: it is shown in a line of its own."""
+LONGEST_LINE = 4096
+
+
+def _shown_line(text: str) -> str:
+    line = one_line(text[: LONGEST_LINE + 1])
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 3]}..."
+
+
+OneLine = Annotated[str, AfterValidator(_shown_line)]
+"""A text for people, which may hold what an app or another host wrote: it is shown in a line of its own, of 4,096
+characters at most."""
 
 
 class File(BaseModel):

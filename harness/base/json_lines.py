@@ -1,5 +1,6 @@
 """Small files of JSON, a value a line, that several processes add to."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,13 @@ from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.base.json_files import File
-from harness.base.storage import locked, make_folder_durably, sync_folder
+from harness.base.storage import locked, make_folder_durably, open_regular, sync_folder
+
+# What is more is taken for further lines, which are none.
+LARGEST_LINE = 1 << 20
+
+# Not there, or a link, or something else than a file.
+NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO)
 
 OfLine = TypeVar("OfLine", bound=File)
 
@@ -23,7 +30,7 @@ def append_line(file: Path, value: File) -> None:
     line = value.model_dump_json(by_alias=True).encode() + b"\n"
     try:
         make_folder_durably(file.parent)
-        with locked(file.with_name(f".{file.name}.lock")), file.open("a+b") as stream:
+        with locked(file.with_name(f".{file.name}.lock")), open_regular(file, adding=True) as stream:
             if stream.tell() and os.pread(stream.fileno(), 1, stream.tell() - 1) != b"\n":
                 line = b"\n" + line
             stream.write(line)
@@ -35,17 +42,21 @@ def append_line(file: Path, value: File) -> None:
 
 
 def read_json_lines(file: Path, kind: type[OfLine]) -> Iterator[OfLine]:
-    """Yield the values of a file in the order they were written, and pass over what is none; nothing where it is not.
+    """Yield the values of a file in the order they were written, and pass over what is none.
+
+    Nothing where there is no regular file of that name.
 
     Raises:
         OSError: when it is there and cannot be read.
     """
     try:
-        stream = file.open("rb")
-    except (FileNotFoundError, NotADirectoryError):
-        return
+        stream = open_regular(file)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return
+        raise
     with stream:
-        for line in stream:
+        while line := stream.readline(LARGEST_LINE):
             try:
                 yield kind.parse(line)
             except ValidationError:

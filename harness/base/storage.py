@@ -1,11 +1,13 @@
 """Durable files, locks and content hashes."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from itertools import chain, count
@@ -20,6 +22,9 @@ UNFINISHED = ".*.tmp*"
 PIECE_BYTES = 1 << 20
 # What is older was left by a crash: no file here takes a minute to write.
 ABANDONED_SECONDS = 3600
+# No file of this tool that is read as a whole comes near it.
+LARGEST_READ = 64 << 20
+OWN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 _held: set[int] = set()
 
@@ -97,6 +102,35 @@ def remove_unfinished(folder: Path) -> None:
                     place.unlink()
 
 
+def open_regular(file: Path, *, adding: bool = False) -> BinaryIO:
+    """Open a file to read it or, `adding`, to read it and add to it, made where it is not there.
+
+    A results folder may be somebody else's: a link in the place of a file is not followed, a FIFO not waited for.
+
+    Raises:
+        OSError: when it cannot be opened, or is no regular file.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND if adding else os.O_RDONLY
+    descriptor = os.open(file, flags | OWN, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is no regular file", str(file))
+    return os.fdopen(descriptor, "a+b" if adding else "rb")
+
+
+def read_regular(file: Path, most: int = LARGEST_READ) -> bytes:
+    """Return the content of a file that `open_regular` opens.
+
+    Raises:
+        OSError: as there, and when it has more than `most` bytes.
+    """
+    with open_regular(file) as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"is larger than {most} bytes", str(file))
+    return content
+
+
 def make_folder_durably(folder: Path) -> None:
     """Make a folder and those above it so that they are still there after a crash; raises OSError."""
     if not folder.is_dir():
@@ -123,7 +157,7 @@ def write_json(file: Path, value: Any) -> None:
 def locked(file: Path) -> Iterator[None]:
     """Be the only process in here: the others wait at the lock file, which stays."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w") as stream:
+    with open_regular(file, adding=True) as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         with held(stream.fileno()):
             yield

@@ -19,6 +19,11 @@ from harness.base.errors import UserError
 YamlPath = Sequence[str | int]
 DEEPEST = 100
 """Nodes within each other."""
+MOST_VALUES = 100_000
+"""Nodes, each as often as anchors name it: a few lines can say of it that there are billions."""
+
+# A 64-bit one in binary. Python cannot even print one of some thousand digits.
+LONGEST_INTEGER = 67
 
 _TAG = "tag:yaml.org,2002:"
 # Tag, what a plain word must look like to have it, and its first letters.
@@ -106,6 +111,8 @@ def parse_yaml(text: str, file: Path) -> Document:
     loader = _Loader(text)
     try:
         root = loader.get_single_node()
+        if root is not None and _size(root, {}) > MOST_VALUES:
+            raise UserError(f"{file}: not valid YAML: its anchors make more than {MOST_VALUES} values of it")
         return Document(None if root is None else _Reader().value(root), root)
     except MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -116,6 +123,17 @@ def parse_yaml(text: str, file: Path) -> Document:
         raise UserError(f"{file}: not valid YAML: it is nested too deeply") from None
     finally:
         loader.dispose()
+
+
+def _size(node: Node, known: dict[int, int]) -> int:
+    """Return how many values a node is when each anchor is written out; one that holds itself is refused later."""
+    if isinstance(node, ScalarNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = 1
+        inner = node.value if isinstance(node, SequenceNode) else [part for entry in node.value for part in entry]
+        known[id(node)] = 1 + sum(_size(part, known) for part in inner)
+    return known[id(node)]
 
 
 class _Reader:
@@ -185,11 +203,15 @@ def _scalar(node: ScalarNode) -> Any:
     try:
         return read(node.value)
     except ValueError:
-        raise _refused(f"{node.value!r} is no {node.tag.removeprefix(_TAG)}", node.start_mark) from None
+        raise _refused(
+            f"{node.value[:LONGEST_INTEGER]!r} is no {node.tag.removeprefix(_TAG)}", node.start_mark
+        ) from None
 
 
 def _int(text: str) -> int:
     digits = text.replace("_", "")
+    if len(digits) > LONGEST_INTEGER:
+        raise ValueError(text)
     return int(digits, 0) if digits.lstrip("-+")[:2] in ("0b", "0o", "0x") else int(digits)
 
 

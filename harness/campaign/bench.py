@@ -9,7 +9,7 @@ from harness.base.errors import UserError
 from harness.campaign.display import Display
 from harness.campaign.gpu_locks import GpuClaim, lock_gpus
 from harness.campaign.plan import PlannedRun
-from harness.environments.build import ensure_cell_image
+from harness.environments.build import NoBaseImageError, ensure_cell_image
 from harness.environments.capabilities import choose_engine
 from harness.environments.environment import (
     Environment,
@@ -21,6 +21,9 @@ from harness.environments.executors.container import gpu_devices
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
 from harness.environments.executors.process import ProcessExecutor
+from harness.environments.in_use import keep_in_place
+from harness.environments.packages import ensure_packages
+from harness.environments.programs import take_program
 from harness.environments.verifier import NO_VERIFIER, Verifier, make_verifier
 from harness.evidence.app_files import InputFile
 from harness.evidence.host_changes import host_of
@@ -32,10 +35,10 @@ from harness.host.facts import GpuFacts, HostFacts
 from harness.host.fingerprint import training_gpus
 from harness.host.run_processes import run_mark
 from harness.matrix.cells import Cell, ExecutorName, Stack, Workload
+from harness.run.asked import Run
 from harness.run.run_cell import run_cell
-from harness.run.spec import Run
 from harness.run.watch.watch import Observer, OnStall
-from harness.run.workload_data import check_data, read_data, synthetic_file
+from harness.run.workload_data import check_data, read_data, require_table, synthetic_file
 
 
 class StackUnavailableError(UserError):
@@ -68,7 +71,8 @@ class Bench:
     """The bench that cells are run on: this host, its environments, a results folder. With an engine in containers.
 
     `gpus` are those that may be used, in the order of preference. `root` holds the device nodes, and can be a fake
-    tree. `verifying` is the stack that runs are verified in.
+    tree. `verifying` is the stack that runs are verified in. `lacks_base`: why the base image of a stack that also runs
+    as a process cannot be had; None where none was missing.
     """
 
     results: Results
@@ -80,6 +84,7 @@ class Bench:
     engine: Engine | None = None
     root: Path = Path("/")
     verifying: Stack | None = None
+    lacks_base: str | None = None
     _verifier: Verifier | None = None
     _environments: dict[str, Environment] = field(default_factory=dict)
     _data: dict[Workload, InputFile] = field(default_factory=dict)
@@ -130,6 +135,9 @@ class Bench:
         Raises:
             UserError: when the user's data cannot be trained on.
         """
+        if workload.program:
+            taken = workload.program.taken or take_program(workload.program, f"workload {workload.name}").taken
+            return InputFile(path=workload.program.source, sha256=taken.version if taken else "")
         if workload not in self._data:
             if self.data:
                 check_data(self.data, workload, environment, self.executor)
@@ -145,16 +153,23 @@ class Bench:
     def make_ready(self, cell: Cell, workload: Workload, display: Display) -> None:
         """Make what a cell runs in, and the data of a workload.
 
+        The user's data are checked in the small stack that verifies, where it can be made, before a large one is.
+
         Raises:
             StackUnavailableError: when what it runs in cannot be made.
             UserError: when the data cannot be trained on.
         """
         display.preparing(cell.stack)
+        if self.data and (verifying := self.verifier(display.step).environment):
+            self.data_of(workload, verifying)
         try:
             environment = self.environment(cell, display.step)
         except UserError as error:
+            if isinstance(error, NoBaseImageError) and "process" in cell.stack.executors:
+                self.lacks_base = error.why
             raise StackUnavailableError(cell.stack, str(error)) from error
         self.verifier(display.step)
+        self._packages_of(cell, workload, environment, display.step)
         self.data_of(workload, environment)
         self._ready.add((self._name(cell), workload))
 
@@ -178,6 +193,7 @@ class Bench:
             planned.repeat,
             devices=nodes,
             verifier=self._verifier or NO_VERIFIER,
+            packages=self._packages_of(cell, workload, environment),
         )
 
     def run_cell(self, run: Run, observe: Observer = lambda _: None, on_stall: OnStall = lambda _: None) -> Record:
@@ -202,6 +218,15 @@ class Bench:
         with lock_gpus(claims, notify, self._container_runs, self.root) as chosen:
             yield chosen
 
+    def _packages_of(
+        self, cell: Cell, workload: Workload, environment: Environment, notify: Notify = lambda _: None
+    ) -> Path | None:
+        """Return the folder with the packages of a program of the user's own, made where needed; None without any."""
+        if workload.program is None:
+            return None
+        version = None if environment.image else environment.version
+        return ensure_packages(workload.program, cell.stack, version, notify)
+
     def _name(self, cell: Cell) -> str:
         """The key of its environment: cells of a stack share it, but for images."""
         return cell.id if self.engine else cell.stack.name
@@ -225,15 +250,18 @@ def open_bench(
 ) -> Bench:
     """Return the bench on which these cells are run: this host as it is now, unless it was read before.
 
-    `gpus_of` chooses the GPUs that may be used.
+    `gpus_of` chooses the GPUs that may be used. While this process lives nothing removes what cells run in.
 
     Raises:
-        UserError: when the data or the interpreter does not exist, or the executor is not there.
+        UserError: when the data are no merged CSV, the interpreter does not exist, or the executor is not there.
     """
+    keep_in_place()
     engine = choose_engine(cells, options.executor)
     for option, file in (("--data", options.data), ("--python", options.interpreter)):
         if file is not None and not file.is_file():
             raise UserError(f"{option} {file}: {'is not a file' if file.exists() else 'no such file'}")
+    if options.data:
+        require_table(options.data)
     runs = options.results.runs
     executor: Executor = DockerExecutor(engine, runs) if engine else ProcessExecutor()
     host = host or host_of(options.results, options.root)

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Literal
 
 from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
+from harness.base.paths import APP
 from harness.campaign.bench import BenchOptions
-from harness.campaign.plan import first_plain_cell, placements
+from harness.campaign.plan import BEST, first_plain_cell, placements
 from harness.environments.capabilities import capabilities_of, why_not
 from harness.environments.environment import ensure_environment, image_environment
 from harness.environments.executors.container import KFD, WORK, DeviceNode, gpu_devices
@@ -19,14 +21,18 @@ from harness.evidence.app_files import InputFile
 from harness.evidence.run_folder import RunFolder
 from harness.host.displays import headless_first
 from harness.host.engine import Notify
+from harness.host.facts import HostFacts
 from harness.host.fingerprint import read_host, training_gpus
 from harness.matrix.cells import Cell, Matrix, Workload
-from harness.run.spec import Run, resolve_run, visible_devices
+from harness.run.asked import Run
+from harness.run.spec import resolve_run, visible_devices
 from harness.run.workload_data import read_data, synthetic_place
 
 # What a command is printed with where there is no GPU.
 ASSUMED_GPUS = (0, 1)
 ASSUMED_NODES = (DeviceNode(KFD, KFD, 0), DeviceNode("/dev/dri/renderD128", "/dev/dri/renderD128", 0))
+NO_GPU_HERE = "No GPU was found here: put in your own render node, and the numeric group of /dev/kfd."
+ASKS_HELP = frozenset({"--help", "-h"})
 # What `matrix exec` runs, as arguments of the interpreter.
 PROGRAMS = {"vpoc": ("-m", "vpoc"), "python": ()}
 
@@ -43,7 +49,6 @@ def docker_command(options: BenchOptions, cell: Cell, workload: Workload) -> str
     if cell.excluded or "docker" not in cell.stack.executors:
         raise UserError(f"cell {cell.id} only runs as a process" if not cell.excluded else cell.excluded)
     host = read_host(options.root)
-    gpus = tuple(headless_first(training_gpus(host)))
     file = options.data or synthetic_place(workload)
     # Of bars that the lines have yet to make the hash is not known; it is only repeated in the result.
     missing = options.data is None and not file.is_file()
@@ -51,36 +56,59 @@ def docker_command(options: BenchOptions, cell: Cell, workload: Workload) -> str
     identity = inputs_of(None, cell.stack).identity
     environment = image_environment(cell_tag(cell), identity, CONTRACT, cell.stack)
     contained = environment.device == "cuda"
-    chosen = placements(cell, workload, 1, gpus or ASSUMED_GPUS)[0].gpus if contained else ()
-    given = tuple(gpu for gpu in host.gpus if gpu.index in chosen)
-    nodes = gpu_devices(given, options.root) if given else ASSUMED_NODES if contained else ()
+    chosen = placements(cell, workload, 1, gpus_or_assumed(host))[0].gpus if contained else ()
+    nodes = nodes_or_assumed(chosen, host, options.root)
     run = Run("by-hand", cell, workload, data, environment, host, chosen, devices=nodes)
     spec = resolve_run(run, RunFolder(options.results.folder / "by-hand"))
     intent, work = spec.intent, spec.work
     if spec.container is None:
         raise UserError(f"cell {cell.id} only runs as a process")
     lines = [f"# `matrix build {cell.id}` builds the image {cell_tag(cell)}, `matrix pull` fetches it."]
-    if contained and not given:
-        lines.append("# No GPU was found here: put in your own render node, and the numeric group of /dev/kfd.")
+    if nodes is ASSUMED_NODES:
+        lines.append(f"# {NO_GPU_HERE}")
     lines.append(shlex.join(["mkdir", "-p", *map(str, (work.output, *work.places))]))
     if missing:
         plain = replace(spec.container, devices=(), data=())
         made, name = workload.synthetic, file.name
         words = ("synth", "--sessions", str(made.sessions), "--seed", str(made.seed), "--output", str(WORK / name))
         lines += [
-            _local(plain.command_line(dict(spec.variables), words)),
+            never_pulled(plain.command_line(dict(spec.variables), words)),
             shlex.join(["mkdir", "-p", str(file.parent)]),
         ]
         lines.append(shlex.join(["mv", str(work.path / name), str(file)]))
     for phase in cell.preset.phases:
         by_entry_point = intent.commands[phase][len(environment.app()) :]
-        lines.append(_local(spec.container.command_line(intent.variables[phase], by_entry_point)))
+        lines.append(never_pulled(spec.container.command_line(intent.variables[phase], by_entry_point)))
     return "\n".join(lines)
 
 
-def _local(command: str) -> str:
+def gpus_or_assumed(host: HostFacts) -> tuple[int, ...]:
+    """Return the GPUs that training may use, those without a screen first; two where this host has none."""
+    return tuple(headless_first(training_gpus(host))) or ASSUMED_GPUS
+
+
+def nodes_or_assumed(chosen: tuple[int, ...], host: HostFacts, root: Path) -> tuple[DeviceNode, ...]:
+    """Return the device nodes of GPUs; ASSUMED_NODES where this host has none of them.
+
+    Raises:
+        UserError: when a node is missing.
+    """
+    given = tuple(gpu for gpu in host.gpus if gpu.index in chosen)
+    return gpu_devices(given, root) if given or not chosen else ASSUMED_NODES
+
+
+def never_pulled(command: str) -> str:
     """Return a `docker run` that never looks for the image in a registry: anybody could have one of that name."""
     return command.replace("docker run ", "docker run --pull never ", 1)
+
+
+def best_cell(matrix: Matrix, host: HostFacts) -> Cell:
+    """Return the cell that BEST stands for: the plain one that this host would run first.
+
+    Raises:
+        UserError: when none can run here.
+    """
+    return first_plain_cell(matrix, capabilities_of(host, None, matrix.select("default"), None))
 
 
 def command_in_cell(
@@ -91,14 +119,16 @@ def command_in_cell(
     Raises:
         UserError: when the cell cannot run here, or the command is not `vpoc` or `python`.
     """
-    best = cell_id == "best"
-    chosen = matrix.select("default") if best else [matrix.cells[cell_id]]
-    capabilities = capabilities_of(read_host(root), None, chosen, None)
-    cell = first_plain_cell(matrix, capabilities) if best else chosen[0]
-    if reason := why_not(cell, capabilities, named=not best):
-        raise UserError(f"cell {cell.id} cannot run here: {reason}")
     if command[0] not in PROGRAMS:
         raise UserError(f"{command[0]}: only {' and '.join(PROGRAMS)} can be run in a cell's environment")
+    if command[0] == "vpoc" and ASKS_HELP.intersection(command[1:]):
+        # The same in every cell, and the app's options need nothing that is installed in one.
+        return sys.executable, [sys.executable, *PROGRAMS["vpoc"], *command[1:]], {**os.environ, "PYTHONPATH": str(APP)}
+    host = read_host(root)
+    cell = best_cell(matrix, host) if cell_id == BEST else matrix.cells[cell_id]
+    capabilities = capabilities_of(host, None, [cell], None)
+    if reason := why_not(cell, capabilities, named=cell_id != BEST):
+        raise UserError(f"cell {cell.id} cannot run here: {reason}")
     environment = ensure_environment(cell.stack, notify)
     phase: Literal["features", "train"] = "features" if command[1:2] == ("features",) else "train"
     gpus = visible_devices(cell.preset.devices or capabilities.gpus[:1]) if environment.device == "cuda" else {}

@@ -12,7 +12,7 @@ from secrets import randbelow
 
 from harness.base.failpoints import reached
 from harness.base.paths import LOCKS
-from harness.base.storage import file_hash, json_hash, locked, write_json
+from harness.base.storage import LARGEST_READ, file_hash, json_hash, locked, open_regular, read_regular, write_json
 from harness.campaign.bench import Bench
 from harness.campaign.plan import Plan, PlannedRun
 from harness.campaign.runner import PendingRun
@@ -87,7 +87,7 @@ class Campaign:
     @property
     def seed(self) -> int:
         """The seed that decides the order of equals where the plan leaves it open."""
-        return int(json.loads(self._file.read_bytes())["seed"])
+        return int(json.loads(read_regular(self._file))["seed"])
 
     def end(self, why: str) -> None:
         """Record that a campaign with a goal, or with controls, is over: the same command begins another one."""
@@ -141,15 +141,15 @@ def _hold(plan: Plan, results: Results, key: str, stack: ExitStack) -> tuple[Cam
     for file in sorted(_campaigns(results).glob("*.json"), reverse=True):
         campaign = Campaign(file.stem, results)
         with ExitStack() as looking:
-            stream = looking.enter_context(file.open("rb"))
-            if _is_of(stream.read(), key) and _lock(stream.fileno()) and not campaign.is_over(plan):
+            stream = looking.enter_context(open_regular(file))
+            if _is_of(stream.read(LARGEST_READ), key) and _lock(stream.fileno()) and not campaign.is_over(plan):
                 stack.push(looking.pop_all())
                 return campaign, True
     campaign = Campaign(new_run_id("c"), results)
     runs = [{"cell": planned.cell.id, "repeat": planned.repeat} for planned in plan.runs]
     begun = {"schema": 2, "key": key, "started": time.time(), "seed": randbelow(SEEDS), "runs": runs}
     write_json(campaign._file, begun | ({"goal": asdict(plan.goal)} if plan.goal else {}))
-    _lock(stack.enter_context(campaign._file.open("rb")).fileno())
+    _lock(stack.enter_context(open_regular(campaign._file)).fileno())
     return campaign, False
 
 

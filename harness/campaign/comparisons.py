@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from harness.base.errors import UserError
-from harness.base.storage import json_hash
+from harness.base.storage import json_hash, open_regular
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
 from harness.campaign.plan import PlannedRun
@@ -24,7 +24,8 @@ from harness.evidence.verdicts.counting import Counts, counts_of
 from harness.evidence.verdicts.scope import scope_of
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.variants import variable_names, variant
-from harness.run.spec import Run, resolve_run
+from harness.run.asked import Run
+from harness.run.spec import resolve_run
 from harness.search.minimise import Minimum, VariableSet, minimise_variables
 from harness.search.trials import RecountedError, Trial, Trials
 
@@ -162,7 +163,7 @@ def alone(bench: Bench, campaign: str) -> Iterator[None]:
     """
     file = bench.results.folder / f".{campaign}.lock"
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w") as stream:
+    with open_regular(file, adding=True) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

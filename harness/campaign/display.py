@@ -36,6 +36,9 @@ class Display(Protocol):
     def problem(self, text: str) -> None:
         """Something kept cells from being run, or the index from being written."""
 
+    def lane(self, number: int) -> "Display":
+        """Return what takes the events of one of several runs side by side, by its number from 0."""
+
 
 class QuietDisplay:
     """A display that shows nothing."""
@@ -63,3 +66,7 @@ class QuietDisplay:
 
     def problem(self, text: str) -> None:
         """Something kept cells from being run, or the index from being written."""
+
+    def lane(self, _number: int) -> Display:
+        """Return what takes the events of one of several runs side by side, by its number from 0."""
+        return self

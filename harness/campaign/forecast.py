@@ -10,13 +10,15 @@ from harness.base.durations import span
 from harness.base.errors import UserError
 from harness.campaign.prepare import PreparedCampaign, setup_seconds_of
 from harness.campaign.reboot import check_reboot
-from harness.environments.capabilities import room_needed
+from harness.environments.capabilities import StackRoom, stack_by_stack
 from harness.evidence.verdicts.missing import missing_to
 from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Threshold
 from harness.host.amdgpu import device_folder
 from harness.matrix.cells import Matrix
 from harness.matrix.stages import endurance, exploring
+from harness.search.conclusion import budget_in_words
+from harness.search.stage_runs import SeenRuns
 from harness.search.stage_search import StageSearch
 
 _GPUS = {1: "the GPU", 2: "both GPUs"}
@@ -26,25 +28,17 @@ SHARE_TRAINING = 0.9
 
 
 @dataclass(frozen=True)
-class StackForecast:
-    """The needs of a stack. `fits`: whether the disk has room for it and those before it; None: not known."""
-
-    stack: str
-    download_gb: float
-    disk_gb: float
-    fits: bool | None
-
-
-@dataclass(frozen=True)
 class StageForecast:
     """The needs of a campaign in stages, and what it can show. Seconds are assumed, until runs on the host tell.
 
     `first_answer_seconds`: until the first stack is known to train on one GPU or not, if nothing hangs.
     `tier_seconds`: what each tier takes of a cell that never fails, from the first download on; `reachable`: the
-    highest that the budget reaches, None for none. `screens`: the connectors by GPU that have one.
+    highest that the budget reaches, None for none. `screens`: the connectors by GPU that have one. `side_by_side`:
+    whether runs of one GPU each share the time. `screened`: GPUs that no run uses, since a screen is connected to them.
+    `least_seconds`: what the first run takes, with the setup of its stack.
     """
 
-    stacks: tuple[StackForecast, ...]
+    stacks: tuple[StackRoom, ...]
     place: str
     free_gb: float | None
     budget_seconds: float
@@ -55,6 +49,9 @@ class StageForecast:
     may_reboot: bool
     screens: dict[int, tuple[str, ...]]
     gpus: int
+    side_by_side: bool
+    screened: tuple[int, ...] = ()
+    least_seconds: float = 0.0
 
 
 def forecast(prepared: PreparedCampaign) -> StageForecast:
@@ -63,7 +60,7 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
     if search is None:
         raise AssertionError("the campaign has no stages")
     budget = (prepared.plan.goal.budget if prepared.plan.goal else None) or float("inf")
-    stacks = _stacks(prepared, search)
+    stacks = stack_by_stack((prepared.matrix.stacks[name] for name in search.order), prepared.capabilities)
     first = _first_answer(search)
     takes = {tier: first + _seconds_to(tier, prepared.matrix) for tier in TIERS}
     gpus = [gpu for gpu in bench.host.gpus if gpu.index in bench.gpus]
@@ -79,6 +76,9 @@ def forecast(prepared: PreparedCampaign) -> StageForecast:
         may_reboot=_may_reboot(bench.root),
         screens={gpu.index: gpu.displays for gpu in gpus if gpu.displays},
         gpus=len(gpus),
+        side_by_side=search.host.side_by_side,
+        screened=search.host.screened,
+        least_seconds=search.seconds_of_next(SeenRuns.of(())) or 0.0,
     )
 
 
@@ -87,9 +87,9 @@ def forecast_lines(told: StageForecast) -> list[str]:
     fitting = [one for one in told.stacks if one.fits is not False]
     names = ", ".join(one.stack for one in fitting)
     first = told.stacks[0] if told.stacks else None
+    used = "one GPU" if told.screened and told.gpus == 1 else _all_of(told.gpus)
     lines = [
-        f"Plan: stack by stack until one is good on {_GPUS.get(told.gpus, f'all {told.gpus} GPUs')}, "
-        f"at most {span(told.budget_seconds)}",
+        f"Plan: stack by stack until one is good on {used}, at most {span(told.budget_seconds)}",
         f"  stacks, in this order: {names or 'none'}",
     ]
     if first:
@@ -109,32 +109,34 @@ def forecast_lines(told: StageForecast) -> list[str]:
         f"takes {takes}; {reach} (assumed: 100 Mbit/s, and the minutes of each stage in matrix.yaml)",
         f"  a hung GPU: {_hung(told)}",
     ]
+    if told.least_seconds >= told.budget_seconds:
+        lines.append(f"  budget: no run fits; the first one needs {budget_in_words(told.least_seconds)} (`--budget`)")
+    if told.side_by_side:
+        lines.append("  runs of one GPU each are made side by side, one on each GPU")
     lines += [
-        f"  a screen hangs on GPU {gpu} ({', '.join(screens)}): a hang may take it; use the processor's own graphics "
-        "for it, where there are any"
+        f"  a screen is connected to GPU {gpu} ({', '.join(screens)}): a hang may take it; use the processor's "
+        "own graphics for it, where there are any"
         for gpu, screens in told.screens.items()
+    ]
+    lines += [
+        f"  a screen is connected to GPU {gpu}: no run uses it, so what trains on "
+        f"{_all_of(told.gpus + len(told.screened))} stays open (--use-screen-gpu, or move the screen to the "
+        "processor's own graphics)"
+        for gpu in told.screened
     ]
     return lines
 
 
+def _all_of(gpus: int) -> str:
+    return _GPUS.get(gpus, f"all {gpus} GPUs")
+
+
 def _hung(told: StageForecast) -> str:
     if told.may_reset:
-        return "this user may reset it, where no screen hangs on it"
+        return "this user may reset it, where no screen is connected to it"
     if told.may_reboot:
         return "this user may not reset it, but reboot: --reboot-when-unhealthy continues after that"
     return "this user may neither reset it nor reboot: it is lost for the rest of the campaign (`matrix doctor`)"
-
-
-def _stacks(prepared: PreparedCampaign, search: StageSearch) -> tuple[StackForecast, ...]:
-    able, left = prepared.capabilities, prepared.plan.free_gb
-    found = []
-    for name in search.order:
-        download, disk = room_needed([prepared.matrix.stacks[name]], able)
-        fits = None if left is None else disk <= left
-        if left is not None and fits:
-            left -= disk
-        found.append(StackForecast(name, download, disk, fits))
-    return tuple(found)
 
 
 def _first_answer(search: StageSearch) -> float:
@@ -143,7 +145,7 @@ def _first_answer(search: StageSearch) -> float:
     setup = 0.0
     if first and first in search.host.setup_seconds:
         setup = setup_seconds_of(search.matrix.stacks[first])
-    runs = {"one": 1, "each": len(search.host.gpus)}
+    runs = {"one": 1, "each": 1 if search.host.side_by_side else len(search.host.gpus)}
     stages = (stage for stage in exploring(search.matrix.stages) if stage.devices != "all")
     return setup + sum(stage.minutes * 60 * runs[stage.devices] for stage in stages)
 

@@ -142,8 +142,12 @@ def _wait(
 
 def _take(gpu: GpuFacts, stack: ExitStack, container_runs: ContainerRuns, root: Path) -> int:
     """Lock a GPU; raises _InUse, saying who has it."""
-    descriptor = _open(gpu_lock_file(gpu, root))
+    file = gpu_lock_file(gpu, root)
+    descriptor = _open(file)
     stack.callback(os.close, descriptor)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        # Anybody may make one there.
+        raise UserError(f"{file}: the lock of a GPU is no file; remove it")
     in_use = f"GPU {gpu.index} is in use by"
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,9 +8,14 @@ from harness.base.errors import UserError
 from harness.environments.capabilities import GB, Capabilities, Skipped, room_needed, why_not
 from harness.environments.executors.pids import pids_limit
 from harness.matrix.cells import Cell, Matrix, Stack, Workload
+from harness.matrix.refusals import why_refused
+from harness.matrix.requirements import contradiction
 from harness.matrix.workload_options import device_count
 from harness.search.fault_isolation import MOST_RUNS
 from harness.search.goal import Goal
+
+# What stands for the plain cell that a host would run first.
+BEST = "best"
 
 
 @dataclass(frozen=True)
@@ -57,15 +62,22 @@ class Plan:
         """Return whether the disk has room for it, as far as that is known."""
         return self.free_gb is None or self.disk_gb <= self.free_gb
 
+    @property
+    def why_empty(self) -> str | None:
+        """Return why there is nothing to run; None where there is something."""
+        if self.runs:
+            return None
+        reasons = sorted({skipped.reason for skipped in self.skipped})
+        return f"no cell can run on this host: {'; '.join(reasons) or 'none was chosen'}"
+
     def check_feasible(self) -> None:
         """Refuse a plan with nothing to run, or with no room for it.
 
         Raises:
             UserError: saying which.
         """
-        if not self.runs:
-            reasons = sorted({skipped.reason for skipped in self.skipped})
-            raise UserError(f"no cell can run on this host: {'; '.join(reasons) or 'none was chosen'}")
+        if self.why_empty:
+            raise UserError(self.why_empty)
         if not self.fits:
             need = f"needs {self.disk_gb:.0f} GB, {self.free_gb:.0f} GB are free"
             raise UserError(f"{self.place}: the plan {need}; free some or choose fewer stacks")
@@ -93,7 +105,7 @@ def make_plan(
     skipped = [
         Skipped(cell, reason)
         for cell in cells
-        if (reason := why_not(cell, host, named=named) or too_few_gpus(cell, workload, host.gpus))
+        if (reason := why_not(cell, host, named=named) or unfit(cell, workload, host.gpus))
     ]
     left_out = {s.cell.id for s in skipped}
     kept = [cell for cell in cells if cell.id not in left_out]
@@ -151,6 +163,23 @@ def placements(cell: Cell, workload: Workload, repeat: int, gpus: tuple[int, ...
     return [PlannedRun(cell, repeat, (gpu,), f"-gpu{gpu}" if len(gpus) > 1 else "") for gpu in gpus]
 
 
+def unfit(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
+    """Return why a cell cannot run a workload; None where it can."""
+    if workload.program:
+        return contradiction(workload.program, cell.stack) or too_few_gpus(cell, workload, gpus)
+    if cell.stack.jax:
+        asked = (workload.model, workload.strategy, workload.loop, workload.use_mixed_precision)
+        parts = workload.micro_batch_size or workload.activation_checkpointing
+        if asked != (("mlp",), "single", "plain", False) or parts:
+            return (
+                f"JAX trains mlp in float32 on one device, which workload {workload.name} does not ask for; "
+                "give --workload frameworks"
+            )
+        if cell.stack.accelerator != "cpu" and workload.vpoc_path != "cpu":
+            return f"JAX has no VPOC phase on a GPU, as workload {workload.name} asks for; give --workload frameworks"
+    return why_refused(cell, workload) or too_few_gpus(cell, workload, gpus)
+
+
 def too_few_gpus(cell: Cell, workload: Workload, gpus: tuple[int, ...]) -> str | None:
     """Return why the strategy of a workload cannot use several GPUs in a cell; None where it can, or uses one."""
     if workload.strategy == "single" or cell.stack.accelerator != "rocm" or len(cell.preset.devices or gpus) > 1:
@@ -174,7 +203,11 @@ def first_plain_cell(matrix: Matrix, able: Capabilities) -> Cell:
 
 def plain_cpu_cell(matrix: Matrix) -> Cell | None:
     """Return the cell of a CPU stack that sets nothing, the last resort of a training; None where there is none."""
-    cells = (cell for cell in matrix.cells.values() if cell.stack.accelerator == "cpu" and not cell.excluded)
+    cells = (
+        cell
+        for cell in matrix.cells.values()
+        if cell.stack.accelerator == "cpu" and not (cell.excluded or cell.stack.jax)
+    )
     return next((c for c in cells if not c.preset.variables and c.preset.phases == ("train",)), None)
 
 

@@ -1,16 +1,19 @@
 """Look at this host and plan the runs of a campaign."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from harness.base.storage import file_hash
 from harness.campaign.bench import Bench, BenchOptions, open_bench
 from harness.campaign.plan import Plan, make_plan
+from harness.campaign.screen_gpus import gpus_in_question
 from harness.doctor.read import read_machine
-from harness.environments.capabilities import GB, Capabilities, capabilities_of
+from harness.doctor.side_by_side import why_not_side_by_side
+from harness.environments.capabilities import GB, Capabilities, capabilities_of, has_kfd, with_kfd
 from harness.evidence.index import Index
 from harness.evidence.verdicts import of_results
 from harness.evidence.verdicts.verdict import Verdict
+from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix, Stack, Workload
 from harness.matrix.stages import exploring
 from harness.matrix.workload_options import workload_hash
@@ -59,15 +62,22 @@ def prepare_campaign(
     """
     bench = open_bench(options, cells)
     capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter)
+    capabilities = with_kfd(capabilities, there=has_kfd(bench.root))
     past = _past_seconds(bench, workload)
     plan = make_plan(cells, workload, repeats, capabilities, past, named=named, goal=goal, controls=controls)
     return PreparedCampaign(plan, capabilities, bench, matrix)
 
 
-def prepare_stages(options: BenchOptions, matrix: Matrix, selection: str, budget: float) -> PreparedCampaign | None:
+def prepare_stages(
+    options: BenchOptions,
+    matrix: Matrix,
+    selection: str,
+    budget: float,
+    may_use_screens: Callable[[HostFacts], bool] = lambda _: True,
+) -> PreparedCampaign | None:
     """Look at this host and plan a campaign in stages; None where it has no GPU, or the matrix file no stages.
 
-    `budget` in seconds.
+    `budget` in seconds. `may_use_screens`: whether runs may use GPUs with a screen, where others have none.
 
     Raises:
         UserError: when the data or the interpreter does not exist.
@@ -77,7 +87,12 @@ def prepare_stages(options: BenchOptions, matrix: Matrix, selection: str, budget
     bench = open_bench(options, chosen)
     if not stages or not bench.gpus:
         return None
+    screened: tuple[int, ...] = ()
+    if not may_use_screens(bench.host):
+        screened = tuple(gpu.index for gpu in gpus_in_question(bench.host))
+        bench = replace(bench, gpus=tuple(gpu for gpu in bench.gpus if gpu not in screened))
     capabilities = capabilities_of(bench.host, bench.engine, chosen, bench.interpreter)
+    capabilities = with_kfd(replace(capabilities, gpus=bench.gpus), there=has_kfd(bench.root))
     thresholds = matrix.verdicts
     goal = Goal(thresholds.good, thresholds.confidence, budget=budget, mtbf_hours=thresholds.mtbf_hours.good)
     plan = make_plan(chosen, matrix.workloads[stages[0].workload or ""], 1, capabilities, {}, goal=goal)
@@ -87,7 +102,14 @@ def prepare_stages(options: BenchOptions, matrix: Matrix, selection: str, budget
     machine = read_machine(matrix, bench.root)
     atomics = [gpu.atomics for gpu in machine.gpus if gpu.facts.index in bench.gpus]
     setup = {name: setup_seconds_of(own[0].stack) for name, own in cells.items() if name not in capabilities.made}
-    host = StageHost(bench.gpus, bench.gpus, False if False in atomics else None if None in atomics else True, setup)
+    host = StageHost(
+        bench.gpus,
+        bench.gpus,
+        False if False in atomics else None if None in atomics else True,
+        setup,
+        side_by_side=why_not_side_by_side(machine, bench.gpus) is None,
+        screened=screened,
+    )
     return PreparedCampaign(plan, capabilities, bench, matrix, StageSearch(matrix, cells, host))
 
 
@@ -98,11 +120,15 @@ def setup_seconds_of(stack: Stack) -> float:
 
 def _past_seconds(bench: Bench, workload: Workload) -> dict[str, list[float]]:
     """The seconds of completed runs of the very same work on this host, by cell; none of data that is not made yet."""
-    data = bench.data or synthetic_place(workload)
-    if not data.is_file():
-        return {}
+    if workload.program:
+        version = workload.program.taken.version if workload.program.taken else ""
+    else:
+        data = bench.data or synthetic_place(workload)
+        if not data.is_file():
+            return {}
+        version = file_hash(data)
     past: dict[str, list[float]] = {}
-    known = ("completed", workload_hash(workload, file_hash(data)), bench.host.fingerprint)
+    known = ("completed", workload_hash(workload, version), bench.host.fingerprint)
     for row in Index(bench.results).rows():
         if (row.outcome, row.workload_hash, row.host_fingerprint) == known and not row.imported:
             past.setdefault(row.cell, []).append(row.seconds)

@@ -11,6 +11,7 @@ from harness.campaign.runner import PendingRun, Runner
 from harness.campaign.tallies import Tallies
 from harness.campaign.unhealthy import HealthyGpus, recheck_unhealthy
 from harness.campaign.unproven import UnprovenGpus, host_cause
+from harness.evidence.verdicts.counting import REFUSED
 from harness.search.goal import Goal
 from harness.search.pursue import Pursuit, pursue
 from harness.search.schedule import Candidate, Tally
@@ -87,7 +88,10 @@ class _PlanRunner:
         self.made += 1
         repeats = self._unproven.runs(self.campaign.next_repeats(of_candidate))
         pending = [PendingRun(one.planned, one.run_id, self.made) for one in repeats]
-        self._unproven.saw(*self.runner.run(pending, seconds_left))
+        done, record = self.runner.run(pending, seconds_left)
+        self._unproven.saw(done, record)
+        if record.diagnosis == REFUSED:
+            self.leave_out(candidate, f"the app refuses what is asked of it: {record.detail}")
         return True
 
     def leave_out(self, candidate: Candidate, why: str) -> None:

@@ -1,7 +1,8 @@
-"""Which verdict a campaign with a goal can reach in its budget, by the runs that were made here before."""
+"""Which verdict a campaign with a goal can reach in its budget, by the runs here before, or by what is assumed."""
 
 from statistics import median
 
+from harness.campaign.forecast import SHARE_TRAINING
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.pursue import with_candidates_counted
 from harness.campaign.tallies import Tallies
@@ -17,5 +18,19 @@ def reach_of(prepared: PreparedCampaign) -> str | None:
     known, seconds = tallies.read()
     hours = [tally.hours_of_a_run for tally in known.values() if tally.hours_of_a_run]
     goal = with_candidates_counted(plan.goal, plan, tallies)
-    measured = (median(seconds.values()), median(hours)) if seconds and hours else (None, None)
-    return reach_in_words(goal, prepared.matrix.verdicts, *measured)
+    if seconds and hours:
+        return reach_in_words(goal, prepared.matrix.verdicts, median(seconds.values()), median(hours))
+    minutes = _assumed_minutes(prepared)
+    if minutes is None:
+        return reach_in_words(goal, prepared.matrix.verdicts, None, None)
+    trained = SHARE_TRAINING * minutes / 60
+    return reach_in_words(goal, prepared.matrix.verdicts, minutes * 60, trained, assumed=True)
+
+
+def _assumed_minutes(prepared: PreparedCampaign) -> float | None:
+    """Return the minutes that the matrix file gives a run of the plan's workload on a GPU; None for another."""
+    plan = prepared.plan
+    if not any(run.gpus and run.cell.stack.accelerator == "rocm" for run in plan.runs):
+        return None
+    stages = prepared.matrix.stages.values()
+    return next((stage.minutes for stage in stages if stage.workload == plan.workload.name), None)

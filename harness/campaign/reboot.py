@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.base.errors import UserError
-from harness.base.storage import json_hash, write_durably, write_json
+from harness.base.storage import json_hash, read_regular, write_durably, write_json
 from harness.evidence.health_log import FOLDER
 from harness.evidence.records import Results
 from harness.matrix.cells import ExecutorName
@@ -115,7 +115,7 @@ def _count(results: Results, machine: str) -> None:
     """Count one more reboot of this machine, before it happens."""
     file = results.folder / FOLDER / f"{machine}-reboots.json"
     try:
-        times = [float(at) for at in json.loads(file.read_text(encoding="utf-8"))["reboots"]]
+        times = [float(at) for at in json.loads(read_regular(file))["reboots"]]
     except FileNotFoundError:
         times = []
     except (OSError, ValueError, KeyError, TypeError):

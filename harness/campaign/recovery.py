@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,13 +20,16 @@ from harness.environments.executors.job import Executor, Job
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.health_log import append_steps, read_steps
 from harness.evidence.index import Index
+from harness.evidence.orphans import account_for
 from harness.evidence.progress import last_lines
 from harness.evidence.records import TRAINING, Results, owner_alive
 from harness.evidence.run_files import HealthStep, Intent, Record
+from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import find_engine
 from harness.host.facts import HostFacts
 from harness.host.run_processes import end_processes_of_run, look_at_processes
 from harness.run.kernel_log_step import look_for_resets
+from harness.run.unreadable import Unreadable
 from harness.run.watch.limits import LIMITS
 
 # An orphan is no evidence, so it gets time to end its own children, not to save its work.
@@ -92,7 +96,8 @@ def _close(
         if not results.has_record(intent.run_id):
             idle = _idle(intent, results)
             ended = _end(intent, results, executor_of(intent))
-            record = _record(intent, host, idle, _last_seen(intent, results), ended=ended)
+            steps, why = _accounted(intent, host, results)
+            record = _record(intent, host, idle, _last_seen(intent, results), steps, why, ended=ended)
             if intent.host.boot_id == host.boot_id:
                 _note_resets(intent, results, root)
             reached("orphan-ended")
@@ -167,16 +172,54 @@ def _last_seen(intent: Intent, results: Results) -> float:
     return max(told)
 
 
+def _accounted(intent: Intent, host: HostFacts, results: Results) -> tuple[tuple[int, ...] | None, str]:
+    """Return the steps that the progress of an orphan accounts for, by model, and in words why they are none.
+
+    Nothing else is handed over to the attempts after it, as where its harness had seen it to its end.
+    """
+    work, unreadable = results.folder_of(intent.run_id).work, Unreadable()
+    with unreadable.reading():
+        accounting = account_for(intent, work, _seconds_at_most(intent, host, work))
+        return accounting.steps, "; ".join(accounting.breaches)
+    return (), "; ".join(unreadable)
+
+
+def _seconds_at_most(intent: Intent, host: HostFacts, work: WorkFolder) -> float:
+    """Return the longest that an orphan can have run: since its harness began, which no clock that is set moves.
+
+    After another boot nobody knows that, and the clock has to tell when its progress was last changed.
+    """
+    if intent.host.boot_id == host.boot_id:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - intent.owner_started / os.sysconf("SC_CLK_TCK")
+    changed = [intent.started]
+    for name in work.progress().values():
+        with contextlib.suppress(FileNotFoundError, NotAFileError):
+            changed.append(work.tree.look(name).changed)
+    return max(changed) - intent.started
+
+
 def _record(
-    intent: Intent, host: HostFacts, idle: tuple[float, float] | None, finished: float, *, ended: bool
+    intent: Intent,
+    host: HostFacts,
+    idle: tuple[float, float] | None,
+    finished: float,
+    steps: tuple[int, ...] | None,
+    why_none: str,
+    *,
+    ended: bool,
 ) -> Record:
-    """Return the record of a run that lost its harness: with the whole host, or alone; `finished` is when."""
+    """Return the record of a run that lost its harness: with the whole host, or alone; `finished` is when.
+
+    `steps` are those that its progress accounts for.
+    """
     down = intent.host.boot_id != host.boot_id
     gone = "its harness was gone before there was a record"
     if down:
         said = f"{gone}: the host went down, or was booted again, before it had ended"
     else:
         said = gone if ended else f"{gone}, and a process of it cannot be killed"
+    if why_none:
+        said += f"; its progress accounts for nothing: {why_none}"
     return Record(
         intent=intent,
         outcome="interrupted" if ended and not down else "host-fault",
@@ -188,6 +231,7 @@ def _record(
         seconds=0.0,
         last_phase=None,
         result=None,
+        steps_accounted=steps,
         interrupted_by="harness-killed" if ended and not down else None,
         idle_seconds=idle[0] if idle else None,
         idle_limit=idle[1] if idle else None,

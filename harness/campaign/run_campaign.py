@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from harness.base.errors import UserError
+from harness.campaign.answered import remember_answer
 from harness.campaign.bench import Bench
 from harness.campaign.campaign import Campaign, begin_or_continue
 from harness.campaign.display import Display
@@ -67,6 +68,8 @@ def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult
                 isolation = _run_controls(prepared, campaign, display)
         except KeyboardInterrupt:
             interrupted = True
+        if conclusion:
+            remember_answer(bench.results, bench.host.machine, conclusion.named)
         rows = campaign.finished_runs()
         all_completed = len(rows) >= len(plan.runs) and all(row.outcome == "completed" for row in rows)
         return CampaignResult(

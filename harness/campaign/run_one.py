@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench, BenchOptions, open_bench
 from harness.campaign.display import Display
-from harness.campaign.plan import PlannedRun, placements, too_few_gpus
+from harness.campaign.plan import PlannedRun, placements, unfit
 from harness.campaign.recovery import close_leftovers
 from harness.campaign.runner import InterruptedRunError, PendingRun, Runner
 from harness.environments.capabilities import capabilities_of, why_not
@@ -54,7 +54,7 @@ def first_run(bench: Bench, cell: Cell, workload: Workload) -> PlannedRun:
         UserError: when the cell cannot run here.
     """
     able = capabilities_of(bench.host, bench.engine, [cell], bench.interpreter)
-    if reason := why_not(cell, able, named=True) or too_few_gpus(cell, workload, bench.gpus):
+    if reason := why_not(cell, able, named=True) or unfit(cell, workload, bench.gpus):
         raise UserError(f"cell {cell.id} cannot run here: {reason}")
     return placements(cell, workload, 1, bench.gpus)[0]
 

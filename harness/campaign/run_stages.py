@@ -2,24 +2,28 @@
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 
 from harness.base.errors import UserError
+from harness.campaign.background import Background
 from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
 from harness.campaign.plan import PlannedRun
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.runner import PendingRun, Runner
 from harness.campaign.stage_evidence import StageEvidence
+from harness.campaign.together import run_together
 from harness.campaign.unhealthy import HealthyGpus, recheck_unhealthy
 from harness.campaign.unproven import UnprovenGpus, host_cause
 from harness.environments.capabilities import GB, room_needed
 from harness.evidence.health_log import unhealthy_gpus
+from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import NOT_BEGUN
-from harness.matrix.cells import Stack
+from harness.matrix.cells import Cell, Stack
 from harness.search.conclusion import Conclusion
 from harness.search.stage_conclusion import conclude_stages
 from harness.search.stage_runs import StageRun
@@ -37,22 +41,26 @@ def run_stages(search: StageSearch, prepared: PreparedCampaign, campaign: Campai
     if finding := host_cause(prepared.matrix, prepared.bench):
         raise UserError(f"{finding.what}; {finding.fix or 'see `matrix doctor`'}, then run the same command")
     budget = prepared.plan.goal.budget if prepared.plan.goal else None
-    spent = sum(row.finished - row.started for row in campaign.finished_runs())
+    spent = seconds_spent(campaign.finished_runs())
     until = None if budget is None else time.monotonic() + budget - spent
     stages = _Stages(search, prepared, campaign, runner)
     recheck_unhealthy(
         campaign.next_repeats(list(prepared.plan.runs)), prepared.plan.workload, runner.bench, runner.display
     )
-    while True:
-        left = None if until is None else until - time.monotonic()
-        decided = stages.next(left)
-        if isinstance(decided, StageEnd):
-            # What was left out, or needs a GPU that is unhealthy now, may be there when the same command continues. Of
-            # a budget that is spent nothing is left to continue with: the same command begins another.
-            if decided.why in ("good", "out-of-time") or (decided.why == "none" and not stages.left_out):
-                campaign.end(decided.why)
-            return conclude_stages(decided, len(runner.bench.gpus), stages.left_out)
-        stages.run(decided, left)
+    with closing(stages.background):
+        while True:
+            left = None if until is None else until - time.monotonic()
+            decided = stages.next(left)
+            if isinstance(decided, StageEnd):
+                # What was left out, or needs a GPU that is unhealthy now, may be there when the same command continues.
+                # Of a budget that is spent nothing is left to continue with: the same command begins another.
+                if decided.why in ("good", "out-of-time") or (decided.why == "none" and not stages.left_out):
+                    campaign.end(decided.why)
+                least = stages.seconds_of_next() if decided.why == "out-of-time" else None
+                too_short = least if least and budget is not None and least >= budget else None
+                screened = search.host.screened
+                return conclude_stages(decided, len(runner.bench.gpus), stages.left_out, screened, too_short)
+            stages.run(decided, left)
 
 
 @dataclass
@@ -74,21 +82,36 @@ class _Stages:
         self.unproven = UnprovenGpus(bench, display, partial(host_cause, self.prepared.matrix, bench))
         self.made = len(self.campaign.finished_runs())
         self.stacks_made |= self.prepared.capabilities.made
+        self.background = Background(bench, display)
         self._stage = ""
 
     def next(self, left: float | None) -> StageRun | StageEnd:
         """Return the next run on the GPUs that are healthy, of the stacks that can be made."""
+        search, seen = self._search(), self.evidence.read()
+        decided = search.next(seen, left)
+        if isinstance(decided, StageRun) and (following := search.to_prepare(decided, seen)):
+            self._prepare(search.cells[following][0])
+        return decided
+
+    def seconds_of_next(self) -> float | None:
+        """Return what the next run takes, had it all the time; None where there is none."""
+        return self._search().seconds_of_next(self.evidence.read())
+
+    def _search(self) -> StageSearch:
         bench = self.runner.bench
         unhealthy = unhealthy_gpus(bench.results, bench.host)
         host = self.search.host
-        host = replace(host, healthy=tuple(gpu for gpu in host.gpus if gpu not in unhealthy))
+        setup = {name: seconds for name, seconds in host.setup_seconds.items() if name not in self.background.begun}
+        host = replace(host, healthy=tuple(gpu for gpu in host.gpus if gpu not in unhealthy), setup_seconds=setup)
         cells = {name: cells for name, cells in self.search.cells.items() if name not in self.left_out}
-        return replace(self.search, host=host, cells=cells).next(self.evidence.read(), left)
+        return replace(self.search, host=host, cells=cells)
 
     def run(self, wanted: StageRun, left: float | None) -> None:
-        """Make a run; the first time of a stack, make the stack."""
+        """Make a run, and those beside it; the first time of a stack, make the stack."""
         bench, display, cell = self.runner.bench, self.runner.display, wanted.cell
         if not bench.is_ready(cell, wanted.workload):
+            if self.background.wait_for(cell.stack.name):
+                self.stacks_made.add(cell.stack.name)
             if cell.stack.name not in self.stacks_made and (why := self._no_room(cell.stack)):
                 self._leave_out(cell.stack, why)
                 return
@@ -102,17 +125,29 @@ class _Stages:
         if wanted.why != self._stage:
             self._stage = wanted.why
             display.problem(f"{cell.id}: {wanted.why}")
-        self.made += 1
-        pending = PendingRun(*self._attempt(wanted), self.made)
-        done, record = replace(self.runner, workload=wanted.workload).run([pending], left)
-        if record.diagnosis == NOT_BEGUN:
-            self.unproven.saw(done, record)
-        self.healthy.runs([done])
+        runner = replace(self.runner, workload=wanted.workload)
+        pending = [
+            PendingRun(*self._attempt(one), self.made + number)
+            for number, one in enumerate((wanted, *wanted.beside), start=1)
+        ]
+        self.made += len(pending)
+        made = run_together(runner, pending, left) if wanted.beside else [runner.run(pending, left)]
+        for done, record in made:
+            if record.diagnosis == NOT_BEGUN:
+                self.unproven.saw(done, record)
+        # Nobody has planned what else would need them.
+        self.healthy.runs(())
 
     def _attempt(self, wanted: StageRun) -> tuple[PlannedRun, str]:
         planned = PlannedRun(wanted.cell, wanted.number, wanted.gpus, placement_of(wanted))
         further = (replace(planned, repeat=repeat) for repeat in count(wanted.number))
         return next((one, run_id) for one in further if (run_id := self.campaign.next_attempt(one)))
+
+    def _prepare(self, cell: Cell) -> None:
+        """Make the stack of a cell while runs go on, where it has room: otherwise that is said at its turn."""
+        if self.runner.bench.is_ready(cell, self.prepared.plan.workload) or self._no_room(cell.stack):
+            return
+        self.background.make(cell)
 
     def _no_room(self, stack: Stack) -> str | None:
         able = self.prepared.capabilities
@@ -125,6 +160,15 @@ class _Stages:
     def _leave_out(self, stack: Stack, why: str) -> None:
         self.left_out.add(stack.name)
         self.runner.display.problem(f"stack {stack.name} is left out: {why}")
+
+
+def seconds_spent(rows: Iterable[Row]) -> float:
+    """Return the seconds in which at least one of these runs was under way: those side by side share the time."""
+    spent = until = 0.0
+    for started, finished in sorted((row.started, row.finished) for row in rows):
+        spent += max(0.0, finished - max(started, until))
+        until = max(until, finished)
+    return spent
 
 
 def placement_of(wanted: StageRun) -> str:

@@ -17,7 +17,7 @@ from harness.evidence.app_files import Progress
 from harness.evidence.index import Index
 from harness.evidence.run_files import Record
 from harness.matrix.cells import Cell, Workload
-from harness.run.spec import Run
+from harness.run.asked import Run
 from harness.run.watch.watch import Observer
 
 CONTINUES = "the same command continues where it stopped"

@@ -1,11 +1,12 @@
-"""A note of the campaign that is under way on this machine: what a crash or a reboot leaves of it can be told."""
+"""Notes of what is under way on this machine, so that what a crash or a reboot leaves of it can be told."""
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
-from harness.base.storage import write_json
+from harness.base.storage import read_regular, write_json
 from harness.evidence.records import Results
 from harness.host.processes import ProcessId, boot_id
 
@@ -13,10 +14,14 @@ FOLDER = "campaigns"
 
 
 @contextmanager
-def noted_under_way(results: Results, machine: str, command: str) -> Iterator[None]:
-    """Note that a command is under way; the note stays where the process is killed or the host goes down."""
-    file = results.folder / FOLDER / f"{machine}.under-way"
-    write_json(file, {"schema": 2, "command": command, "process": asdict(ProcessId.mine())})
+def noted_under_way(results: Results, machine: str, command: str, training: str | None = None) -> Iterator[None]:
+    """Note that a command is under way; the note stays where the process is killed or the host goes down.
+
+    `training`: the name of the training that it is, in place of a campaign; there can be several of them at once.
+    """
+    file = results.folder / FOLDER / f"{machine}{f'.{training}' if training else ''}.under-way"
+    what = "training" if training else "campaign"
+    write_json(file, {"schema": 2, "command": command, "process": asdict(ProcessId.mine()), "what": what})
     try:
         yield
     finally:
@@ -29,21 +34,26 @@ class LeftOver:
 
     command: str
     rebooted: bool
+    what: str = "campaign"
 
     @property
     def in_words(self) -> str:
         """Return what happened and how to go on."""
         went = "this host went down" if self.rebooted else "its process was killed"
-        return f"{went} while a campaign was under way; this continues it: `{self.command}`"
+        return f"{went} while a {self.what} was under way; this continues it: `{self.command}`"
 
 
-def left_under_way(results: Results, machine: str) -> LeftOver | None:
+def left_under_way(results: Results, machine: str) -> list[LeftOver]:
     """Return what was under way on this machine and is not any more, though it did not end in order."""
-    file = results.folder / FOLDER / f"{machine}.under-way"
+    files = sorted((results.folder / FOLDER).glob(f"{machine}*.under-way"))
+    return [left for file in files if (left := _left(file))]
+
+
+def _left(file: Path) -> LeftOver | None:
     try:
-        told = json.loads(file.read_bytes())
+        told = json.loads(read_regular(file))
         process = ProcessId(**told["process"])
-        command = str(told["command"])
+        command, what = str(told["command"]), str(told.get("what", "campaign"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return None if process.alive() else LeftOver(command, process.boot != boot_id())
+    return None if process.alive() else LeftOver(command, process.boot != boot_id(), what)

@@ -58,9 +58,8 @@ class HealthyGpus:
         unhealthy = unhealthy_gpus(self._bench.results, self._bench.host)
         for index in unhealthy.keys() - self._reported:
             lost = sum(index in gpus_needed(one.planned) for one in runs)
-            self._display.problem(
-                f"GPU {index} takes no more runs: {unhealthy[index]}; {lost} that need it are left out"
-            )
+            left_out = f"; {lost} that need it are left out" if lost else ""
+            self._display.problem(f"GPU {index} takes no more runs: {unhealthy[index]}{left_out}")
         left = [one for one in runs if not unhealthy.keys() & set(gpus_needed(one.planned))]
         if len(left) < len(runs) and unhealthy.keys() >= set(self._bench.gpus):
             self._display.problem(f"no GPU is left to run on: {TO_FIX}")

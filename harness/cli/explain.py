@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,10 +15,13 @@ from harness.base.errors import UserError
 from harness.cli.shared import Settings, as_json, err, pass_settings, print_json, print_lines
 from harness.diagnosis import explain_files, explain_record
 from harness.diagnosis.judge import STOPPED, UNKNOWN
+from harness.evidence.index import Index
 from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
 from harness.evidence.run_folder import RunFolder
+from harness.evidence.verdicts.counting import counts_of
+from harness.evidence.verdicts.shared_time import shared_time_in_words
 from harness.matrix.cells import Matrix, Preset
 
 LATEST = "latest"
@@ -83,12 +87,13 @@ def explain(
         told = {"explanation": found.model_dump(mode="json", by_alias=True)}
         lines = explanation_lines(found, _variables(settings, found), "")
     elif run and not (rocm or torch):
-        folder = _run_folder(settings.results, run)
-        record = _record(folder)
+        folder = run_folder(settings.results, run)
+        record = read_record(folder)
         found, told, lines = _explained(settings.matrix, folder, record)
         controls = _controls(settings.results, record)
-        told = {**told, "controls": controls}
-        lines += [f"controls  {one}" for one in controls]
+        beside = _beside(settings.results, record)
+        told = {**told, "controls": controls, "beside": beside}
+        lines += [f"controls  {one}" for one in controls] + ([f"beside    {beside}"] if beside else [])
     else:
         raise UserError("say what to explain: RUN (an id, `latest`, a folder), or --log FILE with --rocm and --torch")
     if as_json:
@@ -126,7 +131,8 @@ def _explained(
     stacks = sorted(map(str, folder.stacks))
     told |= {"explanation": found.model_dump(mode="json", by_alias=True), "stacks": stacks}
     told["try"] = [f"{stack}-{preset}" for preset in found.presets]
-    tries = [f"matrix run-cell {cell}" for cell in told["try"]]
+    # A record may be of another host, which calls its stack what it likes.
+    tries = [shlex.join(["matrix", "run-cell", cell]) for cell in told["try"]]
     detail = "" if record.detail in found.cause else f": {record.detail}"
     lines = [run, f"outcome   {ended}{detail}", *explanation_lines(found, tries, str(folder.path))]
     return found, told, [*lines, *(f"stacks    {path}" for path in stacks)]
@@ -138,6 +144,15 @@ def _controls(results: Results, record: Record) -> list[str]:
         return []
     of = record.intent.cell, record.intent.workload, record.intent.host.machine
     return sentences([one for one in read_isolations(results) if (one.cell, one.workload, one.machine) == of])
+
+
+def _beside(results: Results, record: Record) -> str | None:
+    """Return what the run has to do with those that shared the time with it; None where none did, or it completed."""
+    if record.outcome == "completed" or not record.intent.beside:
+        return None
+    rows = Index(results).rows()
+    row = next((row for row in rows if row.run_id == record.intent.run_id), None)
+    return shared_time_in_words(row, rows, counts_of(results, rows)) if row else None
 
 
 def _variables(settings: Settings, found: Explanation) -> list[str]:
@@ -183,8 +198,8 @@ def _refuse_what_is_no_text(head: bytes, name: str) -> None:
         raise UserError(f"{name} is not text but a program or a file of data; give the log that was printed")
 
 
-def _run_folder(results: Results, run: str) -> RunFolder:
-    """The folder of the run that is meant.
+def run_folder(results: Results, run: str) -> RunFolder:
+    """Return the folder of the run that is meant, by an id, the beginning of one, a folder, or `latest`.
 
     Raises:
         UserError: when there is none, or more than one begins so.
@@ -212,10 +227,15 @@ def _run_folder(results: Results, run: str) -> RunFolder:
 def _latest(folders: list[RunFolder]) -> RunFolder:
     """The newest that did not complete, else the newest: there is nothing to explain of the others."""
     newest_first = sorted(folders, key=lambda folder: folder.record.stat().st_mtime_ns, reverse=True)
-    return next((folder for folder in newest_first if _record(folder).outcome != "completed"), newest_first[0])
+    return next((folder for folder in newest_first if read_record(folder).outcome != "completed"), newest_first[0])
 
 
-def _record(folder: RunFolder) -> Record:
+def read_record(folder: RunFolder) -> Record:
+    """Return the record in a folder that had one a moment ago.
+
+    Raises:
+        UserError: when it is gone.
+    """
     record = folder.read_record()
     if record is None:
         raise UserError(f"{folder.record}: is gone; `matrix status` lists the runs")

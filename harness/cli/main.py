@@ -24,16 +24,25 @@ from harness.screen.terminal import echo
 # for, help lines not: what some of them need takes seconds to import.
 COMMANDS = {
     "build": ("cli.images:build", "Build the images of cells (default: a selection)."),
+    "clean": (
+        "cli.clean:clean",
+        "Remove environments of stacks, and images without a known-good tag; lists them and asks first.",
+    ),
     "compare": (
         "cli.minimise:compare_command",
         "Test whether the first CELL differs from each of the others in how often its runs pass.",
     ),
     "completion": ("cli.completion:completion", "Print the completion of `matrix` for SHELL: bash, zsh or fish."),
     "demote": ("cli.promote:demote", "Take a known-good TAG away, on this host and in the registry that is given."),
+    "devcontainer": (
+        "cli.own_program:devcontainer",
+        "Write a devcontainer.json of CELL: its image, with the GPUs of this host.",
+    ),
     "doctor": (
         "cli.doctor:doctor",
         "Look at this machine before anything runs: devices, driver, PCIe, Docker, disk; say what to fix, and how.",
     ),
+    "env": ("cli.own_program:env", "Print what CELL sets, for a program of your own: variables, a `docker run` line."),
     "exec": (
         "cli.run:execute",
         "Run `vpoc ...` by hand in a cell's environment: `matrix exec cpu-plain vpoc train --data merged.csv`.",
@@ -62,7 +71,10 @@ COMMANDS = {
         "cli.images:lock",
         "Resolve what a stack consists of: wheel hashes and the digest of its base image, into images/locks.",
     ),
-    "minimise": ("cli.minimise:minimise_command", "Find out which variables of CELL's preset make runs pass, or fail."),
+    "minimise": (
+        "cli.minimise:minimise_command",
+        "Find out which variables matter, or how little of a failed run still fails.",
+    ),
     "plan": ("cli.run:plan", "Print what `matrix run` would do here: cells, runs, disk, time."),
     "promote": (
         "cli.promote:promote",
@@ -81,6 +93,10 @@ COMMANDS = {
     "report": (
         "cli.records:report",
         "Write the report into the results folder: report.html, .md, .json, and .xml (JUnit).",
+    ),
+    "report-bug": (
+        "cli.report_bug:report_bug",
+        "Write a failed RUN down as an issue for ROCm or PyTorch, with nothing private in it; it sends nothing.",
     ),
     "run": (
         "cli.run:run",
@@ -233,17 +249,20 @@ def cli(
         if not wheels.is_dir():
             raise UserError(f"--wheels {wheels}: no such folder")
         os.environ["UV_FIND_LINKS"] = ",".join(filter(None, [str(wheels.resolve()), os.environ.get("UV_FIND_LINKS")]))
+    if lacking := [name for name in ("sys", "proc", "dev") if not (root / name).is_dir()]:
+        raise UserError(f"--root {root}: has no {' and no '.join(lacking)}; `matrix simulate FOLDER` writes a host")
     mirrors = dict(_named_url(given) for given in indexes)
     context.obj = settings = Settings(file, results, base, root, mirrors, targets, tuple(_given(context)))
     if settings.simulated:
         warn([f"simulated host: {root} stands for /sys, /proc and /dev; what is seen says nothing of a real host"])
-    if context.invoked_subcommand not in ("run", "watch", "completion") and any(results.glob("campaigns/*.under-way")):
+    if context.invoked_subcommand not in ("run", "train", "watch", "completion") and any(
+        results.glob("campaigns/*.under-way")
+    ):
         # Only where something was begun.
         from harness.campaign.under_way import left_under_way  # noqa: PLC0415
         from harness.host.fingerprint import machine_of  # noqa: PLC0415
 
-        if left := left_under_way(settings.results, machine_of(settings.root)):
-            warn([left.in_words])
+        warn([left.in_words for left in left_under_way(settings.results, machine_of(settings.root))])
 
 
 def _given(context: click.Context) -> Iterator[str]:

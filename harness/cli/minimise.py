@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -13,6 +13,7 @@ from harness.campaign.comparisons import add_runs, describe_minimum, minimise_ce
 from harness.campaign.run_one import open_bench_for
 from harness.campaign.runner import CONTINUES
 from harness.cli.completion import complete_cells
+from harness.cli.minimise_run import cell_meant, minimise_run
 from harness.cli.run import bench_options, chosen_workload, workload_options
 from harness.cli.shared import INTERRUPTED, Settings, as_json, err, known, pass_settings, print_json, print_lines
 from harness.evidence.host_changes import host_of
@@ -27,21 +28,43 @@ from harness.search.compare_across import AXES, Axis, across_in_words, compare_a
 from harness.search.minimise import Minimum
 
 MAX_RUNS = 300
+MinimiseOver = Literal["variables", "data", "steps", "shape"]
 
 
 @click.command("minimise")
-@click.argument("cell", shell_complete=complete_cells)
+@click.argument("what", shell_complete=complete_cells, metavar="CELL|RUN")
+@click.option(
+    "--over",
+    type=click.Choice(["variables", "data", "steps", "shape"]),
+    default="variables",
+    show_default=True,
+    help="What to leave out; shape: of batch and model.",
+)
 @workload_options
 @click.option(
     "--max-runs", type=click.IntRange(min=1), default=MAX_RUNS, show_default=True, help="Runs that may be spent."
 )
 @as_json
 @pass_settings
-def minimise_command(settings: Settings, /, cell: str, max_runs: int, as_json: bool, **options: Any) -> None:
-    """Find out which variables of CELL's preset make runs pass, or fail.
+def minimise_command(
+    settings: Settings, /, what: str, over: MinimiseOver, max_runs: int, as_json: bool, **options: Any
+) -> None:
+    """Find out which variables matter, or how little of a failed run still fails.
 
-    First runs with the whole preset and with nothing set show whether there is any effect. Then the variables are
-    screened, the set is shrunk until nothing more can be left out, and what is left is confirmed by fresh runs.
+    Of CELL: which variables of its preset make runs pass, or fail. Of a failed RUN: how little of it still fails.
+
+    \b
+    matrix minimise rocm6.3-torch2.9.1-notes-stable    # which variables?
+    matrix minimise latest --over data                 # which sessions?
+    matrix minimise latest --over steps                # how many steps?
+    matrix minimise latest --over shape                # what batch and model?
+
+    RUN is as for `matrix explain`. It is made again in its cell, with ever less of its workload; a run that fails in
+    another way does not count as failing. These runs are kept in results/minimise: they are no evidence of a cell.
+
+    Variables: first runs with the whole preset and with nothing set show whether there is any effect. Then the
+    variables are screened, the set is shrunk until nothing more can be left out, and what is left is confirmed by fresh
+    runs.
     Runs need not always pass or always fail. A smaller effect takes more runs: one of a half takes about a hundred,
     one of a tenth several hundred.
 
@@ -49,8 +72,12 @@ def minimise_command(settings: Settings, /, cell: str, max_runs: int, as_json: b
 
     Exit status: 0 when the answer was found, also where it is that no difference shows; 1 when the runs did not
     suffice, 130 after Ctrl-C.
-    """
-    chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
+    """  # noqa: D301 - click needs the character itself
+    if over != "variables":
+        minimise_run(settings, what, over, max_runs, options, as_json=as_json)
+        return
+    cell = cell_meant(settings, what, options)
+    chosen = settings.matrix.cells[cell]
     control = control_of(chosen, settings.matrix)
     workload = chosen_workload(settings, "default", options)
     bench, placed = open_bench_for(bench_options(settings, options), [chosen], workload)

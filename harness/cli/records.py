@@ -1,9 +1,12 @@
 """The commands that write down what the records show."""
 
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from harness.base.errors import UserError
 from harness.cli.shared import Settings, as_json, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.index import rebuild_index
 from harness.screen.terminal import echo
@@ -14,10 +17,29 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.option(
+    "--share",
+    "page",
+    is_flag=False,
+    flag_value=Path(),
+    type=click.Path(path_type=Path),
+    metavar="[FILE.html]",
+    help="Write one anonymous page to post instead (default: share.html among the results), and beside it its records, "
+    "for `matrix import`.",
+)
+@click.option("--force", is_flag=True, help="With --share FILE: replace files that are there.")
+@click.option("--hide", multiple=True, metavar="NAME", help="With --share: take this name out, too.")
 @as_json
 @pass_settings
-def report(settings: Settings, as_json: bool) -> None:
+def report(settings: Settings, page: Path | None, force: bool, hide: tuple[str, ...], as_json: bool) -> None:
     """Write the report into the results folder: report.html, .md, .json, and .xml (JUnit)."""
+    if page is not None:
+        # Among the results it is a report like the others, which are replaced, too.
+        own = settings.results.folder / "share.html"
+        _share(settings, page if page.name else own, hide, as_json=as_json, force=force or not page.name)
+        return
+    if hide or force:
+        raise UserError(f"{'--hide' if hide else '--force'} is for --share: the report itself stays on this host")
     written = report_on(settings)
     files = [str(file) for file in written.files]
     if as_json:
@@ -41,6 +63,18 @@ def index(settings: Settings, as_json: bool) -> None:
         print_json({"records": records, "damaged": damaged})
     else:
         echo(f"{records} records in {settings.results.folder / 'records.db'}")
+
+
+def _share(settings: Settings, page: Path, hide: tuple[str, ...], *, as_json: bool, force: bool) -> None:
+    # Only where one is asked for.
+    from harness.report.share_page import write_shared  # noqa: PLC0415
+
+    shared = write_shared(settings.results, settings.matrix, page, settings.root, hide, force=force)
+    warn([f"left out: {told}" for told in shared.archive.left_out])
+    if as_json:
+        print_json({"page": str(shared.page), **asdict(shared.archive), "file": str(shared.archive.file)})
+    else:
+        print_lines([f"{shared.page}: {shared.archive.runs} runs; post {shared.archive.file} beside it"])
 
 
 def report_on(settings: Settings, unfinished: "Command | None" = None, concluded: str | None = None) -> "WrittenReport":

@@ -2,9 +2,9 @@
 
 import os
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
-from harness.campaign.bench import BenchOptions
+from harness.campaign.bench import Bench, BenchOptions
 from harness.campaign.by_hand import command_in_cell, docker_command
-from harness.campaign.detach import detach
 from harness.campaign.forecast import forecast, forecast_lines
+from harness.campaign.plan import BEST
 from harness.campaign.prepare import PreparedCampaign, prepare_campaign, prepare_stages
 from harness.campaign.reach import reach_of
 from harness.campaign.reboot import check_reboot, reboot_and_resume, this_command
@@ -23,10 +23,13 @@ from harness.campaign.recovery import close_leftovers
 from harness.campaign.run_campaign import CampaignResult, run_campaign, verdicts_of_campaign
 from harness.campaign.run_one import run_one
 from harness.campaign.runner import CONTINUES
+from harness.campaign.screen_gpus import may_use
 from harness.campaign.under_way import noted_under_way
 from harness.cli.completion import complete_cells, complete_selections, complete_workloads
 from harness.cli.describe import describe_campaign, describe_plan
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
+from harness.cli.in_background import start_in_background
+from harness.cli.program_options import WithProgram, own_program, program_options, taken
 from harness.cli.records import report_on
 from harness.cli.shared import (
     INTERRUPTED,
@@ -45,13 +48,16 @@ from harness.cli.shared import (
 from harness.environments.verifier import verifying_stack
 from harness.evidence.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
-from harness.matrix.cells import Workload
+from harness.host.facts import HostFacts
+from harness.matrix.cells import SHORTEST_LOOKBACK, Matrix, Workload
+from harness.matrix.refusals import with_lookback
 from harness.report.model import Command
 from harness.screen import tables
 from harness.screen.answer import print_answer
 from harness.screen.display import CampaignDisplay, Steps
 from harness.screen.fitted import print_folded
 from harness.screen.terminal import echo
+from harness.search.conclusion import budget_in_words
 
 DEFAULT_SELECTION = "default"
 # Of a campaign in stages: an evening and a night.
@@ -67,8 +73,12 @@ def workload_options(command: Any) -> Any:
             help="Workload of the matrix file (default: the selection's).",
         ),
         click.option("--data", type=click.Path(path_type=Path), help="Merged CSV to train on (default: synthetic)."),
-        click.option("--lookback", type=click.IntRange(min=0), help="Sessions that only feed features, without rows."),
-        click.option("--warm-up", "lookback", type=click.IntRange(min=0), hidden=True),
+        click.option(
+            "--lookback",
+            type=click.IntRange(min=SHORTEST_LOOKBACK),
+            help="Sessions that only feed features, without rows.",
+        ),
+        click.option("--warm-up", "lookback", type=click.IntRange(min=SHORTEST_LOOKBACK), hidden=True),
         click.option("--python", type=click.Path(path_type=Path), help="Interpreter of the stack `host`."),
         click.option(
             "--executor",
@@ -83,7 +93,7 @@ def workload_options(command: Any) -> Any:
 
 
 def campaign_options(command: Any) -> Any:
-    """Add the options that say which cells are run, and how often."""
+    """Add the options that say which cells are run, and how often; the command is a `WithProgram`."""
     for option in (
         click.argument("cells", nargs=-1, shell_complete=complete_cells),
         click.option(
@@ -98,12 +108,18 @@ def campaign_options(command: Any) -> Any:
             default=True,
             help="With --repeats: where failures may be a GPU's or the host's, add runs that tell (default: yes).",
         ),
+        click.option(
+            "--use-screen-gpu/--no-use-screen-gpu",
+            default=None,
+            help="In stages: may runs use a GPU that a screen is connected to? (default: `run` asks once; without a "
+            "terminal no)",
+        ),
     ):
         command = option(command)
-    return workload_options(goal_options(command))
+    return workload_options(program_options(goal_options(command)))
 
 
-@click.command()
+@click.command(cls=WithProgram)
 @campaign_options
 @as_json
 @pass_settings
@@ -119,7 +135,7 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
             print_folded(out, line)
 
 
-@click.command()
+@click.command(cls=WithProgram)
 @campaign_options
 @click.option("--yes", is_flag=True, help="Do not ask before a large download.")
 @click.option(
@@ -147,6 +163,9 @@ def run(
     With nothing said, on a host with GPUs: in the stages of the matrix file, stack by stack, until one cell is shown to
     be good, at most ten hours or --budget; without a GPU each cell of the selection once.
 
+    With `--app DIR -- COMMAND` a program of your own is run there, under the same watch; its numbers are not checked,
+    and nothing is promoted by it.
+
     With cells or --selection: each once, or --repeats times. With `--until known-good` as few runs as it takes to find
     one cell that can be relied on; with `--all` as many as it takes to know of every cell; both within a --budget, if
     one is given.
@@ -160,16 +179,18 @@ def run(
         raise UserError("--reboot-when-unhealthy would reboot this machine, not the simulated host; leave it out")
     if reboot_when_unhealthy:
         check_reboot()
-    prepared = _prepare(settings, **options)
+    prepared = _prepare(settings, asks=True, **options)
     err.print(prepared.capabilities.sentence, soft_wrap=True)
     for line in _plan_lines(prepared):
         print_folded(err, line)
+    if prepared.stages and prepared.plan.why_empty:
+        raise UserError(f"{prepared.plan.why_empty}; `matrix doctor` says what to fix")
     if not prepared.stages:
         # In stages a stack is downloaded when its turn comes, and has to have room then.
         prepared.plan.check_feasible()
         confirm(prepared.plan.download_gb, yes=yes)
     if in_background:
-        _detach(settings, as_json=as_json)
+        start_in_background(settings, as_json=as_json)
         return
     again = settings.invocation.command(*typed_words())
     machine = prepared.bench.host.machine
@@ -184,16 +205,15 @@ def run(
         with CampaignDisplay(err, cells, prepared.verdicts_here) as display:
             close_leftovers(prepared.bench, display)
             ended = run_campaign(prepared, display)
-        # Of stages it is the answer; what a goal concludes is said beside it.
-        of_stages = ended.conclusion.sentence if ended.conclusion and prepared.stages else None
-        written = report_on(settings, _unfinished(ended, settings), of_stages)
+        # What is concluded is the answer: one sentence.
+        concluded = ended.conclusion.sentence if ended.conclusion else None
+        written = report_on(settings, _unfinished(ended, prepared.bench, settings), concluded)
         if as_json:
             verdicts = verdicts_of_campaign(prepared, ended.campaign)
             print_json({**describe_campaign(ended, verdicts), "answer": written.answer.model_dump(mode="json")})
         else:
             said = ended.isolation.sentence if ended.isolation else ended.hint
-            goal = ended.conclusion.sentence if ended.conclusion and not prepared.stages else None
-            print_lines([text for text in (goal, said) if text])
+            print_lines([said] if said else [])
             print_answer(out, written.answer)
             echo(f"Records in {settings.results.runs}, report in {written.files[0]} and {written.files[1].name}")
     if ended.interrupted:
@@ -208,9 +228,10 @@ def run(
     sys.exit(0 if ended.succeeded else 1)
 
 
-@click.command("run-cell")
+@click.command("run-cell", cls=WithProgram)
 @click.argument("cell", shell_complete=complete_cells)
 @workload_options
+@program_options
 @click.option("--run-id", help="Id of the run; a run of that id that has its record is not run again.")
 @click.option(
     "--print-command", is_flag=True, help="Only print the docker command that runs it; pull and build nothing."
@@ -250,41 +271,51 @@ def execute(settings: Settings, cell: str, command: tuple[str, ...]) -> None:
 
     CELL `best` is the plain cell that this host would run first.
     """
-    if cell != "best":
+    if cell != BEST:
         known(cell, settings.matrix.cells, "cell")
     with Steps(err) as steps:
         program, arguments, variables = command_in_cell(settings.matrix, cell, command, steps.step, settings.root)
     os.execve(program, arguments, variables)  # noqa: S606
 
 
-def _detach(settings: Settings, *, as_json: bool) -> None:
-    """Start this very command again in the background, and say how to attach to it and how to end it."""
-    words = [word for word in typed_words() if word not in ("--detach", "--yes")]
-    log = settings.results.folder / "campaigns" / f"detached-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.log"
-    program = Path(sys.argv[0]).absolute()
-    started = detach((str(program), *settings.invocation.options, *words, "--yes"), log)
-    watch = settings.invocation.command("watch")
-    if as_json:
-        print_json({"by": started.by, "watch": watch, "stop": started.stop, "log": str(log)})
-        return
-    echo(f"Runs on as {started.by}. `{watch}` attaches, `{started.stop}` ends it; what it says is in {log}")
+def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Command | None:
+    """Return the command that continues what was interrupted, or what its time or a boot kept from its end.
 
-
-def _unfinished(ended: CampaignResult, settings: Settings) -> Command | None:
-    """Return the command that continues what was interrupted, or what its time or a boot kept from its end."""
+    It is another one where the same would end as this one: without a base image, or a budget that holds a run.
+    """
+    words = typed_words()
+    if bench.lacks_base and not ended.interrupted and not ended.succeeded:
+        again = settings.invocation.command(*_with(words, "--executor", "process"))
+        return Command(command=again, why=f"runs cells as processes: {bench.lacks_base}")
     if not ended.interrupted and not (ended.conclusion and ended.conclusion.continues):
         return None
-    again = settings.invocation.command(*typed_words())
+    if ended.conclusion and (least := ended.conclusion.least_budget):
+        again = settings.invocation.command(*_with(words, "--budget", budget_in_words(least)))
+        return Command(command=again, why="has the least budget that lets something run")
+    again = settings.invocation.command(*words)
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
     why = "after a reboot, continues from these records" if reboot else "continues this campaign"
     return Command(command=again, why=why)
 
 
+def _with(words: tuple[str, ...], option: str, value: str) -> tuple[str, ...]:
+    """Return a command with an option, in place of the one that it has."""
+    kept, skip = [], False
+    for word in words:
+        if not skip and word != option and not word.startswith(f"{option}="):
+            kept.append(word)
+        skip = word == option
+    return (*kept, option, value)
+
+
 def _plan_lines(prepared: PreparedCampaign) -> list[str]:
+    if prepared.stages and prepared.plan.why_empty:
+        return [f"Plan: {prepared.plan.why_empty}"]
     if prepared.stages:
         return forecast_lines(forecast(prepared))
+    first, *others = tables.plan_lines(prepared.plan)
     reach = reach_of(prepared)
-    return [*tables.plan_lines(prepared.plan), *([f"  goal: {reach}"] if reach else [])]
+    return [first, *([f"  goal: {reach}"] if reach else []), *others]
 
 
 def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
@@ -293,7 +324,13 @@ def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
         known(cell, matrix.cells, "cell")
     selection = known(options["selection"] or DEFAULT_SELECTION, matrix.selections, "selection")
     if _in_stages(options) and (
-        prepared := prepare_stages(bench_options(settings, options), matrix, selection, options["budget"] or BUDGET)
+        prepared := prepare_stages(
+            bench_options(settings, options),
+            _of_stages(matrix, options),
+            selection,
+            options["budget"] or BUDGET,
+            lambda host: _may_use_screens(settings, host, **options),
+        )
     ):
         return prepared
     if _in_stages(options):
@@ -305,7 +342,9 @@ def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
     if goal and options["repeats"]:
         raise UserError("--repeats fixes the number of runs, which --until and --all leave open; give one of them")
     if goal:
-        workload = workload_for_tags(settings, workload, named=bool(options["workload"] or options["stage"]))
+        workload = workload_for_tags(
+            settings, workload, named=bool(options["workload"] or options["stage"] or options["app"])
+        )
     repeats, named = options["repeats"] or 1, bool(cells)
     return prepare_campaign(
         bench_options(settings, options),
@@ -319,9 +358,28 @@ def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
     )
 
 
+def _may_use_screens(
+    settings: Settings, host: HostFacts, *, use_screen_gpu: bool | None = None, asks: bool = False, **_: Any
+) -> bool:
+    """Return whether runs may use a GPU with a screen. A plan asks and notes nothing: else it is as of a run."""
+    ask = partial(click.confirm, err=True) if asks and sys.stdin.isatty() else None
+    return may_use(host, settings.results, use_screen_gpu, ask, notes=asks)
+
+
+def _of_stages(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
+    """Return the matrix with the lookback that was given in the workloads of its stages."""
+    lookback, used = options["lookback"], {stage.workload for stage in matrix.stages.values()}
+    if lookback is None:
+        return matrix
+    workloads = {
+        name: _with_lookback(one, lookback, options) if name in used else one for name, one in matrix.workloads.items()
+    }
+    return matrix.model_copy(update={"workloads": workloads})
+
+
 def _in_stages(options: Mapping[str, Any]) -> bool:
     """Return whether nothing was said of which runs to make."""
-    said = ("cells", "selection", "stage", "until", "every", "repeats", "workload", "python")
+    said = ("cells", "selection", "stage", "until", "every", "repeats", "workload", "python", "app")
     return not any(options[name] for name in said)
 
 
@@ -346,7 +404,8 @@ def bench_options(settings: Settings, options: Mapping[str, Any]) -> BenchOption
     """Return what `workload_options` say of the place where cells are run."""
     return BenchOptions(
         settings.results,
-        options["data"],
+        # A program of the user's own reads it as it likes.
+        None if options.get("app") else options["data"],
         options["python"],
         options["executor"],
         settings.root,
@@ -355,7 +414,21 @@ def bench_options(settings: Settings, options: Mapping[str, Any]) -> BenchOption
 
 
 def chosen_workload(settings: Settings, selection: str, options: Mapping[str, Any]) -> Workload:
-    """Return the workload that `workload_options` name, or that of the selection."""
+    """Return the workload that `workload_options` name, that of `--app`, or that of the selection.
+
+    Raises:
+        UserError: where there is none of that name, or something of a program of the user's own is not there.
+    """
+    if own := own_program(options):
+        return taken(own)
     matrix, name, lookback = settings.matrix, options["workload"], options["lookback"]
     workload = matrix.workloads[known(name or matrix.selections[selection].workload, matrix.workloads, "workload")]
-    return workload if lookback is None else workload.model_copy(update={"lookback": lookback})
+    workload = taken(workload)
+    return workload if lookback is None else _with_lookback(workload, lookback, options)
+
+
+def _with_lookback(workload: Workload, lookback: int, options: Mapping[str, Any]) -> Workload:
+    try:
+        return with_lookback(workload, lookback, synthetic=options["data"] is None)
+    except ValueError as error:
+        raise UserError(f"--lookback {lookback}: {error}; give fewer sessions, or --data") from None

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from harness.base.paths import CHECKOUT
 from harness.evidence.app_files import Progress, Reference, Result, Verification
 from harness.evidence.gpu_evidence import GPU_EVIDENCE, GpuEvidence
+from harness.evidence.gpu_sensors import GpuSensorSample
 from harness.evidence.host_changes import HostChange
 from harness.evidence.isolations import FaultIsolation
 from harness.evidence.run_files import HealthStep, Intent, Record
@@ -31,6 +32,7 @@ FILES: dict[str, type[BaseModel]] = {
     "intent": Intent,
     "record": Record,
     "health": HealthStep,
+    "gpu-sensors": GpuSensorSample,
     "strike": Strike,
     "host-change": HostChange,
     "isolation": FaultIsolation,
@@ -48,6 +50,7 @@ NAMES = {
     "intent": RunFolder.INTENT,
     "record": RunFolder.RECORD,
     "health": "results/health/MACHINE.jsonl, a line each",
+    "gpu-sensors": f"{RunFolder.GPU_SENSORS}, a line each: about one a second, fewer of a long run",
     "strike": f"{RunFolder.STRIKES}, a line each, in the folder of a run that `matrix strike` struck out",
     "host-change": "results/hosts/MACHINE.jsonl, a line each",
     "isolation": "results/isolations/ID.json, what `matrix isolate` found",
@@ -75,6 +78,7 @@ metadata and curves, and the model until its copy is verified |
 | `work/states/` | weights from before some steps; removed when the run has completed |
 | `kept/` | copies that the app cannot reach: `result.json`, `model-NUMBER.pt`, and `state-NUMBER.pt`, the one picked |
 | `kept/verification.json`, `verification.txt` | what this host computed again of the run, and what that printed |
+| `gpu-sensors.jsonl` | power, temperatures, clocks and memory of its GPUs while it ran, where the driver tells them |
 | `failure/` | of a run that did not complete ([what is in it](../watching.md#what-is-saved-of-a-failure)) |
 | `record.json` | the statement about the run; written last |
 

@@ -1,5 +1,6 @@
 """`matrix train`: parses and prints, nothing else."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,15 +9,28 @@ import click
 
 from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
+from harness.campaign.plan import BEST
 from harness.campaign.runner import CONTINUES
+from harness.campaign.under_way import noted_under_way
 from harness.cli.completion import complete_cells
-from harness.cli.shared import INTERRUPTED, Settings, as_json, confirm, err, known, pass_settings, print_json
+from harness.cli.in_background import start_in_background
+from harness.cli.shared import (
+    INTERRUPTED,
+    Settings,
+    as_json,
+    confirm,
+    err,
+    known,
+    pass_settings,
+    print_json,
+    typed_words,
+)
 from harness.evidence.host_changes import host_of
 from harness.matrix.cells import ExecutorName
 from harness.screen.display import CampaignDisplay
 from harness.screen.terminal import echo
 from harness.training.attempts import ATTEMPTS_FILE
-from harness.training.choose_cell import BEST, CellRequest
+from harness.training.choose_cell import CellRequest
 from harness.training.expect import USUAL_HOURS
 from harness.training.options import own_workload, training_options
 from harness.training.prepare import TrainingRequest, prepare_training
@@ -33,7 +47,7 @@ from harness.training.train import TrainingResult
 @click.option(
     "--cell",
     shell_complete=complete_cells,
-    help="Cell to train in, or `best`: the plain one.  [default: the known-good one of this host]",
+    help="Cell to train in, or `best`: the plain one.  [default: the known-good one, else what the answer names]",
 )
 @click.option(
     "--registry", envvar="MATRIX_REGISTRY", metavar="HOST[/PATH]", help="Registry that known-good tags are in."
@@ -65,6 +79,9 @@ from harness.training.train import TrainingResult
     metavar="HOURS",
     help="Say what a training of so many hours can expect: interruptions, restarts, time.  [default: 10]",
 )
+@click.option(
+    "--detach", "in_background", is_flag=True, help="Train on when this terminal closes; `matrix watch` attaches."
+)
 @click.option("--yes", is_flag=True, help="Do not ask before a large download.")
 @training_options
 @as_json
@@ -84,15 +101,17 @@ def train_command(
     injected_fault: str | None,
     executor: ExecutorName | None,
     expect_hours: float | None,
+    in_background: bool,
     yes: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Train on your data, to the end: through crashes, hangs and out of memory.
 
-    Takes the known-good cell of this host, from --registry where one is given. After a failure a fresh process resumes
-    from the last checkpoint, with other settings where the same ones fail again. After Ctrl-C, a kill or a reboot the
-    same command resumes. OUTPUT gets the model, its metadata, curves, checkpoints, and attempts.jsonl.
+    Takes the known-good cell of this host, from --registry where one is given; else the cell that the answer of the
+    last campaign names; else the first plain one. After a failure a fresh process resumes from the last checkpoint,
+    with other settings where the same ones fail again. After Ctrl-C, a kill or a reboot the same command resumes.
+    OUTPUT gets the model, its metadata, curves, checkpoints, and attempts.jsonl.
 
     \b
     matrix train --data merged.csv --output TRAINING
@@ -106,6 +125,8 @@ def train_command(
     name = name or data.stem
     if Path(name).name != name:
         raise UserError(f"--name {name}: give a file name without folders; --output is the folder")
+    if injected_fault is not None:
+        _check_fault(injected_fault)
     workload = own_workload(options)
     of_cell = CellRequest(cell, registry, force, workload.strategy, allow_cpu)
     request = TrainingRequest(data, output, name, workload, of_cell, executor, resume, injected_fault, settings.root)
@@ -117,18 +138,44 @@ def train_command(
             err.print(f"Expect: {expected}", soft_wrap=True, markup=False)
         prepared.plan.check_feasible()
         confirm(prepared.plan.download_gb, yes=yes)
-        try:
-            with interruptible(), CampaignDisplay(err) as display:
-                ended = prepared.run(display)
-        except KeyboardInterrupt:
-            err.print(f"Interrupted; {CONTINUES}.")
-            sys.exit(INTERRUPTED)
+        again = settings.invocation.command(*typed_words())
+        if not in_background:
+            try:
+                with (
+                    interruptible(),
+                    noted_under_way(settings.results, host.machine, again, file.file.stem),
+                    CampaignDisplay(err) as display,
+                ):
+                    ended = prepared.run(display)
+            except KeyboardInterrupt:
+                err.print(f"Interrupted; {CONTINUES}.")
+                sys.exit(INTERRUPTED)
+    if in_background:
+        # Another process holds the training from here on.
+        start_in_background(settings, as_json=as_json)
+        return
     if as_json:
         model = str(ended.model) if ended.model else None
         print_json({"model": model, "replaced": [str(file) for file in ended.replaced], "attempts": ended.attempts})
     else:
         echo(_sentence(ended, output))
     sys.exit(0 if ended.model else 1)
+
+
+def _check_fault(given: str) -> None:
+    """Refuse a fault that the app cannot inject: nothing would be injected, or the attempt would be refused."""
+    # Only where one is given.
+    from harness.faults.kinds import APP_KINDS  # noqa: PLC0415
+
+    name, _, place = given.partition("@")
+    try:
+        known(name, APP_KINDS, "kind of fault")
+    except UserError as error:
+        raise UserError(f"--inject-fault {given}: {error}") from None
+    if not re.fullmatch(r"[1-9]\d{0,8}(/\d{1,4})?", place):
+        raise UserError(
+            f"--inject-fault {given}: say in which step, and perhaps on which rank: {name}@20 or {name}@20/1"
+        )
 
 
 def _sentence(ended: TrainingResult, output: Path) -> str:

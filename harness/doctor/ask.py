@@ -11,10 +11,11 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.time_limits import Look
 from harness.doctor.machine import BaseImage, Docker, Machine, Room
-from harness.environments.capabilities import GB, Capabilities, capabilities_of, room_needed, why_not
+from harness.environments.capabilities import GB, Capabilities, capabilities_of, stack_by_stack, why_not, with_kfd
 from harness.environments.images import base_reference, find
 from harness.host.engine import ENGINE_ERRORS, Engine, explain, reach_engine
 from harness.matrix.cells import Cell, Matrix, Stack
+from harness.matrix.two_gpus import in_turn
 
 EXECUTOR = "MATRIX_EXECUTOR"
 # With slower answers, builds fail now and then.
@@ -31,7 +32,16 @@ def ask(machine: Machine, matrix: Matrix) -> Machine:
     if engine:
         needed = (cell.stack for cell in cells if cell.stack.name not in capabilities.made and not cell.excluded)
         docker = replace(docker, bases=ask_bases(engine, needed))
-    return replace(machine, docker=docker, room=measure_room(cells, capabilities))
+    capabilities = with_kfd(capabilities, there=machine.kfd is not None)
+    return replace(machine, docker=docker, room=measure_room(cells, capabilities, _in_turn(machine, matrix, cells)))
+
+
+def _in_turn(machine: Machine, matrix: Matrix, cells: Iterable[Cell]) -> list[Stack]:
+    """Return the stacks of cells in the order in which a campaign makes them."""
+    atomics = False if any(gpu.atomics is False for gpu in machine.training) else None
+    names = dict.fromkeys(cell.stack.name for cell in cells)
+    order = in_turn(matrix, names, atomics=atomics, several=len(machine.training) > 1)
+    return [matrix.stacks[name] for name in order]
 
 
 def ask_docker() -> tuple[Docker, Engine | None]:
@@ -88,19 +98,24 @@ def docker_of(engine: Engine) -> Docker:
     )
 
 
-def measure_room(cells: Sequence[Cell], capabilities: Capabilities) -> Room:
-    """Return the cells that can run here, the disk space they need, and the disk's speed if this user may write."""
+def measure_room(cells: Sequence[Cell], capabilities: Capabilities, order: Iterable[Stack]) -> Room:
+    """Return the cells that can run here, the disk space they need, and the disk's speed if this user may write.
+
+    `order` is that of the stacks.
+    """
     reasons = {cell.id: why_not(cell, capabilities) for cell in cells}
     able = [cell for cell in cells if reasons[cell.id] is None]
-    _, needed_gb = room_needed((cell.stack for cell in able), capabilities)
+    running = {cell.stack.name for cell in able}
+    stacks = stack_by_stack((stack for stack in order if stack.name in running), capabilities)
     return Room(
         sentence=capabilities.sentence,
         cells=len(able),
         left_out=tuple(sorted({reason for reason in reasons.values() if reason})),
         place=capabilities.place,
-        needed_gb=needed_gb,
+        needed_gb=sum(one.disk_gb for one in stacks if one.fits is not False),
         free_gb=None if capabilities.free_bytes is None else capabilities.free_bytes / GB,
         write_speed=measure_write_speed(Path(capabilities.place)),
+        no_room=tuple(f"{one.stack} ({one.disk_gb:.0f} GB)" for one in stacks if one.fits is False),
     )
 
 

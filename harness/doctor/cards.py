@@ -37,6 +37,7 @@ def _read_card(folder: Path) -> Card:
         memory_used=used_memory(folder),
         displays=tuple(_displays(folder)),
         render_node=f"/dev/dri/{nodes[0]}" if nodes else None,
+        root_port=next((one.name for one in reversed(folder.parents) if ADDRESS.fullmatch(one.name)), None),
     )
 
 

@@ -58,7 +58,8 @@ class Card:
     """A display controller on the PCI bus.
 
     `bridges` are those between its slot and the processor; `window` is the number of bytes of its memory that the
-    processor can address. `displays` are the connectors with an active display.
+    processor can address. `displays` are the connectors with an active display. `root_port`: where its path leaves the
+    processor or chipset; None where the path is not known.
     """
 
     address: str
@@ -71,15 +72,20 @@ class Card:
     memory_used: int | None
     displays: tuple[str, ...]
     render_node: str | None
+    root_port: str | None = None
 
 
 @dataclass(frozen=True)
 class HostGpu:
-    """A GPU that ROCm sees. `atomics`: whether its PCIe path supports atomics; None if that cannot be read."""
+    """A GPU that ROCm sees. `atomics`: whether its PCIe path supports atomics; None if that cannot be read.
+
+    `resettable`: whether the caller may write to the kernel's file that resets it; None where there is none.
+    """
 
     facts: GpuFacts
     card: Card | None
     atomics: bool | None
+    resettable: bool | None = None
 
     @property
     def label(self) -> str:
@@ -147,7 +153,10 @@ class Docker:
 
 @dataclass(frozen=True)
 class Room:
-    """The needs of the default selection on this host. `write_speed` is in MB/s with fsync; stacks are in `place`."""
+    """The needs of the default selection on this host. `write_speed` is in MB/s with fsync; stacks are in `place`.
+
+    `needed_gb`: of the stacks that fit, made one after the other; `no_room` are the others.
+    """
 
     sentence: str
     cells: int
@@ -156,6 +165,7 @@ class Room:
     needed_gb: float
     free_gb: float | None
     write_speed: float | None
+    no_room: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from harness.matrix.cells import Matrix
 
 GLIBC_PLACES = ("lib/x86_64-linux-gnu", "lib64", "usr/lib64", "usr/lib")
 READ_WRITE = 0o6
+WRITE = 0o2
 # Members of one of these may read the kernel's messages in the journal.
 JOURNAL_GROUPS = frozenset({"adm", "systemd-journal", "wheel"})
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -30,7 +31,7 @@ def read_machine(matrix: Matrix, root: Path = REAL_ROOT) -> Machine:
     for facts in host.gpus:
         card = by_node.get(facts.render_node or "")
         folder = root / f"sys/bus/pci/devices/{card.address}" if card else None
-        gpus.append(HostGpu(facts, card, read_atomics(root, facts.kfd_id, folder)))
+        gpus.append(HostGpu(facts, card, read_atomics(root, facts.kfd_id, folder), _resettable(folder, caller)))
     nodes = (_node(root, f"/dev/dri/{file.name}", caller, names) for file in entries(root / "dev/dri"))
     return Machine(
         host=host,
@@ -52,6 +53,14 @@ def read_machine(matrix: Matrix, root: Path = REAL_ROOT) -> Machine:
         wsl=_wsl(root, host.kernel),
         rocm=_wanted(matrix),
     )
+
+
+def _resettable(folder: Path | None, caller: Caller) -> bool | None:
+    try:
+        found = (folder / "reset").stat() if folder else None
+    except OSError:
+        return None
+    return None if found is None else _permitted(found, caller, WRITE)
 
 
 def _wanted(matrix: Matrix) -> WantedRocm:
@@ -136,12 +145,12 @@ def _node(root: Path, path: str, caller: Caller, names: dict[int, str]) -> Node 
     return Node(path, mode, found.st_uid, found.st_gid, names.get(found.st_gid), usable)
 
 
-def _permitted(found: os.stat_result, caller: Caller) -> bool:
+def _permitted(found: os.stat_result, caller: Caller, wanted: int = READ_WRITE) -> bool:
     if caller.uid == 0:
         return True
     owner, group = found.st_uid == caller.uid, found.st_gid in caller.groups
     bits = found.st_mode >> (6 if owner else 3 if group else 0)
-    return bits & READ_WRITE == READ_WRITE
+    return bits & wanted == wanted
 
 
 def _gpu_processes(root: Path, gpus: Sequence[HostGpu]) -> tuple[GpuProcess, ...]:

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -28,7 +29,6 @@ from harness.environments.images import (
     REVISION,
     TOOLS,
     Image,
-    Inputs,
     base_reference,
     cell_labels,
     cell_tag,
@@ -36,11 +36,11 @@ from harness.environments.images import (
     find_by_labels,
     find_cell_image,
     find_stack_image,
-    find_stack_images,
     inputs_of,
     open_labels,
     stack_tag,
 )
+from harness.environments.own_images import find_own_stack_image, find_runtime_image, remember
 from harness.environments.pins import ensure_lock
 from harness.environments.wheelhouse import fetch, read_lock, requirement
 from harness.host.engine import Engine, Notify, engine_errors, follow_transfer
@@ -48,17 +48,23 @@ from harness.matrix.cells import Cell, Stack
 
 # Flit writes this time into the app's wheel, so that the same source gives the same bytes.
 SOURCE_DATE_EPOCH = "1700000000"
-OWN_BASE = "give --base IMAGE with one that is here (`make base` makes one from Debian's packages)"
+OWN_BASE = (
+    "give --executor process, or --base IMAGE with one that is here (`make base` makes one from Debian's packages)"
+)
 FULL_DISK = "no space left on device"
 FAILED = re.compile("executor failed running|did not complete successfully")
 WORDS = 400
 
-FindStackImage = Callable[[Engine, Inputs], Image | None]
-
 PRUNE_TRIES = 5
-# The ids of images of stacks that were built here, a line each.
-OWN_IMAGES = BUILDS / "own-images.txt"
 SMALL_BYTES = 1_000_000
+
+
+class NoBaseImageError(UserError):
+    """The base image of a stack is not here and cannot be pulled; `why` without what can be done about it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}; {OWN_BASE}")
+        self.why = why
 
 
 def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: None) -> Image:
@@ -101,21 +107,13 @@ def ensure_own_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda
         UserError: when it cannot be built; nothing that looks finished is left.
     """
     with locked(_lock_file(stack.name)):
-        image = find_own_stack_image(engine, inputs_of(engine, stack)) or _build_stack(
-            engine, stack, notify, known=find_own_stack_image
-        )
+        image = find_own_stack_image(engine, inputs_of(engine, stack)) or _build_stack(engine, stack, notify, own=True)
         # Another may have taken its tag, and an engine deletes an image with the last one.
         _tag(engine, image, stack_tag(image.labels))
         return image
 
 
-def find_own_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
-    """Return the image of a stack that this checkout has built from these inputs, where the engine still has it."""
-    own = set(OWN_IMAGES.read_text(encoding="ascii").split()) if OWN_IMAGES.is_file() else set[str]()
-    return next((image for image in find_stack_images(engine, inputs) if image.id in own), None)
-
-
-def _build_stack(engine: Engine, stack: Stack, notify: Notify, known: FindStackImage = find_stack_image) -> Image:
+def _build_stack(engine: Engine, stack: Stack, notify: Notify, *, own: bool = False) -> Image:
     # Before anything is fetched for it.
     _ = engine.builder
     base = ensure_base(engine, stack, notify)
@@ -123,22 +121,46 @@ def _build_stack(engine: Engine, stack: Stack, notify: Notify, known: FindStackI
     # The hash of the app says whether there is a compiled part.
     ensure_kernel(notify)
     inputs = inputs_of(engine, stack)
-    if image := known(engine, inputs):
+    if image := (find_own_stack_image if own else find_stack_image)(engine, inputs):
         return image
-    labels = {**open_labels(stack), **inputs.labels, f"{PREFIX}.kind": "stack", INPUTS: json_hash(inputs.labels)}
+    runtime = find_runtime_image(engine, inputs)
+    if runtime is None:
+        runtime = _build_part(
+            engine, stack, "runtime", inputs.runtime_labels, partial(_fill, stack, lock, notify), notify
+        )
+    below = stack_tag(runtime.labels)
+    _tag(engine, runtime, below)
+    return _build_part(engine, stack, "stack", inputs.labels, _fill_app, notify, "--build-arg", f"RUNTIME={below}")
+
+
+def _build_part(
+    engine: Engine,
+    stack: Stack,
+    kind: str,
+    inputs: Mapping[str, str],
+    fill: Callable[[Path], None],
+    notify: Notify,
+    *words: str,
+) -> Image:
+    """Build the `stack` of the Dockerfile, or the `runtime` below it, which holds all but the app.
+
+    Two images, not layers that the builder remembers: some forget them with what was given for the build, and that is
+    gigabytes of wheels, which else would be given again for each edit of the app.
+    """
+    labels = {**open_labels(stack), **inputs, f"{PREFIX}.kind": kind, INPUTS: json_hash(inputs)}
     tag = stack_tag(labels)
     context = _context(stack)
     try:
-        _fill(context, stack, lock, notify)
-        notify(f"building {stack.name}")
+        shutil.rmtree(context, ignore_errors=True)
+        fill(context)
+        notify(f"building {stack.name}" if kind == "runtime" else f"building {stack.name}: the app")
         text = stack_part(stack, base_reference(stack))
-        _build(engine, stack.name, text, labels, ("--tag", tag, "--file", "-", str(context)))
+        target = ("--target", kind, *words, "--tag", tag, "--file", "-", str(context))
+        _build(engine, stack.name if kind == "stack" else f"{stack.name}-{kind}", text, labels, target)
     finally:
         _clear(engine, stack)
     image = _built(engine, tag)
-    OWN_IMAGES.parent.mkdir(parents=True, exist_ok=True)
-    with OWN_IMAGES.open("a", encoding="ascii") as stream:
-        stream.write(f"{image.id}\n")
+    remember(image)
     return image
 
 
@@ -163,7 +185,7 @@ def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -
     """The base image of a stack, pulled where the engine does not hold it.
 
     Raises:
-        UserError: when it cannot be pulled.
+        NoBaseImageError: when it cannot be pulled.
     """
     reference = base_reference(stack)
     if image := find(engine, reference):
@@ -175,7 +197,7 @@ def ensure_base(engine: Engine, stack: Stack, notify: Notify = lambda _: None) -
             events = engine.patient.api.pull(name, version or "latest", stream=True, decode=True)
             follow_transfer(events, f"pulling {reference}", notify)
     except UserError as error:
-        raise UserError(f"{error}; {OWN_BASE}") from None
+        raise NoBaseImageError(str(error)) from None
     return _built(engine, reference)
 
 
@@ -234,21 +256,32 @@ def _build_cell(engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, s
     return _built(engine, cell_tag(cell))
 
 
-def _fill(context: Path, stack: Stack, lock: Path, notify: Notify) -> None:
-    """Put everything an image is made from into a folder, hard-linked where that can be."""
-    shutil.rmtree(context, ignore_errors=True)
+def _fill(stack: Stack, lock: Path, notify: Notify, context: Path) -> None:
+    """Put everything a runtime is made from into a folder, hard-linked where that can be."""
     wheels = fetch(stack, lock, notify)
-    for folder in ("tools", "torch", "others", "vpoc"):
-        (context / folder).mkdir(parents=True)
-    for name in TOOLS:
-        shutil.copy(IMAGES / name, context / "tools" / name)
-    without = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(pip.__file__).parent, context / "tools" / "pip", ignore=without)
+    _fill_tools(context)
+    for folder in ("torch", "others"):
+        (context / folder).mkdir()
     for entry in read_lock(lock):
         place = context / ("torch" if entry.name in with_torch(stack, wheels) else "others")
         _place(wheels[entry.name], place)
         with (place / "lock.txt").open("a", encoding="utf-8") as stream:
             stream.write(requirement(entry, wheels[entry.name]))
+
+
+def _fill_tools(context: Path) -> None:
+    """Put into a folder what installs wheels in a build."""
+    (context / "tools").mkdir(parents=True)
+    for name in TOOLS:
+        shutil.copy(IMAGES / name, context / "tools" / name)
+    without = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(pip.__file__).parent, context / "tools" / "pip", ignore=without)
+
+
+def _fill_app(context: Path) -> None:
+    """Put the app into a folder, and what installs it."""
+    _fill_tools(context)
+    (context / "vpoc").mkdir()
     app = app_wheel(context / "vpoc")
     name, version = app.name.split("-")[:2]
     line = f"{name}=={version} --hash=sha256:{file_hash(app)}\n"

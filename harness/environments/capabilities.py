@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.base.errors import UserError
@@ -10,8 +10,9 @@ from harness.base.paths import ENVIRONMENTS
 from harness.environments.environment import (
     STAMP,
 )
-from harness.environments.images import find_cell_image, find_older_image, inputs_of
+from harness.environments.images import find_cell_image, find_stack_image, inputs_of
 from harness.environments.interpreters import choose_python
+from harness.environments.own_images import find_runtime_image
 from harness.host.displays import headless_first
 from harness.host.engine import Engine, find_engine
 from harness.host.facts import HostFacts
@@ -19,6 +20,7 @@ from harness.host.fingerprint import training_gpus
 from harness.matrix.cells import Cell, ExecutorName, Stack
 
 GB = 10**9
+NO_KFD = "there is no /dev/kfd, which every ROCm program opens first"
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Capabilities:
 
     `free_bytes` is what the filesystem has that holds images (or environments), None where that is not known;
     `wheels_beside` whether wheels are kept on the same one, `keeps_compressed` whether images are kept twice there.
-    `made` are the stacks that need nothing more. `cores` are those of the CPU that a run may use.
+    `made` are the stacks that need nothing more. `cores` are those of the CPU that a run may use. `lacks`: why no run
+    can use the GPUs; None where nothing is missing.
     """
 
     gpus: tuple[int, ...]
@@ -41,6 +44,7 @@ class Capabilities:
     interpreter: str | None = None
     simulated: bool = False
     cores: int = 1
+    lacks: str | None = None
 
     @property
     def sentence(self) -> str:
@@ -48,9 +52,21 @@ class Capabilities:
         found = "On a simulated host, found" if self.simulated else "Found"
         gpus = f"{len(self.gpus)} AMD GPU{'s' * (len(self.gpus) > 1)}" if self.gpus else "no AMD GPU"
         stacks = "the ROCm stacks run" if self.gpus else "the cpu stack runs"
+        if self.lacks:
+            return f"{found} {gpus}, but no ROCm stack can run: {self.lacks}."
         if self.executor == "docker":
             return f"{found} {gpus} and a Docker engine: {stacks}, in containers."
         return f"{found} {gpus}, no Docker engine is used: {stacks}, as processes in virtual environments."
+
+
+@dataclass(frozen=True)
+class StackRoom:
+    """The needs of a stack. `fits`: whether the disk has room for it and those before it; None: not known."""
+
+    stack: str
+    download_gb: float
+    disk_gb: float
+    fits: bool | None
 
 
 @dataclass(frozen=True)
@@ -124,6 +140,8 @@ def why_not(cell: Cell, host: Capabilities, *, named: bool = False) -> str | Non
         return None if host.interpreter else "needs --python INTERPRETER, an interpreter with torch"
     if stack.accelerator == "rocm" and not host.gpus:
         return "needs an AMD GPU that the wheels have kernels for; none found"
+    if stack.accelerator == "rocm" and host.lacks:
+        return host.lacks
     if stack.accelerator == "cpu" and host.gpus and not named:
         return "this host has AMD GPUs; name the cell to run it all the same"
     if any(gpu not in host.gpus for gpu in cell.preset.devices or ()) and stack.accelerator == "rocm":
@@ -143,12 +161,35 @@ def room_needed(stacks: Iterable[Stack], host: Capabilities) -> tuple[float, flo
     return download, disk
 
 
+def stack_by_stack(stacks: Iterable[Stack], host: Capabilities) -> tuple[StackRoom, ...]:
+    """Return the needs of stacks that are made in this order, each where those before it leave room for it."""
+    left = None if host.free_bytes is None else host.free_bytes / GB
+    found = []
+    for stack in stacks:
+        download, disk = room_needed([stack], host)
+        fits = None if left is None else disk <= left
+        if left is not None and fits:
+            left -= disk
+        found.append(StackRoom(stack.name, download, disk, fits))
+    return tuple(found)
+
+
+def has_kfd(root: Path) -> bool:
+    """Return whether a host has /dev/kfd."""
+    return (root / "dev/kfd").exists()
+
+
+def with_kfd(host: Capabilities, *, there: bool) -> Capabilities:
+    """Return what this host can do with /dev/kfd, or where it is not `there`: no run can use a GPU then."""
+    return replace(host, lacks=None if there or not host.gpus else NO_KFD)
+
+
 def _has_images(engine: Engine, stack: Stack, cells: Sequence[Cell]) -> bool:
-    """Return whether the images of these cells cost no download: their stack is built, or they were pulled."""
+    """Return whether the images of these cells cost no download: all but the app is built, or they were pulled."""
     inputs = inputs_of(engine, stack)
-    return find_older_image(engine, inputs) is not None or all(
-        find_cell_image(engine, cell, inputs) for cell in cells if cell.stack == stack
-    )
+    if find_runtime_image(engine, inputs) or find_stack_image(engine, inputs):
+        return True
+    return all(find_cell_image(engine, cell, inputs) for cell in cells if cell.stack == stack)
 
 
 def _existing(place: Path) -> Path:

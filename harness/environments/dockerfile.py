@@ -2,11 +2,13 @@
 
 import re
 from functools import cache
-
-from jinja2 import Environment, StrictUndefined, Template
+from typing import TYPE_CHECKING
 
 from harness.base.paths import IMAGES
 from harness.matrix.cells import Cell, Preset, Stack
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 # The second image begins here; everything before is the stack's.
 CELL = "# Cell "
@@ -14,7 +16,10 @@ NO_PRESET = Preset(name="none", description="none")
 
 
 @cache
-def _template() -> Template:
+def _template() -> "Template":
+    # A tenth of a second, which what renders nothing does without.
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415
+
     environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701
     environment.filters |= {"quoted": quoted, "one_line": lambda text: " ".join(text.split())}
     return environment.from_string((IMAGES / "Dockerfile.j2").read_text(encoding="utf-8"))

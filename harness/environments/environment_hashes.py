@@ -20,7 +20,7 @@ def current_hashes(matrix: Matrix, kept: set[tuple[str, str]]) -> Mapping[tuple[
     hashes = {}
     for cell_id, executor in kept:
         cell = find_cell(matrix, cell_id)
-        if cell is None or cell.stack.accelerator == "any" or cell.stack.framework != "torch":
+        if cell is None or cell.stack.accelerator == "any" or cell.stack.torch is None:
             continue
         key = cell.stack.name, executor
         if key not in known:

@@ -21,8 +21,8 @@ from harness.environments.pins import base_digest, lock_file, pins_hash
 from harness.host.engine import Engine, engine_errors
 from harness.matrix.cells import Cell, Stack
 
-# Local repositories: cells are what people use, stacks are what cells are made from.
-CELLS, STACKS = "vpoc", "vpoc-stack"
+# Local repositories: cells are what people use; they are made from stacks, and those from runtimes.
+CELLS, STACKS, RUNTIMES = "vpoc", "vpoc-stack", "vpoc-runtime"
 PREFIX = "vpoc.matrix"
 INPUTS = f"{PREFIX}.inputs"
 REVISION = "org.opencontainers.image.revision"
@@ -77,9 +77,25 @@ class Inputs:
         return {f"{PREFIX}.{part}": value for part, value in parts.items() if value is not None}
 
     @property
+    def runtime_labels(self) -> dict[str, str]:
+        """Those of the image of all that is below the app."""
+        return {name: value for name, value in self.labels.items() if name != f"{PREFIX}.app"}
+
+    @property
     def wanted(self) -> dict[str, str]:
-        """The labels of an image made from these inputs. A base that is not here is known by its name alone."""
-        return self.labels if self.base else {**self.labels, BASE_NAME: self.stack.base}
+        """The labels of an image made from these inputs, also where some are not known."""
+        return {**self.labels, **self._instead}
+
+    @property
+    def _instead(self) -> dict[str, str]:
+        """Labels in place of what is not known: the name of a base that is not here, GPU targets without a lock."""
+        base = {} if self.base else {BASE_NAME: self.stack.base}
+        return base | ({f"{PREFIX}.targets": "-".join(self.stack.targets)} if self.stack.targets else {})
+
+    def wanted_of(self, kind: str) -> dict[str, str]:
+        """The labels of an image made from these inputs: of a `stack`, or of the `runtime` below it."""
+        labels = self.runtime_labels if kind == "runtime" else self.labels
+        return {**labels, **self._instead, f"{PREFIX}.kind": kind}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -88,8 +104,9 @@ class Inputs:
 
 
 def stack_tag(labels: Mapping[str, str]) -> str:
-    """The tag of a stack's image, by its labels. It names the inputs, so that it never has to move."""
-    return f"{STACKS}:{labels[f'{PREFIX}.stack']}-{labels[INPUTS][:SHORT]}"
+    """The tag of the image of a stack or runtime, by its labels. It names the inputs, so that it never has to move."""
+    repository = RUNTIMES if labels.get(f"{PREFIX}.kind") == "runtime" else STACKS
+    return f"{repository}:{labels[f'{PREFIX}.stack']}-{labels[INPUTS][:SHORT]}"
 
 
 def tag_name(cell: Cell) -> str:
@@ -199,18 +216,12 @@ def _all_by_labels(engine: Engine, labels: Mapping[str, str]) -> Iterator[Image]
 
 def find_stack_image(engine: Engine, inputs: Inputs) -> Image | None:
     """The image of a stack, made from these inputs."""
-    return find_by_labels(engine, {**inputs.wanted, f"{PREFIX}.kind": "stack"})
+    return next(all_of_inputs(engine, inputs, "stack"), None)
 
 
-def find_stack_images(engine: Engine, inputs: Inputs) -> Iterator[Image]:
-    """Yield the images that say they are of a stack, made from these inputs, the newest first; anybody may say so."""
-    return _all_by_labels(engine, {**inputs.wanted, f"{PREFIX}.kind": "stack"})
-
-
-def find_older_image(engine: Engine, inputs: Inputs) -> Image | None:
-    """An image of the stack that differs in the app alone: nothing is to be fetched for a new one."""
-    kept = {name: value for name, value in inputs.wanted.items() if name != f"{PREFIX}.app"}
-    return find_by_labels(engine, {**kept, f"{PREFIX}.kind": "stack"})
+def all_of_inputs(engine: Engine, inputs: Inputs, kind: str) -> Iterator[Image]:
+    """Yield the images that say they are of a `stack` or `runtime` and made from these inputs; anybody may say so."""
+    return _all_by_labels(engine, inputs.wanted_of(kind))
 
 
 def find_cell_image(engine: Engine, cell: Cell, inputs: Inputs) -> Image | None:

@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import re
 import ssl
 from collections.abc import Iterator
-from html.parser import HTMLParser
+from html import unescape
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import URLError
 from urllib.parse import unquote, urljoin, urlsplit
@@ -14,12 +16,16 @@ from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sd
 
 from harness.base.certificates import trusted_file
 from harness.base.errors import UserError
+from harness.base.text import one_line
 from harness.base.urls import without_credentials
 from harness.matrix.cells import Stack
 
 SECONDS = 60
+WEB = ("http", "https")
 BLOCK = 1 << 20
 LARGEST_PAGE = 50_000_000
+# The address of an anchor, in the time that the page is long: `HTMLParser` may take the square of it.
+_LINK = re.compile(r"""<a\s(?:[^<>"']|"[^"<]*"|'[^'<]*')*?\bhref\s*=\s*(?:"([^"<]*)"|'([^'<]*)')""", re.IGNORECASE)
 
 
 def files_of(stack: Stack, name: str, version: str) -> Iterator[tuple[str, str]]:
@@ -34,10 +40,15 @@ def files_of(stack: Stack, name: str, version: str) -> Iterator[tuple[str, str]]
         text += block
         if len(text) > LARGEST_PAGE:
             raise UserError(f"{without_credentials(page)}: no page of an index has {LARGEST_PAGE // 10**6} MB")
-    for link in _Links(text.decode("utf-8", "replace")).found:
-        file = unquote(urlsplit(link).path).rpartition("/")[2]
-        if _is_of(file, name, version):
-            yield file, urljoin(page, link)
+    for found in _LINK.finditer(text.decode("utf-8", "replace")):
+        try:
+            url = urlsplit(urljoin(page, unescape(found[1] or found[2] or "")))
+        except ValueError:
+            continue
+        file = unquote(url.path).rpartition("/")[2]
+        # A page of the network names no file of this host.
+        if _is_of(file, name, version) and (url.scheme in WEB or url.scheme == urlsplit(page).scheme):
+            yield file, url.geturl()
 
 
 def download(url: str, file: Path) -> str:
@@ -60,10 +71,17 @@ def _blocks(url: str) -> Iterator[bytes]:
     try:
         # Only https, http and file: the matrix takes no other.
         with urlopen(Request(url), timeout=SECONDS, context=context) as answer:  # noqa: S310
+            size = 0
             while block := answer.read(BLOCK):
+                size += len(block)
                 yield block
-    except (URLError, OSError) as error:
-        raise UserError(f"{without_credentials(url)} cannot be read: {getattr(error, 'reason', error)}") from None
+            # Python reads on to the end of a connection that breaks off, and says nothing.
+            if size < int(answer.headers["Content-Length"] or 0):
+                raise OSError(f"it broke off after {size} bytes")
+    except (URLError, OSError, HTTPException, ValueError) as error:
+        raise UserError(
+            f"{without_credentials(url)} cannot be read: {one_line(str(getattr(error, 'reason', error)))}"
+        ) from None
 
 
 def _is_of(file: str, name: str, version: str) -> bool:
@@ -72,17 +90,3 @@ def _is_of(file: str, name: str, version: str) -> bool:
     except (InvalidSdistFilename, InvalidWheelFilename):
         return False
     return (parsed[0], str(parsed[1])) == (name, version)
-
-
-class _Links(HTMLParser):
-    """The links of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note where an anchor leads."""
-        if tag == "a":
-            self.found += [value for key, value in attrs if key == "href" and value]

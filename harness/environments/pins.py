@@ -16,7 +16,6 @@ from harness.base.certificates import trusting
 from harness.base.errors import UserError
 from harness.base.paths import CACHE, LOCKS
 from harness.base.storage import file_hash, held_locks, json_hash, write_durably, write_json
-from harness.environments.index_pages import download, files_of
 from harness.matrix.cells import Stack
 
 # Of what uv says the beginning tells most.
@@ -199,6 +198,9 @@ def _add_hashes(stack: Stack, lock: Path, python: str) -> None:
     Raises:
         UserError: when a file cannot be read, or there is none.
     """
+    # What reads pages takes its time to import, and most locks have all hashes.
+    from harness.environments.index_pages import download, files_of  # noqa: PLC0415
+
     text = lock.read_text(encoding="utf-8")
     for name, version in re.findall(r"^([a-z0-9-]+)==(\S+)$", text, re.MULTILINE):
         tags = (f"cp{python.replace('.', '')}-", "py3-")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.base.paths import WHEELS
-from harness.environments.index_pages import download, files_of
 from harness.environments.pins import BUILD_TOOLS, uv
 from harness.matrix.cells import Stack
 
@@ -35,6 +34,9 @@ def _folder(digest: str) -> Path:
 
 
 def _build(stack: Stack, name: str, version: str, hashes: Collection[str]) -> Path | None:
+    # What reads pages takes its time to import, and few packages are built.
+    from harness.environments.index_pages import download, files_of  # noqa: PLC0415
+
     (WHEELS / "built").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=WHEELS / "built", prefix=".build-") as place:
         for source, url in files_of(stack, name, version):

@@ -37,7 +37,7 @@ NO_VERIFIER = Verifier(missing="nothing was made to verify it in")
 
 def verifying_stack(matrix: Matrix) -> Stack | None:
     """Return the stack that this host verifies runs in: `cpu`, or else the first one for CPUs."""
-    own = (stack for stack in matrix.stacks.values() if stack.accelerator == "cpu" and not stack.excluded)
+    own = (s for s in matrix.stacks.values() if s.accelerator == "cpu" and s.framework == "torch" and not s.excluded)
     return min(own, key=lambda stack: stack.name != USUAL_STACK, default=None)
 
 

@@ -3,8 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from harness.base.errors import UserError
 from harness.base.paths import WHEELS
 from harness.base.storage import file_hash, locked
 from harness.environments.pins import wheel_folders
+from harness.environments.pip_process import Pip, pip_process
 from harness.environments.source_packages import built_wheel
 from harness.matrix.cells import Stack
 
@@ -74,14 +73,21 @@ def fetch(stack: Stack, lock: Path, notify: Callable[[str], None] = lambda _: No
             shutil.rmtree(left)
         # A version has a wheel for every Python, and all their hashes stand in its lock.
         tags = _tags(stack)
-        for entry in read_lock(lock):
-            wheel = _held(entry, tags)
-            if wheel is None:
-                notify(f"fetching {entry.name} {entry.version}")
-                wheel = _built(stack, entry) or _fetched(stack, entry, tags)
-            if wheel is None:
-                raise UserError(f"stack {stack.name}: no wheel of {entry.name} {entry.version} has a hash of the lock")
-            wheels[entry.name] = wheel
+        # pip downloads there first, and /tmp may be small.
+        with (
+            tempfile.TemporaryDirectory(prefix=PARTIAL, dir=WHEELS) as place,
+            pip_process({**trusting(os.environ), "TMPDIR": place}) as pip,
+        ):
+            for entry in read_lock(lock):
+                wheel = _held(entry, tags)
+                if wheel is None:
+                    notify(f"fetching {entry.name} {entry.version}")
+                    wheel = _built(stack, entry) or _fetched(stack, entry, tags, pip, Path(place))
+                if wheel is None:
+                    raise UserError(
+                        f"stack {stack.name}: no wheel of {entry.name} {entry.version} has a hash of the lock"
+                    )
+                wheels[entry.name] = wheel
     return wheels
 
 
@@ -123,8 +129,8 @@ def _built(stack: Stack, entry: Locked) -> Path | None:
     return built_wheel(stack, entry.name, entry.version, entry.hashes)
 
 
-def _fetched(stack: Stack, entry: Locked, tags: frozenset[Tag]) -> Path | None:
-    _download(stack, entry)
+def _fetched(stack: Stack, entry: Locked, tags: frozenset[Tag], pip: Pip, place: Path) -> Path | None:
+    _download(stack, entry, pip, place)
     return _held(entry, tags)
 
 
@@ -158,8 +164,8 @@ def _wheels_of(entry: Locked, tags: frozenset[Tag], folder: Path) -> Iterator[Pa
             yield wheel
 
 
-def _download(stack: Stack, entry: Locked) -> None:
-    """Fetch one wheel with pip: from where the user's pip looks, then from the stack's index as well.
+def _download(stack: Stack, entry: Locked, pip: Pip, place: Path) -> None:
+    """Fetch a wheel with pip, by way of `place`: from where the user's pip looks, then from the stack's index as well.
 
     Raises:
         UserError: what pip said last.
@@ -169,21 +175,18 @@ def _download(stack: Stack, entry: Locked) -> None:
     target += [word for abi in (f"cp{python}", "abi3", "none") for word in ("--abi", abi)]
     target += [word for platform in PLATFORMS for word in ("--platform", platform)]
     said: list[str] = []
-    with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=WHEELS) as place:
-        lock = Path(place) / "lock.txt"
-        lock.write_text(entry.text, encoding="utf-8")
-        # pip downloads there first, and /tmp may be small.
-        variables = {**trusting(os.environ), "TMPDIR": place}
-        common = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir", "--dest", place]
-        for index in _places(stack, entry):
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-            command += [*common, *target, "--resume-retries", str(RESUMES), *index, "-r", str(lock)]
-            run = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
-            if run.returncode == 0:
-                for wheel in Path(place).glob("*.whl"):
-                    wheel.replace(WHEELS / wheel.name)
-                return
-            said.append(" ".join(line for line in run.stderr.splitlines() if "WARNING" not in line)[:WORDS])
+    lock = place / "lock.txt"
+    lock.write_text(entry.text, encoding="utf-8")
+    common = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--no-cache-dir", "--dest", str(place)]
+    for index in _places(stack, entry):
+        command = ["download", "--quiet", "--disable-pip-version-check", *common, *target]
+        status, written = pip([*command, "--resume-retries", str(RESUMES), *index, "-r", str(lock)])
+        if status == 0:
+            # Each is kept as soon as it is whole.
+            for wheel in place.glob("*.whl"):
+                wheel.replace(WHEELS / wheel.name)
+            return
+        said.append(" ".join(line for line in written.splitlines() if "WARNING" not in line)[:WORDS])
     raise UserError(f"stack {stack.name}: {entry.name} {entry.version} cannot be fetched: {'; then: '.join(said)}")
 
 

@@ -221,6 +221,8 @@ class Result(Training, Versioned):
     data: DataFile
     python: str
     torch: TorchVersion
+    framework: Literal["torch", "jax"] = Field("torch", description="what made the steps")
+    jax: dict[str, str] | None = Field(None, description="versions of JAX and its plugins where it made them")
     numpy: str
     polars: str
     device: Literal["cpu", "cuda"]
@@ -235,6 +237,11 @@ class Result(Training, Versioned):
         None, description="the fault that was injected on purpose; such a run is no evidence"
     )
     memory: MemoryPeaks | None = None
+
+    @property
+    def jax_version(self) -> str | None:
+        """The version of JAX that made the steps; None where torch did."""
+        return (self.jax or {}).get("jax", "of no known version") if self.framework == "jax" else None
 
     @property
     def trainings(self) -> tuple[Training, ...]:

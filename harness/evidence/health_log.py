@@ -5,7 +5,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from harness.base.json_lines import append_line, read_json_lines
+from harness.base.json_lines import LARGEST_LINE, append_line, read_json_lines
+from harness.base.storage import open_regular
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep
 from harness.evidence.shared_health import share_step, shared_steps
@@ -46,8 +47,8 @@ def machines_with_bad_signs(results: Results) -> frozenset[str]:
     """Return the machines whose GPUs had a bad sign. To search the text is much quicker than to read all steps."""
     found = set()
     for file in (results.folder / FOLDER).glob("*.jsonl"):
-        with contextlib.suppress(OSError):
-            if BAD.search(file.read_bytes()):
+        with contextlib.suppress(OSError), open_regular(file) as stream:
+            if any(BAD.search(line) for line in iter(lambda: stream.readline(LARGEST_LINE), b"")):
                 found.add(file.stem)
     return frozenset(found)
 

@@ -3,14 +3,15 @@
 import fcntl
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from functools import cache
 from typing import Any, TypeVar
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
-from harness.base.storage import create, unfinished
+from harness.base.storage import create, open_regular, unfinished
 from harness.evidence.exposure import Exposure, exposure_of, recorded_exposure
 from harness.evidence.host_state import state_of
 from harness.evidence.interruptions import interruption_of
@@ -28,7 +29,7 @@ Used = TypeVar("Used")
 
 @dataclass(frozen=True)
 class Row:
-    """The part of a record that the index keeps. `gpus` is a JSON list; times are in seconds since 1970.
+    """The part of a record that the index keeps. `gpus` and `beside` are JSON lists; times are in seconds since 1970.
 
     `host_state` is a `HostState` as JSON.
     """
@@ -72,6 +73,8 @@ class Row:
     idle_limit: float | None
     struck: str | None
     host_state: str
+    beside: str = "[]"
+    own_program: bool = False
 
     @classmethod
     def of(
@@ -87,6 +90,7 @@ class Row:
         values: dict[str, Any] = {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
         values |= {"host_state": state_of(host, gpus_used=intent.device != "cpu").as_json}
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
+        values |= {"beside": json.dumps(intent.beside), "own_program": intent.program is not None}
         values |= {
             "scope": scope_of(intent),
             "family": family_of_intent(intent),
@@ -123,9 +127,28 @@ def family_of_intent(intent: Intent) -> str:
     return intent.family or family_of(intent.options)
 
 
-NAMES = [f.name for f in fields(Row)]
-COLUMNS = ", ".join(NAMES)
-BOOLEANS = [f.name for f in fields(Row) if f.type in (bool, bool | None)]
+# Many runs have the same of these. One column, named after all of them, has their values as a JSON list: few such texts
+# differ among ten thousand rows, and each is read once.
+COMMON = (
+    *("cell", "stack", "preset", "executor", "environment_hash", "image", "workload", "workload_hash", "family"),
+    *(
+        "host_kind",
+        "host_fingerprint",
+        "machine",
+        "boot_id",
+        "host_state",
+        "device",
+        "ran_on",
+        "scope",
+        "injected_fault",
+    ),
+    *("rehearsal", "qualifies_for_promotion", "verified", "imported"),
+)
+OWN = [f.name for f in fields(Row) if f.name not in COMMON]
+NAMES = [*OWN, " ".join(COMMON)]
+COLUMNS = ", ".join(f"[{name}]" for name in NAMES)
+BOOLEANS = [f.name for f in fields(Row) if f.name in OWN and f.type in (bool, bool | None)]
+TABLE = f"CREATE TABLE runs ({COLUMNS}, PRIMARY KEY (run_id))"
 INSERT = f"INSERT OR REPLACE INTO runs ({COLUMNS}) VALUES ({', '.join('?' * len(NAMES))})"  # noqa: S608
 
 
@@ -157,14 +180,14 @@ class Index:
 
     def _rebuild(self) -> list[str]:
         damaged: list[str] = []
-        rows = [astuple(self.row_of(record)) for record in self._results.records(damaged)]
+        rows = [_values_of(self.row_of(record)) for record in self._results.records(damaged)]
         temporary = unfinished(self._file)
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             create(temporary).close()
             with closing(sqlite3.connect(temporary)) as database, database:
                 database.execute("PRAGMA synchronous = FULL")
-                database.execute(f"CREATE TABLE runs ({COLUMNS}, PRIMARY KEY (run_id))")
+                database.execute(TABLE)
                 database.executemany(INSERT, rows)
             reached("index-rebuilt")
             # What a process that died in a transaction left beside the old index would be played back into the new one.
@@ -188,7 +211,7 @@ class Index:
     def _alone(self) -> Iterator[None]:
         """One process at a time: an index that is replaced while another writes to it fails that one."""
         try:
-            stream = self._file.with_name(f".{FILE}.lock").open("a")
+            stream = open_regular(self._file.with_name(f".{FILE}.lock"), adding=True)
         except OSError:
             # A folder that cannot be written to is reported by whoever writes next.
             yield
@@ -214,8 +237,7 @@ class Index:
             raise sqlite3.OperationalError("there is no index yet")
         with closing(sqlite3.connect(self._file, timeout=60)) as database, database:
             database.execute("PRAGMA synchronous = FULL")
-            if [row[1] for row in database.execute("PRAGMA table_info(runs)")] != NAMES:
-                raise sqlite3.DatabaseError("the index has another layout")
+            _check_layout(database)
             return use(database)
 
     def _complete_rows(self, database: sqlite3.Connection) -> list[Row]:
@@ -229,7 +251,7 @@ class Index:
         if known - begun:
             raise sqlite3.DatabaseError("the index has runs that are gone")
         new = {record.intent.run_id: record for record in (*records, *self._readable(sorted(begun - known)))}
-        database.executemany(INSERT, [astuple(self.row_of(record)) for record in new.values()])
+        database.executemany(INSERT, [_values_of(self.row_of(record)) for record in new.values()])
 
     def row_of(self, record: Record) -> Row:
         """Return the row of a record, with what its run folder shows besides."""
@@ -255,24 +277,46 @@ def read_rows(results: Results) -> list[Row]:
     """Return the index as it is, oldest first, and write nothing; empty where there is none that can be read."""
     try:
         with closing(sqlite3.connect(f"file:{results.folder / FILE}?mode=ro", uri=True, timeout=5)) as database:
+            _check_layout(database)
             return _rows_of(database)
     except sqlite3.Error:
         return []
 
 
+def _check_layout(database: sqlite3.Connection) -> None:
+    """Refuse a file that holds more than our table: a view may have no end, and a trigger runs at an insertion.
+
+    Raises:
+        sqlite3.DatabaseError: when it is not what `rebuild` makes.
+    """
+    made = [sql for (sql,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL LIMIT 2")]
+    if made != [TABLE]:
+        raise sqlite3.DatabaseError("the index has another layout")
+
+
 def _rows_of(database: sqlite3.Connection) -> list[Row]:
     found = database.execute(f"SELECT {COLUMNS} FROM runs ORDER BY started, run_id")  # noqa: S608
-    return [_row_of(values) for values in found]
+    read_common = cache(lambda text: dict(zip(COMMON, json.loads(text), strict=True)))
+    try:
+        return [_row_of(own, read_common(common)) for *own, common in found]
+    except (TypeError, ValueError):
+        raise sqlite3.DatabaseError("the index is damaged") from None
 
 
-def _row_of(values: Sequence[Any]) -> Row:
-    """A row as SQLite gives it, which knows no booleans.
+def _values_of(row: Row) -> tuple[Any, ...]:
+    """Return the columns of a row."""
+    return (*(getattr(row, name) for name in OWN), json.dumps([getattr(row, name) for name in COMMON]))
+
+
+def _row_of(own: Sequence[Any], common: Mapping[str, Any]) -> Row:
+    """A row of what SQLite gives, which knows no booleans.
 
     Not by its constructor: of a frozen dataclass it takes most of the time in which ten thousand rows are read.
     """
     row = object.__new__(Row)
     known = row.__dict__
-    known.update(zip(NAMES, values, strict=True))
+    known.update(common)
+    known.update(zip(OWN, own, strict=True))
     for name in BOOLEANS:
         known[name] = None if known[name] is None else bool(known[name])
     return row

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pydantic import Field, ValidationError
 
 from harness.base.json_files import File, Versioned
-from harness.base.storage import write_json
+from harness.base.storage import read_regular, write_json
 from harness.evidence.records import Results
 
 FOLDER = "isolations"
@@ -101,7 +101,7 @@ def read_isolations(results: Results) -> list[FaultIsolation]:
     found = []
     for file in (results.folder / FOLDER).glob("*.json"):
         try:
-            found.append(FaultIsolation.parse(file.read_bytes()))
+            found.append(FaultIsolation.parse(read_regular(file)))
         except (OSError, ValidationError):
             continue
     newest = {(one.machine, one.cell, one.workload): one for one in sorted(found, key=lambda one: one.at)}

@@ -1,9 +1,11 @@
 """Run folders: the truth about what was run. Attempts are never overwritten."""
 
+import contextlib
 import errno
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from secrets import token_hex
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
+from harness.base.set_id import remove_set_id
 from harness.base.storage import make_folder_durably, sync_folder, unfinished
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
@@ -19,6 +22,8 @@ from harness.host.processes import ProcessId
 
 # Ends the campaign id of a training; what its attempts leave is for the training to remove.
 TRAINING = "train"
+# Its owner alone.
+CLOSED = 0o700
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}"
 
 
@@ -68,7 +73,8 @@ class Results:
         unnamed = unfinished(folder)
         try:
             make_folder_durably(self.runs)
-            unnamed.mkdir()
+            # The app may make a file there that acts as its owner: while it runs no other user comes near it.
+            unnamed.mkdir(mode=CLOSED)
             (unnamed / RunFolder.WORK).mkdir()
             RunFolder(unnamed).write(RunFolder.INTENT, intent)
             reached("run-begins")
@@ -94,6 +100,13 @@ class Results:
         folder.restore(record.intent)
         folder.write(RunFolder.RECORD, record)
         reached("record-written")
+        self._open_to_others(folder)
+
+    def _open_to_others(self, folder: RunFolder) -> None:
+        """Let users see the folder of a run that is over who may see that of all runs, once nothing in it can harm."""
+        with contextlib.suppress(OSError):
+            remove_set_id(Path(folder.work.path))
+            folder.path.chmod(stat.S_IMODE(self.runs.stat().st_mode))
 
     def record(self, run_id: str) -> Record | None:
         """The record of a run; None where it has none."""

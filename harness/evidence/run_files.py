@@ -12,6 +12,7 @@ from harness.base.json_files import File, OneLine, Versioned
 from harness.evidence.app_files import InputFile, Phase, Result, Wait
 from harness.host.facts import HostFacts
 from harness.matrix.cells import ExecutorName
+from harness.matrix.programs import Program
 
 OutcomeName = Literal["completed", "failed", "hung", "interrupted", "host-fault"]
 HealthCheck = Literal["memory", "kernel-log", "probe", "reset"]
@@ -46,11 +47,13 @@ class Intent(Versioned):
     rocm: str | None = Field(description="the version the stack declares")
     index: str | None = Field(None, description="where this host takes the stack's torch from")
     options: dict[str, Any] = Field(description="the app's options, resolved")
+    program: Program | None = Field(None, description="the user's own, run in place of the app")
     time_limit: int = Field(description="seconds")
     commands: dict[str, tuple[str, ...]] = Field(description="phase -> argument list")
     variables: dict[str, dict[str, str]] = Field(description="phase -> environment")
     nonce: str | None = Field(None, description="a random word that progress and result of the run have to repeat")
     contract: int = Field(OLD_CONTRACT, description="the version that the app follows in what its files say")
+    resumed: tuple[int, ...] = Field((), description="steps in the checkpoint it was given of each model; 0 for none")
     verifier: dict[str, Any] | None = Field(None, description="identity of what this host verifies it in")
     verifier_image: str | None = Field(None, description="id of the image that environment is in, if any")
     not_verified: str | None = Field(None, description="why this host has nothing to verify it in")
@@ -58,6 +61,7 @@ class Intent(Versioned):
     owner_pid: int
     owner_started: int = Field(description="clock ticks since boot")
     injected_fault: str | None = Field(None, description="the fault injected on purpose; such a run is no evidence")
+    beside: tuple[str, ...] = Field((), description="runs that were begun together with it, on other GPUs")
     rehearsal: bool = Field(False, description="made by `matrix rehearse`: it shows nothing of its stack")
     started: float = Field(description="seconds since 1970")
 

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from harness.base.errors import UserError
 from harness.base.json_files import File
-from harness.base.storage import unused, write_durably, write_json
+from harness.base.storage import read_regular, unused, write_durably, write_json
 from harness.base.untrusted_tree import Copied, NotAFileError, UntrustedTree, shown
 from harness.evidence.app_files import KeptState, Result, Verification
 from harness.evidence.run_files import Intent, Record
@@ -27,6 +27,8 @@ from harness.evidence.work_folder import LARGEST, WorkFolder
 # Loader workers put sockets under TMPDIR, and the path of a socket has at most 107 characters. A longer TMPDIR does not
 # fail: it leaves the training waiting for its first batch for ever.
 LONGEST_TEMPORARY = 64
+# Of the kernel log that was collected at a failure.
+LARGEST_KERNEL_LOG = 4 << 20
 # Of an intent or a record: a result is in it, with a line for each of its numbers.
 LARGEST_OWN_BYTES = 64 << 20
 
@@ -50,6 +52,8 @@ class RunFolder:
     CONTAINER: ClassVar = "container-{log}{number}.json"
     # The whole output of a container that lost its harness; what that had copied of it is in the run's own log.
     RECOVERED_LOG: ClassVar = "recovered.txt"
+    # What the driver reported about the GPUs while the run used them.
+    GPU_SENSORS: ClassVar = "gpu-sensors.jsonl"
     # Evidence collected at a failure, and what was seen of the GPUs after it.
     FAILURE: ClassVar = "failure"
     FAILURE_INDEX: ClassVar = "failure/index.json"
@@ -70,6 +74,7 @@ class RunFolder:
     KEPT_VERIFICATION: ClassVar = "kept/verification.json"
     KEPT_MODEL: ClassVar = "kept/model-{number}.pt"
     KEPT_STATE: ClassVar = "kept/state-{number}.pt"
+    KEPT_PRODUCT: ClassVar = "kept/product-{number}"
     # Where the run is verified: what trained cannot reach it.
     VERIFYING: ClassVar = "verifying"
     # Runs of earlier harnesses were verified by their own app.
@@ -169,6 +174,10 @@ class RunFolder:
         """Return the place of the copy of a state of a model, by the number of the model."""
         return self.path / self.KEPT_STATE.format(number=number)
 
+    def kept_product(self, number: int) -> Path:
+        """Return the place of the copy of a file that a program of the user's had to leave, by its number from 1."""
+        return self.path / self.KEPT_PRODUCT.format(number=number)
+
     def named(self, name: str) -> Path:
         """Return the place of a file by one of the names above."""
         return self.path / name
@@ -196,6 +205,13 @@ class RunFolder:
             UserError: when it is damaged.
         """
         return _read(self.record, Record)
+
+    def read_kernel_log(self) -> list[str]:
+        """Return the lines of the kernel log that was collected at a failure; none where there is none, or too many."""
+        with contextlib.suppress(FileNotFoundError, NotAFileError):
+            content = UntrustedTree(self.path).read(self.KERNEL_LOG, LARGEST_KERNEL_LOG)
+            return content.decode(errors="replace").splitlines()
+        return []
 
     def keep_result(self) -> tuple[Result | None, str]:
         """Keep a copy of the result and return it, or None and why there is none.
@@ -256,6 +272,19 @@ class RunFolder:
         """
         return self._copied(self.work.keep_state, state.file, self.kept_state(number), "the state")
 
+    def keep_product(self, file: str, number: int, most: int) -> tuple[str | None, str]:
+        """Keep a copy of a file of at most `most` bytes; return its hash, and why it cannot be read.
+
+        Raises:
+            UserError: when the folder cannot be written to.
+        """
+
+        def copy(name: str, place: Path) -> Copied:
+            return self.work.tree.copy_out(f"{WorkFolder.PROGRAM}/{name}", place, most)
+
+        sha256, problem = self._copied(copy, file, self.kept_product(number), "")
+        return sha256, problem.removeprefix(f" {shown(file)} ")
+
     def _copied(self, copy: Callable[[str, Path], Copied], file: str, place: Path, what: str) -> tuple[str | None, str]:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -309,6 +338,24 @@ class RunFolder:
         self._make_temporary()
         for place in self.new_work.places:
             Path(place).mkdir(parents=True, exist_ok=True)
+
+    def make_links(self, links: Mapping[str, str]) -> None:
+        """Make the place where a program of the user's own works, with a link to each thing that it reads there.
+
+        What an attempt before left there under the name of a link stays.
+
+        Raises:
+            UserError: when it cannot be made.
+        """
+        try:
+            Path(self.new_work.program).mkdir(exist_ok=True)
+            for name, target in links.items():
+                place = Path(self.new_work.path) / name
+                place.parent.mkdir(exist_ok=True)
+                with contextlib.suppress(FileExistsError):
+                    place.symlink_to(target)
+        except OSError as error:
+            raise UserError(f"{self.new_work.path}: cannot be written: {error.strerror}; free space there") from None
 
     def make_verifying(self) -> None:
         """Make the work folder in which the run is verified, after its own processes are gone.
@@ -370,9 +417,7 @@ def _mode(place: Path) -> int:
 
 def _read(file: Path, model: type[Read]) -> Read | None:
     try:
-        if file.stat().st_size > LARGEST_OWN_BYTES:
-            raise OSError(f"it is larger than {LARGEST_OWN_BYTES} bytes")
-        return model.parse(file.read_bytes())
+        return model.parse(read_regular(file, LARGEST_OWN_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValidationError) as error:

@@ -15,7 +15,7 @@ STAGES = (
     "in the exchange with other ranks",
     "in the update",
 )
-WAITING = 1
+OUTSIDE, WAITING = 0, 1
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,10 @@ class WorkFolder:
     STATES: ClassVar = "states"
     SCRATCH: ClassVar = "scratch"
     TEMPORARY: ClassVar = "tmp"
+    # Of a program of the user's own: where it works, its data, and what it writes of its progress.
+    PROGRAM: ClassVar = "program"
+    DATA: ClassVar = "data"
+    PROGRAM_PROGRESS: ClassVar = "progress.jsonl"
     # By the environment variable that says where each is.
     CACHES: ClassVar = {
         "MIOPEN_USER_DB_PATH": "miopen-db",
@@ -114,6 +118,21 @@ class WorkFolder:
     def cache(self) -> PurePath:
         """The folder of the caches, each under its name in CACHES."""
         return self.scratch / "cache"
+
+    @property
+    def program(self) -> PurePath:
+        """The folder in which a program of the user's own works."""
+        return self.path / self.PROGRAM
+
+    @property
+    def data(self) -> PurePath:
+        """The folder with links to its data, where it is no container's."""
+        return self.path / self.DATA
+
+    @property
+    def program_progress(self) -> PurePath:
+        """The file in which it may tell its progress, a JSON object a line."""
+        return self.path / self.PROGRAM_PROGRESS
 
     @property
     def places(self) -> tuple[PurePath, ...]:

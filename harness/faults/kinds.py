@@ -219,3 +219,6 @@ KINDS: Sequence[FaultKind] = (
     ),
 )
 """In the order of the table."""
+
+APP_KINDS: Sequence[str] = tuple(dict.fromkeys(kind.app.partition("@")[0] for kind in KINDS if kind.app))
+"""The kinds that the app injects, by its names: `NAME@STEP` or `NAME@STEP/RANK`."""

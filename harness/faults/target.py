@@ -23,7 +23,7 @@ from harness.faults.own_engine import OwnEngine, own_engine
 from harness.host.engine import Engine, Notify
 from harness.host.run_processes import processes_of_run, run_mark
 from harness.matrix.cells import Cell, ExecutorName, Matrix, Workload
-from harness.run.spec import Run
+from harness.run.asked import Run
 
 
 class _Notifying(QuietDisplay):
@@ -141,6 +141,7 @@ def make_target(
 def _cell(matrix: Matrix) -> Cell:
     for cell in matrix.cells.values():
         alone = cell.preset.phases == ("train",) and not cell.preset.variables
-        if alone and not cell.excluded and cell.stack.accelerator == "cpu" and not cell.stack.torch_from_base:
+        usual = cell.stack.accelerator == "cpu" and not (cell.excluded or cell.stack.torch_from_base or cell.stack.jax)
+        if alone and usual:
             return cell
     raise UserError("faults are injected into a cell of a cpu stack whose preset sets nothing; the matrix has none")

@@ -78,11 +78,13 @@ class Engine:
     @cached_property
     def folder(self) -> Path | None:
         """Where on this host the engine keeps images; None where that is not on this host, or not to be seen."""
-        told = CONTAINERD_FOLDER if self.keeps_compressed else Path(str(self.facts.get("DockerRootDir", "")))
-        try:
-            return told if self.address.startswith("unix://") and told.is_dir() else None
-        except OSError:
+        if not self.address.startswith("unix://"):
             return None
+        own = Path(str(self.facts.get("DockerRootDir", "")))
+        # An engine that starts its own containerd keeps that one's folder in its own.
+        within = own / "containerd"
+        stores = (within, CONTAINERD_FOLDER) if self.keeps_compressed else (own,)
+        return next((store for store in stores if _has_store(store, within)), None)
 
     @cached_property
     def builder(self) -> "Builder":
@@ -218,3 +220,11 @@ def _try_socket(path: str) -> None:
 def _says(*command: str) -> str | None:
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     return run.stdout.strip() if run.returncode == 0 else None
+
+
+def _has_store(folder: Path, within: Path) -> bool:
+    """Return whether a folder of images can be seen; that of an engine's own containerd has its content one below."""
+    try:
+        return (folder / "daemon" if folder == within else folder).is_dir()
+    except OSError:
+        return False

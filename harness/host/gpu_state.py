@@ -1,4 +1,4 @@
-"""Memory, load, power and temperature of every AMD GPU, as sysfs tells them. `root` can be a fake tree."""
+"""Memory, load, power, clocks and temperature of every AMD GPU, as sysfs tells them. `root` can be a fake tree."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ LITTLE_POWER = 1 / 3
 
 @dataclass(frozen=True)
 class GpuSample:
-    """One GPU, by its PCI address; None is what the driver does not tell. Temperatures, in degrees, by sensor."""
+    """One GPU, by its PCI address; None is what the driver does not tell. Temperatures and clocks by their names."""
 
     card: str
     name: str
@@ -25,6 +25,7 @@ class GpuSample:
     power_watts: float | None
     power_limit_watts: float | None
     celsius: dict[str, float]
+    megahertz: dict[str, float]
 
     @property
     def idle_at_full_load(self) -> str | None:
@@ -39,7 +40,7 @@ class GpuSample:
 def sample_gpus(root: Path = Path("/")) -> tuple[GpuSample, ...]:
     """Every AMD GPU, by PCI address."""
     folders = (folder for folder in root.glob("sys/class/drm/card*/device") if _is_gpu(folder))
-    return tuple(sorted((_sample(folder) for folder in folders), key=lambda sample: sample.card))
+    return tuple(sorted((sample_gpu(folder) for folder in folders), key=lambda sample: sample.card))
 
 
 def _is_gpu(folder: Path) -> bool:
@@ -47,7 +48,8 @@ def _is_gpu(folder: Path) -> bool:
     return re.fullmatch(r"card\d+", folder.parent.name) is not None and read_text(folder / "vendor") == AMD
 
 
-def _sample(folder: Path) -> GpuSample:
+def sample_gpu(folder: Path) -> GpuSample:
+    """Return the same of one GPU, from its own folder in sysfs."""
     sensors = next(iter(sorted(folder.glob("hwmon/hwmon*"))), folder / "hwmon")
     power = read_number(sensors / "power1_average")
     # Newer GPUs tell only what they draw at this moment.
@@ -61,8 +63,15 @@ def _sample(folder: Path) -> GpuSample:
         busy_percent=read_number(folder / "gpu_busy_percent"),
         power_watts=None if watts is None else watts / 1e6,
         power_limit_watts=None if limit is None else limit / 1e6,
-        celsius={_label(file): value / 1e3 for file in sensors.glob("temp*_input") if (value := read_number(file))},
+        celsius=_named(sensors, "temp*_input", 1e3),
+        # By gpu/amdgpu/thermal of the kernel: freq1 is the clock of the shaders, freq2 that of the memory, in hertz.
+        megahertz=_named(sensors, "freq*_input", 1e6),
     )
+
+
+def _named(sensors: Path, pattern: str, unit: float) -> dict[str, float]:
+    found = sorted(sensors.glob(pattern))
+    return {_label(file): value / unit for file in found if (value := read_number(file)) is not None}
 
 
 def _label(file: Path) -> str:

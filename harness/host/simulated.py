@@ -138,8 +138,10 @@ class SimulatedHost:
         self.write(gpu / "mem_info_vram_total", vram)
         self.write(gpu / "mem_info_vram_used", 27 << 20)
         self.write(gpu / "gpu_busy_percent", 0)
-        sensors = {"power1_average": 18_000_000, "power1_cap": 300_000_000, "temp1_input": 41_000}
-        for name, value in (sensors | {"temp1_label": "edge"}).items():
+        sensors: dict[str, str | int] = {"power1_average": 18_000_000, "power1_cap": 300_000_000}
+        sensors |= {"temp1_input": 41_000, "temp1_label": "edge", "freq1_input": 42_000_000, "freq1_label": "sclk"}
+        sensors |= {"freq2_input": 96_000_000, "freq2_label": "mclk"}
+        for name, value in sensors.items():
             self.write(gpu / "hwmon/hwmon0" / name, value)
         self.firmware(gpu, mes="0x00000082", smc="0x004e8200", sdma="0x00000016", mec="0x00000236", rlc="0x00000096")
         self.write(gpu / "vbios_version", "113-EXT85837-100")

@@ -12,8 +12,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.json_schema import SkipJsonSchema
 
 from harness.base.urls import without_credentials
+from harness.matrix.programs import Program
 from harness.matrix.stages import CampaignStage
 from harness.matrix.strategies import OVER_A_BACKEND, ModelKind, Strategy
+from harness.matrix.variable_names import Variables
 from harness.matrix.wheels import (
     PYPI,
     PYTORCH,
@@ -27,31 +29,11 @@ from harness.matrix.wheels import (
     wheel_sources,
 )
 
-VISIBILITY_VARIABLES = frozenset(
-    {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
-)
+# What the app's features look back over.
+SHORTEST_LOOKBACK = 20
 
 # Debian bookworm: newer glibc refuses libraries that ask for an executable stack, as those of older ROCm wheels do.
 DEFAULT_BASE = "python:3.11-slim-bookworm"
-
-# What the harness sets itself: a preset that did would belie the record, or break the run.
-RESERVED_VARIABLES = frozenset(
-    {"PATH", "LD_LIBRARY_PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "PYTHONPATH", "PYTHONHOME", "OMP_NUM_THREADS"}
-    | {"POLARS_MAX_THREADS", "VPOC_DEVICE", "MATRIX_RUN"}
-)
-
-
-def _settable(variables: dict[str, str]) -> dict[str, str]:
-    for name in variables:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError(f"{name!r} is not a name of a variable")
-        if name in RESERVED_VARIABLES:
-            raise ValueError(f"{name} is set by the harness; leave it out")
-        if name in VISIBILITY_VARIABLES:
-            raise ValueError(
-                f"{name} chooses devices, which only the executor does; give the preset `devices:` instead"
-            )
-    return variables
 
 
 def _distinct(devices: tuple[int, ...]) -> tuple[int, ...]:
@@ -83,9 +65,9 @@ def known_mirrors(mirrors: dict[str, str]) -> dict[str, str]:
 
 Mirrors = Annotated[dict[str, str], AfterValidator(known_mirrors)]
 Targets = Annotated[tuple[str, ...], AfterValidator(_sorted_targets)]
-Variables = Annotated[dict[str, str], AfterValidator(_settable)]
 Devices = Annotated[tuple[int, ...], AfterValidator(_distinct)]
 Positive = Annotated[int, Field(ge=1)]
+Layer = Annotated[int, Field(ge=1, le=65536)]
 
 
 def _number_or_auto(value: object) -> object:
@@ -100,6 +82,7 @@ AcceptedRule = Annotated[str, AfterValidator(lambda name: name.replace("-", "_")
 Reason = Annotated[str, Field(min_length=10)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 ExecutorName = Literal["process", "docker"]
+Framework = Literal["torch", "jax", "tensorflow"]
 
 
 class _Strict(BaseModel):
@@ -111,7 +94,8 @@ class Stack(_Strict):
 
     name: SkipJsonSchema[str] = ""
     accelerator: Literal["rocm", "cpu", "any"]
-    framework: Literal["torch", "jax", "tensorflow"] = "torch"
+    framework: Framework = Field("torch", description="what makes the steps; beside `jax` torch does all else")
+    jax: str | None = None
     rocm: str | None = None
     torch: str | None = None
     python: str = "3.11"
@@ -130,10 +114,14 @@ class Stack(_Strict):
             raise ValueError("a rocm stack needs `rocm:`")
         if self.accelerator != "rocm" and self.rocm is not None:
             raise ValueError(f"a stack with accelerator {self.accelerator} has no `rocm:`")
-        if self.framework != "torch":
-            if self.excluded is None:
-                raise ValueError(f"{self.framework} stacks cannot run here; give the reason as `excluded:`")
+        if self.framework == "tensorflow" and self.excluded is None:
+            raise ValueError("tensorflow stacks cannot run here; give the reason as `excluded:`")
+        if self.framework != "torch" and self.excluded:
             return self
+        if (self.framework == "jax") != (self.jax is not None):
+            raise ValueError("`framework: jax` and the version, `jax:`, go together")
+        if self.jax and (self.executors != ("process",) or self.torch_from_base or self.accelerator == "any"):
+            raise ValueError("a jax stack has a wheel of torch, and `executors: [process]`")
         if self.accelerator == "any":
             return self
         if self.torch is None:
@@ -183,7 +171,7 @@ class Stack(_Strict):
     @property
     def shown_index(self) -> str | None:
         """The index as it may be shown, without name and password; None where no wheel of torch is installed."""
-        installed = self.framework == "torch" and self.torch is not None and not self.torch_from_base
+        installed = self.torch is not None and not self.torch_from_base
         return without_credentials(self.index) if installed else None
 
     @property
@@ -242,29 +230,38 @@ class SyntheticData(_Strict):
     seed: int = 7
 
 
+# The keys of a workload that are about a program, too; and what is asked of the app in every one.
+OF_PROGRAMS = frozenset({"name", "description", "program", "strategy", "threads", "time_limit", "smoke_test"})
+APP_NEEDS: Mapping[str, Any] = {"synthetic": {"sessions": 1}, "epochs": 1}
+
+
 class Workload(_Strict):
-    """The work of a run: the app's arguments, its data, and how long it may take. Null is left to the app."""
+    """The work of a run: the app's arguments, its data, and how long it may take. Null is left to the app.
+
+    With a `program` that is run in place of the app, which then has no options.
+    """
 
     name: SkipJsonSchema[str] = ""
     description: str
+    program: Program | None = Field(None, description="of your own, run in place of the app; nothing is promoted by it")
     synthetic: SyntheticData
     rows: Literal["bar", "session"] = "bar"
     as_of: Literal["close", "open"] | None = None
     target: Literal["up_30", "prior_vpoc_touched", "next_up", "next_vpoc_touched"] | None = None
-    lookback: int = Field(60, ge=20)
+    lookback: int = Field(60, ge=SHORTEST_LOOKBACK)
     model: tuple[ModelKind, ...] = Field(
         ("mlp",), description="trained in turn in one process; the last is the main one"
     )
     epochs: int = Field(ge=1)
     batch_size: int = Field(64, ge=1, description="samples of an optimizer step, over all devices")
     micro_batch_size: MicroBatch | None = None
-    learning_rate: float = Field(0.001, gt=0)
+    learning_rate: float = Field(0.001, gt=0, le=1)
     weight_decay: float | None = Field(None, ge=0, le=1)
     clip_norm: float | None = Field(None, ge=0)
     schedule: Literal["constant", "linear", "cosine"] | None = None
     keep: Literal["best", "last"] = Field("last", description="the epoch whose weights are the model's")
     patience: int = Field(0, ge=0, description="epochs without a better one after which it ends; 0: makes all of them")
-    hidden_layers: tuple[int, ...] = (32, 16)
+    hidden_layers: tuple[Layer, ...] = (32, 16)
     use_mixed_precision: bool = False
     mixed_precision_dtype: Literal["float16", "bfloat16"] | None = None
     sdpa: Literal["auto", "math", "flash", "efficient"] = "auto"
@@ -284,13 +281,22 @@ class Workload(_Strict):
     loader_workers: int = Field(2, ge=0, le=64)
     strategy: Strategy = "single"
     backend: Literal["gloo", "nccl"] | None = None
-    seed: int = 7
-    threads: int = Field(1, ge=1)
+    seed: int = Field(7, ge=0, lt=2**63)
+    threads: int = Field(1, ge=1, le=1024)
     time_limit: int = Field(description="seconds", ge=1)
     max_device_memory: Positive | None = Field(None, description="bytes in use on a GPU above which a run fails")
     smoke_test: bool = Field(
         False, description="whether it only shows that a cell works at all: it qualifies for nothing"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _program_alone(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or values.get("program") is None:
+            return values
+        if ignored := sorted(set(values) - OF_PROGRAMS - APP_NEEDS.keys()):
+            raise ValueError(f"`{ignored[0]}:` is the app's, which `program:` takes the place of; leave it out")
+        return {**APP_NEEDS, **values}
 
     @model_validator(mode="after")
     def _nothing_is_ignored(self) -> Self:

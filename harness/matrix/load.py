@@ -61,11 +61,27 @@ def load_matrix(file: Path, base: str | None = None, given: Given | None = None)
         raise UserError(f"{file}: should be a mapping with the keys {', '.join(_keys(Matrix))}")
     old = document.data.get("schema") == 1
     given = given or Given(base)
-    found = _checked(upgraded_values(document.data) if old else document.data, given)
+    values = upgraded_values(document.data) if old else document.data
+    found = _checked(_with_places(values, file.absolute().parent), given)
     if isinstance(found, Matrix):
         return found
     lines = [f"{file}:{document.line(p.where)}: {'.'.join(map(str, p.where))}: {p.text}" for p in found]
     raise UserError("\n".join(lines))
+
+
+def _with_places(tree: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return the tree with the places of programs, which are relative to the folder of the matrix file."""
+    workloads = dict(_mapping(tree.get("workloads")))
+    for name, workload in workloads.items():
+        program = dict(_mapping(_mapping(workload).get("program")))
+        for key in ("source", "requirements"):
+            if isinstance(program.get(key), str):
+                program[key] = str(folder / program[key])
+        if isinstance(program.get("data"), list):
+            program["data"] = [str(folder / place) if isinstance(place, str) else place for place in program["data"]]
+        if program:
+            workloads[name] = {**workload, "program": program}
+    return {**tree, "workloads": workloads} if "workloads" in tree else tree
 
 
 def _checked(tree: Mapping[str, Any], given: Given) -> Matrix | list[Problem]:
@@ -222,9 +238,11 @@ def _family(matrix: Matrix, stage: CampaignStage) -> str:
 
 def stack_prefix(stack: Stack) -> str | None:
     """How the name of a stack must begin, where its contents decide that."""
-    if stack.accelerator == "rocm" and stack.framework == "torch":
-        return f"rocm{stack.rocm}-torch{stack.torch}"
-    return "cpu" if stack.accelerator == "cpu" else None
+    if stack.accelerator == "any" or stack.torch is None:
+        return None
+    if stack.jax:
+        return f"{f'rocm{stack.rocm}' if stack.rocm else 'cpu'}-jax{stack.jax}"
+    return f"rocm{stack.rocm}-torch{stack.torch}" if stack.rocm else "cpu"
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

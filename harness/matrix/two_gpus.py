@@ -23,6 +23,21 @@ def two_gpu_order(matrix: Matrix, stacks: Iterable[Stack], *, atomics: bool) -> 
     return sorted(stacks, key=place)
 
 
+def in_turn(matrix: Matrix, stacks: Iterable[str], *, atomics: bool | None, several: bool) -> list[str]:
+    """Return the names of stacks in the order in which a campaign takes them on `several` GPUs, or on one.
+
+    Where slots are known to have no PCIe `atomics`, those whose collectives need them come last.
+    """
+    if atomics is not False or not several:
+        return list(stacks)
+
+    def last(name: str) -> bool:
+        step = step_of(matrix, matrix.stacks[name])
+        return step is not None and step.last_without_atomics
+
+    return sorted(stacks, key=last)
+
+
 def always_on_two(matrix: Matrix, stack: Stack) -> bool:
     """Return whether a stack that trained on one GPU goes on to two whatever time is left."""
     step = step_of(matrix, stack)

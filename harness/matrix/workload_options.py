@@ -8,6 +8,8 @@ from harness.matrix.cells import Workload
 
 # The workload of a training of the user's own; no matrix file has it.
 OWN_DATA = "own-data"
+# Begins the name of one that the command line gives as a program of the user's own.
+OF_APP = "app-"
 # The workload that qualifies for promotion.
 STANDARD_WORKLOAD = "standard"
 
@@ -64,7 +66,10 @@ REPEATED = {"model": "--model", "accepted": "--accept"}
 
 
 def options_of(workload: Workload, names: tuple[str, ...] = TRAIN_OPTIONS) -> dict[str, Any]:
-    """The app's options by name, as plain values; those left to the app are absent."""
+    """The app's options by name, as plain values; those left to the app are absent. Of a program: what decides it."""
+    if workload.program:
+        own = workload.program.options
+        return {"program": own, "strategy": workload.strategy, "threads": workload.threads}
     values = {name: getattr(workload, name) for name in names}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if v is not None}
 

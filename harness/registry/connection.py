@@ -1,6 +1,8 @@
 """A connection to a registry over HTTP, with the credentials of the docker command, and no others."""
 
 import ipaddress
+import re
+import time
 import warnings
 from base64 import b64encode
 from contextlib import suppress
@@ -12,12 +14,19 @@ import docker.auth
 from requests import PreparedRequest, Response, Session
 from requests.exceptions import RequestException
 from requests.utils import parse_dict_header
+from urllib3.exceptions import HTTPError
 
 from harness.base.errors import UserError
+from harness.base.json_bounds import load_json
 from harness.host.engine import engine_errors, reach_engine
 
 OK, CREATED, ACCEPTED, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 200, 201, 202, 401, 403, 404
 SECONDS = 30
+# For an answer to be there as a whole; the largest, a history of promotions, has some megabytes after years.
+ANSWER_SECONDS = 60.0
+LARGEST_ANSWER = 32 << 20
+PIECE = 1 << 20
+TOKEN = re.compile(r"[!-~]+")
 # Docker Hub: its name in the docker command, and the host of its registry.
 HUB, HUB_HOST = "docker.io", "registry-1.docker.io"
 # The folder in which the engine, too, searches for the certificate of a registry's own authority.
@@ -77,7 +86,7 @@ class Connection:
                 # A token is valid for one kind of request: one for reading is not enough for writing.
                 self._authorization = self._authorize(response.headers.get("WWW-Authenticate", ""), path)
                 response = self._send(method, url, headers or {}, data)
-        except RequestException as error:
+        except (RequestException, HTTPError) as error:
             raise UserError(f"registry {self._host} does not answer: {_reason(error)}") from None
         if response.status_code in (UNAUTHORIZED, FORBIDDEN):
             raise self._refused(path)
@@ -89,7 +98,29 @@ class Connection:
     def _send(self, method: str, url: str, headers: dict[str, str], data: bytes) -> Response:
         # The Location of an upload may be on another host, which must not get the credentials.
         mine = self._authorization if url.startswith(f"{self._scheme}://{self._host}/") else {}
-        return self._session.request(method, url, headers={**headers, **mine}, data=data, timeout=SECONDS)
+        answer = self._session.request(
+            method, url, headers={**headers, **mine}, data=data, timeout=SECONDS, stream=True
+        )
+        return self._read(answer)
+
+    def _read(self, answer: Response) -> Response:
+        """Return an answer with its content, which whoever sends it may make as long and as slow as they like.
+
+        Raises:
+            UserError: when it is too large, or takes too long.
+        """
+        until, content = time.monotonic() + ANSWER_SECONDS, bytearray()
+        # Not by the library's own pieces: it waits until one is full.
+        with answer:
+            while part := answer.raw.read1(PIECE, decode_content=True):
+                content += part
+                if len(content) > LARGEST_ANSWER:
+                    raise UserError(f"registry {self._host} answers with more than {LARGEST_ANSWER >> 20} MiB")
+                if time.monotonic() > until:
+                    raise UserError(f"registry {self._host} takes more than {ANSWER_SECONDS:.0f} s for an answer")
+        # Where the library keeps what it has read.
+        answer._content = bytes(content)
+        return answer
 
     def _authorize(self, challenge: str, path: str) -> dict[str, str]:
         """Return the Authorization header for a registry's challenge, by the distribution specification."""
@@ -106,10 +137,12 @@ class Connection:
             raise UserError(
                 f"registry {self._host} asks for credentials to be sent to {realm} without encryption; nothing was sent"
             )
-        answer = self._session.get(realm, params=asked, headers=basic, timeout=SECONDS)
-        given = answer.json() if answer.status_code == OK else {}
-        token = given.get("token") or given.get("access_token")
-        if not token:
+        answer = self._read(self._session.get(realm, params=asked, headers=basic, timeout=SECONDS, stream=True))
+        given: Any = None
+        with suppress(ValueError):
+            given = load_json(answer.content) if answer.status_code == OK else None
+        token = (given.get("token") or given.get("access_token")) if isinstance(given, dict) else None
+        if not isinstance(token, str) or not TOKEN.fullmatch(token):
             raise self._refused(path)
         return {"Authorization": f"Bearer {token}"}
 
@@ -153,7 +186,7 @@ def _speaks_plain_http(host: str) -> bool:
     return address is not None and any(address in network for network in networks)
 
 
-def _reason(error: RequestException) -> str:
+def _reason(error: Exception) -> str:
     """Return the system's message for an error, such as `Connection refused`."""
     text = str(error).split("Caused by ")[-1].rstrip("')\"")
     return text.rsplit(": ", 1)[-1]

@@ -132,14 +132,15 @@ def lock(
     Raises:
         UserError: when the stack has no wheels, or they cannot be resolved.
     """
-    if stack.excluded or "docker" not in stack.executors:
+    if stack.excluded or stack.torch is None:
         raise UserError(f"stack {stack.name}: {stack.excluded or 'has no image, and no lock'}")
     if python not in (None, *stack.pythons):
         raise UserError(f"stack {stack.name}: no wheels for Python {python}; choose one of {', '.join(stack.pythons)}")
     if build == "pypi" and stack.accelerator != "cpu":
         raise UserError(f"stack {stack.name}: PyPI has no build of torch for ROCm; leave --pypi out")
     name = pins.lock_name(stack, python, build)
-    digest = _resolve_base(engine, stack, notify) if name == pins.lock_name(stack) else None
+    of_image = name == pins.lock_name(stack) and "docker" in stack.executors
+    digest = _resolve_base(engine, stack, notify) if of_image else None
     notify(f"resolving the wheels of {name}")
     file = pins.make_lock(stack, LOCKS / f"{name}.txt", digest, python, build)
     return {**pins.provenance(file), "file": str(file)}

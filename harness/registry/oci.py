@@ -28,6 +28,8 @@ MANIFESTS = ", ".join((IMAGE_MANIFEST, DOCKER_MANIFEST, IMAGE_INDEX, DOCKER_LIST
 EMPTY_TYPE, EMPTY = "application/vnd.oci.empty.v1+json", b"{}"
 # Several may refer to one image at the same time, and the index is replaced as a whole.
 ATTEMPTS = 5
+# An image is promoted a few times; each artifact is asked for by itself.
+MOST_REFERRERS = 1000
 
 Descriptor = dict[str, Any]
 
@@ -132,7 +134,10 @@ class Repository:
         response = self._ask("GET", f"{self._path}/referrers/{digest}", headers=accepted, also=(NOT_FOUND,))
         known = response.status_code == OK and response.headers.get("Content-Type", "").startswith(IMAGE_INDEX)
         index = Manifest(response.content, IMAGE_INDEX) if known else self.manifest(digest.replace(":", "-"))
-        found = (self.manifest(str(e["digest"])) for e in self._listed(index) if e.get("artifactType") == kind)
+        listed = [str(e["digest"]) for e in self._listed(index) if e.get("artifactType") == kind]
+        if len(listed) > MOST_REFERRERS:
+            raise UserError(f"{self.name}@{digest}: {len(listed)} artifacts refer to it; do not trust this registry")
+        found = map(self.manifest, listed)
         return [manifest for manifest in found if manifest]
 
     @staticmethod
@@ -145,7 +150,9 @@ class Repository:
         if self._ask("HEAD", f"{self._path}/blobs/{digest}", also=(NOT_FOUND,)).status_code == OK:
             return
         begun = self._ask("POST", f"{self._path}/blobs/uploads/", also=(ACCEPTED,))
-        place = begun.headers["Location"]
+        place = begun.headers.get("Location", "")
+        if not place:
+            raise UserError(f"{self.name}: the registry takes a blob without saying where; do not trust it")
         url = f"{place}{'&' if '?' in place else '?'}{urlencode({'digest': digest})}"
         headers = {"Content-Type": "application/octet-stream"}
         self._ask("PUT", url, headers=headers, data=content, also=(CREATED,))

@@ -154,7 +154,7 @@ class Rehearsing:
         (package / "__init__.py").touch()
         (package / "__main__.py").write_text(STAND_IN_MAIN, encoding="utf-8")
         bars = folder / "bars.csv"
-        bars.write_text("what stands in for bars\n", encoding="utf-8")
+        bars.write_text("ts,open,high,low,close,volume,vix\nwhat stands in for bars\n", encoding="utf-8")
         return job.model_copy(update={"data": str(bars), "stand_in": str(package.parent)})
 
     def _carried(

@@ -4,21 +4,31 @@ The terminal, the page, the Markdown and `--json` all print what `answer_of` ret
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from math import floor
 
 from harness.evidence.run_files import Explanation
 from harness.evidence.verdicts.expectation import expectation_of_totals
+from harness.evidence.verdicts.recommend import (
+    NOT_TO_BE_USED,
+    TIERS,
+    NamedCell,
+    best_by_scope,
+    most_useful,
+    that_train,
+)
 from harness.evidence.verdicts.scope import ScopeParts, parts_of
 from harness.evidence.verdicts.verdict import Tier, Verdict
-from harness.evidence.verdicts.words import in_words
+from harness.evidence.verdicts.words import hours_in_words, in_words
 from harness.matrix.cells import Matrix
-from harness.report.choice import NOT_TO_BE_USED, TIERS, Tags, best_by_scope
+from harness.report.choice import Tags
 from harness.report.failures import Failure, what_fails
+from harness.report.grid import Key, key_of
 from harness.report.model import Answer, AnswerGrid, AnswerPlace, Command
+from harness.report.words import at_least
 from harness.training.expect import USUAL_HOURS
 
-# From this tier on a cell is recommended.
-RELIABLE: Tier = "candidate"
 FAILURES_SHOWN = 3
+MINUTES, SECONDS = 60, 3600
 
 
 def answer_of(
@@ -31,34 +41,26 @@ def answer_of(
     step: Command,
     concluded: str | None = None,
     criteria: str = "",
+    ids: Mapping[Key, str] | None = None,
+    named: NamedCell | None = None,
 ) -> Answer:
     """Return the answer for one kind of host with so many `gpus`; `step` is the most useful command.
 
     `here` are its verdicts on cells that may be run, `found` its failures. Of a campaign that has just ended the answer
-    is what it `concluded`. `criteria` is a clause on those of the notes.
+    is what it `concluded`; later it is about the cell that was `named` there. `criteria` is a clause on those of the
+    notes. `ids` are those of the groups.
     """
-    best = most_useful(here)
-    claim = concluded or _sentence(best, here, tags, matrix.verdicts.confidence, gpus)
+    trained_in = that_train(here, matrix)
+    best = most_useful(trained_in, named)
+    claim = concluded or _sentence(best, trained_in, tags, matrix.verdicts.confidence, gpus)
+    if best is None and best_by_scope(here):
+        claim = "On this kind of host only runs of JAX count, which tell whether it is PyTorch; nothing trains with it."
     return Answer(
         sentence=f"{claim} {criteria[0].upper()}{criteria[1:]}." if criteria else claim,
-        grids=_grids(here, matrix),
+        grids=_grids(here, matrix, ids or {}),
         failures=what_fails(here, found, explanations)[:FAILURES_SHOWN] if found else (),
         next=step,
     )
-
-
-def most_useful(here: Sequence[Verdict]) -> Verdict | None:
-    """Return the verdict that the answer is about; None without any that counts.
-
-    A GPU comes before the CPU whatever it showed: a pass on the CPU says nothing of GPUs. Of what is reliable the most
-    GPUs come first, of the rest the best.
-    """
-
-    def rank(one: Verdict) -> tuple[bool, bool, int, int]:
-        reliable = TIERS.index(one.tier) >= TIERS.index(RELIABLE)
-        return one.device != "cpu", reliable, parts_of(one.scope).devices if reliable else 0, TIERS.index(one.tier)
-
-    return max(best_by_scope(here), key=rank, default=None)
 
 
 def _sentence(best: Verdict | None, here: Sequence[Verdict], tags: Tags, confidence: float, gpus: int) -> str:
@@ -108,7 +110,7 @@ def _of_other_counts(best: Verdict, here: Sequence[Verdict], gpus: int) -> list[
     return [f"on {parts_of(other.scope).in_words} the best, `{other.cell}`, is {other.tier}, {what}"]
 
 
-def _grids(here: Sequence[Verdict], matrix: Matrix) -> tuple[AnswerGrid, ...]:
+def _grids(here: Sequence[Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> tuple[AnswerGrid, ...]:
     """Return a grid for each scope, GPUs first, the most of them first: every stack and preset that was run in it."""
     scopes: dict[str, dict[str, Verdict]] = {}
     for one in here:
@@ -123,14 +125,14 @@ def _grids(here: Sequence[Verdict], matrix: Matrix) -> tuple[AnswerGrid, ...]:
         parts = parts_of(scope)
         return parts.device == "cpu", -parts.devices, scope
 
-    return tuple(_grid(scope, scopes[scope], matrix) for scope in sorted(scopes, key=order))
+    return tuple(_grid(scope, scopes[scope], matrix, ids) for scope in sorted(scopes, key=order))
 
 
 def _weight(one: Verdict) -> tuple[bool, float, int]:
     return one.qualifies_for_promotion, one.totals.hours, one.runs
 
 
-def _grid(scope: str, cells: Mapping[str, Verdict], matrix: Matrix) -> AnswerGrid:
+def _grid(scope: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping[Key, str]) -> AnswerGrid:
     stacks = _in_order({one.stack for one in cells.values()}, matrix.stacks)
     presets = _in_order({one.preset for one in cells.values()}, matrix.presets)
     return AnswerGrid(
@@ -138,11 +140,13 @@ def _grid(scope: str, cells: Mapping[str, Verdict], matrix: Matrix) -> AnswerGri
         title=f"On {parts_of(scope).in_words}",
         stacks=stacks,
         presets=presets,
-        places=tuple(_place(stack, preset, cells, matrix) for preset in presets for stack in stacks),
+        places=tuple(_place(stack, preset, cells, matrix, ids) for preset in presets for stack in stacks),
     )
 
 
-def _place(stack: str, preset: str, cells: Mapping[str, Verdict], matrix: Matrix) -> AnswerPlace:
+def _place(
+    stack: str, preset: str, cells: Mapping[str, Verdict], matrix: Matrix, ids: Mapping[Key, str]
+) -> AnswerPlace:
     cell = f"{stack}-{preset}"
     one, known = cells.get(cell), matrix.cells.get(cell)
     tier: Tier = "untested"
@@ -150,8 +154,24 @@ def _place(stack: str, preset: str, cells: Mapping[str, Verdict], matrix: Matrix
         tier = one.tier
     elif known is not None and known.excluded:
         tier = "excluded"
-    text = f"{one.passes}/{one.runs} {tier}" if one and one.runs else tier
-    return AnswerPlace(cell=cell, tier=tier, text=text)
+    group = ids.get(key_of(one)) if one else None
+    if one is None or not one.runs:
+        reason = known.excluded if known and tier == "excluded" else None
+        return AnswerPlace(cell=cell, tier=tier, text=tier, group=group, reason=reason)
+    return AnswerPlace(
+        cell=cell,
+        tier=tier,
+        text=f"{one.passes}/{one.runs} {tier}",
+        group=group,
+        start_low=floor(one.start_low * 1000) / 1000,
+        starts=f"starts above {at_least(one.start_low)}",
+        mtbf=f"MTBF above {_time(one.mtbf_low)}" if one.mtbf_low * SECONDS >= 1 else "MTBF not shown",
+    )
+
+
+def _time(hours: float) -> str:
+    """Return hours, rounded down, in a unit that is not larger."""
+    return hours_in_words(hours) if hours * MINUTES >= 1 else f"{floor(hours * SECONDS)} s"
 
 
 def _in_order(used: Collection[str], order: Collection[str]) -> tuple[str, ...]:

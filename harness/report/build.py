@@ -14,19 +14,21 @@ from harness.evidence.isolations import read_isolations, sentences
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Record
 from harness.evidence.verdicts.counting import Counts
+from harness.evidence.verdicts.recommend import NamedCell, most_useful, that_train, usable_on
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.matrix.cells import Matrix
 from harness.matrix.lint import beyond_cpu, lint
 from harness.registry.tags.promotions import KnownGood
 from harness.report.ages import failure_ages
-from harness.report.answer import answer_of, most_useful
+from harness.report.answer import answer_of
+from harness.report.by_hand import again
 from harness.report.cautions import cautions
 from harness.report.choice import which_cell
 from harness.report.code_evidence import code_evidence
 from harness.report.criteria import ReadRecord, states_in_words, which_criteria_are_met
 from harness.report.details import detail_of
-from harness.report.failures import failures, what_fails
-from harness.report.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines
+from harness.report.failures import by_diagnosis, failures, what_fails
+from harness.report.grid import GridVerdicts, group_ids, groups, key_of, run_lines, verdict_lines, work_of
 from harness.report.invocation import AS_MADE, Invocation
 from harness.report.model import Answers, Command, ExcludedCells, FindingLine, Report, RunDetail
 from harness.report.next_steps import what_next
@@ -52,13 +54,15 @@ def build_report(
     unfinished: Command | None = None,
     concluded: str | None = None,
     settings: Mapping[str, HostSettings] | None = None,
+    *,
+    named: NamedCell | None = None,
 ) -> Report:
     """Return the report on all runs of a folder; `current`, `counts`, `settings` as in `judge`, `made` since 1970.
 
     `rows` are those of its index, `promoted` the evidence of the known-good tags in force. The recommended cell and
     commands are for hosts of `host_kind`, or for all hosts if it is None; commands are typed as `invocation` says, and
-    `unfinished` continues a campaign that has not ended, `concluded` is what one in stages found. Unreadable records
-    are left out.
+    `unfinished` continues a campaign that has not ended, `concluded` is what one in stages found, and `named` the cell
+    that the last one named. Unreadable records are left out.
     """
     rows = sorted(rows, key=lambda row: (row.started, row.run_id))
     judge_now = partial(judge, current=current, thresholds=matrix.verdicts, counts=counts, settings=settings)
@@ -82,11 +86,11 @@ def build_report(
     grids = groups(rows, GridVerdicts(verdicts, own), matrix, {host.kind: host for host in hosts})
     # Only cells that are in the matrix and not excluded can be recommended.
     cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
-    usable = [one for one in verdicts if one.cell in cells]
-    here = [one for one in usable if host_kind in (None, one.host_kind)]
+    usable, here = usable_on(verdicts, matrix, None), usable_on(verdicts, matrix, host_kind)
     found_here = failures(here, rows, counts)
     explained_here = {one.newest: explanations.get(one.newest) or _explanation(read(one.newest)) for one in found_here}
-    best = most_useful(here)
+    trained_in = that_train(here, matrix)
+    best = most_useful(trained_in, named)
     followed = [*([best.last] if best else []), *(one.newest for one in found_here[:1])]
     intents = {run_id: record.intent for run_id in followed if (record := read(run_id))}
     gpus = max((len(host.gpus) for host in hosts if host_kind in (None, host.kind)), default=0)
@@ -96,16 +100,29 @@ def build_report(
     steps = what_next(best, found_here, explained_here, tags, cells, intents, matrix, invocation)
     steps = (unfinished, *steps) if unfinished else steps
     criteria = which_criteria_are_met(matrix, rows, counts, read)
+    shown = _shown_in_full(rows, [one.newest for one in found])
+    repeating = _repeating(rows, set(shown), read, matrix, invocation)
+    commands = {command: number for number, command in enumerate(dict.fromkeys(repeating.values()))}
     return Report(
         made=made,
         harness_version=__version__,
         confidence=matrix.verdicts.confidence,
         headline=_headline(counted),
         answer=answer_of(
-            here, found_here, explained_here, tags, matrix, gpus, steps[0], concluded, states_in_words(criteria)
+            here,
+            found_here,
+            explained_here,
+            tags,
+            matrix,
+            gpus,
+            steps[0],
+            concluded,
+            states_in_words(criteria),
+            ids,
+            named,
         ),
         answers=Answers(
-            use=(*which_cell(here, matrix.verdicts, tags), *_elsewhere(usable, here)),
+            use=(*which_cell(trained_in, matrix, tags), *_elsewhere(usable, here)),
             notes=what_the_notes_changed(judge_now(rows, pooled=False)),
             failures=what_fails(verdicts, found, explanations),
             criteria=tuple(one.sentence for one in criteria),
@@ -114,9 +131,13 @@ def build_report(
         cautions=(*cautions(rows, verdicts, counts, matrix), *sentences(read_isolations(results))),
         groups=grids,
         verdicts=verdict_lines(verdicts, ids),
+        failures=by_diagnosis(found, explanations),
         failure_ages=failure_ages(verdicts, ids, matrix.verdicts.confidence),
-        runs=run_lines(rows, verdicts, ids, counts),
-        details=_details(results, _shown_in_full(rows, [one.newest for one in found]), read, invocation),
+        runs=run_lines(
+            rows, verdicts, ids, counts, {run_id: commands[command] for run_id, command in repeating.items()}
+        ),
+        again=tuple(commands),
+        details=_details(results, shown, read),
         dockerfiles=_dockerfiles({place.cell for grid in grids for place in grid.places}, matrix),
         excluded=_excluded(matrix),
         findings=tuple(
@@ -155,6 +176,17 @@ def _headline(rows: Sequence[Row]) -> str:
     return f"{many(len(rows), 'run')} of {many(len({row.cell for row in rows}), 'cell')}: {counts}."
 
 
+def _repeating(
+    rows: Sequence[Row], shown: Collection[str], read: ReadRecord, matrix: Matrix, invocation: Invocation
+) -> dict[str, Command]:
+    """Return what repeats each run, by its id; of those not shown in full, what repeats the newest of the same work."""
+    newest = {work_of(row): row.run_id for row in rows}
+    asked = {row.run_id: row.run_id if row.run_id in shown else newest[work_of(row)] for row in rows}
+    records = {run_id: read(run_id) for run_id in set(asked.values())}
+    found = {run_id: again(record.intent, matrix, invocation) for run_id, record in records.items() if record}
+    return {run_id: command for run_id, one in asked.items() if (command := found.get(one))}
+
+
 def _shown_in_full(rows: Sequence[Row], named: Sequence[str]) -> list[str]:
     """Return the ids of the `named` runs, then of the newest runs of every cell of every grid, at most IN_FULL."""
     places: dict[tuple[str, ...], list[Row]] = {}
@@ -171,13 +203,9 @@ def _shown_in_full(rows: Sequence[Row], named: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*named, *in_order]))[:IN_FULL]
 
 
-def _details(
-    results: Results, run_ids: Iterable[str], read: ReadRecord, invocation: Invocation
-) -> dict[str, RunDetail]:
+def _details(results: Results, run_ids: Iterable[str], read: ReadRecord) -> dict[str, RunDetail]:
     records = {run_id: read(run_id) for run_id in run_ids}
-    return {
-        run_id: detail_of(record, results.folder_of(run_id), invocation) for run_id, record in records.items() if record
-    }
+    return {run_id: detail_of(record, results.folder_of(run_id)) for run_id, record in records.items() if record}
 
 
 def _dockerfiles(cells: Collection[str], matrix: Matrix) -> dict[str, str]:

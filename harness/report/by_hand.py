@@ -9,9 +9,9 @@ from harness.environments.executors.container import WORK, Container, container_
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder
-from harness.matrix.variants import VARIANT
-from harness.matrix.workload_options import OWN_DATA
-from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, work_words
+from harness.matrix.cells import Matrix
+from harness.report.invocation import AS_MADE, ELSEWHERE, Invocation, changed_options, work_words
+from harness.report.model import Command
 
 # Not the run folder, whose content is evidence.
 FOLDER = Path("/tmp/by-hand")  # noqa: S108
@@ -26,14 +26,21 @@ def commands_by_hand(intent: Intent) -> tuple[str, ...]:
     return (_make_folders(container), *(_command(intent, phase, container) for phase in intent.commands))
 
 
-def again(intent: Intent, invocation: Invocation = AS_MADE) -> str:
-    """Return the `matrix` command that repeats the run, watched and recorded; empty if there is none.
+def again(intent: Intent, matrix: Matrix, invocation: Invocation = AS_MADE) -> Command | None:
+    """Return what repeats the run: the `matrix` command, else those by hand.
 
-    There is none for attempts of a training, for variants of cells, and for data that stayed on another host.
+    There is no `matrix` command for workloads and cells that the matrix file does not have, for what stages changed,
+    and for injected faults. There is none at all where the data stayed on another host, or a fault came from outside
+    the app.
     """
-    if intent.workload == OWN_DATA or VARIANT in intent.cell or intent.data.path == ELSEWHERE:
-        return ""
-    return invocation.command("run-cell", intent.cell, *work_words(intent))
+    fault = intent.injected_fault
+    if intent.data.path == ELSEWHERE or (fault and not any(fault in words for words in intent.commands.values())):
+        return None
+    listed = intent.workload in matrix.workloads and intent.cell in matrix.cells
+    if fault or not listed or changed_options(intent, matrix):
+        return Command(command="\n".join(commands_by_hand(intent)), why="Run it again, by hand; nothing is recorded")
+    words = invocation.command("run-cell", intent.cell, *work_words(intent))
+    return Command(command=words, why="Run it again, watched and recorded")
 
 
 def _make_folders(container: Container | None) -> str:

@@ -21,7 +21,11 @@ def cautions(rows: Sequence[Row], verdicts: Sequence[Verdict], counts: Counts, m
     if simulated := sum(is_simulated_scope(row.scope) for row in counted):
         were = "was" if simulated == 1 else "were"
         said.append(f"{many(simulated, 'run')} {were} made on a simulated host, and say nothing about a real one.")
-    if unverified := sum(not row.verified for row in counted):
+    if own := sum(row.own_program for row in counted):
+        said.append(
+            f"{many(own, 'run')} of programs of the user's own: numbers not checked, and nothing is promoted by them."
+        )
+    if unverified := sum(not (row.verified or row.own_program) for row in counted):
         were = "1 run was" if unverified == 1 else f"{unverified} runs were"
         said.append(
             f"{were} not verified by the host, for want of an environment of its own for it, because of another app, "

@@ -1,53 +1,33 @@
 """Choose the cell to recommend from the verdicts. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
 
 from harness.evidence.verdicts.expectation import expectation_of_totals
-from harness.evidence.verdicts.missing import missing_to
-from harness.evidence.verdicts.verdict import Tier, Verdict
+from harness.evidence.verdicts.missing import Shortfall, missing_to
+from harness.evidence.verdicts.recommend import NOT_TO_BE_USED, best_by_scope
+from harness.evidence.verdicts.scope import parts_of
+from harness.evidence.verdicts.totals import Totals
+from harness.evidence.verdicts.verdict import Verdict
 from harness.evidence.verdicts.words import claim_in_words, in_words
-from harness.matrix.cells import Verdicts
+from harness.matrix.cells import Matrix
+from harness.matrix.workload_options import STANDARD_WORKLOAD
 from harness.report.words import many, names, share
 from harness.training.expect import USUAL_HOURS
 
-TIERS: tuple[Tier, ...] = get_args(Tier)
-NOT_TO_BE_USED: tuple[Tier, ...] = ("failing", "flaky")
 # Known-good tags by cell, environment hash and scope.
 Tags = Mapping[tuple[str, str, str], str]
 
 
-def best_by_scope(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Return the most promising verdict of each scope, GPUs first; leaves out stale verdicts and those without runs."""
-    scopes: dict[tuple[bool, str], list[Verdict]] = {}
-    for verdict in verdicts:
-        if verdict.runs and not verdict.stale:
-            scopes.setdefault((verdict.device == "cpu", verdict.scope), []).append(verdict)
-    return [_best(found) for _, found in sorted(scopes.items())]
-
-
-def which_cell(verdicts: Sequence[Verdict], thresholds: Verdicts, tags: Tags) -> tuple[str, ...]:
+def which_cell(verdicts: Sequence[Verdict], matrix: Matrix, tags: Tags) -> tuple[str, ...]:
     """Return the recommended cell in words, a paragraph for each scope."""
     best = best_by_scope(verdicts)
     if not best:
         return ("Nothing was run yet.",) if not verdicts else ("None of the runs counts.",)
-    return tuple(_in_words(one, verdicts, thresholds, tags) for one in best)
+    return tuple(_in_words(one, verdicts, matrix, tags) for one in best)
 
 
-def _best(found: Sequence[Verdict]) -> Verdict:
-    good = {verdict.cell: verdict.low for verdict in found if verdict.tier == "known-good"}
-    # A single failure with another workload does not outweigh a known-good verdict; a clearly lower pass rate does.
-    bad = {v.cell for v in found if v.tier in NOT_TO_BE_USED and v.high < good.get(v.cell, 2)}
-
-    def rank(verdict: Verdict) -> tuple[bool, bool, int, float, float, bool]:
-        tier, may = TIERS.index(verdict.tier), verdict.qualifies_for_promotion
-        bounds = (verdict.mtbf_low, verdict.low)
-        return verdict.cell not in bad, may, tier, *bounds, verdict.preset == "plain"
-
-    return max(found, key=rank)
-
-
-def _in_words(best: Verdict, verdicts: Sequence[Verdict], thresholds: Verdicts, tags: Tags) -> str:
+def _in_words(best: Verdict, verdicts: Sequence[Verdict], matrix: Matrix, tags: Tags) -> str:
+    thresholds = matrix.verdicts
     cell, scope = f"`{best.cell}`", f"`{best.scope}`"
     runs = f"{best.passes} of {many(best.runs, 'run')} of workload `{best.workload}` passed"
     shown = f"{in_words(best.totals)}, with workload `{best.workload}`"
@@ -60,11 +40,30 @@ def _in_words(best: Verdict, verdicts: Sequence[Verdict], thresholds: Verdicts, 
         said.append(f"{_sentence(expectation_of_totals(best.totals, USUAL_HOURS, thresholds.confidence).in_words)}.")
     else:
         said = [f"On {scope}: no cell is known good yet. The best so far is {cell} ({best.tier}): {shown}: {claim}."]
-        more = missing_to(best.totals, "known_good", thresholds, thresholds.confidence)
-        said.append(f"Without a failure, {more.in_words} would make it known good.")
+        workload, more = towards_known_good(best, matrix)
+        of_workload = f" of workload `{workload}`" if workload else ""
+        said.append(f"Without a failure, {more.in_words}{of_workload} would make it known good.")
     if tag := tags.get((best.cell, best.environment_hash, best.scope)):
         said.append(f"Its image has the tag `{tag}`.")
     return " ".join([*said, *_besides(best, verdicts)])
+
+
+def towards_known_good(best: Verdict, matrix: Matrix) -> tuple[str | None, Shortfall]:
+    """Return what is missing to known-good, and the workload to go on with where the verdict's own does not qualify."""
+    workload = _that_qualifies(best, matrix)
+    # Runs of another workload are counted for themselves.
+    totals = best.totals if workload in (None, best.workload) else Totals()
+    return workload, missing_to(totals, "known_good", matrix.verdicts, matrix.verdicts.confidence)
+
+
+def _that_qualifies(best: Verdict, matrix: Matrix) -> str | None:
+    """Return the workload to go on with, where it is not the same: one that qualifies for promotion."""
+    if best.qualifies_for_promotion:
+        return None
+    same, strategy = matrix.workloads.get(best.workload), parts_of(best.scope).strategy
+    if (same is not None and same.qualifies_for_promotion) or strategy != "single":
+        return None
+    return STANDARD_WORKLOAD if STANDARD_WORKLOAD in matrix.workloads else None
 
 
 def _sentence(text: str) -> str:
@@ -85,7 +84,11 @@ def _besides(best: Verdict, verdicts: Sequence[Verdict]) -> list[str]:
     ]
     if best.imported:
         said.append(f"Of these runs, {best.imported} came from other hosts by import.")
-    if not best.verified:
+    if best.own_program:
+        said.append(
+            "These are runs of a program of the user's own: numbers not checked, and nothing is promoted by them."
+        )
+    elif not best.verified:
         said.append("These runs were not verified by the host (each says why), and qualify for nothing.")
     elif not best.qualifies_for_promotion:
         said.append(f"Workload `{best.workload}` does not qualify for promotion.")

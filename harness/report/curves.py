@@ -23,12 +23,14 @@ MB = 1e6
 class ProgressCurves:
     """Phases, memory and steps of the first ranks of a run, from its progress files.
 
-    `steps`: (step, loss) pairs of rank 0, for each model in turn.
+    `steps`: (step, loss) pairs of rank 0, for each model in turn. `clock`: when the monotonic clock was zero, seconds
+    since 1970; None without progress.
     """
 
     phases: tuple[PhaseSpan, ...]
     memory: tuple[MemoryCurve, ...]
     steps: tuple[tuple[tuple[int, float], ...], ...]
+    clock: float | None
 
 
 def read_progress(work: WorkFolder, started: float, ended: float) -> ProgressCurves:
@@ -38,7 +40,9 @@ def read_progress(work: WorkFolder, started: float, ended: float) -> ProgressCur
         try:
             with work.tree.open(name, LARGEST["progress"]) as file:
                 count = sum(1 for _ in whole_lines(file))
-                kept = list(parse_lines(_thinned(whole_lines(file), count)))
+                # A line without a time has no place in a curve.
+                told = parse_lines(_thinned(whole_lines(file), count))
+                kept = [line for line in told if math.isfinite(line.wall)]
         except (FileNotFoundError, NotAFileError):
             break
         if kept:
@@ -47,6 +51,7 @@ def read_progress(work: WorkFolder, started: float, ended: float) -> ProgressCur
         phases=tuple(span for rank, lines in ranks.items() for span in _spans(rank, lines, started, ended)),
         memory=tuple(_memory(rank, lines, started) for rank, lines in ranks.items()),
         steps=_steps(ranks.get(0, [])),
+        clock=next((lines[0].wall - lines[0].monotonic for lines in ranks.values()), None),
     )
 
 
@@ -58,14 +63,18 @@ def loss_curves(progress: ProgressCurves, trainings: Sequence[Training]) -> tupl
 
 
 def _thinned(lines: Iterable[bytes], count: int) -> Iterator[bytes]:
-    """Yield evenly spaced lines, and every line that begins a phase: a run of an hour has thousands of lines."""
+    """Yield evenly spaced lines, and the first and last of every phase: a run of an hour has thousands of lines."""
     every = max(1, -(-count // POINTS))
-    phase = b""
+    phase, skipped = b"", b""
     for number, line in enumerate(lines):
         match = PHASE.search(line)
         begins = match is not None and match[1] != phase
         phase = match[1] if match else phase
-        if begins or number % every == 0 or number == count - 1:
+        if begins and skipped:
+            yield skipped
+        shown = begins or number % every == 0 or number == count - 1
+        skipped = b"" if shown else line
+        if shown:
             yield line
 
 

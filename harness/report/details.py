@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.evidence.app_files import MemoryPeaks, Result, TimeKind, Training
+from harness.evidence.gpu_sensors import read_sensors
 from harness.evidence.run_files import Record
 from harness.evidence.run_folder import RunFolder
-from harness.report.by_hand import again, commands_by_hand
+from harness.report.by_hand import commands_by_hand
 from harness.report.curves import loss_curves, read_progress
-from harness.report.invocation import Invocation
+from harness.report.gpu_curves import gpu_curves
+from harness.report.kernel_events import kernel_events
 from harness.report.model import RunDetail, TrainingLine
 from harness.report.words import many
 
@@ -16,11 +18,14 @@ from harness.report.words import many
 SMALLEST_SHARE = 0.01
 
 
-def detail_of(record: Record, folder: RunFolder, invocation: Invocation) -> RunDetail:
+def detail_of(record: Record, folder: RunFolder) -> RunDetail:
     """Return a run in full, from its record and the progress files in its folder."""
     intent, result = record.intent, record.result
     progress = read_progress(folder.work, intent.started, intent.started + record.seconds)
     trainings = result.trainings if result else ()
+    ended = max(record.finished, intent.started + record.seconds)
+    samples = list(read_sensors(folder))
+    clock = samples[0].wall - samples[0].monotonic if samples else progress.clock
     return RunDetail(
         explanation=record.explanation,
         host_problems=record.host_problems,
@@ -33,18 +38,20 @@ def detail_of(record: Record, folder: RunFolder, invocation: Invocation) -> RunD
         trainings=tuple(map(_training, trainings)),
         phases=progress.phases,
         memory_curves=progress.memory,
+        gpu_curves=gpu_curves(samples, intent.started),
+        kernel_events=kernel_events(folder.read_kernel_log(), intent.started, ended, clock),
         loss_curves=loss_curves(progress, trainings),
         variables=intent.variables,
         by_hand=commands_by_hand(intent),
-        again=again(intent, invocation),
     )
 
 
 def _used(result: Result) -> str:
     devices = "; ".join(f"rank {d.rank}: {d.name}{f' ({d.gfx})' if d.gfx else ''}" for d in result.devices)
     hip = f", HIP {result.torch.hip}" if result.torch.hip else ""
+    jax = f"jax {result.jax_version} beside " if result.jax_version else ""
     return (
-        f"torch {result.torch.version}{hip}, strategy {result.strategy}, {devices}, {result.dtype}, "
+        f"{jax}torch {result.torch.version}{hip}, strategy {result.strategy}, {devices}, {result.dtype}, "
         f"{result.threads} thread{'s' * (result.threads != 1)}"
     )
 

@@ -7,6 +7,7 @@ from harness.evidence.index import Row
 from harness.evidence.run_files import Explanation
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.verdict import Verdict
+from harness.report.model import DiagnosedFailures
 from harness.report.words import many, names
 
 SHOWN = 5
@@ -35,6 +36,24 @@ def failures(verdicts: Iterable[Verdict], rows: Iterable[Row], counts: Counts) -
         for diagnosis, runs in found.items()
     ]
     return sorted(listed, key=lambda one: -one.count)
+
+
+def by_diagnosis(
+    found: Iterable[Failure], explanations: Mapping[str, Explanation | None]
+) -> tuple[DiagnosedFailures, ...]:
+    """Return the failures `found` in the form of the report; `explanations` are by run id."""
+    explained = ((one, explanations.get(one.newest)) for one in found)
+    return tuple(
+        DiagnosedFailures(
+            diagnosis=one.diagnosis,
+            runs=one.count,
+            cells=one.cells,
+            newest=one.newest,
+            cause=told.cause if told else "",
+            remedy=told.remedy if told else "",
+        )
+        for one, told in explained
+    )
 
 
 def what_fails(

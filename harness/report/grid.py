@@ -1,5 +1,6 @@
 """Arrange rows and verdicts in grids of stacks x presets. Pure."""
 
+import hashlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from harness.matrix.cells import Matrix
 from harness.report.model import GridPlace, Group, PassCount, RunLine, VerdictLine
 
 Key = tuple[str, str, str, str]
+Work = tuple[str, str, str, str, str | None, bool]
 NOTHING = PassCount(tier="untested", passes=0, runs=0)
 NOT_COUNTED = "none of its runs counts"
 # One line of a program's output can be a page long.
@@ -29,9 +31,12 @@ class GridVerdicts:
 
 
 def group_ids(rows: Iterable[Row]) -> dict[Key, str]:
-    """Return an id for each group of comparable runs, the newest group first; `rows` are in the order of time."""
+    """Return an id for each group of comparable runs, the newest first; a group keeps it, and so links to it lead on.
+
+    `rows` are in the order of time.
+    """
     keys = dict.fromkeys(key_of(row) for row in reversed(list(rows)))
-    return {key: f"g{number}" for number, key in enumerate(keys, 1)}
+    return {key: hashlib.sha256("\n".join(key).encode()).hexdigest()[:8] for key in keys}
 
 
 def groups(
@@ -68,9 +73,13 @@ def verdict_lines(verdicts: Iterable[Verdict], ids: Mapping[Key, str]) -> tuple[
 
 
 def run_lines(
-    rows: Iterable[Row], verdicts: Iterable[Verdict], ids: Mapping[Key, str], counts: Counts
+    rows: Iterable[Row],
+    verdicts: Iterable[Verdict],
+    ids: Mapping[Key, str],
+    counts: Counts,
+    again: Mapping[str, int],
 ) -> tuple[RunLine, ...]:
-    """Return the runs, newest first."""
+    """Return the runs, newest first; `again`: the number of what repeats each."""
     stale = {run_id for verdict in verdicts if verdict.stale for run_id in verdict.run_ids}
     return tuple(
         RunLine(
@@ -84,14 +93,25 @@ def run_lines(
             ran_on=row.ran_on,
             started=round(row.started),
             seconds=round(row.seconds, 1),
-            samples_per_second=row.samples_per_second and round(row.samples_per_second, 1),
+            samples_per_second=_rounded(row.samples_per_second),
             uncounted=counts[row.run_id].kind or ("stale" if row.run_id in stale else None),
             failed=counts[row.run_id].counts_as == "failed",
             why_counted_so=counts[row.run_id].why,
             imported=row.imported,
+            again=again.get(row.run_id),
         )
         for row in sorted(rows, key=lambda row: (row.started, row.run_id), reverse=True)
     )
+
+
+def _rounded(speed: float | None) -> float | None:
+    """Return a speed as it is shown; an app may have written one that is not finite."""
+    return None if speed is None or not math.isfinite(speed) else round(speed, 1)
+
+
+def work_of(row: Row) -> Work:
+    """Return the values that are equal for runs that one command repeats."""
+    return row.cell, row.workload_hash, row.executor, row.scope, row.injected_fault, row.imported
 
 
 def key_of(one: Row | Verdict) -> Key:

@@ -8,7 +8,7 @@ from typing import Any
 from harness.evidence.run_files import Intent
 from harness.matrix.cells import Matrix
 from harness.matrix.stages import CHANGEABLE
-from harness.matrix.workload_options import OWN_DATA, options_of
+from harness.matrix.workload_options import OF_APP, OWN_DATA, options_of
 
 # `matrix export` writes this in place of a data file's path.
 ELSEWHERE = "<data>"
@@ -31,7 +31,11 @@ AS_MADE = Invocation()
 
 def has_own_data(intent: Intent) -> bool:
     """Return whether a run had bars of the user's that are on this host."""
-    return not Path(intent.data.path).name.startswith("synthetic-") and intent.data.path != ELSEWHERE
+    return (
+        intent.program is None
+        and not Path(intent.data.path).name.startswith("synthetic-")
+        and intent.data.path != ELSEWHERE
+    )
 
 
 def changed_options(intent: Intent, matrix: Matrix) -> dict[str, Any]:
@@ -49,6 +53,9 @@ def work_words(intent: Intent, workload: str | None = None) -> tuple[str, ...]:
 
     `workload`: the one to name instead of the run's own, "" for none; a training of the user's own has none either.
     """
+    if intent.program and not workload and intent.workload.startswith(OF_APP):
+        # Its command comes last, after other words: it is in the record.
+        return ("--executor", intent.executor)
     if workload is None and intent.workload != OWN_DATA:
         workload = intent.workload
     words = ["--workload", workload] if workload else []
@@ -58,5 +65,5 @@ def work_words(intent: Intent, workload: str | None = None) -> tuple[str, ...]:
     if has_own_data(intent):
         words += ["--data", intent.data.path]
     if intent.stack == "host":
-        words += ["--python", next(iter(intent.commands.values()))[0]]
+        words += [word for command in [*intent.commands.values()][:1] if command for word in ("--python", command[0])]
     return tuple(words)

@@ -45,7 +45,8 @@ def _section(title: str, sentences: Sequence[str]) -> Iterator[str]:
 
 
 def _grid(group: Group) -> Iterator[str]:
-    yield from ("", f"{group.scope}: workload {group.workload}, host with {group.host}, executor {group.executor}", "")
+    told = f"{group.scope}: workload {group.workload}, host with {group.host}, executor {group.executor}"
+    yield from ("", _plain(told), "")
     rows = [group.places[n : n + len(group.stacks)] for n in range(0, len(group.places), len(group.stacks))]
     yield from _table(["preset", *group.stacks], ([row[0].preset, *(_count(p.count) for p in row)] for row in rows))
 

@@ -23,6 +23,11 @@ class AnswerPlace(File):
     cell: str
     tier: Tier
     text: str = Field(description="runs that passed of runs that count, and the verdict")
+    group: str | None = Field(None, description="that of its runs; null where none was made")
+    start_low: float | None = Field(None, description="the share of starts that succeed is above this; null: no runs")
+    starts: str = Field("", description="the same in words")
+    mtbf: str = Field("", description="what is shown of the mean time between failures, in words")
+    reason: str | None = Field(None, description="why it is excluded")
 
 
 class AnswerGrid(File):
@@ -133,6 +138,17 @@ class FailureAges(File):
     high: tuple[float, ...]
 
 
+class DiagnosedFailures(File):
+    """The runs that count as failed with one diagnosis."""
+
+    diagnosis: str
+    runs: int
+    cells: tuple[str, ...]
+    newest: str = Field(description="id of the newest of them")
+    cause: str = Field(description="of that one; empty where nothing explains it")
+    remedy: str
+
+
 class RunLine(File):
     """A run."""
 
@@ -153,6 +169,7 @@ class RunLine(File):
     failed: bool = Field(description="it counts as failed, also where it completed and left a GPU unhealthy")
     why_counted_so: str = Field(description="in words, where its outcome does not say it")
     imported: bool
+    again: int | None = Field(None, description="which of the report's commands repeats it; null if there is none")
 
 
 class TrainingLine(File):
@@ -181,6 +198,25 @@ class MemoryCurve(File):
     reserved_mb: tuple[float | None, ...] = Field(description="on the device, by torch")
 
 
+class GpuCurve(File):
+    """The sensors of one GPU while the run used it, thinned. Null is what the driver did not report."""
+
+    gpu: int = Field(description="its index on the host")
+    seconds: tuple[float, ...] = Field(description="since the start of the run")
+    busy_percent: tuple[float | None, ...]
+    power_watts: tuple[float | None, ...]
+    used_mb: tuple[float | None, ...] = Field(description="of its memory, by whomever")
+    celsius: dict[str, tuple[float | None, ...]] = Field(description="by sensor")
+    megahertz: dict[str, tuple[float | None, ...]] = Field(description="by clock")
+
+
+class KernelEvent(File):
+    """A line of the kernel log during the run, about a GPU, memory or a task that did not go on."""
+
+    seconds: float = Field(description="since the start of the run")
+    text: str
+
+
 class LossCurve(File):
     """The losses of one model, thinned. Numbers that are not finite are null."""
 
@@ -206,10 +242,11 @@ class RunDetail(File):
     trainings: tuple[TrainingLine, ...]
     phases: tuple[PhaseSpan, ...]
     memory_curves: tuple[MemoryCurve, ...]
+    gpu_curves: tuple[GpuCurve, ...] = ()
+    kernel_events: tuple[KernelEvent, ...] = ()
     loss_curves: tuple[LossCurve, ...]
     variables: dict[str, dict[str, str]]
     by_hand: tuple[str, ...] = Field(description="commands that repeat the run, a line each")
-    again: str = Field(description="the `matrix` command that repeats the run, watched; empty if there is none")
 
 
 class ExcludedCells(File):
@@ -278,8 +315,10 @@ class Report(Versioned):
     cautions: tuple[str, ...]
     groups: tuple[Group, ...]
     verdicts: tuple[VerdictLine, ...]
+    failures: tuple[DiagnosedFailures, ...] = Field((), description="the most frequent diagnosis first")
     failure_ages: tuple[FailureAges, ...] = Field((), description="those with failures first")
     runs: tuple[RunLine, ...]
+    again: tuple[Command, ...] = Field((), description="what repeats a run: a `matrix` command, or those by hand")
     details: dict[str, RunDetail] = Field(description="by the id of the run")
     dockerfiles: dict[str, str] = Field(description="by cell")
     excluded: tuple[ExcludedCells, ...]

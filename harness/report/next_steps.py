@@ -4,13 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from harness.evidence.run_files import Explanation, Intent
-from harness.evidence.verdicts.missing import missing_to
+from harness.evidence.verdicts.recommend import NOT_TO_BE_USED
 from harness.evidence.verdicts.scope import parts_of
-from harness.evidence.verdicts.totals import Totals
 from harness.evidence.verdicts.verdict import Verdict
 from harness.matrix.cells import Matrix
-from harness.matrix.workload_options import STANDARD_WORKLOAD, arguments
-from harness.report.choice import NOT_TO_BE_USED, Tags
+from harness.matrix.workload_options import arguments
+from harness.report.choice import Tags, towards_known_good
 from harness.report.failures import Failure
 from harness.report.invocation import Invocation, changed_options, has_own_data, work_words
 from harness.report.model import Command
@@ -68,11 +67,8 @@ def _towards_training(
         return [Command(command=invocation.command("run", *work), why="goes on with it, in stages")]
     train = _training(best, intent, tags, changed, invocation)
     if best.tier != "known-good" and not changed:
-        workload = _that_qualifies(best, matrix)
+        workload, more = towards_known_good(best, matrix)
         work = work_words(intent, workload) if intent else ()
-        # Runs of another workload are counted for themselves.
-        totals = best.totals if workload in (None, best.workload) else Totals()
-        more = missing_to(totals, "known_good", matrix.verdicts, matrix.verdicts.confidence)
         why = f"runs it until it is known-good, which takes {more.in_words} without a failure"
         on = Command(command=invocation.command("run", best.cell, "--until", "known-good", *work), why=why)
         return [train, on] if best.tier == "good" and best.device != "cpu" else [on]
@@ -102,13 +98,3 @@ def _training(
         words += ["--lookback", str(intent.options["lookback"])]
     why = "trains on these bars, to the end" if own else f"trains on your bars, to the end, once they are in {OWN_BARS}"
     return Command(command=invocation.command("train", *words), why=why)
-
-
-def _that_qualifies(best: Verdict, matrix: Matrix) -> str | None:
-    """Return the workload to go on with, where it is not the same: one that qualifies for promotion."""
-    if best.qualifies_for_promotion:
-        return None
-    same, strategy = matrix.workloads.get(best.workload), parts_of(best.scope).strategy
-    if (same is not None and same.qualifies_for_promotion) or strategy != "single":
-        return None
-    return STANDARD_WORKLOAD if STANDARD_WORKLOAD in matrix.workloads else None

@@ -7,6 +7,8 @@
     import: "#7f8c9b", init: "#a0aab5", data: "#b07aa1", features: "#e0a92e", "first-step": "#e15759",
     step: "#4e79a7", validate: "#59a14f", checkpoint: "#9c755f", teardown: "#76b7b2",
   };
+  // Okabe and Ito (2008): told apart by the colour-blind.
+  const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
   const byId = (id) => document.getElementById(id);
   let parsed;
   const report = () => (parsed ??= JSON.parse(byId("report").textContent));
@@ -29,15 +31,15 @@
   }
 
   function showCounts(origin) {
-    for (const button of document.querySelectorAll("button.place")) {
-      const place = placeOf(button.dataset.group, button.dataset.cell);
+    for (const link of document.querySelectorAll(".group .place")) {
+      const place = placeOf(link.dataset.group, link.dataset.cell);
       const { tier, passes, runs } = place[origin];
-      button.className = `place ${tier}`;
+      link.className = `place ${tier}`;
       const uncounted = tier === "untested" && place.reason;
       const shown = runs ? `${passes} of ${runs}` : uncounted ? "(not counted)" : "";
-      button.replaceChildren(make("span", { class: "tier" }, tier), " ", make("span", { class: "of" }, shown));
+      link.replaceChildren(make("b", {}, tier), " ", shown ? make("span", {}, shown) : "");
       const suffix = runs ? `, ${shown} completed` : uncounted ? `, ${place.reason}` : "";
-      button.setAttribute("aria-label", `${place.cell}: ${tier}${suffix}`);
+      link.setAttribute("aria-label", `${place.cell}: ${tier}${suffix}`);
     }
   }
 
@@ -50,6 +52,47 @@
     const shown = groups.filter((group) => !group.hidden).length;
     byId("filtered").textContent = `${shown} of ${groups.length} tables shown`;
   }
+
+  // ---- the comparison
+
+  function sortBy(column, button) {
+    const table = byId("compared"), head = button.closest("th");
+    const descending = head.getAttribute("aria-sort") === "ascending";
+    const value = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent.trim();
+    const compare = (a, b) => {
+      const [x, y] = [value(a), value(b)];
+      const numbers = x !== "" && y !== "" && !Number.isNaN(Number(x)) && !Number.isNaN(Number(y));
+      return numbers ? x - y : x.localeCompare(y, "en", { numeric: true });
+    };
+    const rows = [...table.tBodies[0].rows].sort((a, b) => (descending ? compare(b, a) : compare(a, b)));
+    table.tBodies[0].append(...rows);
+    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", descending ? "descending" : "ascending");
+  }
+
+  function showRowsWith(text) {
+    const rows = [...byId("compared").tBodies[0].rows];
+    for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(text.toLowerCase());
+    byId("rows-shown").textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows`;
+  }
+
+  // ---- commands
+
+  async function copy(button) {
+    const code = button.previousElementSibling;
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      byId("said").textContent = "Copied";
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    } catch {
+      getSelection().selectAllChildren(code);
+      byId("said").textContent = "Selected; copy it with the keyboard";
+    }
+  }
+
+  const command = (text) => make("span", { class: "command" }, make("code", {}, text),
+    make("button", { type: "button", class: "copy", "aria-label": "Copy the command" }, "Copy"));
 
   // ---- a cell
 
@@ -74,67 +117,71 @@
     return found.map((one) => make("p", {},
       make("strong", {}, one.stale ? `stale, environment ${one.environment_hash.slice(0, 8)}` : one.tier),
       `: ${one.passes} of ${one.runs} counted runs completed; the pass rate lies between ${one.low.toFixed(3)} and `
-      + `${one.high.toFixed(3)}, each bound with ${(report().confidence * 100).toFixed(0)} % confidence.`
+      + `${one.high.toFixed(3)}, each bound with ${(report().confidence * 100).toFixed(0)} % confidence. ${one.started} of ${one.starts} starts succeeded (the share is above `
+      + `${Math.floor(one.start_low * 100)} %), then ${one.failures} failures in ${one.hours.toFixed(1)} h: the mean time between failures is above `
+      + `${one.mtbf_low.toFixed(2)} h.`
       + (Object.keys(one.diagnoses).length ? ` Failures: ${counts(one.diagnoses)}.` : "")
       + (Object.keys(one.not_counted).length ? ` Not counted: ${counts(one.not_counted)}.` : "")
       + (one.imported ? ` ${one.imported} of the counted runs were imported.` : "")
       + (one.qualifies_for_promotion ? "" : " It does not qualify for promotion.")));
   }
 
-  function runRow(run, open) {
-    const full = report().details[run.run_id];
-    const name = full ? make("button", { type: "button", class: "run", onclick: () => open(run) }, run.run_id) : run.run_id;
+  const cellLink = (cell, group) => `#/cell/${encodeURIComponent(cell)}${group ? `/${group}` : ""}`;
+  const runLink = (run) => `#/run/${encodeURIComponent(run)}`;
+
+  function runRow(run) {
     const counted = run.uncounted ? `not counted: ${run.uncounted}` : run.why_counted_so ? "counted as failed" : "";
     const why = [run.diagnosis, counted, run.imported ? "imported" : ""];
-    return make("tr", { "data-run": run.run_id }, make("td", {}, name), make("td", { class: "outcome" }, run.outcome),
-      make("td", {}, why.filter(Boolean).join("; ")), make("td", {}, when(run.started)),
+    return make("tr", { "data-run": run.run_id }, make("td", {}, make("a", { href: runLink(run.run_id) }, run.run_id)),
+      make("td", { class: "outcome" }, run.outcome),
+      make("td", {}, why.filter(Boolean).join("; ")), make("td", { class: "when" }, when(run.started)),
       make("td", { class: "number" }, run.seconds.toFixed(1)),
       make("td", { class: "number" }, run.samples_per_second === null ? "" : run.samples_per_second.toFixed(0)));
   }
 
   function runsOf(group, cell) {
-    const detail = make("section", { class: "detail", "aria-live": "off" });
     const runs = report().runs.filter((run) => run.group === group && run.cell === cell);
-    if (!runs.length) return [make("p", {}, "It was not run.")];
+    if (!runs.length) return [make("p", {}, "It was not run here.")];
     const shown = table(["run", "outcome", "why", "began", "seconds", "samples/s"], []);
     const body = shown.querySelector("tbody");
-    const open = (run, focus = true) => {
-      for (const row of body.rows) row.toggleAttribute("aria-current", row.dataset.run === run.run_id);
-      detail.replaceChildren(...runDetail(run));
-      if (focus) detail.querySelector("h3").focus();
-      draw(detail);
-    };
     const more = make("button", { type: "button", class: "more", onclick: () => extend() });
     const extend = () => {
       const from = body.rows.length;
-      body.append(...runs.slice(from, from + (from ? MORE : SHOWN_AT_ONCE)).map((run) => runRow(run, open)));
+      body.append(...runs.slice(from, from + (from ? MORE : SHOWN_AT_ONCE)).map(runRow));
       more.textContent = `Show more of the ${runs.length} runs`;
       more.hidden = body.rows.length >= runs.length;
     };
     extend();
-    const full = runs.filter((run) => report().details[run.run_id]);
-    const first = full.find((run) => run.outcome !== "completed") ?? full[0];
-    if (first) queueMicrotask(() => open(first, false));
-    const kept = full.length < runs.length
-      ? make("p", { class: "soft" }, "Runs without a link are not shown in full here: see runs/ beside this file.") : "";
-    return [make("h3", {}, `Runs, newest first (${runs.length})`), shown, more, kept, detail];
+    return [make("h3", {}, `Runs, newest first (${runs.length})`), shown, more];
   }
 
-  function openCell(group, cell) {
-    const place = placeOf(group, cell);
-    const grid = report().groups.find((one) => one.id === group);
-    byId("cell-title").textContent = cell;
-    const dockerfile = report().dockerfiles[cell];
-    byId("cell-body").replaceChildren(
-      make("p", { class: "soft" }, `${grid.scope}, workload ${grid.workload}, host with ${grid.host}, executor ${grid.executor}`),
-      ...(place.reason ? [make("p", { class: "caution" }, `${place.count.tier}: ${place.reason}`)] : []),
-      ...verdictLines(group, cell),
-      ...runsOf(group, cell),
-      dockerfile ? folded("Dockerfile", make("pre", {}, dockerfile)) : "",
-    );
-    byId("cell").showModal();
-    byId("cell").scrollTop = 0;
-    byId("cell-title").focus();
+  function cellView(cell, first) {
+    const known = report().groups.filter((group) => group.places.some((place) => place.cell === cell));
+    const ran = known.filter((group) => report().runs.some((run) => run.group === group.id && run.cell === cell));
+    ran.sort((a, b) => (b.id === first) - (a.id === first));
+    const shown = ran.length ? ran : known.filter((group) => group.id === first);
+    const excluded = report().excluded.find((one) => one.cells.includes(cell));
+    const title = make("h1", { tabindex: "-1" }, cell);
+    if (!known.length && !excluded && !report().dockerfiles[cell]) {
+      return [title, make("p", {}, "This report has nothing about a cell of that name.")];
+    }
+    return [
+      title,
+      excluded ? make("p", { class: "caution" }, `excluded: ${excluded.reason}`) : "",
+      ...shown.flatMap((group) => {
+        const place = placeOf(group.id, cell);
+        const reason = place.reason && place.reason !== excluded?.reason;
+        return [
+          make("h2", {}, `${group.scope}, workload ${group.workload}`),
+          make("p", { class: "soft" }, `host with ${group.host}, executor ${group.executor}`),
+          reason ? make("p", { class: "caution" }, `${place.count.tier}: ${place.reason}`) : "",
+          ...verdictLines(group.id, cell),
+          ...runsOf(group.id, cell),
+        ];
+      }),
+      shown.length ? "" : make("p", {}, "It was not run."),
+      report().dockerfiles[cell] ? folded("Dockerfile", make("pre", {}, report().dockerfiles[cell])) : "",
+    ];
   }
 
   // ---- a run
@@ -142,13 +189,12 @@
   function explanation(found) {
     const lines = found.lines.map((one) => make("li", {}, make("code", {}, `${one.file}:${one.line}`), make("pre", {}, one.text)));
     const safe = found.link && /^https?:\/\//.test(found.link);
-    return [
-      make("p", {}, make("strong", {}, `${found.class}: `), found.cause),
-      lines.length ? make("ul", {}, ...lines) : "",
+    return make("div", { class: "cause" },
+      make("p", {}, make("strong", {}, "Cause: "), found.cause),
       make("p", {}, make("strong", {}, "What helps: "), found.remedy),
       found.presets.length ? make("p", {}, `Presets that do it: ${found.presets.join(", ")}`) : "",
-      safe ? make("p", {}, make("a", { href: found.link, rel: "noreferrer" }, found.link)) : "",
-    ];
+      lines.length ? make("ul", {}, ...lines) : "",
+      safe ? make("p", {}, make("a", { href: found.link, rel: "noreferrer" }, found.link)) : "");
   }
 
   function losses(curve) {
@@ -164,32 +210,60 @@
   }
 
   function charts(detail) {
-    const figures = detail.loss_curves.map((curve, number) => {
+    const figures = [];
+    const rows = rowsOf(detail).map((row) => row.title);
+    if (rows.length) {
+      figures.push(figure("Over time", "time", 0, `${rows.join(", ")}, in seconds since the start; the phases and the kernel's events are in tables below`));
+    }
+    for (const [number, curve] of detail.loss_curves.entries()) {
       const seen = curve.loss.filter((loss) => loss !== null);
-      return figure(`Loss of ${curve.model}`, "loss", number, `${seen.length} steps, from ${seen[0]} to ${seen.at(-1)}`);
-    });
-    const peak = Math.max(0, ...detail.memory_curves.flatMap((one) => one.rss_mb)).toFixed(0);
-    if (detail.memory_curves.length) figures.push(figure("Memory", "memory", 0, `resident at most ${peak} MB where it was reported`));
-    if (detail.phases.length) figures.push(figure("Phases", "phases", 0, "the same as in the table of phases"));
-    return make("div", { class: "charts" }, ...figures);
+      figures.push(figure(`Loss of ${curve.model}`, "loss", number,
+        `${seen.length} steps, from ${seen[0]} to ${seen.at(-1)}, the last at step ${curve.steps.at(-1)}`));
+    }
+    return make("div", {}, ...figures);
   }
 
-  function runDetail(run) {
-    const detail = report().details[run.run_id];
-    const place = `runs/${encodeURIComponent(run.run_id)}`;
+  function outcome(run) {
+    const why = run.uncounted ? ` Not counted: ${run.why_counted_so || run.uncounted}.`
+      : run.why_counted_so ? ` Counted as failed: ${run.why_counted_so}.` : "";
+    return make("p", { class: "headline" }, make("span", { class: "outcome" }, run.outcome + (run.diagnosis ? ` (${run.diagnosis})` : "")),
+      run.detail ? `: ${run.detail}` : "", why);
+  }
+
+  function runView(id) {
+    const run = report().runs.find((one) => one.run_id === id), detail = report().details[id];
+    const title = make("h1", { tabindex: "-1" }, `Run ${id}`);
+    if (!run) return [title, make("p", {}, "This report has no run of that name.")];
+    const group = report().groups.find((one) => one.id === run.group);
+    const place = `runs/${encodeURIComponent(id)}`;
     const link = (file) => make("a", { href: `${place}/${file}` }, file || "folder");
+    const again = report().again[run.again];
+    return [
+      title,
+      outcome(run),
+      ...(detail?.host_problems ?? []).map((text) => make("p", { class: "caution" }, text)),
+      detail?.explanation ? explanation(detail.explanation) : "",
+      again ? make("div", {}, make("p", {}, `${again.why}:`), command(again.command))
+        : make("p", { class: "soft" }, "No command of this host repeats it: its data stayed on another, or its fault came from outside the app."),
+      make("p", { class: "soft" }, "Cell ", make("a", { href: cellLink(run.cell, run.group) }, run.cell),
+        `, ${group.scope}, workload ${group.workload}, ${run.ran_on}, began ${when(run.started)}, took ${run.seconds.toFixed(1)} s. Files: `,
+        link(""), ", ", link("log.txt"), ", ", link("record.json")),
+      ...(detail ? inFull(run, detail) : [make("p", {}, "Its curves and evidence are not in this page, which shows the newest runs of each cell in full; "
+        + "they are in its folder.")]),
+    ];
+  }
+
+  function inFull(run, detail) {
     const variables = Object.entries(detail.variables).map(([phase, set]) =>
       make("pre", {}, [`${phase}:`, ...Object.entries(set).map(([name, value]) => `  ${name}=${value}`)].join("\n")));
     const phases = detail.phases.map((one) => make("tr", {}, make("td", { class: "number" }, `${one.rank}`), make("td", {}, one.phase),
       make("td", { class: "number" }, one.start.toFixed(1)), make("td", { class: "number" }, one.seconds.toFixed(1))));
-    const content = [
-      make("h3", { tabindex: "-1" }, `Run ${run.run_id}`),
-      make("p", {}, make("span", { class: "outcome" }, run.outcome + (run.diagnosis ? ` (${run.diagnosis})` : "")),
-        run.detail ? `: ${run.detail}` : "", run.uncounted ? ` Not counted: ${run.why_counted_so || run.uncounted}.`
-          : run.why_counted_so ? ` Counted as failed: ${run.why_counted_so}.` : ""),
-      ...detail.host_problems.map((text) => make("p", { class: "caution" }, text)),
-      ...(detail.explanation ? explanation(detail.explanation) : []),
+    const events = detail.kernel_events.map((one) => make("tr", {}, make("td", { class: "number" }, one.seconds.toFixed(1)), make("td", {}, one.text)));
+    return [
       charts(detail),
+      events.length ? make("h2", {}, "What the kernel said meanwhile") : "",
+      events.length ? table(["second", "line of the kernel log"], events) : "",
+      make("h2", {}, "Details"),
       facts([
         ["really used", detail.used], ["injected fault", detail.injected_fault], ["memory at the peak", detail.memory], ["data", detail.data],
         ["ended", Object.entries(detail.exits).map(([phase, how]) => `${phase}: ${how}`).join(", ")],
@@ -198,12 +272,9 @@
       ]),
       ...detail.loss_curves.filter((one) => one.train.length).map((one) => folded(`Loss of each epoch of ${one.model}`, losses(one))),
       phases.length ? folded("Phases", table(["rank", "phase", "from second", "seconds"], phases)) : "",
-      detail.again ? folded("Run it again, watched", make("pre", {}, detail.again)) : "",
       folded("Run it by hand", make("pre", {}, detail.by_hand.join("\n"))),
       folded("Environment variables", ...variables),
-      make("p", {}, "Files: ", link(""), ", ", link("log.txt"), ", ", link("record.json")),
     ];
-    return content.filter((one) => one !== "").map((one) => Object.assign(one, { run: run.run_id }));
   }
 
   // ---- charts: the library is unpacked when the first is drawn
@@ -219,47 +290,95 @@
     return library;
   }
 
-  function layout(across, title) {
+  // Charts over time have one axis of seconds, so that what happened at the same moment stands below each other.
+  function rowsOf(detail) {
+    const rows = [], gpus = detail.gpu_curves;
+    const lines = (title, unit, traces) => { if (traces.length) rows.push({ title, unit, traces, height: 110 }); };
+    const told = (values) => values.some((value) => value !== null);
+    const line = (curve, values, name, dash) => ({ x: curve.seconds, y: values, name, mode: "lines", connectgaps: false,
+      line: { dash: RANK_DASHES[dash], color: COLOURS[dash % COLOURS.length], width: 1.6 } });
+    if (detail.phases.length) {
+      rows.push({ title: "phases", unit: "", height: 30 + 26 * new Set(detail.phases.map((one) => one.rank)).size,
+        traces: [...new Set(detail.phases.map((one) => one.phase))].map((phase) => {
+          const spans = detail.phases.filter((one) => one.phase === phase);
+          return { type: "bar", orientation: "h", name: phase, marker: { color: PHASE_COLOURS[phase] }, legend: "legend2", width: 0.7,
+            y: spans.map((one) => `rank ${one.rank}`), base: spans.map((one) => one.start), x: spans.map((one) => one.seconds) };
+        }) });
+    }
+    lines("power", "W", gpus.filter((one) => told(one.power_watts)).map((one) => line(one, one.power_watts, `GPU ${one.gpu}`, one.gpu)));
+    const named = (key) => gpus.flatMap((one) => Object.entries(one[key]).map(([name, values], number) =>
+      line(one, values, `GPU ${one.gpu} ${name}`, one.gpu + 2 * number)));
+    lines("temperature", "°C", named("celsius"));
+    lines("clocks", "MHz", named("megahertz"));
+    lines("GPU memory in use", "GB", gpus.filter((one) => told(one.used_mb)).map((one) =>
+      line(one, one.used_mb.map((size) => (size === null ? null : size / 1000)), `GPU ${one.gpu}`, one.gpu)));
+    lines("memory of the processes", "GB", detail.memory_curves.flatMap((one) =>
+      [["resident", one.rss_mb], ["reserved on the device", one.reserved_mb]].filter(([, sizes]) => told(sizes))
+        .map(([name, sizes], number) => line(one, sizes.map((size) => (size === null ? null : size / 1000)), `rank ${one.rank} ${name}`, one.rank + 2 * number))));
+    return rows;
+  }
+
+  function base() {
     const style = getComputedStyle(document.body);
-    const line = getComputedStyle(document.querySelector("dialog .detail")).borderTopColor;
-    const axis = { gridcolor: line, zerolinecolor: line, automargin: true };
+    const line = getComputedStyle(document.documentElement).getPropertyValue("--line");
+    const probe = make("i", { style: `color: ${line}` });
+    document.body.append(probe);
+    const grid = getComputedStyle(probe).color;
+    probe.remove();
     return {
-      autosize: true, height: 250, margin: { l: 50, r: 10, t: 10, b: 40 }, font: { color: style.color, size: 12 }, showlegend: true,
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", barmode: "overlay", legend: { orientation: "h", y: 1, yanchor: "bottom" },
-      xaxis: { ...axis, title: { text: across } }, yaxis: { ...axis, title: { text: title } },
+      axis: { gridcolor: grid, zerolinecolor: grid, automargin: true },
+      layout: { autosize: true, margin: { l: 60, r: 10, t: 10, b: 40 }, font: { color: style.color, size: 12 }, showlegend: true,
+        paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", barmode: "overlay" },
     };
   }
 
-  const SECONDS = "seconds since the start";
   const CHARTS = {
     loss: (detail, number) => {
-      const curve = detail.loss_curves[number];
+      const curve = detail.loss_curves[number], { axis, layout } = base();
       const ends = { x: curve.epoch_ends, mode: "markers" };
-      return [layout("step", "loss"), [
+      return [{ ...layout, height: 250, legend: { orientation: "h", y: 1, yanchor: "bottom" },
+        xaxis: { ...axis, title: { text: "step" } }, yaxis: { ...axis, title: { text: "loss" } } }, [
         { x: curve.steps, y: curve.loss, name: "step", mode: "lines+markers", marker: { size: 3 }, line: { width: 1 } },
         { ...ends, y: curve.train, name: "mean of an epoch", marker: { size: 9, symbol: "square" } },
         { ...ends, y: curve.validation, name: "validation", marker: { size: 9, symbol: "diamond" } },
       ]];
     },
-    memory: (detail) => [layout(SECONDS, "MB"), detail.memory_curves.flatMap((one) =>
-      [["resident", one.rss_mb], ["reserved on the device", one.reserved_mb]]
-        .filter(([, sizes]) => sizes.some((size) => size !== null))
-        .map(([name, sizes]) => ({ x: one.seconds, y: sizes, name: `${name}, rank ${one.rank}`, mode: "lines",
-          line: { dash: RANK_DASHES[one.rank] } })))],
-    phases: (detail) => [
-      { ...layout(SECONDS, ""), yaxis: { automargin: true, autorange: "reversed", type: "category" } },
-      [...new Set(detail.phases.map((one) => one.phase))].map((phase) => {
-        const spans = detail.phases.filter((one) => one.phase === phase);
-        return { type: "bar", orientation: "h", name: phase, marker: { color: PHASE_COLOURS[phase] },
-          y: spans.map((one) => `rank ${one.rank}`), base: spans.map((one) => one.start), x: spans.map((one) => one.seconds) };
-      }),
-    ],
+    time: (detail) => {
+      const rows = rowsOf(detail), { axis, layout } = base();
+      const narrow = innerWidth < 640, perLine = narrow ? 2 : 9;
+      const keyOf = (row) => row.traces.map((one) => `<span style="color:${one.marker?.color ?? one.line.color}">\u25a0</span> ${one.name}`);
+      const gap = narrow ? 16 + 15 * Math.max(...rows.map((row) => Math.ceil(row.traces.length / perLine))) : 34, height = rows.reduce((sum, row) => sum + row.height + gap, 0);
+      const arranged = { ...layout, height: height + 50, xaxis: { ...axis, title: { text: "seconds since the start" }, domain: [0, 1],
+        anchor: rows.length > 1 ? `y${rows.length}` : "y" }, annotations: [], shapes: [], showlegend: false };
+      const traces = [];
+      let top = 0;
+      for (const [index, row] of rows.entries()) {
+        const number = index ? `${index + 1}` : "", low = 1 - (top + gap + row.height) / height, high = 1 - (top + gap) / height;
+        top += gap + row.height;
+        arranged[`yaxis${number}`] = { ...axis, domain: [Math.max(0, low), high], ...(row.title === "phases"
+          ? { type: "category", autorange: "reversed" } : { rangemode: "tozero", nticks: 4, title: { text: row.unit } }) };
+        arranged.annotations.push({ text: row.title, xref: "paper", yref: "paper", x: 0, y: high, xanchor: "left", yanchor: "bottom",
+          yshift: narrow ? 14 * Math.ceil(row.traces.length / perLine) : 0, showarrow: false, font: { size: 12, weight: 600 } });
+        const names = keyOf(row), side = narrow ? { x: 0, xanchor: "left", align: "left" } : { x: 1, xanchor: "right" };
+        const key = names.map((name, at) => name + ((at + 1) % perLine ? "   " : "<br>")).join("");
+        arranged.annotations.push({ text: key, xref: "paper", yref: "paper", y: high, ...side, yanchor: "bottom", showarrow: false, font: { size: 11 } });
+        traces.push(...row.traces.map((one) => ({ ...one, legend: undefined, xaxis: "x", yaxis: `y${number}` })));
+      }
+      for (const [number, event] of detail.kernel_events.entries()) {
+        arranged.shapes.push({ type: "line", xref: "x", yref: "paper", x0: event.seconds, x1: event.seconds, y0: 0, y1: 1, line: { color: "#d1495b", width: 1.5, dash: "dot" } });
+        if (!number) {
+          arranged.annotations.push({ text: "kernel log", xref: "x", yref: "paper", x: event.seconds, y: 1, yanchor: "bottom", showarrow: false,
+            font: { size: 11 } });
+        }
+      }
+      return [arranged, traces];
+    },
   };
 
   async function draw(section) {
     const places = [...section.querySelectorAll("[data-chart]")];
     if (!places.length) return;
-    const detail = report().details[section.querySelector("h3").run];
+    const detail = report().details[section.dataset.run];
     if (!("DecompressionStream" in window)) {
       for (const place of places) place.textContent = "Charts need a browser of 2023 or later.";
       return;
@@ -269,13 +388,61 @@
       if (!place.isConnected) continue;
       const [arranged, traces] = CHARTS[place.dataset.chart](detail, Number(place.dataset.number));
       await Plotly.newPlot(place, traces, arranged, { responsive: true, displaylogo: false, displayModeBar: false });
+      // What the library measures its letters with is no picture.
+      byId("js-plotly-tester")?.setAttribute("aria-hidden", "true");
       place.dataset.drawn = "yes";
     }
   }
 
-  for (const button of document.querySelectorAll("button.place")) {
-    button.addEventListener("click", () => openCell(button.dataset.group, button.dataset.cell));
+  // ---- the address says what is shown
+
+  const TITLE = document.title;
+  let left;
+
+  function show() {
+    const [, kind, name, group] = location.hash.split("/").map(decoded);
+    const home = location.hash.slice(0, 2) !== "#/", view = byId("view");
+    if (home) {
+      const came = view.hidden ? null : left;
+      byId("home").hidden = false;
+      view.hidden = true;
+      view.replaceChildren();
+      document.title = TITLE;
+      if (location.hash.length > 1) document.getElementById(decoded(location.hash.slice(1)))?.scrollIntoView();
+      else if (came) { scrollTo(0, came.at); came.link?.focus({ preventScroll: true }); }
+      return;
+    }
+    if (view.hidden) left = { at: scrollY, link: document.activeElement === document.body ? null : document.activeElement };
+    const trail = [make("a", { href: "#" }, "All results")];
+    const run = kind === "run" && report().runs.find((one) => one.run_id === name);
+    if (run) trail.push(" / ", make("a", { href: cellLink(run.cell, run.group) }, run.cell));
+    view.dataset.run = kind === "run" ? name : "";
+    const content = kind === "run" ? runView(name) : kind === "cell" ? cellView(name, group)
+      : [make("h1", { tabindex: "-1" }, "There is nothing at this address")];
+    view.replaceChildren(make("nav", { "aria-label": "Where this is" }, ...trail), ...content.filter((one) => one !== ""));
+    byId("home").hidden = true;
+    view.hidden = false;
+    document.title = `${view.querySelector("h1").textContent} - ${TITLE}`;
+    scrollTo(0, 0);
+    view.querySelector("h1").focus({ preventScroll: true });
+    draw(view);
   }
+
+  function decoded(part) {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return part;
+    }
+  }
+
+  addEventListener("hashchange", show);
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button?.classList.contains("copy")) copy(button);
+    if (button?.classList.contains("sort")) sortBy(button.closest("th").cellIndex, button);
+  });
+  if (byId("rows-with")) byId("rows-with").addEventListener("input", (event) => showRowsWith(event.target.value));
   if (byId("by-host")) {
     byId("by-host").addEventListener("change", filter);
     byId("by-workload").addEventListener("change", filter);
@@ -283,7 +450,7 @@
     filter();
   }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    const detail = document.querySelector("dialog[open] .detail");
-    if (detail) draw(detail);
+    if (!byId("view").hidden) draw(byId("view"));
   });
+  if (location.hash.length > 1) show();
 })();

@@ -5,18 +5,22 @@ import gzip
 import hashlib
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
+from harness.evidence.verdicts.recommend import TIERS
 from harness.report.ages import steps
 from harness.report.code_evidence import counts_in_words
 from harness.report.grid import NOT_COUNTED
-from harness.report.model import Report
+from harness.report.model import AnswerPlace, Report, VerdictLine
+from harness.report.shades import scale, shade
 from harness.report.words import utc
 
 HERE = Path(__file__).parent
+CPU = "cpu"
 
 
 def to_html(report: Report) -> str:
@@ -30,7 +34,9 @@ def to_html(report: Report) -> str:
             report=report,
             not_counted=NOT_COUNTED,
             groups={group.id: group for group in report.groups},
+            compared=_compared(report),
             made=utc(report.made),
+            scale=Markup(scale()),  # noqa: S704
             data=Markup(as_data(report)),  # noqa: S704
             script=Markup(script),  # noqa: S704
             style=Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704
@@ -68,10 +74,52 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["sentence"] = _sentence
+    environment.filters["answer"] = _answer
+    environment.filters["breakable"] = _breakable
+    environment.filters["preset"] = _preset
+    environment.filters["cell_link"] = _cell_link
+    environment.filters["shade"] = shade
+    environment.filters["short"] = _short
+    environment.filters["rank"] = TIERS.index
     environment.filters["utc"] = utc
     environment.filters["steps"] = steps
     environment.filters["counts_in_words"] = counts_in_words
     return environment
+
+
+def _compared(report: Report) -> list[VerdictLine]:
+    """Return the verdicts, the most useful first: those that hold now, on GPUs, of the best tier and MTBF."""
+    scopes = {group.id: group.scope for group in report.groups}
+    return sorted(
+        report.verdicts,
+        key=lambda one: (one.stale, scopes[one.group] == CPU, -TIERS.index(one.tier), -one.mtbf_low, -one.start_low),
+    )
+
+
+def _cell_link(place: AnswerPlace) -> str:
+    return f"#/cell/{quote(place.cell, safe='')}{f'/{place.group}' if place.group else ''}"
+
+
+def _preset(cell: str, stack: str) -> str:
+    return cell.removeprefix(f"{stack}-")
+
+
+def _short(bound: str) -> str:
+    return bound.replace(" above ", " > ")
+
+
+def _breakable(name: str) -> Markup:
+    """Return a name that may be broken after its hyphens."""
+    return Markup("-<wbr>").join(name.split("-"))
+
+
+def _answer(text: str) -> Markup:
+    """Return the answer with its first clause, which says what to use, set off."""
+    head, clause_end, rest = text.partition("; ")
+    # Set off, it needs no sign of its end, but who hears it does.
+    return Markup('<strong>{}</strong><span class="unseen">{}</span>{}').format(
+        _sentence(head), clause_end, _sentence(rest)
+    )
 
 
 def _sentence(text: str) -> Markup:

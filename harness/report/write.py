@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.base.storage import write_durably
 from harness.base.text import printable
+from harness.campaign.answered import last_answer
 from harness.environments.environment_hashes import current_hashes
 from harness.evidence.host_changes import host_of
 from harness.evidence.host_state import settings_of
@@ -73,6 +74,7 @@ def write_reports(
         unfinished,
         concluded,
         settings_of(host),
+        named=last_answer(results, host.machine),
     )
     files = {
         "report.html": to_html(report),

@@ -17,12 +17,14 @@ from harness.evidence.interruptions import host_is_shutting_down, interruption_b
 from harness.evidence.last_line import last_line
 from harness.evidence.leftovers import Leftover, in_short, leftovers, remove_excess
 from harness.evidence.memory import MemoryUse
-from harness.evidence.outcome import APP_EXITS, Evidence, Outcome, decide, undecided
+from harness.evidence.outcome.decide import APP_EXITS, Outcome, decide, undecided
+from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Interruption, Record
 from harness.evidence.work_folder import hand_over
 from harness.host.gpu_memory import GpuWatch
 from harness.host.run_processes import end_processes_of_run, name_survivors
+from harness.run.asked import Run
 from harness.run.gpu_health import (
     Checkup,
     MemoryBefore,
@@ -33,13 +35,15 @@ from harness.run.gpu_health import (
     after_unkillable,
     before_run,
 )
-from harness.run.spec import Run, RunSpec, resolve_run
+from harness.run.own_program import OwnProgram, ran_on
+from harness.run.spec import RunSpec, resolve_run
 from harness.run.unreadable import Unreadable, cannot_be_read
 from harness.run.verify import keep, verify
+from harness.run.watch.gpu_sensors import SensorWatch
 from harness.run.watch.limits import LIMITS, Limits, known_stalls, limits_of
 from harness.run.watch.watch import Observer, OnStall, Watch
 
-APP_WORDS = {"app-error", *APP_EXITS.values()}
+APP_WORDS = {"app-error", "refused", *APP_EXITS.values()}
 """Diagnoses of what the app said itself, where there is no result."""
 
 
@@ -91,7 +95,19 @@ def run_cell(
         results.begin(spec.intent)
         gpus = GpuWatch(spec.kfd_ids, root) if spec.intent.device == "cuda" else None
         accounting = Accounting(spec.request.expected, LIMITS)
-        watch = Watch(spec.folder, executor, observe, gpus, on_stall, root, accounting, ranks=spec.request.ranks)
+        own = OwnProgram(spec)
+        watch = Watch(
+            spec.folder,
+            executor,
+            observe,
+            gpus,
+            on_stall,
+            root,
+            accounting,
+            ranks=spec.request.ranks,
+            sensors=SensorWatch(spec.folder, spec.gpus, root),
+            program=own.progress,
+        )
         checkup = Checkup(spec, results, executor, root)
         notes = Notes()
         ready = Readiness({})
@@ -100,8 +116,7 @@ def run_cell(
         interrupt: KeyboardInterrupt | UserError | None = None
         began = time.monotonic()
         try:
-            spec.folder.make_places()
-            hand_over(spec.resume_from or (), spec.work.output)
+            _make_places(spec, own)
             with watch, open_to_interruption():
                 with notes.tolerated("checking the GPUs before the run"):
                     ready = before_run(checkup)
@@ -113,6 +128,7 @@ def run_cell(
                     evidence = _carry_out(spec, watch, results, notes)
                     evidence = _accounted(evidence, accounting)
                 watch.sweep()
+                evidence = own.judged(evidence, watch, executor, root)
                 if watch.stopped_by is None and (result := evidence.result) is not None:
                     evidence = _verified(spec, executor, evidence, result, root)
         except KeyboardInterrupt as caught:
@@ -151,6 +167,13 @@ def run_cell(
         if interrupt:
             raise interrupt
     return record
+
+
+def _make_places(spec: RunSpec, own: OwnProgram) -> None:
+    """Make the folders that the processes find, with what the run resumes from in its place."""
+    spec.folder.make_places()
+    hand_over(spec.resume_from or (), spec.work.output)
+    own.prepare()
 
 
 def _cannot_go_on(evidence: Evidence, watch: Watch, error: UserError) -> tuple[Evidence, UserError | None]:
@@ -196,7 +219,8 @@ def _carry_out(spec: RunSpec, watch: Watch, results: Results, notes: Notes) -> E
     problem = ""
     found = tuple(Leftover(name, why) for name, why in sorted(watch.odd_files.items()))
     with unreadable.reading():
-        result, problem = spec.folder.keep_result()
+        if spec.request.program is None:
+            result, problem = spec.folder.keep_result()
         found = (*found, *leftovers(spec.work))
     unexpected = tuple(one for one in found if not one.expected)
     if unexpected:
@@ -339,7 +363,6 @@ def _record(
     said = f": {last_line(spec.folder.log)}" if outcome.diagnosis in APP_WORDS and result is None else ""
     left = [evidence.leftovers] if evidence.leftovers and outcome.diagnosis != "work-folder" else []
     exposure = watch.exposure.exposure
-    names = sorted({device.gfx or device.name for device in result.devices}) if result else []
     return Record(
         intent=spec.intent,
         outcome=outcome.name,
@@ -347,7 +370,7 @@ def _record(
         # What was decided, what the app said of it, what it left that still ran or cannot be read, what of ours failed.
         detail="; ".join(filter(None, [f"{outcome.detail}{said}", name_survivors(watch.survivors), *left, *notes])),
         exit={phase: str(exit_) for phase, exit_ in evidence.exits.items()},
-        ran_on=f"{result.device} ({', '.join(names)}) x{len(result.devices)}" if result else "unknown",
+        ran_on=ran_on(spec, evidence),
         finished=time.time(),
         seconds=watch.seconds,
         last_phase=watch.last.phase if watch.last else None,

@@ -3,83 +3,47 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePath
 from secrets import token_hex
-from typing import Any
 
 from harness import __version__
-from harness.base.contract import NONCE_VARIABLE, OLD_CONTRACT
 from harness.base.paths import REHEARSAL
 from harness.base.storage import json_hash
 from harness.environments.environment import Environment
-from harness.environments.executors.container import KFD, WORK, Container, DeviceNode, container_of, inside
+from harness.environments.executors.container import KFD, WORK, Container, container_of, inside
 from harness.environments.executors.job import Job
 from harness.environments.executors.pids import pids_limit
-from harness.environments.verifier import NO_VERIFIER, Verifier
-from harness.evidence.app_files import InputFile, Phase
-from harness.evidence.outcome import COMPARED_STEPS, Request
+from harness.evidence.app_files import Phase
+from harness.evidence.outcome.request import Request
+from harness.evidence.outcome.tolerances import COMPARED_STEPS
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder, resumed_steps
-from harness.host.facts import GpuFacts, HostFacts
+from harness.host.facts import GpuFacts
 from harness.host.processes import ProcessId
-from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import (
-    CHOICE_OPTIONS,
-    FEATURE_OPTIONS,
     REFERENCE_OPTIONS,
     arguments,
-    device_count,
     family_of,
     options_of,
-    train_options,
     workload_hash,
 )
+from harness.run.asked import Run
+from harness.run.launch import Launch, launch_of
 
 ENV = "/usr/bin/env"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One execution of one workload in one cell on one host, as it is asked for.
-
-    `devices` are the nodes of `gpus`, for a container; `confine` may limit that otherwise. `limits` are the watchdog's;
-    without, it learns them. `injected_fault` is the fault injected on purpose, if any: `KIND@STEP` or `KIND@STEP/RANK`
-    where the app injects it, a bare name where it comes from outside. It is no part of the identity of what is run, and
-    such a run is no evidence. `verifier`: what this host verifies runs in.
-    """
-
-    run_id: str
-    cell: Cell
-    workload: Workload
-    data: InputFile
-    environment: Environment
-    host: HostFacts
-    gpus: tuple[int, ...] = ()
-    campaign: str | None = None
-    repeat: int = 1
-    limits: Mapping[Phase, float] | None = None
-    devices: tuple[DeviceNode, ...] = ()
-    injected_fault: str | None = None
-    name: str = "model"
-    resume_from: tuple[PurePath, ...] | None = None
-    confine: Callable[[Container], Container] = lambda container: container
-    verifier: Verifier = NO_VERIFIER
-
-    @property
-    def not_verified(self) -> str | None:
-        """Why nothing of this host's verifies it; None where something does."""
-        return self.verifier.why_not(self.environment)
-
-    @property
-    def workload_hash(self) -> str:
-        """Identity of what is run."""
-        return workload_hash(self.workload, self.data.sha256, resumed=bool(self.resume_from))
-
-    @property
-    def device_count(self) -> int:
-        """The number of devices that its strategy uses."""
-        return device_count(self.workload, self.environment.device, self.gpus)
+# Pickles of a program's own are never run: only what weights consist of is read.
+LOAD_WEIGHTS = """
+import sys, torch
+def tensors(value):
+    if isinstance(value, torch.Tensor):
+        return 1
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return sum(map(tensors, values))
+if not tensors(torch.load(sys.argv[1], map_location="cpu", weights_only=True)):
+    sys.exit("it holds no tensor")
+"""
 
 
 @dataclass(frozen=True)
@@ -100,6 +64,8 @@ class RunSpec:
     work: WorkFolder
     gpus: tuple[GpuFacts, ...]
     phases: Mapping[str, Job]
+    links: Mapping[str, str]
+    loader: Callable[[Path], Job] | None
     verification: Job | None
     container: Container | None
     app: tuple[str, ...]
@@ -135,26 +101,20 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
     environment, preset, owner = run.environment, run.cell.preset, ProcessId.mine()
     nonce = token_hex(16)
     contained = environment.image is not None
-    options = train_options(run.workload, run.device_count)
-    if environment.contract == OLD_CONTRACT:
-        options = {name: value for name, value in options.items() if name not in CHOICE_OPTIONS}
-    words = {
-        "features": arguments(options_of(run.workload, FEATURE_OPTIONS)),
-        "train": arguments(options),
-    }
     work = folder.new_work
     seen = WorkFolder(WORK) if contained else work
-    data = inside(Path(run.data.path)) if contained else Path(run.data.path)
+    launch = launch_of(run, seen, nonce)
     temporary = seen.temporary if contained else folder.temporary
     plain = {**base_variables(seen, temporary, run.workload.threads), **environment.variables}
     # In a container other GPUs have no device nodes.
     visible = {} if contained else visible_devices(run.gpus)
-    commands = {phase: _phase_command(phase, run, words[phase], seen, data) for phase in preset.phases}
-    variables = {phase: {**plain, **visible, **preset.variables_of(phase)} for phase in preset.phases}
-    told = {NONCE_VARIABLE: nonce}
+    shared = {name: value for name, value in plain.items() if name not in launch.without}
+    variables = {
+        phase: {**shared, **visible, **launch.variables, **preset.variables_of(phase)} for phase in launch.commands
+    }
     app = _plain_app(run)
-    request = _request(run, options, nonce)
-    container = _container(run, folder)
+    request = _request(run, launch, nonce)
+    container = _container(run, folder, launch.readable)
     note = folder.note_of(folder.log, contained=contained)
 
     intent = Intent(
@@ -173,7 +133,7 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
         container=container.plain if container else None,
         workload=run.workload.name,
         workload_hash=run.workload_hash,
-        family=family_of(options, run.workload.max_device_memory, smoke_test=run.workload.smoke_test),
+        family=family_of(launch.options, run.workload.max_device_memory, smoke_test=run.workload.smoke_test),
         smoke_test=run.workload.smoke_test,
         data=run.data,
         device=environment.device,
@@ -181,19 +141,22 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
         torch=run.cell.stack.torch,
         rocm=run.cell.stack.rocm,
         index=run.cell.stack.shown_index,
-        options=options,
+        options=launch.options,
+        program=run.workload.program,
         time_limit=run.workload.time_limit,
-        commands=commands,
+        commands={str(phase): words for phase, words in launch.commands.items()},
         variables=variables,
         nonce=nonce,
-        contract=environment.contract,
-        verifier=None if run.not_verified or not verifier else verifier.identity,
-        verifier_image=None if run.not_verified or not verifier else verifier.image,
-        not_verified=run.not_verified,
+        contract=launch.contract,
+        resumed=request.resumed,
+        verifier=None if launch.not_verified or not verifier else verifier.identity,
+        verifier_image=None if launch.not_verified or not verifier else verifier.image,
+        not_verified=launch.not_verified,
         harness_version=__version__,
         owner_pid=owner.pid,
         owner_started=owner.started,
         injected_fault=run.injected_fault,
+        beside=run.beside,
         rehearsal=REHEARSAL is not None,
         started=time.time(),
     )
@@ -205,11 +168,20 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
         gpus=tuple(gpu for gpu in run.host.gpus if environment.device == "cuda" and gpu.index in run.gpus),
         phases={
             phase: Job(
-                commands[phase], {**variables[phase], **told}, folder.path, folder.log, container, note, Path(work.path)
+                command,
+                {**variables[phase], **launch.unrecorded},
+                folder.path,
+                folder.log,
+                container,
+                note,
+                Path(work.path),
+                launch.within,
             )
-            for phase in preset.phases
+            for phase, command in launch.commands.items()
         },
-        verification=None if run.not_verified or not verifier else _verification(run, folder, verifier),
+        links=launch.links,
+        loader=None if not verifier else partial(_loader, run, folder, verifier),
+        verification=None if launch.not_verified or not verifier else _verification(run, folder, verifier),
         container=container,
         app=app,
         option_names=environment.option_names,
@@ -218,7 +190,7 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
         workload_hashes=frozenset(
             workload_hash(run.workload, run.data.sha256, resumed=resumed) for resumed in (False, True)
         ),
-        limits=run.limits,
+        limits=run.limits or launch.limits,
         resume_from=run.resume_from,
     )
 
@@ -257,16 +229,16 @@ def visible_devices(gpus: tuple[int, ...]) -> dict[str, str]:
     return {"ROCR_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
 
 
-def _container(run: Run, folder: RunFolder) -> Container | None:
+def _container(run: Run, folder: RunFolder, readable: tuple[Path, ...]) -> Container | None:
     """Return what limits the container of the phases; None where they run as processes."""
     if run.environment.image is None:
         return None
-    data = (Path(run.data.path),)
-    alone = container_of(run.environment.image, Path(folder.new_work.path), data, run.host.memory_bytes)
+    memory = run.host.memory_bytes // (1 + len(run.beside))
+    alone = container_of(run.environment.image, Path(folder.new_work.path), readable, memory)
     return run.confine(replace(alone, devices=run.devices, pids=pids_limit(run.host.cores, run.device_count)))
 
 
-def _request(run: Run, options: dict[str, Any], nonce: str) -> Request:
+def _request(run: Run, launch: Launch, nonce: str) -> Request:
     """Return what the evidence is compared with."""
     return Request(
         workload_hash=run.workload_hash,
@@ -277,16 +249,18 @@ def _request(run: Run, options: dict[str, Any], nonce: str) -> Request:
         torch=run.cell.stack.torch,
         rocm=run.cell.stack.rocm,
         hip=run.cell.stack.hip,
-        options=options,
-        phases=run.cell.preset.phases,
+        jax=run.cell.stack.jax,
+        options=launch.options,
+        program=run.workload.program,
+        phases=tuple(launch.commands),
         devices=run.device_count,
         max_device_memory=run.workload.max_device_memory,
         injected_fault=run.injected_fault,
-        contract=run.environment.contract,
+        contract=launch.contract,
         nonce=nonce,
         resumed=resumed_steps(run.workload.model, run.name, run.resume_from or ()),
         data_bytes=_size(Path(run.data.path)),
-        not_verified=run.not_verified,
+        not_verified=launch.not_verified,
     )
 
 
@@ -312,33 +286,34 @@ def _verification(run: Run, folder: RunFolder, verifier: Environment) -> Job:
 
     In a container it can read the data and the copies of what the run left.
     """
-    work, data = folder.verifying, Path(run.data.path)
-    contained = verifier.image is not None
-    seen = WorkFolder(WORK) if contained else work
+    data = Path(run.data.path)
+    seen = WorkFolder(WORK) if verifier.image else folder.verifying
+    found = inside(data) if verifier.image else data
+    words = arguments(options_of(run.workload, REFERENCE_OPTIONS))
+    places = ("--data", str(found), "--output", str(seen.verification), "--run-dir", str(seen.path))
+    asked = ("--workload-hash", run.workload_hash, "--steps", str(COMPARED_STEPS))
+    return _verifying(run, folder, verifier, verifier.app("verify", *places, *asked, *words), (data, folder.kept))
+
+
+def _loader(run: Run, folder: RunFolder, verifier: Environment, file: Path) -> Job:
+    """Return the process that loads a copy of a file of weights, as `_verification`."""
+    found = inside(folder.kept) / file.name if verifier.image else file
+    command = (str(verifier.python), "-I", "-c", LOAD_WEIGHTS, str(found))
+    return _verifying(run, folder, verifier, command, (folder.kept,))
+
+
+def _verifying(
+    run: Run, folder: RunFolder, verifier: Environment, command: tuple[str, ...], readable: tuple[Path, ...]
+) -> Job:
+    """Return a process without devices that has a folder of its own, and in a container can read these places."""
+    work = Path(folder.verifying.path)
+    seen = WorkFolder(WORK) if verifier.image else folder.verifying
     container = None
     if verifier.image is not None:
-        alone = container_of(verifier.image, Path(work.path), (data, folder.kept), run.host.memory_bytes)
-        container, data = replace(alone, pids=pids_limit(run.host.cores, 1)), inside(data)
-    words = arguments(options_of(run.workload, REFERENCE_OPTIONS))
-    places = ("--data", str(data), "--output", str(seen.verification), "--run-dir", str(seen.path))
-    asked = ("--workload-hash", run.workload_hash, "--steps", str(COMPARED_STEPS))
-    temporary = seen.temporary if contained else folder.temporary
+        alone = container_of(verifier.image, work, readable, run.host.memory_bytes)
+        container = replace(alone, pids=pids_limit(run.host.cores, 1))
+    temporary = seen.temporary if container else folder.temporary
     variables = {**base_variables(seen, temporary, run.workload.threads), **verifier.variables}
     log = folder.verification_log
-    note = folder.note_of(log, contained=contained)
-    command = verifier.app("verify", *places, *asked, *words)
-    return Job(command, variables, folder.path, log, container, note, Path(work.path))
-
-
-def _phase_command(phase: str, run: Run, words: tuple[str, ...], seen: WorkFolder, data: Path) -> tuple[str, ...]:
-    app, where = run.environment.app, ("--data", str(data))
-    device = ("--device", run.environment.device)
-    run_dir = ("--run-dir", str(seen.path))
-    if phase == "features":
-        return app("features", *where, "--output", str(seen.features), *run_dir, *device, *words)
-    handed_over = ("--features", str(seen.features)) if "features" in run.cell.preset.phases else ()
-    made = ("--output", str(seen.output), "--name", run.name)
-    known = (*device, "--workload-hash", run.workload_hash)
-    resumed = ("--resume",) if run.resume_from else ()
-    injected = ("--inject-fault", run.injected_fault) if run.injected_fault and "@" in run.injected_fault else ()
-    return app("train", *where, *handed_over, *made, *run_dir, *known, *words, *resumed, *injected)
+    note = folder.note_of(log, contained=container is not None)
+    return Job(command, variables, folder.path, log, container, note, work)

@@ -12,7 +12,9 @@ from harness.environments.executors.container import inside
 from harness.environments.executors.job import Executor, Job
 from harness.evidence.app_files import KeptState, Phase, Result
 from harness.evidence.kept_states import pick
-from harness.evidence.outcome import Evidence, PickedState, StoppedBy, stands_so_far
+from harness.evidence.outcome.decide import stands_so_far
+from harness.evidence.outcome.diagnoses import StoppedBy
+from harness.evidence.outcome.evidence import Evidence, PickedState
 from harness.evidence.run_folder import RunFolder
 from harness.host.disk_use import RESERVE_BYTES
 from harness.run.spec import RunSpec

@@ -22,6 +22,11 @@ from harness.matrix.workload_options import OWN_DATA, arguments, options_of
 POLL_SECONDS = 0.05
 WORK = "work"
 LARGEST_DATA = 4 << 30
+# Stamp, four prices, volume and VIX, which the app knows by many names.
+FEWEST_COLUMNS = 7
+DELIMITERS = (b",", b";", b"\t")
+PARQUET = b"PAR1"
+HEAD_BYTES = 1 << 16
 ACCEPT = re.compile(r"say --accept (\w+)$")
 
 
@@ -35,6 +40,30 @@ def read_data(file: Path) -> InputFile:
         return InputFile(path=str(file.resolve()), sha256=file_hash(file))
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}; give --data an existing merged CSV") from None
+
+
+def require_table(file: Path) -> None:
+    """Look at the head of the user's data, before anything is downloaded for them; `check_data` reads the rest.
+
+    Raises:
+        UserError: when they cannot be read, or have too few columns for bars, or no row.
+    """
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(HEAD_BYTES)
+    except OSError as error:
+        raise UserError(f"--data {file}: cannot be read: {error.strerror}") from None
+    if start.startswith(PARQUET):
+        return
+    header, _, rows = start.lstrip(b"\xef\xbb\xbf\r\n").partition(b"\n")
+    columns = 1 + max(header.count(mark) for mark in DELIMITERS)
+    if columns < FEWEST_COLUMNS:
+        raise UserError(
+            f"--data {file}: not a merged CSV: its first line has {columns} of at least {FEWEST_COLUMNS} columns; "
+            "`matrix exec best vpoc merge` makes one (docs/data.md)"
+        )
+    if not rows.strip():
+        raise UserError(f"--data {file}: there is a header but no rows; give a file with bars")
 
 
 def synthetic_place(workload: Workload) -> Path:

@@ -50,7 +50,7 @@ def _parts(
     part: list[tuple[str, Sequence[AnswerPlace]]] = []
     left = width
     for stack, places in columns:
-        needed = GAP + max(len(stack), *(len(place.text) for place in places))
+        needed = GAP + max([len(stack), *(len(place.text) for place in places)])
         if part and needed > left:
             yield part
             part, left = [], width

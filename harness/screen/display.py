@@ -114,9 +114,9 @@ class CampaignDisplay:
         self._cells = cells
         self._verdicts = verdicts
         self._view = LiveScene(console, Scene(time.time(), squares_of(cells, ())))
-        self._label = ""
         self._seconds: list[float] = []
-        self._stalls = StallLines()
+        self._lanes: dict[int, Lane] = {}
+        self._main = self.lane(0)
 
     def __enter__(self) -> Self:
         self._judge()
@@ -128,15 +128,17 @@ class CampaignDisplay:
     ) -> None:
         self._view.__exit__(kind, error, trace)
 
+    def lane(self, number: int) -> "Lane":
+        """Return what shows one of several runs side by side, by its number from 0."""
+        return self._lanes.setdefault(number, Lane(self))
+
     def preparing(self, stack: Stack) -> None:
         """Show that an environment is being prepared."""
-        self._show(Current(f"preparing {stack.name}", time.time()))
+        self._main.preparing(stack)
 
     def step(self, text: str) -> None:
         """Show a step that precedes a run."""
-        self._show(Current(text, time.time()))
-        if not self._view.shown:
-            self._log(escape(text))
+        self._main.step(text)
 
     def time_left(self, seconds: float | None) -> None:
         """Show the time that the campaign still takes; None if it cannot be estimated."""
@@ -144,41 +146,56 @@ class CampaignDisplay:
 
     def started(self, planned: PlannedRun, position: int, total: int) -> None:
         """Show that a run begins; `total` is the number of runs, 0 if it is unknown."""
-        again = f" (repeat {planned.repeat})" if planned.repeat > 1 else ""
-        counted = f"{position}/{total}" if total else f"{position}"
-        self._label = f"[{counted}] {planned.cell.id}{again}"
-        self._change(done=position - 1, total=total or None)
-        if total and self._seconds:
-            self._change(ends=expected_end(self._seconds, total - position + 1, time.time()))
-        self._show(Current(self._label, time.time(), planned.cell.id))
+        self._main.started(planned, position, total)
 
     def progress(self, line: Progress) -> None:
         """Show progress of the current run."""
-        self._show(*(current.advanced(line) for current in self._view.scene.currents))
+        self._main.progress(line)
 
     def still(self, standing: RankStall) -> None:
         """Show a stall of the current run; `standing` is that of the rank that advanced last."""
-        still = Stall(standing.idle, standing.phase, standing.limit, time.time())
-        self._show(*(replace(current, still=still) for current in self._view.scene.currents))
-        if self._stalls.worth(standing.idle) and not self._view.shown:
-            self._log(escape(f"{self._label}: {still.words}"))
+        self._main.still(standing)
 
     def finished(self, record: Record) -> None:
         """Show the outcome of a run."""
-        self._seconds.append(record.finished - record.intent.started)
-        self._show()
-        done = self._view.scene.done + 1
-        self._change(done=done, ends=None if done == self._view.scene.total else self._view.scene.ends)
-        for line in finished_lines(record, self._label):
-            self._log(line)
-        self._judge()
+        self._main.finished(record)
 
     def problem(self, text: str) -> None:
         """Show why cells could not be run."""
-        self._log(f"[red]{escape(text)}[/red]")
+        self.log(f"[red]{escape(text)}[/red]")
 
-    def _log(self, markup: str) -> None:
+    @property
+    def live(self) -> bool:
+        """Return whether the view is shown, and no line needs to say what it shows."""
+        return self._view.shown
+
+    def log(self, markup: str) -> None:
+        """Print a line, with the time before it."""
         self._console.print(stamped(markup), soft_wrap=True)
+
+    def began(self, position: int, total: int) -> None:
+        """Count a run that begins."""
+        done = self._view.scene.done if self._lanes_in_use() else position - 1
+        self._change(done=done, total=total or None)
+        if total and self._seconds:
+            self._change(ends=expected_end(self._seconds, total - position + 1, time.time()))
+
+    def ended(self, seconds: float) -> None:
+        """Count a run that took so long."""
+        self._seconds.append(seconds)
+        done = self._view.scene.done + 1
+        self._change(done=done, ends=None if done == self._view.scene.total else self._view.scene.ends)
+
+    def redraw(self) -> None:
+        """Show what is current in each lane."""
+        self._change(currents=tuple(lane.current for lane in self._lanes.values() if lane.current))
+
+    def judge(self) -> None:
+        """Show what the verdicts are now."""
+        self._judge()
+
+    def _lanes_in_use(self) -> bool:
+        return any(lane.current and lane.current.cell for lane in self._lanes.values())
 
     def _judge(self) -> None:
         if self._view.shown and self._cells:
@@ -186,11 +203,75 @@ class CampaignDisplay:
             with suppress(UserError, *ENGINE_ERRORS):
                 self._change(squares=squares_of(self._cells, self._verdicts()))
 
-    def _show(self, *currents: Current) -> None:
-        self._change(currents=currents)
-
     def _change(self, **changes: Any) -> None:
         self._view.scene = replace(self._view.scene, **changes)
+
+
+class Lane:
+    """Shows the events of one of the runs that a campaign has at a time."""
+
+    def __init__(self, display: CampaignDisplay) -> None:
+        self._display = display
+        self._label = ""
+        self._stalls = StallLines()
+        self.current: Current | None = None
+
+    def lane(self, number: int) -> "Lane":
+        """Return that of another run."""
+        return self._display.lane(number)
+
+    def preparing(self, stack: Stack) -> None:
+        """Show that an environment is being prepared."""
+        self._show(Current(f"preparing {stack.name}", time.time()))
+
+    def step(self, text: str) -> None:
+        """Show a step that precedes a run."""
+        self._show(Current(text, time.time()))
+        if not self._display.live:
+            self._display.log(escape(text))
+
+    def time_left(self, seconds: float | None) -> None:
+        """Show the time that the campaign still takes; None if it cannot be estimated."""
+        self._display.time_left(seconds)
+
+    def started(self, planned: PlannedRun, position: int, total: int) -> None:
+        """Show that a run begins; `total` is the number of runs, 0 if it is unknown."""
+        again = f" (repeat {planned.repeat})" if planned.repeat > 1 else ""
+        # The id of a cell does not tell runs on different GPUs apart.
+        on = f" on GPU {', '.join(map(str, planned.gpus))}" if planned.placement else ""
+        counted = f"{position}/{total}" if total else f"{position}"
+        self._label = f"[{counted}] {planned.cell.id}{again}{on}"
+        self._display.began(position, total)
+        self._show(Current(self._label, time.time(), planned.cell.id))
+
+    def progress(self, line: Progress) -> None:
+        """Show progress of the run."""
+        if self.current:
+            self._show(self.current.advanced(line))
+
+    def still(self, standing: RankStall) -> None:
+        """Show a stall of the run; `standing` is that of the rank that advanced last."""
+        still = Stall(standing.idle, standing.phase, standing.limit, time.time())
+        if self.current:
+            self._show(replace(self.current, still=still))
+        if self._stalls.worth(standing.idle) and not self._display.live:
+            self._display.log(escape(f"{self._label}: {still.words}"))
+
+    def finished(self, record: Record) -> None:
+        """Show the outcome of the run."""
+        self._show(None)
+        self._display.ended(record.finished - record.intent.started)
+        for line in finished_lines(record, self._label):
+            self._display.log(line)
+        self._display.judge()
+
+    def problem(self, text: str) -> None:
+        """Show why cells could not be run."""
+        self._display.problem(text)
+
+    def _show(self, current: Current | None) -> None:
+        self.current = current
+        self._display.redraw()
 
 
 def stamped(markup: str) -> str:

@@ -1,15 +1,16 @@
 """Prints tables that fit a terminal: names stay whole, columns that matter less are left out, and that is said."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from textwrap import fill
 
 import click
 from rich.console import Console
-from rich.segment import Segments
 from rich.table import Column, Table
 from rich.text import Text
 
 GAP = 2
+TAB = 8
 # A column of text is folded where the rest leaves it that much.
 NARROWEST_TEXT = 24
 
@@ -24,21 +25,23 @@ def print_table(
     `text` is the column that may be folded at words; no other is cut or folded. Piped or `wide`, all are printed.
     """
     all_of_it = wide or not console.is_terminal
-    kept = list(table.columns)
+    columns = {str(column.header): _cells(column) for column in table.columns}
+    widths = {header: max(line.cell_len for cell in cells for line in cell) for header, cells in columns.items()}
+    kept = set(columns)
     if not all_of_it:
-        wanted = {column.header for column in table.columns}.difference(leave_out)
+        kept = kept.difference(leave_out)
         for header in reversed(leave_out):
-            more = [column for column in table.columns if column.header in (*wanted, header)]
-            if _least(more, text) <= console.width:
-                wanted.add(header)
-        kept = [column for column in table.columns if column.header in wanted]
-    dropped = [str(column.header) for column in table.columns if column not in kept]
-    width = max(_least(kept, text), min(_natural(kept), console.width))
-    # A console would cut at its own width.
-    options = console.options.update_width(_natural(kept) if all_of_it else width)
-    made = _of(kept, None if all_of_it else text)
-    console.print(Segments(console.render(made, options)), soft_wrap=True, end="")
-    if dropped:
+            more = {header, *kept} & columns.keys()
+            if _total(more, {**widths, **_narrowest(widths, text)}) <= console.width:
+                kept = more
+        if text in kept and (over := _total(kept, widths) - console.width) > 0:
+            widths[text] = max(widths[text] - over, _narrowest(widths, text)[text])
+            columns[text] = [_folded(console, cell, widths[text]) for cell in columns[text]]
+    shown = [header for header in columns if header in kept]
+    rows = zip(*(columns[header] for header in shown), strict=True)
+    lines = (line for row in rows for line in _lines(row, [widths[header] for header in shown]))
+    console.print(Text("\n").join(lines), soft_wrap=True)
+    if dropped := [header for header in columns if header not in kept]:
         console.print(f"(not shown: {', '.join(dropped)}; --wide shows all)", markup=False, style="dim")
 
 
@@ -49,25 +52,33 @@ def print_folded(console: Console, line: str) -> None:
     console.print(fill(line, width, subsequent_indent=indent), soft_wrap=True, markup=False, highlight=False)
 
 
-def _of(columns: Sequence[Column], text: str | None) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for column in columns:
-        folded = column.header == text
-        table.add_column(column.header, no_wrap=not folded, overflow="fold" if folded else "ignore")
-    for row in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*row)
-    return table
+def _cells(column: Column) -> list[list[Text]]:
+    """Return the lines of each cell of a column, the heading first."""
+    cells = [Text.from_markup(str(column.header), style="bold"), *map(Text.from_markup, map(str, column.cells))]
+    for cell in cells:
+        cell.expand_tabs(TAB)
+    return [list(cell.split()) for cell in cells]
 
 
-def _least(columns: Sequence[Column], text: str | None) -> int:
-    """Return the width that the columns need, the folded one at its narrowest."""
-    of_text = (_width(column) for column in columns if column.header == text)
-    return _natural(columns) - sum(max(0, width - NARROWEST_TEXT) for width in of_text)
+def _folded(console: Console, cell: Iterable[Text], width: int) -> list[Text]:
+    return [part for line in cell for part in line.wrap(console, width, overflow="fold")]
 
 
-def _natural(columns: Sequence[Column]) -> int:
-    return sum(_width(column) for column in columns) + GAP * max(0, len(columns) - 1)
+def _lines(row: Sequence[Sequence[Text]], widths: Sequence[int]) -> Iterable[Text]:
+    """Yield the lines of a row: as many as its cell of most lines has."""
+    for parts in zip_longest(*row, fillvalue=Text()):
+        line = Text()
+        for part, width in zip(parts, widths, strict=True):
+            line.append_text(part).append(" " * (width - part.cell_len + GAP))
+        line.right_crop(GAP)
+        yield line
 
 
-def _width(column: Column) -> int:
-    return max(Text.from_markup(str(cell)).cell_len for cell in (column.header, *column.cells))
+def _narrowest(widths: Mapping[str, int], text: str | None) -> dict[str, int]:
+    """Return how narrow the column that may be folded can be."""
+    return {text: min(widths[text], NARROWEST_TEXT)} if text is not None and text in widths else {}
+
+
+def _total(headers: Iterable[str], widths: Mapping[str, int]) -> int:
+    taken = [widths[header] + GAP for header in headers]
+    return max(0, sum(taken) - GAP)

@@ -98,9 +98,9 @@ def plan_lines(plan: "Plan") -> list[str]:
     free = _free(plan.free_gb, plan.disk_gb)
     gpus = sorted({planned.gpus for planned in plan.runs if planned.placement})
     each = f", each on GPU {' and on GPU '.join(str(*one) for one in gpus)}" if gpus else ""
-    runs = f"{_until(plan.goal)}: runs" if plan.goal else f"{len(plan.runs)} runs"
+    runs = f"{_until(plan.goal)}: runs" if plan.goal else _many(len(plan.runs), "run")
     lines = [
-        f"Plan: {len(cells)} cells, {runs} of workload {workload.name} ({workload.description}){each}",
+        f"Plan: {_many(len(cells), 'cell')}, {runs} of workload {workload.name} ({workload.description}){each}",
         f"  cells: {', '.join(cells) or 'none'}",
         f"  disk: {plan.disk_gb:.1f} GB at most on {plan.place}, {free}; {plan.download_gb:.1f} GB to download",
         f"  wheels: {', '.join(dict.fromkeys(plan.indexes.values())) or 'none'}",
@@ -149,7 +149,8 @@ def verdicts_table(verdicts: Iterable[Verdict], tags: Sequence[KnownGood] = ()) 
     table = _table(*names, "not counted", "why")
     for one in verdicts:
         tagged = any(is_about(evidence, one) for evidence in tags)
-        marks = (("tagged", tagged), (f"{one.imported} imported", one.imported))
+        unchecked = ("numbers not checked", one.own_program)
+        marks = (("tagged", tagged), (f"{one.imported} imported", one.imported), unchecked)
         note = ", ".join(mark for mark, holds in marks if holds)
         totals = one.totals
         starts = f"{floor(one.start_low * 100)}%" if one.runs else ""
@@ -206,6 +207,10 @@ def _time(plan: "Plan") -> str:
     if plan.seconds_expected is None:
         return f"{most}; no earlier run on this host to estimate from"
     return f"about {span(plan.seconds_expected)} as measured here before, {most}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _until(goal: "Goal") -> str:

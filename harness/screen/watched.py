@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.base.errors import UserError
+from harness.base.storage import read_regular
 from harness.evidence.index import FILE, Row, family_of_intent, read_rows
 from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, owner_alive
@@ -159,7 +160,7 @@ def held_campaigns(results: Results, locked: Set[int]) -> Iterator[HeldCampaign]
     for file in sorted((results.folder / "campaigns").glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             if _is_in(locked, file):
-                content = json.loads(file.read_bytes())
+                content = json.loads(read_regular(file))
                 cells = tuple(run["cell"] for run in content["runs"])
                 runs = None if content.get("goal") else len(cells)
                 yield HeldCampaign(file.stem, tuple(dict.fromkeys(cells)), content["started"], runs)

@@ -1,10 +1,12 @@
 """How a campaign with a goal ended, in a sentence. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor
 
 from harness.base.durations import span
+from harness.evidence.verdicts.recommend import NamedCell
+from harness.evidence.verdicts.scope import parts_of
 from harness.evidence.verdicts.words import hours_in_words, in_words
 from harness.search.goal import Goal
 from harness.search.schedule import (
@@ -26,7 +28,8 @@ _LISTED = 3
 class Conclusion:
     """`reached`: whether the goal is; `continues`: whether the same command continues from these records.
 
-    `standings` by cell, with its scope where it has several.
+    `standings` by cell, with its scope where it has several. `named` is the cell that the sentence names as the one to
+    use, or as the nearest. `least_budget`: where the budget let nothing run, the seconds that would.
     """
 
     why: EndReason
@@ -34,6 +37,8 @@ class Conclusion:
     sentence: str
     continues: bool
     standings: Mapping[str, str]
+    named: NamedCell | None = None
+    least_budget: float | None = None
 
 
 def conclude(
@@ -48,19 +53,40 @@ def conclude(
     best = max(tallies, key=lambda one: _nearness(tallies[one], goal))
     scopes = {one.cell: {other.scope for other in tallies if other.cell == one.cell} for one in tallies}
     names = {one: one.cell if len(scopes[one.cell]) == 1 else f"{one.cell} ({one.scope})" for one in tallies}
+    names_best = bool(good) or (statuses[best] == "open" and tallies[best].runs > 0)
     if goal.every:
         sentence = _all_of_them(goal, why, tallies, statuses, names)
     elif good:
         sentence = f"{_shown(goal, names[best], tallies[best])}{_among(goal)}."
     else:
         sentence = f"{_NOT_FOUND[why]}: {_nearest(goal, names, tallies, statuses, seconds, best)}"
+    least = _least_budget(goal, [one.cell for one, now in statuses.items() if now == "open"], seconds)
+    least = least if why == "out-of-time" else None
     return Conclusion(
         why=why,
         reached=why == "reached",
-        sentence=sentence,
+        sentence=sentence + (nothing_fits(least) if least else ""),
         continues=why in ("out-of-time", "another-boot"),
         standings={names[one]: now for one, now in statuses.items()},
+        named=None if goal.every or not names_best else NamedCell(best.cell, parts_of(best.scope).strategy),
+        least_budget=least,
     )
+
+
+def nothing_fits(least_budget: float) -> str:
+    """Return the sentence on a budget that let nothing run."""
+    return f" No run fits into the budget: the next one needs {budget_in_words(least_budget)} (`--budget`)."
+
+
+def budget_in_words(seconds: float) -> str:
+    """Return a budget that holds so many seconds and what looking at the records takes, as it is typed: `15m`."""
+    return f"{ceil(seconds / 60) + 1}m"
+
+
+def _least_budget(goal: Goal, open_cells: Sequence[str], seconds: Mapping[str, float]) -> float | None:
+    """Return the seconds of the shortest run of these cells, where the whole budget does not hold it."""
+    shortest = min((seconds[cell] for cell in open_cells if cell in seconds), default=None)
+    return shortest if shortest and goal.budget is not None and shortest >= goal.budget else None
 
 
 _NOT_FOUND: Mapping[EndReason, str] = {

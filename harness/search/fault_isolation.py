@@ -3,11 +3,11 @@
 What makes a run is an argument; pure but for that.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
-from math import ceil, exp, lgamma, log
+from math import ceil, exp, log
 from random import Random
 from typing import Final, Literal, NamedTuple
 
@@ -22,10 +22,14 @@ MOST_RUNS: Final = 40
 # What works passes at least so often, what is at fault at most so often. Rates between these are not told apart.
 SOUND_RATE: Final = 0.95
 FAULTY_RATE: Final = 0.5
-# Beta weights of the two pass rates as they are guessed before the first run.
-SOUND_PRIOR: Final = (19.0, 1.0)
-FAULTY_PRIOR: Final = (4.0, 4.0)
-# How likely each fault is guessed to be: none, one, or two at once and one that shows on one GPU only.
+# Between them, to notice that neither is so.
+BETWEEN_RATE: Final = 0.75
+# The share of the evidence against a fault that is staked on that.
+SHARE_OF_BETWEEN: Final = 0.05
+# What a fault that differs in one arm more is given of the stake of one that differs in one arm fewer.
+NEXT_NEAREST: Final = 0.4
+# How likely each fault is guessed to be: none, one, or two at once and one that shows on one GPU only. It decides
+# which arm is run next, and nothing else.
 WEIGHT_OF_NONE: Final = 3.0
 WEIGHT_OF_RARE: Final = 0.2
 # An arm is run so many times in a row at most: what drifts with time must not meet one arm alone.
@@ -127,104 +131,86 @@ class FaultModel:
     """The faults that may be there, and the evidence that runs are against each.
 
     One of `cell`, `stack`, `gpu`, `other-gpu`, `host` or nothing; a cell or stack on one GPU only, or along with a GPU;
-    a control by itself. Arms that are at fault pass at one rate of FAULTY_RATE at most, the others at one of SOUND_RATE
-    at least.
+    a control by itself. Each arm that is at fault passes at a rate of its own of FAULTY_RATE at most, each other one at
+    one of SOUND_RATE at least.
     """
 
     def __init__(self, controls: Controls) -> None:
         self._arms = controls.arms
-        self._causes, self._weights = _patterns(controls)
+        self._causes, self._guesses = _patterns(controls)
+        self._stakes = {pattern: _stakes(pattern, self._causes) for pattern in self._causes}
+
+    @property
+    def causes(self) -> Mapping[Pattern, frozenset[Cause]]:
+        """The causes of each fault, by the arms that it makes fail."""
+        return self._causes
 
     def read(self, counts: ArmCounts, error: float = CAMPAIGN_ERROR) -> Isolation:
         """Return what these runs show: the cause that every fault has that is not refuted."""
-        left = self._not_refuted(counts, error)
+        left = [pattern for pattern, against in self.evidence(counts).items() if against < -log(error)]
         shown = frozenset.intersection(*(self._causes[pattern] for pattern in left)) if left else frozenset()
         possible = frozenset(cause for pattern in left for cause in self._causes[pattern])
         # Two are shown where both are at fault: the narrower first.
         order: tuple[Cause, ...] = ("cell", "stack", "gpu", "other-gpu", "host")
         cause = next((one for one in order if one in shown), None)
         sound = bool(left) and not possible
-        runs_left = 0 if cause or sound else self._runs_left(counts, error)
-        return Isolation(cause, sound, possible, runs_left, dict(counts))
+        missing = ceil(sum(self._needed(counts, error).values()))
+        return Isolation(cause, sound, possible, missing if left else None, dict(counts))
 
     def next_arm(self, counts: ArmCounts, error: float, made: Sequence[Arm]) -> Arm | None:
-        """Return the arm that adds most against the rival hardest to refute; None where nothing is left to tell.
+        """Return the arm of which most runs are missing; None where nothing is left to tell.
 
         (Chernoff 1959, "Sequential design of experiments".)
         """
-        rivals = self._rivals(counts, error)
-        if not rivals:
+        needed = self._needed(counts, error)
+        if not needed:
             return None
         last = set(made[-IN_A_ROW:])
         allowed = [arm for arm in self._arms if last != {arm}]
-        hardest = max(rivals, key=lambda one: one.missing / max(one.gains.values()))
-        return max(allowed, key=lambda arm: (hardest.gains[arm], sum(r.gains[arm] for r in rivals), -counts[arm].runs))
+        return max(allowed, key=lambda arm: (needed.get(arm, 0.0), -counts[arm].runs))
 
-    def _runs_left(self, counts: ArmCounts, error: float) -> int | None:
-        """Return about how many runs refute all rivals, if the likeliest fault is true and runs show the average."""
-        rivals, runs = self._rivals(counts, error), 0.0
-        if not rivals:
-            return None
-        while rivals:
-            hardest = max(rivals, key=lambda one: one.missing)
-            arm = max(self._arms, key=lambda one: hardest.gains[one])
-            needed = hardest.missing / hardest.gains[arm]
-            runs += needed
-            reduced = [one._replace(missing=one.missing - needed * one.gains[arm]) for one in rivals]
-            rivals = [one for one in reduced if one.missing > 1e-9]  # noqa: PLR2004
-        return ceil(runs)
+    def _needed(self, counts: ArmCounts, error: float) -> dict[Arm, float]:
+        """Return about how many runs of which arms show the likeliest fault, or one of its causes, where it is true.
 
-    def _rivals(self, counts: ArmCounts, error: float) -> list["_Rival"]:
-        """Return what has to be refuted for the likeliest fault to be shown, or one of its causes; empty once it is."""
-        evidence = self._evidence(counts)
-        left = [pattern for pattern, against in evidence.items() if against < -log(error)]
-        if not left:
-            return []
-        weighed = self._weighed(counts)
-        best = max(left, key=weighed.__getitem__)
-        without = [[one for one in left if cause not in self._causes[one]] for cause in sorted(self._causes[best])]
-        # Of two causes the one that is nearer to being shown.
-        chosen = min(without, key=lambda some: sum(-log(error) - evidence[one] for one in some), default=None)
-        if chosen is None:
-            chosen = [one for one in left if self._causes[one]]
-        rates = {arm: _rate(counts, best, faulty=arm in best) for arm in self._arms}
-        return [
-            _Rival(-log(error) - evidence[one], {arm: _gain(rates[arm], arm in best, arm in one) for arm in self._arms})
-            for one in chosen
+        Empty where that is shown, and where every fault is refuted: the pass rates lie between those of what works and
+        of what is at fault.
+        """
+        evidence = self.evidence(counts)
+        missing = {pattern: -log(error) - against for pattern, against in evidence.items() if against < -log(error)}
+        if not missing:
+            return {}
+        scores = _scores(counts)
+        best = max(missing, key=lambda one: self._guesses[one] - sum(scores[arm] for arm in one))
+        # A fault of two causes is named where one of them is.
+        rivals = [[one for one in missing if cause not in self._causes[one]] for cause in sorted(self._causes[best])]
+        ways = [
+            _runs_against({one: missing[one] for one in some}, best, self._arms)
+            for some in rivals or [[one for one in missing if self._causes[one]]]
         ]
+        return min(ways, key=lambda way: sum(way.values()))
 
-    def _not_refuted(self, counts: ArmCounts, error: float) -> list[Pattern]:
-        return [pattern for pattern, against in self._evidence(counts).items() if against < -log(error)]
+    def evidence(self, counts: ArmCounts) -> Mapping[Pattern, float]:
+        """Return the logarithm of the evidence against each fault, by the arms that it makes fail.
 
-    def _weighed(self, counts: ArmCounts) -> dict[Pattern, float]:
-        """The logarithm of the likelihood of all runs under each fault, averaged over its rates, times its weight."""
-        return {
-            pattern: weight + sum(_averaged(count, faulty=faulty) for count, faulty in _split(counts, pattern))
-            for pattern, weight in self._weights.items()
-        }
-
-    def _evidence(self, counts: ArmCounts) -> dict[Pattern, float]:
-        """The logarithm of the evidence against each fault: the averaged likelihood over the greatest it allows.
-
-        Where the fault is the true one, this ever exceeds log(1/a) with probability a at most, whichever arm was run
-        next for what was seen before (Ville's inequality; Wasserman, Ramdas and Balakrishnan 2020, "Universal
-        inference"). One fault is the true one, so that naming only what all have in common that are not refuted errs
+        It is the likelihood under the other faults, averaged with `_stakes`, over that under this one, each arm at
+        SOUND_RATE or FAULTY_RATE. Where this fault is the true one, a run of an arm at fault multiplies each of the
+        ratios by 1, or by r / .5 and (1 - r) / .5 with r = .95, which is at most 1 on average wherever the arm passes
+        .5 of its runs or fewer; for the other arms likewise. So it ever exceeds log(1/a) with probability a at most,
+        whatever rates the arms have on their side, and whichever arm was run next for what was seen before (Ville's
+        inequality). One fault is the true one, so that naming only what all have in common that are not refuted errs
         no more often than refuting that one, and nothing is divided among the causes (closed testing).
         """
-        weighed = self._weighed(counts)
-        highest = max(weighed.values())
-        average = highest + log(sum(exp(value - highest) for value in weighed.values()))
+        scores = _scores(counts)
+        likelihood = {pattern: -sum(scores[arm] for arm in pattern) for pattern in self._causes}
         return {
-            pattern: average - sum(_greatest(count, faulty=faulty) for count, faulty in _split(counts, pattern))
-            for pattern in weighed
+            pattern: _log_sum(
+                [
+                    *(log(stake) + likelihood[other] - likelihood[pattern] for other, stake in stakes.items()),
+                    log(SHARE_OF_BETWEEN) + sum(_between(count, arm in pattern) for arm, count in counts.items()),
+                ]
+            )
+            for pattern, stakes in self._stakes.items()
         }
-
-
-class _Rival(NamedTuple):
-    """The evidence that is missing against a fault, and what a run of each arm adds to it on average."""
-
-    missing: float
-    gains: Mapping[Arm, float]
 
 
 @cache
@@ -256,48 +242,50 @@ def _patterns(controls: Controls) -> tuple[Mapping[Pattern, frozenset[Cause]], M
     return causes, {pattern: log(weight / total) for pattern, weight in weights.items()}
 
 
-def _split(counts: ArmCounts, pattern: Pattern) -> tuple[tuple[BinomialCount, bool], tuple[BinomialCount, bool]]:
-    """The runs of the arms that are at fault, and those of the others."""
-    faulty = sum((count for arm, count in counts.items() if arm in pattern), BinomialCount())
-    sound = sum((count for arm, count in counts.items() if arm not in pattern), BinomialCount())
-    return (faulty, True), (sound, False)
+def _stakes(pattern: Pattern, patterns: Iterable[Pattern]) -> Mapping[Pattern, float]:
+    """Return how the evidence against a fault weighs the others: the more, the fewer arms tell them from it.
+
+    What differs in one arm only takes the most runs to tell, and is seldom helped by the evidence for others.
+    """
+    shares = {other: NEXT_NEAREST ** len(other ^ pattern) for other in patterns if other != pattern}
+    return {other: (1 - SHARE_OF_BETWEEN) * share / sum(shares.values()) for other, share in shares.items()}
 
 
-def _prior(*, faulty: bool) -> tuple[float, float]:
-    return FAULTY_PRIOR if faulty else SOUND_PRIOR
+def _runs_against(missing: Mapping[Pattern, float], truth: Pattern, arms: Sequence[Arm]) -> dict[Arm, float]:
+    """Return how many runs of which arms add the evidence that is missing against each fault, on average."""
+    gains = {arm: relative_entropy(faulty=arm in truth) for arm in arms}
+    runs: dict[Arm, float] = {}
+    while missing:
+        needed = {one: missing[one] / max(gains[arm] for arm in one ^ truth) for one in missing}
+        hardest = max(needed, key=needed.__getitem__)
+        told_by = {arm: sum(arm in one ^ truth for one in missing) for arm in arms if arm in hardest ^ truth}
+        arm = max(told_by, key=lambda one: (gains[one], told_by[one]))
+        more = needed[hardest]
+        runs[arm] = runs.get(arm, 0.0) + more
+        reduced = {one: left - more * gains[arm] * (arm in one ^ truth) for one, left in missing.items()}
+        missing = {one: left for one, left in reduced.items() if left > 1e-9}  # noqa: PLR2004
+    return runs
 
 
-def _nearest(rate: float, *, faulty: bool) -> float:
-    return min(rate, FAULTY_RATE) if faulty else max(rate, SOUND_RATE)
+def _scores(counts: ArmCounts) -> dict[Arm, float]:
+    """The logarithm of how much likelier the runs of each arm are where it works than where it is at fault."""
+    return {arm: _log_ratio(count, SOUND_RATE, FAULTY_RATE) for arm, count in counts.items()}
 
 
-@cache
-def _averaged(count: BinomialCount, *, faulty: bool) -> float:
-    a, b = _prior(faulty=faulty)
-    return _log_beta(a + count.passes, b + count.runs - count.passes) - _log_beta(a, b)
+def _between(count: BinomialCount, faulty: bool) -> float:
+    return _log_ratio(count, BETWEEN_RATE, FAULTY_RATE if faulty else SOUND_RATE)
 
 
-def _log_beta(a: float, b: float) -> float:
-    return lgamma(a) + lgamma(b) - lgamma(a + b)
+def _log_ratio(count: BinomialCount, rate: float, other: float) -> float:
+    return count.passes * log(rate / other) + (count.runs - count.passes) * log((1 - rate) / (1 - other))
 
 
-@cache
-def _greatest(count: BinomialCount, *, faulty: bool) -> float:
-    if not count.runs:
-        return 0.0
-    rate, failures = _nearest(count.passes / count.runs, faulty=faulty), count.runs - count.passes
-    return (count.passes * log(rate) if count.passes else 0.0) + (failures * log(1 - rate) if failures else 0.0)
+def _log_sum(values: Sequence[float]) -> float:
+    highest = max(values)
+    return highest + log(sum(exp(value - highest) for value in values))
 
 
-def _rate(counts: ArmCounts, pattern: Pattern, *, faulty: bool) -> float:
-    """The pass rate to be expected of the arms that are at fault, or of the others."""
-    count, (a, b) = _split(counts, pattern)[not faulty][0], _prior(faulty=faulty)
-    return _nearest((a + count.passes) / (a + b + count.runs), faulty=faulty)
-
-
-def _gain(rate: float, faulty: bool, in_rival: bool) -> float:
-    """Return what a run adds to the evidence against a rival on average: the relative entropy of the two rates."""
-    if faulty == in_rival:
-        return 0.0
-    other = _nearest(rate, faulty=in_rival)
+def relative_entropy(*, faulty: bool) -> float:
+    """Return what a run adds on average to the logarithm of the evidence that its arm is at fault, or works."""
+    rate, other = (FAULTY_RATE, SOUND_RATE) if faulty else (SOUND_RATE, FAULTY_RATE)
     return rate * log(rate / other) + (1 - rate) * log((1 - rate) / (1 - other))

@@ -25,10 +25,12 @@ def seconds_to(threshold: Threshold, goal: Goal, thresholds: Verdicts, run_secon
     return runs * run_seconds
 
 
-def reach_in_words(goal: Goal, thresholds: Verdicts, run_seconds: float | None, run_hours: float | None) -> str:
+def reach_in_words(
+    goal: Goal, thresholds: Verdicts, run_seconds: float | None, run_hours: float | None, *, assumed: bool = False
+) -> str:
     """Return what known-good takes at least, and which tier a budget can reach of one cell that never fails.
 
-    `run_seconds` and `run_hours` as in `seconds_to`; None where no run was made yet.
+    `run_seconds` and `run_hours` as in `seconds_to`; None where nothing is known of them. They may be `assumed`.
     """
     needed = missing_to(Totals(), "known_good", thresholds, goal.of_each)
     best = f" (held to {goal.of_each:.4g}, as the best of {goal.among})" if goal.among > 1 and not goal.every else ""
@@ -39,7 +41,10 @@ def reach_in_words(goal: Goal, thresholds: Verdicts, run_seconds: float | None, 
         return f"{said}; how long that is, the first runs tell"
     takes = {tier: seconds_to(tier, goal, thresholds, run_seconds, run_hours) for tier in TIERS}
     longest = takes["known_good"]
-    said += f": about {span(longest)}" if longest < float("inf") else ": runs as short as those before never show it"
+    by = f" of runs (assumed: {span(run_seconds)} each)" if assumed else ""
+    said += (
+        f": about {span(longest)}{by}" if longest < float("inf") else ": runs as short as those before never show it"
+    )
     if goal.budget is None:
         return said
     if longest <= goal.budget:

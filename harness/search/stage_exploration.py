@@ -133,20 +133,26 @@ class Explorer:
 
         The first that counts decides: later ones are made to count hours. All placements are run though one failed:
         what differs between two GPUs is a GPU's. In a stage on one GPU the others are tried where the first fails,
-        and `on_any` says so.
+        and `on_any` says so. In one on each the runs may be made side by side.
         """
         workload = setting.workload(self.matrix.workloads[stage.workload or ""])
         decisive: list[SeenRun] = []
+        lacking: list[StageRun] = []
         for gpus in self.host.placements(stage, setting.cell):
             made = self.seen.of_run(setting, workload, gpus)
-            counted = next((run for run in made if run.count.counts), None)
+            counted = next((run for run in made if run.decides), None)
             if counted is None:
                 if len(made) >= NOT_BEGUN_AT_MOST and all(run.count.kind == NOT_BEGUN_KIND for run in made[-3:]):
                     continue
                 changed = f" ({setting.changed})" if setting.changed else ""
                 why = f"{stage.name}: {stage.description}{changed}"
-                raise _Needed(StageRun(stage.name, setting, workload, gpus, len(made) + 1, why))
+                lacking.append(StageRun(stage.name, setting, workload, gpus, len(made) + 1, why))
+                if not (self.host.side_by_side and stage.devices == "each"):
+                    break
+                continue
             decisive.append(counted)
             if stage.devices == "one" and (counted.passed or not on_any):
                 break
+        if lacking:
+            raise _Needed(replace(lacking[0], beside=tuple(lacking[1:])))
         return decisive

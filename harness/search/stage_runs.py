@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from harness.evidence.index import Row
-from harness.evidence.verdicts.counting import RunCount
+from harness.evidence.verdicts.counting import REFUSED, RunCount
 from harness.evidence.verdicts.totals import Totals, totals_of
 from harness.matrix.cells import Cell, Matrix, Workload
 from harness.matrix.stages import CampaignStage, Otherwise
@@ -43,7 +43,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class StageRun:
-    """The next run of a campaign, and why. `number` counts the runs of the same from 1."""
+    """The next run of a campaign, and why. `number` counts the runs of the same from 1.
+
+    `beside`: the same on other GPUs, which may be begun together with it. It is always the same that runs side by side:
+    what takes all GPUs along can then be no other cell's doing.
+    """
 
     stage: str
     setting: Setting
@@ -51,6 +55,7 @@ class StageRun:
     gpus: tuple[int, ...]
     number: int
     why: str
+    beside: tuple["StageRun", ...] = ()
 
     @property
     def cell(self) -> Cell:
@@ -71,6 +76,16 @@ class SeenRun:
     def passed(self) -> bool:
         """Return whether it passed."""
         return self.count.counts_as == "passed"
+
+    @property
+    def was_refused(self) -> bool:
+        """Return whether the app refused its command, as it will again."""
+        return self.count.kind == REFUSED
+
+    @property
+    def decides(self) -> bool:
+        """Return whether there is no need to make it again."""
+        return self.count.counts or self.was_refused
 
     @property
     def seconds(self) -> float:
@@ -151,13 +166,16 @@ class StageHost:
     """The host of a campaign: its GPUs in the order of preference, and those of them that may take runs.
 
     `atomics`: whether the slots of all have PCIe atomics, None where that is not known. `setup_seconds`: what it takes
-    to make each stack that is not made yet.
+    to make each stack that is not made yet. `side_by_side`: whether runs of one GPU each may share the time.
+    `screened`: further GPUs that runs may not use, since a screen is connected to them.
     """
 
     gpus: tuple[int, ...]
     healthy: tuple[int, ...]
     atomics: bool | None = None
     setup_seconds: Mapping[str, float] = field(default_factory=dict)
+    side_by_side: bool = False
+    screened: tuple[int, ...] = ()
 
     @property
     def can_use_all(self) -> bool:

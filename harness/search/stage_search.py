@@ -7,6 +7,7 @@ it is run for hours when nothing else is left to explore, or when the time that 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 from typing import Literal
 
@@ -16,7 +17,7 @@ from harness.evidence.verdicts.verdict import reaches
 from harness.matrix.cells import Cell, Matrix, Workload
 from harness.matrix.stages import CampaignStage, endurance, exploring, of_winner
 from harness.matrix.strategies import Strategy
-from harness.matrix.two_gpus import always_on_two, step_of
+from harness.matrix.two_gpus import always_on_two, in_turn
 from harness.search.stage_exploration import Explored, Explorer
 from harness.search.stage_gpus import bad_gpus
 from harness.search.stage_runs import SeenRuns, Setting, StageHost, StageRun, totals_of_seen
@@ -32,13 +33,14 @@ MOST_FAILURES = 4
 class Contender:
     """A setting that came through the stages: where its runs are made, what they show, and what is missing to the tier.
 
-    `rank`: 0 is the way to use the GPUs that is wanted most. `seconds_needed` without a failure from now on, and what
-    another that was not run yet would need.
+    `lanes`: all GPUs on which its runs may be made side by side, one on each. `rank`: 0 is the way to use the GPUs that
+    is wanted most. `seconds_needed` without a failure from now on, and what another that was not run yet would need.
     """
 
     setting: Setting
     stage: CampaignStage
     gpus: tuple[int, ...]
+    lanes: tuple[tuple[int, ...], ...]
     rank: int
     totals: Totals
     confidence: float
@@ -93,16 +95,28 @@ class StageSearch:
         """Return the next run, or why there is none. `time_left` in seconds, None without a budget."""
         return _Look(self, seen, float("inf") if time_left is None else time_left).next()
 
+    def seconds_of_next(self, seen: SeenRuns) -> float | None:
+        """Return what the next run takes with the setup of its stack, had it all the time; None where there is none."""
+        look = _Look(self, seen, float("inf"))
+        following = look.next()
+        return look.cost(following) if isinstance(following, StageRun) else None
+
+    def to_prepare(self, run: StageRun, seen: SeenRuns) -> str | None:
+        """Return the stack that is made while a run goes on: the next one, once something trained on one GPU.
+
+        Before that answer nothing is downloaded that it may not need.
+        """
+        smoke = {stage.workload for stage in exploring(self.matrix.stages)[:1]}
+        if not any(one.passed and one.row.workload not in smoke for one in seen.runs):
+            return None
+        stack = run.cell.stack.name
+        following = self.order[self.order.index(stack) + 1 :][:1] if stack in self.order else []
+        return next((one for one in following if one in self.host.setup_seconds), None)
+
     @property
     def order(self) -> list[str]:
         """Return the stacks in turn: without PCIe atomics last those whose collectives need them."""
-        if self.host.atomics is not False or not self.host.can_use_all:
-            return list(self.cells)
-        return sorted(self.cells, key=self._last)
-
-    def _last(self, stack: str) -> bool:
-        step = step_of(self.matrix, self.matrix.stacks[stack])
-        return step is not None and step.last_without_atomics
+        return in_turn(self.matrix, self.cells, atomics=self.host.atomics, several=self.host.can_use_all)
 
 
 @dataclass
@@ -159,7 +173,7 @@ class _Look:
             yield untried
         yield from (one for one in open_ if one.seconds_needed <= self.time_left)
         yield from (one for one in open_ if one.seconds_needed > self.time_left)
-        if untried and self._cost(untried) <= self.time_left:
+        if untried and self.cost(untried) <= self.time_left:
             yield untried
 
     def _why(self, open_: Sequence[Contender]) -> StageEndReason:
@@ -201,7 +215,9 @@ class _Look:
         return sorted(found, key=lambda one: (not one.is_good, one.rank, one.failures))
 
     def _contender(self, setting: Setting, stage: CampaignStage, number: int) -> tuple[Contender, bool]:
-        gpus = (self.host.placements(stage, setting.cell) or [()])[0]
+        placements = self.host.placements(stage, setting.cell) or [()]
+        gpus = placements[0]
+        lanes = tuple(placements) if self.host.side_by_side else (gpus,)
         devices = max(1, len(gpus))
         short = setting.workload(self.matrix.workloads[stage.workload or ""])
         runs = self.seen.of_claim(setting, short, devices)
@@ -213,15 +229,19 @@ class _Look:
         # Each that was run for hours is one more that may look good by chance.
         confidence = 1 - (1 - thresholds.confidence) / number
         missing = missing_to(totals, tier, thresholds, confidence)
-        many, seconds = self._runs_missing(missing, long, short, devices, stage)
+        runs_missing = partial(
+            self._runs_missing, long=long, short=short, devices=devices, stage=stage, lanes=len(lanes)
+        )
+        many, seconds = runs_missing(missing)
         fresh = missing_to(Totals(), tier, thresholds, confidence)
-        _, seconds_fresh = self._runs_missing(fresh, long, short, devices, stage)
+        _, seconds_fresh = runs_missing(fresh)
         is_good = reaches(totals, tier, thresholds, confidence)
         rank = self._ranks.index(setting.strategy)
         one = Contender(
             setting=setting,
             stage=stage,
             gpus=gpus,
+            lanes=lanes,
             rank=rank,
             totals=totals,
             confidence=confidence,
@@ -235,23 +255,30 @@ class _Look:
         return one, has_endured
 
     def _runs_missing(
-        self, missing: Shortfall, long: Workload | None, short: Workload, devices: int, stage: CampaignStage
+        self,
+        missing: Shortfall,
+        long: Workload | None,
+        short: Workload,
+        devices: int,
+        stage: CampaignStage,
+        lanes: int,
     ) -> tuple[int, float]:
         """Return how many long runs are missing without a failure, and the seconds that they and short ones take.
 
-        Short ones are needed for starts anyway, and bring some hours too.
+        Short ones are needed for starts anyway, and bring some hours too. On several lanes runs are made side by side.
         """
         takes = self.seen.seconds_of(short, devices, stage.minutes)
         brings = self.seen.hours_of(short, devices, stage.minutes)
         if long is None:
-            return 0, max(missing.starts, ceil(missing.hours / brings)) * takes
+            return 0, ceil(max(missing.starts, ceil(missing.hours / brings)) / lanes) * takes
         takes_long = self.seen.seconds_of(long, devices, self._minutes)
         brings_long = self.seen.hours_of(long, devices, self._minutes)
         most = ceil(missing.hours / brings_long - 1e-9)
         ways = []
         for many in (max(0, most - 1), most):
             rest = ceil(max(0.0, missing.hours - many * brings_long) / brings - 1e-9)
-            ways.append((many * takes_long + max(0, missing.starts - many, rest) * takes, many))
+            few = max(0, missing.starts - many, rest)
+            ways.append((ceil(many / lanes) * takes_long + ceil(few / lanes) * takes, many))
         seconds, many = min(ways)
         return many, seconds
 
@@ -280,13 +307,26 @@ class _Look:
         devices = len(one.gpus)
         missing = f"{one.hours_missing:.1f} h and {one.starts_missing} starts are missing to `{self.endurance.until}`"
         for workload, minutes, wanted in (
-            (long, self.endurance.minutes, one.long_runs > 0),
-            (short, one.stage.minutes, True),
+            (long, self.endurance.minutes, one.long_runs),
+            (short, one.stage.minutes, max(1, one.starts_missing)),
         ):
+            made = (run for gpus in one.lanes for run in self.seen.of_run(one.setting, workload, gpus))
+            if any(run.was_refused for run in made):
+                continue
             if wanted and self.seen.seconds_of(workload, devices, minutes) <= self.time_left:
-                number = len(self.seen.of_run(one.setting, workload, one.gpus)) + 1
                 why = f"{self.endurance.name}: {missing}"
-                return StageRun(self.endurance.name, one.setting, workload, one.gpus, number, why)
+                first, *others = (
+                    StageRun(
+                        self.endurance.name,
+                        one.setting,
+                        workload,
+                        gpus,
+                        len(self.seen.of_run(one.setting, workload, gpus)) + 1,
+                        why,
+                    )
+                    for gpus in one.lanes[:wanted]
+                )
+                return replace(first, beside=tuple(others))
         return None
 
     def _of_winner(self, winner: Contender) -> StageRun | None:
@@ -307,11 +347,11 @@ class _Look:
     ) -> StageRun | None:
         made = self.seen.of_run(setting, workload, gpus)
         takes = self.seen.seconds_of(workload, len(gpus), stage.minutes)
-        if not gpus or any(run.count.counts for run in made) or takes > self.time_left:
+        if not gpus or any(run.decides for run in made) or takes > self.time_left:
             return None
         return StageRun(stage.name, setting, workload, gpus, len(made) + 1, f"{stage.name}: {stage.description}")
 
-    def _cost(self, run: StageRun) -> float:
+    def cost(self, run: StageRun) -> float:
         """Return what a run takes, and before it the setup of its stack."""
         stage = self.stages[run.stage]
         return self.host.setup_seconds.get(run.cell.stack.name, 0.0) * (not self._is_made(run)) + self.seen.seconds_of(
@@ -323,7 +363,7 @@ class _Look:
 
     def _is_affordable(self, run: StageRun, sound: Sequence[Contender]) -> bool:
         """Return whether a run leaves the time to show the best in hand that has not failed to be good."""
-        cost = self._cost(run)
+        cost = self.cost(run)
         if cost > self.time_left:
             return False
         stage = self.stages[run.stage]

@@ -12,7 +12,7 @@ from typing import Protocol
 from harness.base.errors import UserError
 from harness.base.storage import json_hash
 from harness.evidence.run_files import Record
-from harness.evidence.verdicts.counting import NOT_BEGUN, Counts
+from harness.evidence.verdicts.counting import NOT_BEGUN, REFUSED, Counts
 from harness.matrix.cells import Cell
 
 
@@ -74,6 +74,8 @@ class Trials:
                 record = self._run(cell, run_id, position)
                 if record.diagnosis == NOT_BEGUN:
                     raise UserError(f"{record.detail}; fix the host (`matrix doctor`), then the same command continues")
+                if record.diagnosis == REFUSED:
+                    raise UserError(f"{cell.id}: the app refuses what is asked of it: {record.detail}")
             self._seconds.append(record.finished - record.intent.started)
             count_ = self._known()[run_id]
             if count_.counts:

@@ -76,7 +76,7 @@ def checkpoints_of(record: Record, results: Results, name: str) -> tuple[PurePat
     """Return the checkpoints that an attempt hands over, of the models of a training called `name`.
 
     They are those up to the step that its progress accounts for; an attempt that was found to be wrong has none. Of
-    one whose harness was killed, or whose app is older, nothing is known, and all of its checkpoints count.
+    one whose app is older nothing is known, and all of its checkpoints count.
     """
     if _is_wrong(record):
         return ()

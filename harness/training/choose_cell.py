@@ -1,29 +1,36 @@
-"""The cell that a training is made in: the known-good one of this host, or the one the user names."""
+"""The cell that a training is made in: the known-good one of this host, or what the answer names, or the user."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.base.errors import UserError
-from harness.campaign.plan import first_plain_cell
-from harness.environments.capabilities import Capabilities
+from harness.campaign.answered import last_answer
+from harness.campaign.plan import BEST, first_plain_cell
+from harness.environments.capabilities import Capabilities, why_not
 from harness.evidence.records import Results
-from harness.evidence.verdicts.scope import is_of_strategy
+from harness.evidence.verdicts.of_results import verdicts
+from harness.evidence.verdicts.recommend import NOT_TO_BE_USED, NamedCell, most_useful, that_train, usable_on
+from harness.evidence.verdicts.scope import is_of_strategy, parts_of
+from harness.evidence.verdicts.verdict import Verdict
+from harness.evidence.verdicts.words import in_words
 from harness.host.facts import HostFacts
-from harness.matrix.cells import Cell, Matrix
+from harness.matrix.cells import Cell, ExecutorName, Matrix
 from harness.matrix.load import nearest
 from harness.matrix.strategies import Strategy
 from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError, resolve_tag
 from harness.registry.tags.suspension import suspension_by
 
-BEST = "best"
-
 
 @dataclass(frozen=True)
 class CellChoice:
-    """A cell, the evidence for it where it is known good, and how it was chosen."""
+    """A cell, the evidence for it where it is known good, and how it was chosen.
+
+    `executor`: where it was shown to train, if that decides where it is made; None: as on any host.
+    """
 
     cell: Cell
     evidence: KnownGood | None
     summary: str
+    executor: ExecutorName | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,6 @@ def choose_training_cell(
     """
     if request.cell and request.cell != BEST:
         return CellChoice(matrix.cells[request.cell], None, f"{request.cell}, as asked for")
-    summary = ""
     if request.cell is None:
         try:
             evidence = resolve_tag(
@@ -73,9 +79,37 @@ def choose_training_cell(
                 raise UserError(
                     f"{nothing}; is that its name? `--cell best` trains in a cell that is not proven"
                 ) from None
-            summary = ": nothing is known to be good on this host yet; `matrix run --until known-good` finds out"
+        named = last_answer(results, host.machine)
+        if answer := _answer(named, matrix, results, host, able):
+            of = "the last campaign" if named and named.cell == answer.cell else "the runs here"
+            return _of_answer(answer, of, request.strategy, matrix)
     cell = first_plain_cell(matrix, able)
-    return CellChoice(cell, None, f"{cell.id}{summary}")
+    why = "the plain cell that this host would run first"
+    if request.cell is None:
+        why += "; no cell is shown to train here yet, and `matrix run` looks for one"
+    return CellChoice(cell, None, f"{cell.id}: {why}")
+
+
+def _answer(
+    named: NamedCell | None, matrix: Matrix, results: Results, host: HostFacts, able: Capabilities
+) -> Verdict | None:
+    """Return the verdict that the answer is about; None where it names no cell to train in. `named`: by a campaign."""
+    here = that_train(usable_on(verdicts(results, matrix, host), matrix, host.kind), matrix)
+    answer = most_useful(here, named)
+    if answer is None or answer.tier in NOT_TO_BE_USED or (answer.device == "cpu" and able.gpus):
+        return None
+    there = replace(able, executor="process" if answer.executor == "process" else "docker")
+    cannot = why_not(matrix.cells[answer.cell], there, named=True)
+    return None if cannot else answer
+
+
+def _of_answer(answer: Verdict, of: str, strategy: Strategy, matrix: Matrix) -> CellChoice:
+    yet = "promoted" if answer.tier == "known-good" else "known-good"
+    said = f"the answer of {of} ({answer.tier}: {in_words(answer.totals)}), not {yet} yet"
+    if not is_of_strategy(answer.scope, strategy):
+        said += f"; those runs used {parts_of(answer.scope).in_words}, this training is of strategy {strategy}"
+    executor: ExecutorName | None = "process" if answer.executor == "process" else None
+    return CellChoice(matrix.cells[answer.cell], None, f"{answer.cell}: {said}", executor)
 
 
 def _cell_of(evidence: KnownGood, matrix: Matrix) -> Cell:

@@ -10,7 +10,7 @@ from harness.base.schema1 import former_names
 from harness.base.storage import json_hash
 from harness.campaign.bench import Bench, BenchOptions, open_bench
 from harness.campaign.display import Display
-from harness.campaign.plan import Plan, make_plan, plain_cpu_cell
+from harness.campaign.plan import BEST, Plan, make_plan, plain_cpu_cell
 from harness.campaign.recovery import close_leftovers
 from harness.doctor.cards import read_cards
 from harness.doctor.machine import AMD
@@ -26,7 +26,7 @@ from harness.registry.push_pull import pull_known_good
 from harness.registry.tags.known_good import KnownGood, lock_of, why_not_usable
 from harness.registry.tags.suspension import suspension_by
 from harness.run.workload_data import read_data
-from harness.training.choose_cell import BEST, CellChoice, CellRequest, choose_training_cell
+from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 from harness.training.expect import expectation_in_words
 from harness.training.state import StateFile, TrainingState, new_state
 from harness.training.train import TrainingJob, TrainingResult, train
@@ -100,11 +100,12 @@ def prepare_training(
         state, summary = _resumed(begun, request, matrix, results, host)
     else:
         choice = _choose(request, matrix, results, host)
-        state, summary = new_state(key, choice.cell.id, choice.evidence), choice.summary
+        state, summary = new_state(key, choice.cell.id, choice.evidence, choice.executor), choice.summary
     state, on_cpu = _placed(state, request, matrix, host)
     summary += on_cpu
     cell, evidence = matrix.cells[state.cell], state.evidence
-    place = BenchOptions(results, request.data, None, request.executor, request.root, verifying_stack(matrix))
+    executor = request.executor or state.executor
+    place = BenchOptions(results, request.data, None, executor, request.root, verifying_stack(matrix))
     bench = open_bench(place, [cell], lambda host: _gpus(evidence, host), host)
     if evidence and bench.engine is None and request.cell.registry:
         raise UserError(
@@ -150,12 +151,13 @@ def _resumed(
     if stranded and evidence is None and matrix.cells[begun.cell].stack.device == "cpu":
         # There was no GPU when it was begun.
         choice = _choose(request, matrix, results, host)
-        return begun.model_copy(update={"cell": choice.cell.id}), f"{choice.summary}; {summary}"
+        changed = {"cell": choice.cell.id, "executor": choice.executor}
+        return begun.model_copy(update=changed), f"{choice.summary}; {summary}"
     holds = evidence is None or why_not_usable(evidence, host, time.time(), lock_of(evidence)) is None
     if holds and (evidence is None or suspension_by(results, matrix)(evidence) is None):
         return begun, f"{begun.cell}: {summary}"
     choice = _choose(request, matrix, results, host)
-    update = {"cell": choice.cell.id, "evidence": choice.evidence}
+    update = {"cell": choice.cell.id, "evidence": choice.evidence, "executor": choice.executor}
     return begun.model_copy(update=update), f"{choice.summary}; {summary}"
 
 

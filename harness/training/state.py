@@ -11,9 +11,10 @@ from pydantic import Field, ValidationError
 
 from harness.base.errors import UserError
 from harness.base.json_files import Versioned
-from harness.base.storage import json_hash, make_folder_durably, sync_folder, write_durably
+from harness.base.storage import json_hash, make_folder_durably, open_regular, read_regular, sync_folder, write_durably
 from harness.evidence.records import TRAINING, Results, new_run_id
 from harness.host.facts import HostFacts
+from harness.matrix.cells import ExecutorName
 from harness.registry.tags.known_good import KnownGood
 from harness.training.fallbacks import Begin
 
@@ -27,6 +28,7 @@ class TrainingState(Versioned):
     key: str = Field(description="hash of what is to be trained; another key is another training")
     cell: str
     evidence: KnownGood | None
+    executor: ExecutorName | None = Field(None, description="that of the answer's runs; null: as on any host")
     begins: tuple[Begin, ...] = Field((), description="why each attempt was begun, written before it is")
     began: float = Field(description="seconds since 1970")
 
@@ -40,9 +42,11 @@ class TrainingState(Versioned):
         return [self.run_id(number) for number in range(1, len(self.begins) + 1)]
 
 
-def new_state(key: str, cell: str, evidence: KnownGood | None) -> TrainingState:
+def new_state(key: str, cell: str, evidence: KnownGood | None, executor: ExecutorName | None = None) -> TrainingState:
     """Return the state of a training of which nothing was done yet."""
-    return TrainingState(id=new_run_id(TRAINING), key=key, cell=cell, evidence=evidence, began=time.time())
+    return TrainingState(
+        id=new_run_id(TRAINING), key=key, cell=cell, evidence=evidence, executor=executor, began=time.time()
+    )
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class StateFile:
     def read(self, key: str) -> TrainingState | None:
         """Return the training that was begun here with the same key; None where there is none."""
         try:
-            training = TrainingState.parse(self.file.read_bytes())
+            training = TrainingState.parse(read_regular(self.file))
         except (FileNotFoundError, ValidationError):
             return None
         return training if training.key == key else None
@@ -80,7 +84,7 @@ def open_state_file(results: Results, host: HostFacts, output: Path, name: str) 
     place = json_hash([host.machine, str(output.resolve()), name])[:16]
     file = results.folder / TRAININGS_FOLDER / f"{place}.json"
     make_folder_durably(file.parent)
-    with file.with_suffix(".lock").open("w") as lock:
+    with open_regular(file.with_suffix(".lock"), adding=True) as lock:
         try:
             # Not passed on to the runs: what an orphan does is ended before the training continues.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

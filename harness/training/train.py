@@ -14,12 +14,12 @@ from harness.campaign.unhealthy import recheck_unhealthy
 from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus
 from harness.evidence.last_line import last_line
-from harness.evidence.outcome import AFTER_FAULT
+from harness.evidence.outcome.decide import AFTER_FAULT
 from harness.evidence.run_files import Record
 from harness.evidence.work_folder import checkpoint_folders, newest_checkpoints
 from harness.matrix.cells import Cell, Workload
 from harness.matrix.workload_options import device_count
-from harness.run.spec import Run
+from harness.run.asked import Run
 from harness.run.watch.watch import Observer
 from harness.training.attempts import (
     BEGIN_WORDS,

@@ -59,5 +59,8 @@ class Listening:
     def step(self, text: str) -> None:
         self.steps.append(text)
 
+    def lane(self, _number: int) -> Self:
+        return self
+
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None

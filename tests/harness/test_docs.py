@@ -9,7 +9,7 @@ import pytest
 
 from harness.base.paths import CHECKOUT
 from harness.diagnosis.rules import load_signatures
-from harness.evidence import outcome
+from harness.evidence.outcome import diagnoses
 from harness.matrix.cells import Matrix
 
 DOCS = CHECKOUT / "docs"
@@ -120,7 +120,7 @@ def test_the_presets_to_try_are_those_of_the_diagnosis(matrix: Matrix) -> None:
 def test_the_diagnoses_are_those_of_the_table_of_outcomes() -> None:
     table = text(DOCS / "running.md").partition("| diagnosis | the run |")[2].partition("\n\n")[0]
     told = {name for row in table.splitlines() for name in re.findall(r"`([a-z-]+)`", row[: row.find("|", 1)])}
-    assert told == {*get_args(outcome.OfEnding), *get_args(outcome.OfResult)}
+    assert told == {*get_args(diagnoses.OfEnding), *get_args(diagnoses.OfResult)}
 
 
 @pytest.mark.parametrize("page", EVERY, ids=lambda one: one.name)

@@ -43,7 +43,7 @@ ALIASES = {
     'OLD_NAMES = {"warm-up": "lookback", "drill": "inject-fault", "rung": "check"}',
     'RENAMED = {"drill": "inject"}',
     '@click.option("--reboot-when-sick", "reboot_when_unhealthy", is_flag=True, hidden=True)',
-    'click.option("--warm-up", "lookback", type=click.IntRange(min=0), hidden=True),',
+    'click.option("--warm-up", "lookback", type=click.IntRange(min=SHORTEST_LOOKBACK), hidden=True),',
     'return click.option("--warm-up", "lookback", hidden=True)(command)',
     '@click.option("--drill", "injected_fault", hidden=True)',
     'FORMER_OPTIONS = {"--lookback": "--warm-up", "--check": "--rung", "--inject-fault": "--drill"}',

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -44,7 +45,9 @@ def test_the_plan_of_a_run_names_the_disk_of_the_images(images: dict[str, Image]
     root = subprocess.run(
         ["docker", "info", "--format", "{{.DockerRootDir}}"], capture_output=True, text=True, check=True
     )
-    assert plan["place"] == root.stdout.strip()
+    # Of containerd's image store a folder of its own, in that of the engine that started it.
+    own = Path(root.stdout.strip())
+    assert Path(plan["place"]) in (own, own / "containerd", Path("/var/lib/containerd"))
     assert plan["download_gb"] == 0
 
 
@@ -60,10 +63,10 @@ def test_the_plan_of_a_run_names_the_disk_of_the_images(images: dict[str, Image]
         (("run-cell", "host-plain", "--print-command"), "only runs as a process"),
         (("build", "cpu"), "did you mean cpu-plain?"),
         (("build", "cpu-plain", "--rocm", "6.3"), "either cells or --rocm"),
-        (("build", "rocm7-jax-plain", "--dry-run"), "there is no image to build"),
+        (("build", "rocm6-tensorflow-plain", "--dry-run"), "there is no image to build"),
         (("render", "host-plain"), "has no image"),
         (("pull", "host-plain", "--registry", "127.0.0.1:1"), "has no image"),
-        (("lock", "rocm7-jax"), "does not bundle ROCm"),
+        (("lock", "rocm6-tensorflow"), "need a system ROCm"),
     ],
 )
 def test_a_mistake_is_one_line(words: tuple[str, ...], told: str, images: dict[str, Image]) -> None:

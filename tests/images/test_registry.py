@@ -47,14 +47,17 @@ def test_an_image_is_pushed_pulled_by_digest_into_an_empty_store_and_run(
     words = ("pull", "cpu-plain", "--registry", registry, "--digest", pushed.partition("@")[2], "--json")
     told = json.loads(matrix_command(*words, **elsewhere).stdout)
     assert told["current"]
-    assert told["image"] == images["cpu-plain"].id
+    # Engines with containerd's store have other ids for the same image.
+    pulled = find(private, told["image"])
+    assert pulled is not None
+    assert (pulled.layers, pulled.labels) == (images["cpu-plain"].layers, images["cpu-plain"].labels)
     assert pushed in told["digests"]
     # Neither the base nor the stack is there: what runs is what was pulled.
     results = ("--results", str(tmp_path / "results"))
     record = json.loads(matrix_command(*results, "run-cell", "cpu-plain", "--json", **elsewhere).stdout)
     assert record["outcome"] == "completed", record["detail"]
-    assert record["intent"]["image"] == images["cpu-plain"].id
-    assert [image.id for image in private.client.images.list()] == [images["cpu-plain"].id]
+    assert record["intent"]["image"] == pulled.id
+    assert [image.id for image in private.client.images.list()] == [pulled.id]
 
 
 def test_an_image_of_another_cell_or_accelerator_is_refused(
@@ -117,4 +120,4 @@ def test_a_lock_has_the_digest_of_the_base_and_the_next_build_uses_it(
     assert json.loads((locks / "cpu.json").read_text(encoding="utf-8"))["base_digest"] == digest
     engine.client.images.remove(base)
     text = in_copy("build", "cpu-plain", "--dry-run")
-    assert f"FROM {registry}/base@{digest} AS stack" in text
+    assert f"FROM {registry}/base@{digest} AS runtime" in text

@@ -15,6 +15,7 @@ from harness.campaign.run_one import first_run
 from harness.environments.build import ensure_own_stack_image
 from harness.environments.environment import image_environment
 from harness.environments.images import Image, find, inputs_of
+from harness.environments.own_images import find_runtime_image
 from harness.environments.verifier import verifying_stack
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
@@ -143,3 +144,8 @@ def test_an_image_that_says_it_is_of_the_stack_is_not_taken_for_one_built_here(
     own = ensure_own_stack_image(engine, stack)
     assert own.id != forged.id
     assert own.labels["vpoc.matrix.kind"] == "stack"
+    # Nor is any image built on one of others, which would then count as built here.
+    runtime = find_runtime_image(engine, inputs_of(engine, stack))
+    assert runtime is not None
+    assert derive(AGREEABLE, kind="runtime", **{n: v for n, v in labels.items() if "." not in n}).id != runtime.id
+    assert find_runtime_image(engine, inputs_of(engine, stack)) == runtime

@@ -12,7 +12,7 @@ from harness.base.storage import json_hash, locked
 
 PLACE = CACHE / "oracles"
 SUITE = "sid"
-PACKAGES = ("rocminfo", "amd-smi", "libamdhip64-dev", "linux-libc-dev", "libdrm-dev")
+PACKAGES = ("rocminfo", "amd-smi", "hipcc", "libamdhip64-dev", "linux-libc-dev", "libdrm-dev")
 JAX = "0.10.2"
 WHEELS = (f"jax=={JAX}", f"jaxlib=={JAX}", f"jax-rocm7-plugin=={JAX}", f"jax-rocm7-pjrt=={JAX}")
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -84,6 +84,10 @@ def _fetch(place: Path) -> None:
     _run(["apt-get", "-qq", "install", "--download-only", "--yes", *PACKAGES], **own)
     for package in sorted((place / "cache/archives").glob("*.deb")):
         _run(["dpkg", "-x", str(package), str(place / "root")])
+    for name in ("lib", "lib64"):
+        # As in a system that is set up; the linker is told these paths.
+        if not (place / "root" / name).exists():
+            (place / "root" / name).symlink_to(Path("usr", name))
     shutil.rmtree(place / "cache")
     shutil.rmtree(place / "lists")
 

@@ -1,6 +1,7 @@
 """Runs AMD's programs on a simulated host: with their own libraries, and the driver's paths redirected to it."""
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -14,6 +15,18 @@ HERE = Path(__file__).parent
 TARGET = ("-target", "x86_64-linux-gnu.2.17")
 # Far more than any of them takes; one that waits for a device that does not exist would wait for ever.
 SECONDS = 120
+# What hipcc runs.
+TOOLS = (
+    "clang",
+    "clang++",
+    "lld",
+    "ld.lld",
+    "clang-offload-bundler",
+    "clang-linker-wrapper",
+    "llvm-objcopy",
+    "offload-arch",
+    "amdgpu-arch",
+)
 # Root may open everything: without its capabilities a mode counts for it, too.
 WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
@@ -25,6 +38,7 @@ class Programs:
     root: Path
     redirect: Path
     kfd: Path
+    tools: Path
 
     def rocminfo(self, host: Path, *, driver_answers: bool = False) -> str:
         """Return what rocminfo prints of a host."""
@@ -34,31 +48,83 @@ class Programs:
         """Return what a command of amd-smi prints of a host."""
         return self._run(host, [*self._python, self.root / "usr/libexec/amdsmi_cli/amdsmi_cli.py", command])
 
+    def links(self, host: Path) -> str:
+        """Return what AMD's runtime reads of the links between the nodes of a host."""
+        return self._run(host, [*self._python, HERE / "links.py"], self.kfd)
+
     def hip_devices(self, host: Path) -> str:
         """Return what HIP answers to a program that counts the devices of a host."""
         return self._run(host, [*self._python, HERE / "count_hip_devices.py"])
+
+    def hipcc(self, host: Path, *words: str | Path) -> str:
+        """Return what AMD's compiler prints, run on a host with its clang, headers and code for devices."""
+        llvm, usr = self._llvm, self.root / "usr"
+        (clang,) = (llvm / "lib/clang").iterdir()
+        gcc = max((usr / "lib/gcc/x86_64-linux-gnu").iterdir(), key=lambda place: int(place.name))
+        # That it runs its own parts by the names here, of which it finds the others.
+        places: list[str | Path] = [
+            "-no-canonical-prefixes",
+            "-resource-dir",
+            clang,
+            f"--sysroot={self.root}",
+            f"--gcc-install-dir={gcc}",
+        ]
+        known = {"HIP_CLANG_PATH": self.tools, "ROCM_PATH": usr, "HIP_PATH": usr}
+        variables = {name: str(value) for name, value in known.items()}
+        command: list[str | Path] = [
+            *self._loader(),
+            usr / "bin/hipcc",
+            *places,
+            f"-L{self.root / LIBRARIES}",
+            "-fuse-ld=lld",
+            *words,
+        ]
+        return _output(host, command, variables | {"HIP_DEVICE_LIB_PATH": str(clang / "amdgcn/bitcode")})
+
+    def run_compiled(self, host: Path, program: Path) -> str:
+        """Return what a program prints that was compiled for a host."""
+        return self._run(host, [program])
 
     def jax_devices(self, host: Path, python: Path, platforms: str = "") -> str:
         """Return what JAX prints that is asked for its devices on a host."""
         variables = {"LD_PRELOAD": str(self.redirect), "JAX_PLATFORMS": platforms}
         return _output(host, [python, "-c", "import jax; print(jax.devices())"], variables)
 
+    def wrap_tools(self) -> None:
+        """Write a script for each part of LLVM, which starts it with its own libraries."""
+        self.tools.mkdir()
+        for name in TOOLS:
+            script, tool = self.tools / name, self._llvm / "bin" / name
+            words = [*self._loader(self.redirect, argv0=script), tool]
+            script.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n', encoding="utf-8")
+            script.chmod(0o755)
+
+    @property
+    def _llvm(self) -> Path:
+        return max((self.root / "usr/lib").glob("llvm-*"))
+
+    def _loader(self, *preloaded: Path, argv0: Path | None = None) -> list[str | Path]:
+        """Return what starts a program with the libraries of the root."""
+        libraries = self.root / LIBRARIES
+        words: list[str | Path] = [libraries / "ld-linux-x86-64.so.2"]
+        words += ["--preload", ":".join(map(str, preloaded))] if preloaded else []
+        words += ["--argv0", argv0] if argv0 else []
+        return [*words, "--library-path", f"{libraries}:{self._llvm / 'lib'}"]
+
     @property
     def _python(self) -> Sequence[str | Path]:
         return (min((self.root / "usr/bin").glob("python3.[0-9]*")), "-B")
 
     def _run(self, host: Path, command: Sequence[str | Path], *preloaded: Path | None) -> str:
-        libraries = self.root / LIBRARIES
-        preload = ":".join(str(library) for library in (self.redirect, *preloaded) if library)
-        loader: list[str | Path] = [libraries / "ld-linux-x86-64.so.2", "--preload", preload]
-        loader += ["--library-path", libraries]
+        loader = self._loader(self.redirect, *(library for library in preloaded if library))
         dropped = WITHOUT_CAPABILITIES if os.geteuid() == 0 else ()
         return _output(host, [*dropped, *loader, *command], {"PYTHONHOME": str(self.root / "usr")})
 
 
 def made(root: Path, place: Path) -> Programs:
     """Compile what stands between the programs of a root and the kernel, into a folder; return the programs."""
-    programs = Programs(root, place / "redirect.so", place / "kfd.so")
+    programs = Programs(root, place / "redirect.so", place / "kfd.so", place / "llvm")
+    programs.wrap_tools()
     compiler = shutil.which("cc")
     if compiler:
         _compile([compiler], programs)

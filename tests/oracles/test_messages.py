@@ -11,6 +11,7 @@ from harness.host.simulated import SimulatedHost
 from harness.matrix.cells import Matrix
 from tests.oracles.programs import Programs
 
+KERNEL = Path(__file__).with_name("kernel.hip")
 Situation = Callable[[SimulatedHost], None]
 
 
@@ -133,3 +134,27 @@ def test_the_doctor_names_what_the_programs_cannot_use(
 ) -> None:
     SITUATIONS[situation][0](host)
     assert check in checks_with_problems(matrix, host)
+
+
+def test_a_kernel_that_amds_compiler_makes_finds_no_gpu(
+    programs: Programs, empty: SimulatedHost, tmp_path: Path
+) -> None:
+    program = tmp_path / "twice"
+    assert programs.hipcc(empty.root, "--offload-arch=gfx1100", KERNEL, "-o", program) == ""
+    assert b"amdgcn-amd-amdhsa--gfx1100" in program.read_bytes()
+    printed = programs.run_compiled(empty.root, program)
+    assert printed == "hipErrorNoDevice: no ROCm-capable device is detected\n"
+    assert explained(printed) == "no-device"
+
+
+def test_amds_compiler_that_is_to_find_the_gpu(programs: Programs, empty: SimulatedHost, tmp_path: Path) -> None:
+    printed = programs.hipcc(empty.root, "--offload-arch=native", "-c", KERNEL, "-o", tmp_path / "twice.o")
+    assert "cannot determine amdgcn architecture" in printed
+    assert explained(printed) == "no-device"
+
+
+def test_amds_compiler_without_its_code_for_devices(programs: Programs, empty: SimulatedHost, tmp_path: Path) -> None:
+    without = ("--offload-arch=gfx1100", f"--rocm-device-lib-path={tmp_path}")
+    printed = programs.hipcc(empty.root, *without, "-c", KERNEL, "-o", tmp_path / "twice.o")
+    assert "cannot find ROCm device library" in printed
+    assert explained(printed) == "compile"

@@ -1,5 +1,6 @@
 """A simulated host as AMD's libhsakmt reads it, through rocminfo, beside what the harness reads of it."""
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +8,13 @@ from pathlib import Path
 from harness.doctor import examine, read_machine
 from harness.host.fingerprint import read_host
 from harness.host.simulated import SimulatedHost, with_driver, without_gpu
-from harness.host.simulated_topology import TOPOLOGY
+from harness.host.simulated_topology import TOPOLOGY, io_link
 from harness.matrix.cells import Matrix
 from tests.oracles.programs import Programs
 
 NODES = TOPOLOGY / "nodes"
+# HSA_AMD_LINK_INFO_TYPE_PCIE of hsa_ext_amd.h; KFD has another number for it.
+PCI_EXPRESS_OF_HSA = 2
 
 
 @dataclass(frozen=True)
@@ -121,3 +124,31 @@ def test_a_tree_without_what_amds_library_needs_is_refused_by_it(programs: Progr
         assert agents(programs.rocminfo(host.root, driver_answers=True)) == [], file
         host.write(TOPOLOGY / file, text)
     assert len(gpus(programs, host)) == 2
+
+
+def links_of(programs: Programs, host: SimulatedHost) -> dict[tuple[int, int], list[dict[str, int]]]:
+    printed = programs.links(host.root)
+    rows = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    assert rows, printed
+    return {(row["node"], row["to"]): row["links"] for row in rows}
+
+
+def test_amds_library_reads_the_links_that_are_written(programs: Programs, host: SimulatedHost) -> None:
+    theirs = links_of(programs, host)
+    for file in (host.root / NODES).glob("*/io_links/*/properties"):
+        ours = dict(re.findall(r"^(\w+) (\d+)$", file.read_text(), re.MULTILINE))
+        (link,) = theirs.pop((int(ours["node_from"]), int(ours["node_to"])))
+        for name in ("min_latency", "max_latency", "min_bandwidth", "max_bandwidth"):
+            assert link[name] == int(ours[name]), name
+        assert (link["kind"], link["distance"]) == (PCI_EXPRESS_OF_HSA, int(ours["weight"]))
+    # One GPU reaches the other by way of the processor.
+    assert theirs == {(1, 2): [], (2, 1): []}
+
+
+def test_amds_library_misses_pcie_atomics_where_the_doctor_does(
+    programs: Programs, host: SimulatedHost, matrix: Matrix
+) -> None:
+    host.write(NODES / "2/io_links/0/properties", io_link(2, 0, flags=13))
+    theirs = links_of(programs, host)
+    assert [bool(theirs[node, 0][0]["atomics_64"]) for node in (1, 2)] == [True, False]
+    assert [gpu.atomics for gpu in read_machine(matrix, host.root).gpus] == [True, False]

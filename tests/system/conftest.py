@@ -14,7 +14,7 @@ import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from benchmarks.kill_tester import write_stand_in
+from benchmarks.kill_tester import STAND_IN_BARS, write_stand_in
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment, ensure_environment
 from harness.environments.executors.job import Executor
@@ -30,8 +30,8 @@ from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Cell, Matrix, Preset, SyntheticData, Workload
 from harness.matrix.load import load_matrix
 from harness.rehearsal.stand_in_app import SLOW
+from harness.run.asked import Run
 from harness.run.run_cell import run_cell
-from harness.run.spec import Run
 from harness.run.watch.limits import LIMITS
 from harness.run.workload_data import read_data, synthetic_file
 
@@ -212,7 +212,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a stand-in for the app: its interpreter, data that it does not read, and a matrix file."""
     folder = tmp_path_factory.mktemp("stand-in")
     write_stand_in(folder / "python")
-    (folder / "bars.csv").write_text("a stand-in's data\n", encoding="utf-8")
+    (folder / "bars.csv").write_text(STAND_IN_BARS, encoding="utf-8")
     (folder / "matrix.yaml").write_text(_for_stand_in(MATRIX), encoding="utf-8")
     return folder
 

@@ -1,32 +1,89 @@
-"""Pictures of a report: `python -m tests.system.report_screens results/report.html docs/pictures`."""
+"""Pictures of the report on a synthetic evening: `python -m tests.system.report_screens docs/pictures`."""
 
 import shutil
 import sys
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
-SIZE = 1180, 860
+from harness.base.paths import CHECKOUT
+from harness.evidence.index import Row
+from harness.evidence.verdicts.counting import count_runs
+from harness.matrix.load import load_matrix
+from harness.report.build import build_report
+from harness.report.model import Report
+from harness.report.page import to_html
+from tests.harness.report.evening import STARTED, write_evening
+from tests.harness.report.synthetic import gpu_host
+
+SCREEN: ViewportSize = {"width": 1400, "height": 900}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+DAY = 86400.0
+# A function: the page allows no text to be run as a script.
+DRAWN = "() => [...document.querySelectorAll('[data-chart]')].every((one) => one.dataset.drawn)"
 
 
-def main(report: Path, folder: Path) -> None:
-    """Write report.png, report-dark.png and report-cell.png (the first cell, opened) into a folder."""
-    with sync_playwright() as playwright:
+@dataclass(frozen=True)
+class Picture:
+    """A picture of the page, as a browser with such a window shows it at such an address."""
+
+    name: str
+    size: ViewportSize
+    scheme: Literal["light", "dark"] = "light"
+    address: str = ""
+
+
+def evening_report(folder: Path) -> Report:
+    """The report on the synthetic evening, made in a folder."""
+    matrix = load_matrix(CHECKOUT / "matrix.yaml")
+    results = write_evening(folder, matrix)
+    rows = [Row.of(record) for record in results.records()]
+    return build_report(results, rows, matrix, {}, count_runs(rows), made=STARTED + DAY, host_kind=gpu_host().kind)
+
+
+def hung_run(report: Report) -> str:
+    """The id of the newest run on two GPUs that hung and is shown in full."""
+    groups = {group.id: group.scope for group in report.groups}
+    return next(
+        run.run_id
+        for run in report.runs
+        if run.outcome == "hung" and groups[run.group].endswith("-2") and run.run_id in report.details
+    )
+
+
+def pictures(run: str) -> tuple[Picture, ...]:
+    """The pictures of a report in which there is a run of that id."""
+    return (
+        Picture("report.png", SCREEN),
+        Picture("report-dark.png", SCREEN, scheme="dark"),
+        Picture("report-phone.png", PHONE),
+        Picture("report-run.png", {"width": 1400, "height": 1250}, address=f"#/run/{run}"),
+    )
+
+
+def take(browser: Browser, page_file: Path, picture: Picture, folder: Path) -> None:
+    """Write one picture into a folder."""
+    page = browser.new_page(viewport=picture.size, color_scheme=picture.scheme)
+    page.goto(f"{page_file.resolve().as_uri()}{picture.address}")
+    page.wait_for_function(DRAWN)
+    page.screenshot(path=folder / picture.name)
+    page.close()
+
+
+def main(folder: Path) -> None:
+    """Write all pictures."""
+    with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
+        report = evening_report(Path(place))
+        file = Path(place) / "report.html"
+        file.write_text(to_html(report), encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
-        page.goto(report.resolve().as_uri())
-        page.screenshot(path=folder / "report.png")
-        page.emulate_media(color_scheme="dark")
-        page.screenshot(path=folder / "report-dark.png")
-        page.emulate_media(color_scheme="light")
-        page.locator("button.place").first.click()
-        page.locator("[data-chart=phases][data-drawn]").wait_for()
-        page.set_viewport_size({"width": SIZE[0], "height": 2 * SIZE[1]})
-        # The charts take the new width.
-        page.wait_for_timeout(500)
-        page.locator("dialog").screenshot(path=folder / "report-cell.png")
+        for picture in pictures(hung_run(report)):
+            take(browser, file, picture, folder)
         browser.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))

@@ -145,7 +145,7 @@ def test_a_run_that_fails_is_told_by_the_exit_status(tmp_path: Path, quick_comma
             "23 complete sessions are needed",
         ),
         ("ts,open,high,low,close,volume\n2026-01-05T15:00:00Z,1.0,1.0,1.0,1.0,5\n", "vix"),
-        ("not a table at all", "few.csv"),
+        ("not a table at all", "not a merged CSV"),
     ],
 )
 def test_data_that_cannot_be_trained_on_is_not_held_against_a_cell(
@@ -155,7 +155,7 @@ def test_data_that_cannot_be_trained_on_is_not_held_against_a_cell(
     data.write_text(content)
     done = run(matrix_command(tmp_path / "r", "run", "--data", str(data)), expected=2)
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("matrix: --data: ")
+    assert last.startswith("matrix: --data")
     assert told in last
     assert not (tmp_path / "r" / "runs").exists()
 

@@ -74,7 +74,7 @@ def test_a_known_good_cell_is_found_though_the_search_was_killed(
     assert [run["cell"] for run in begun["runs"]] == list(CELLS)
     said = done.stdout.splitlines()
     assert said[0].startswith(f"{cell} is known-good: {ENOUGH} of {ENOUGH} starts")
-    assert said[1].startswith(f"Use `{cell}` on the CPU, which is known-good: {ENOUGH} of {ENOUGH} starts")
+    assert sum("known-good: " in line for line in said) == 1
     # As a process nothing can be promoted.
     (following,) = [line for line in said if line.startswith("Next: ")]
     assert f"--results {results} train --data " in following
@@ -85,7 +85,7 @@ def test_a_known_good_cell_is_found_though_the_search_was_killed(
     told = json.loads(again.stdout)
     assert told["conclusion"]["why"] == "reached"
     assert told["conclusion"]["standings"][cell] == "known-good"
-    assert told["answer"]["sentence"] == said[1]
+    assert told["answer"]["sentence"] == said[0]
     assert f"Next: {told['answer']['next']['command']}" == following
     assert told["done"] == 0
 

@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from harness.base.paths import CHECKOUT
 from harness.environments.environment import Environment
 from harness.evidence.gpu_evidence import read_gpu_evidence
@@ -10,6 +12,7 @@ from harness.evidence.records import Results
 from harness.report.code_evidence import code_evidence
 
 
+@pytest.mark.long
 def test_the_report_reads_what_the_kit_writes(environment: Environment, tmp_path: Path) -> None:
     results, arrays = Results(tmp_path), tmp_path / "arrays"
     arrays.touch()

@@ -11,8 +11,9 @@ from harness.evidence.app_files import InputFile
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import GpuFacts, HostFacts
 from harness.matrix.cells import Cell, Matrix
+from harness.run.asked import Run
 from harness.run.gpu_probe import probe_gpu
-from harness.run.spec import Run, resolve_run
+from harness.run.spec import resolve_run
 
 # On a CPU the app does not ask which one it may see.
 GPU = GpuFacts(index=0, gfx="gfx1100", name="g", memory_bytes=None, render_node=None, kfd_id=None)
@@ -27,6 +28,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     RunFolder(folder).remove_places(all_of_it=False)
 
 
+@pytest.mark.long
 def test_what_the_app_prints_is_understood(
     folder: Path, small_matrix: Matrix, environment: Environment, host: HostFacts
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.kill_tester import STAND_IN_BARS
 from tests.system.conftest import MATRIX, PROGRAM
 
 # Starts alone, of few runs: five without a failure would be known-good.
@@ -33,7 +34,7 @@ class Simulated:
         self.python = folder / "python"
         self.python.write_text(f'#!/bin/sh\nexec {words} {given} "$@"\n', encoding="utf-8")
         self.python.chmod(0o755)
-        (folder / "bars.csv").write_text("a stand-in's data\n", encoding="utf-8")
+        (folder / "bars.csv").write_text(STAND_IN_BARS, encoding="utf-8")
         self.matrix = folder / "matrix.yaml"
         stack = 'accelerator: cpu, torch: "2.13.0"', "accelerator: any, executors: [process]"
         self.matrix.write_text(

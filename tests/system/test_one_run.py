@@ -49,6 +49,7 @@ def test_the_run_leaves_model_and_log_and_nothing_temporary(completed: Record, r
     assert not RunFolder(folder).temporary.exists()
 
 
+@pytest.mark.long
 def test_a_preset_of_two_phases_is_two_processes(
     completed: Record, run_tiny: Callable[..., Record], small_matrix: Matrix
 ) -> None:

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from harness.base.paths import CHECKOUT
+from harness.base.storage import file_hash
 from harness.evidence.app_files import InputFile
 from harness.evidence.index import Index
 from harness.evidence.records import Results
@@ -93,7 +94,7 @@ def weights_of_one_go(make_trainer: MakeTrainer, known: list[str], folder: Path)
     if not known:
         trainer = make_trainer(folder / "one-go")
         printed = trainer.run()
-        assert "nothing is known to be good on this host yet" in printed
+        assert "no cell is shown to train here yet" in printed
         assert f"wrote {trainer.output / 'mine.pt'} in one attempt" in printed
         assert sorted(file.name for file in trainer.output.iterdir()) == sorted([*FILES, "mine_metadata.json"])
         (record,) = trainer.records
@@ -167,12 +168,16 @@ def test_what_is_stopped_goes_on_with_the_same_command(
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     if number == signal.SIGINT:
         assert not left_running(trainer.results.folder)
+    else:
+        # Steps that no progress accounts for: nobody was there to see what wrote it.
+        made = next(trainer.results.runs.glob("*-train-1/work/output/*_checkpoints/*.pt"))
+        made.with_name(f"step-{45:09}.{file_hash(made)}.pt").write_bytes(made.read_bytes())
     printed = trainer.run()
     assert "resuming the training begun" in printed
     assert not left_running(trainer.results.folder)
     first, second = trainer.lines
     assert (first["outcome"], second["begin"]) == ("interrupted", "resumed")
-    assert first["step"] >= 23
+    assert 23 <= first["step"] < 45
     assert second["step"] == 46
     assert trainer.weights == weights_of_one_go(make_trainer, uninterrupted, tmp_path)
 
@@ -226,3 +231,21 @@ def test_wrong_input_that_only_the_app_finds_ends_it_at_once(trainer: Trainer) -
     said = trainer.run("--target", "next_up", status=2)
     assert "--target next_up is not known for --rows bar" in said.splitlines()[-1]
     assert len(trainer.lines) == 1
+
+
+def trains(trainer: Trainer) -> bool:
+    watched = subprocess.run([*trainer.words, "watch", "--json"], capture_output=True, text=True, check=True)
+    return bool(json.loads(watched.stdout)["trains"])
+
+
+@pytest.mark.long
+def test_a_training_in_the_background_ends_with_a_model_though_its_terminal_is_gone(
+    trainer: Trainer, wait: Callable[..., None]
+) -> None:
+    told, _ = json.JSONDecoder().raw_decode(trainer.run("--detach", "--yes", "--json"))
+    pid = int(told["stop"].split()[-1])
+    assert os.getsid(pid) == pid
+    os.kill(pid, signal.SIGHUP)
+    wait(lambda: trains(trainer), SECONDS)
+    wait((trainer.output / "mine.pt").exists, SECONDS)
+    wait(lambda: not psutil.pid_exists(pid), SECONDS)

@@ -51,6 +51,7 @@ def train(
     RunFolder(folder).remove_places(all_of_it=True)
 
 
+@pytest.mark.long
 def test_the_rank_that_hangs_in_backward_is_named_and_the_other_waits(train: Train, tmp_path: Path) -> None:
     watch = train(
         "--strategy", "ddp", "--devices", "2", "--loader-workers", "0", "--inject-fault", "hang-backward@40/1"

@@ -18,6 +18,7 @@ CHECKS: tuple[Check, ...] = (
     driver.amdgpu,
     access.kfd,
     access.render_nodes,
+    access.reset,
     gpus.gpus,
     gpus.gpu_targets,
     gpus.integrated_gpu,

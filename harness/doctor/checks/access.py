@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from harness.doctor.finding import Finding, ok, problem
+from harness.doctor.finding import Finding, note, ok, problem
 from harness.doctor.machine import Machine, Node
 
 
@@ -31,6 +31,20 @@ def render_nodes(machine: Machine) -> Iterator[Finding]:
                 f"{gpu.label} has no render node{f': {path} is missing' if path else ''}",
                 "ROCm allocates memory through it, and containers are given no other node of a GPU",
                 "sudo udevadm trigger --subsystem-match=drm --action=add",
+            )
+
+
+def reset(machine: Machine) -> Iterator[Finding]:
+    """The leave of this user to reset each GPU after a hang."""
+    for gpu in machine.training:
+        if gpu.resettable:
+            yield ok(f"this user may reset {gpu.label}")
+        elif gpu.resettable is False and gpu.card:
+            file = f"/sys/bus/pci/devices/{gpu.card.address}/reset"
+            yield note(
+                f"this user may not reset {gpu.label}: {file} is root's",
+                "a GPU that hangs takes no more runs until somebody resets it or reboots",
+                f"sudo chgrp render {file} && sudo chmod g+w {file}  # until the next boot; for members of render",
             )
 
 

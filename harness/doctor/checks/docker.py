@@ -110,7 +110,7 @@ def base_image(machine: Machine) -> Iterator[Finding]:
             yield problem(
                 f"base image {base.name} is not here and cannot be pulled: {base.unreachable}",
                 "no image of the default selection can be built from it",
-                f"make base && export MATRIX_BASE={OWN_BASE}  # a base made from Debian's packages",
+                f"{AS_PROCESSES}  # needs no image; or: make base && export MATRIX_BASE={OWN_BASE}",
             )
 
 

@@ -98,7 +98,8 @@ def display(machine: Machine) -> Iterator[Finding]:
         yield note(
             f"{gpu.label} drives a display ({', '.join(gpu.card.displays)}){used}",
             "a hang of this GPU takes the desktop with it, and its free memory changes while runs are compared"
-            + ("" if alone else "; runs are riskier there than on the others"),
+            + ("" if alone else "; runs are riskier there than on the others")
+            + "; a processor with graphics of its own can drive the display instead",
             "sudo systemctl isolate multi-user.target  # ends the desktop until `isolate graphical.target`",
         )
 

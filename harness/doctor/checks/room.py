@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from harness.doctor.checks import access
 from harness.doctor.finding import Finding, command_in, note, ok, problem, warning
 from harness.doctor.machine import Machine
 
@@ -21,22 +22,32 @@ def what_runs(machine: Machine) -> Iterator[Finding]:
         )
     else:
         reasons = "; ".join(room.left_out)
-        fix = command_in(reasons) or ".venv/bin/matrix plan --selection all"
+        lacking = [finding.fix for finding in access.kfd(machine) if finding.fix and machine.kfd is None]
+        fix = next(iter(lacking), command_in(reasons)) or ".venv/bin/matrix plan --selection all"
         yield problem(f"no cell of the default selection can run here: {reasons}", room.sentence, fix)
 
 
 def disk_space(machine: Machine) -> Iterator[Finding]:
-    """The free space for images or environments, compared with the needs of the default selection."""
+    """The free space for images or environments, compared with the needs of the default selection, stack by stack."""
     room = machine.room
     if room is None or room.free_gb is None:
         return
-    what = f"{room.place}: {room.free_gb:.0f} GB are free, and the default selection takes {room.needed_gb:.0f} GB more"
-    if room.needed_gb > room.free_gb:
+    needed = f"the stacks of the default selection that fit, one after the other, take {room.needed_gb:.0f} GB at most"
+    what = f"{room.place}: {room.free_gb:.0f} GB are free"
+    if room.no_room and not room.needed_gb:
         yield problem(
-            what, "`matrix run` refuses a plan that does not fit", ".venv/bin/matrix plan  # with fewer cells named"
+            f"{what}, and no stack of the default selection has room: {', '.join(room.no_room)}",
+            "what is not made here yet cannot run",
+            ".venv/bin/matrix clean  # lists what may go, and asks",
+        )
+    elif room.no_room:
+        yield note(
+            f"{what}; {needed}; no room for: {', '.join(room.no_room)}",
+            "`matrix run` leaves those out",
+            ".venv/bin/matrix clean  # lists what may go, and asks",
         )
     else:
-        yield ok(what)
+        yield ok(f"{what}; {needed}")
 
 
 def disk_speed(machine: Machine) -> Iterator[Finding]:

@@ -93,25 +93,24 @@ class Container:
             **memory,
         }
 
+    @property
+    def permissions(self) -> tuple[str, ...]:
+        """Options of `docker run`: the devices, and what limits whatever runs in the container."""
+        words = [word for group in self.groups for word in ("--group-add", str(group))]
+        words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+        words += ["--shm-size", str(self.shared_memory_bytes)]
+        words += ["--ulimit", f"memlock={UNLIMITED}:{UNLIMITED}", "--pids-limit", str(self.pids)]
+        if self.memory_bytes:
+            words += ["--memory", str(self.memory_bytes), "--memory-swap", str(self.memory_bytes)]
+        return (*words, *(word for node in self.devices for word in ("--device", f"{node.host}:{node.inside}")))
+
     def command_line(self, variables: dict[str, str], command: tuple[str, ...]) -> str:
         """The `docker run` that does the same by hand."""
         words = ["docker", "run", "--rm", "--init", "--read-only", "--user", f"{self.user}:{self.group}"]
-        words += [word for group in self.groups for word in ("--group-add", str(group))]
-        words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none"]
-        words += [
-            "--hostname",
-            HOSTNAME,
-            "--add-host",
-            f"{HOSTNAME}:{LOOPBACK}",
-            "--shm-size",
-            str(self.shared_memory_bytes),
-        ]
-        words += ["--ulimit", f"memlock={UNLIMITED}:{UNLIMITED}", "--pids-limit", str(self.pids)]
+        words += ["--network", "none", "--hostname", HOSTNAME, "--add-host", f"{HOSTNAME}:{LOOPBACK}"]
         words += ["--log-driver", "json-file"]
         words += [word for name, value in LOG_OPTIONS.items() for word in ("--log-opt", f"{name}={value}")]
-        if self.memory_bytes:
-            words += ["--memory", str(self.memory_bytes), "--memory-swap", str(self.memory_bytes)]
-        words += [word for device in self.devices for word in ("--device", f"{device.host}:{device.inside}")]
+        words += self.permissions
         words += ["--mount", _mount("type=bind", f"source={self.work}", f"target={WORK}"), "--workdir", str(WORK)]
         for file in self.data:
             words += ["--mount", _mount("type=bind", f"source={file}", f"target={inside(Path(file))}", "readonly")]

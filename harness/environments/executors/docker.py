@@ -17,7 +17,7 @@ from harness.base.failpoints import reached
 from harness.base.storage import unused, write_json
 from harness.base.text import one_line
 from harness.environments.executors.bounded_log import SLACK_BYTES, BoundedLog
-from harness.environments.executors.container import LOG_FILE_BYTES, Container
+from harness.environments.executors.container import LOG_FILE_BYTES, WORK, Container
 from harness.environments.executors.job import Exit, Handle, Job, JobLost
 from harness.host.engine import ENGINE_ERRORS, GONE, Engine, explain
 from harness.host.run_processes import RUN_MARK, run_mark
@@ -264,6 +264,7 @@ class DockerExecutor:
     def _start(self, job: Job, container: Container) -> ContainerHandle:
         self._refuse_volumes(container.image)
         arguments = container.create_arguments()
+        arguments["working_dir"] = str(WORK / job.within)
         if not self._locks_memory:
             arguments["ulimits"] = []
         mark = run_mark(job.folder)

@@ -19,7 +19,7 @@ class JobLost(Exception):  # noqa: N818
 class Job:
     """One process of the run whose folder is `folder`. `variables` is its whole environment: nothing else leaks in.
 
-    Outside of a container it works in `work`, or in that folder where there is none.
+    Outside of a container it works in `work`, or in that folder where there is none; `within` is a folder in that.
 
     `log` gets its output. `container` says what limits it where it runs in one. `note` gets what is known of it once it
     was started: by that another harness finds the process, and people see what the engine made of each container.
@@ -32,6 +32,7 @@ class Job:
     container: "Container | None" = None
     note: Path | None = None
     work: Path | None = None
+    within: str = ""
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class ProcessExecutor:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env={**job.variables, RUN_MARK: run_mark(job.folder)},
-                    cwd=job.work or job.folder,
+                    cwd=(job.work or job.folder) / job.within,
                     start_new_session=True,
                     # An orphan of a dead harness keeps its GPUs locked.
                     pass_fds=held_locks(),

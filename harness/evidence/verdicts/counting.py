@@ -2,8 +2,9 @@
 
 The cell under test may itself be what makes a GPU unhealthy, a host go down or a terminal close: to leave such runs out
 would select for survivors. So every run that was begun counts, as in the analysis of clinical trials by intention to
-treat. Only three kinds do not: those that somebody ended with Ctrl-C, or whose harness was killed, while they
-progressed; those that a person struck out by hand; and those with a fault injected on purpose.
+treat. Only four kinds do not: those that somebody ended with Ctrl-C, or whose harness was killed, while they
+progressed; those whose command the app refused before its first step; those that a person struck out by hand; and those
+with a fault injected on purpose.
 """
 
 import json
@@ -28,6 +29,8 @@ SHARE_OF_LIMIT: Final = 1 / 3
 INTERRUPTED: Final = "interrupted"
 NOT_BEGUN: Final = "not-begun"
 """Diagnosis of a run that was not begun, since a GPU of it was unhealthy."""
+REFUSED: Final = "refused"
+"""Diagnosis, and kind of count, of a run whose command the app refused."""
 _COUNTING_INTERRUPTIONS: Final[Mapping[str, str]] = {
     "hup": "HUP ended it: a terminal or desktop session that went down may have been the GPU's doing",
     "term": "TERM ended it, and the host was not shutting down",
@@ -150,6 +153,8 @@ def _count(row: Row, fault: str | None) -> RunCount:
         return RunCount("failed", fault, diagnosis=row.diagnosis or "unhealthy-gpu", gpu_fault=True)
     if row.outcome == "completed":
         return PASSED
+    if row.diagnosis == REFUSED:
+        return RunCount("not-counted", f"the app refused the command: {row.detail}", REFUSED)
     if row.outcome == "interrupted":
         return _interrupted(row)
     # A power cut or a reboot by hand is no fault of a GPU.

@@ -1,12 +1,15 @@
 """Bounds of a failure rate per hour that stay valid when they are evaluated at any time."""
 
 from functools import cache
+from math import inf, log, nextafter, sqrt
 from typing import Final
 
 # As for pass rates: what fails rarely weighs most.
 NEAR_ZERO: Final = 0.25
-# Doublings to where a bound may be, and halvings to where it is: to a billionth of it.
-HALVINGS: Final = 60
+# Standard deviations of such a number of failures that one step of Newton's method goes at most.
+FARTHEST: Final = 10
+# A step of Newton's method below this share of where it is ends it.
+NEAR_ENOUGH: Final = 1e-12
 
 
 def mtbf_bound(failures: int, hours: float, confidence: float) -> float:
@@ -42,27 +45,29 @@ def expected_failures(failures: int, confidence: float) -> float:
         E(x, n) = a integral_0^1 u^(a+n-1) exp(x (1-u)) du = a sum_k x^k / ((a+n) (a+n+1) ... (a+n+k)),
 
     (Kummer's form of the incomplete gamma function, DLMF 8.7.1), and this is the x at which it is 1/(1-confidence).
+    As log E is convex in x, being a cumulant generating function, Newton's method finds that from anywhere.
     """
     needed = 1 / (1 - confidence)
-    low, high = 0.0, 1.0
-    while not _exceeds(high, failures, needed):
-        low, high = high, 2 * high
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if _exceeds(middle, failures, needed):
-            high = middle
-        else:
-            low = middle
-    return high
+    x, step = 1.0 + failures, inf
+    while abs(step) > NEAR_ENOUGH * x:
+        ratio, slope = _averaged_ratio(x, failures)
+        step = log(ratio / needed) * ratio / slope
+        # Not beyond what a float holds.
+        x -= max(step, -FARTHEST * sqrt(1 + failures))
+    # To the last digit: the smallest number that is enough.
+    while _averaged_ratio(x, failures)[0] > needed:
+        x = nextafter(x, 0)
+    while _averaged_ratio(x, failures)[0] <= needed:
+        x = nextafter(x, inf)
+    return x
 
 
-def _exceeds(x: float, failures: int, needed: float) -> bool:
-    """Return whether E(x, failures) is above `needed`; it grows with x."""
-    total, summand, k = 0.0, NEAR_ZERO / (NEAR_ZERO + failures), 0
+def _averaged_ratio(x: float, failures: int) -> tuple[float, float]:
+    """Return E(x, failures), and its derivative in x."""
+    total, weighted, summand, k = 0.0, 0.0, NEAR_ZERO / (NEAR_ZERO + failures), 0
     while summand > total * 1e-16:
         total += summand
-        if total > needed:
-            return True
+        weighted += k * summand
         k += 1
         summand *= x / (NEAR_ZERO + failures + k)
-    return total > needed
+    return total, weighted / x

@@ -77,7 +77,9 @@ def beside_the_verdicts(rows: Sequence[Row], results: Results, machine: str) -> 
         lines.append(f"{injected} runs with an injected fault are not counted")
     if rehearsed := sum(row.rehearsal for row in rows):
         lines.append(f"{rehearsed} runs are rehearsals, and count for nothing")
-    unverified = sum(not row.verified for row in rows)
+    if own := sum(row.own_program for row in rows):
+        lines.append(f"{own} runs are of programs of your own: numbers not checked, and they qualify for nothing")
+    unverified = sum(not (row.verified or row.own_program) for row in rows)
     if unverified:
         lines.append(f"{unverified} runs were not verified by their host, and qualify for nothing")
     unreadable = sum(map(results.has_record, others))

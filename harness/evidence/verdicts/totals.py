@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
@@ -10,14 +11,11 @@ from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import Counts
 from harness.evidence.verdicts.exposure_rates import mtbf_bound
 from harness.evidence.verdicts.rates import lower_bound
+from harness.evidence.verdicts.shared_time import is_one_incident
 
 HOUR = 3600.0
 # The length that so many runs reached is that for which a claim holds: a longer run may age as no other did.
 ENOUGH_AS_LONG = 3
-
-
-# Failures so soon after one another are one incident for the chance that a training ends uninterrupted.
-BURST_SECONDS = 15 * 60.0
 
 
 class Life(NamedTuple):
@@ -45,12 +43,12 @@ class Totals:
     incidents: int = 0
     restart_seconds: float | None = None
 
-    @property
+    @cached_property
     def lengths(self) -> tuple[float, ...]:
         """Return the hours of each run after its first step, the longest first."""
         return tuple(life.hours for life in self.lives)
 
-    @property
+    @cached_property
     def hours(self) -> float:
         """Return the hours of training after the first steps."""
         return sum(self.lengths)
@@ -75,23 +73,21 @@ def totals_of(rows: Iterable[Row], counts: Counts) -> Totals:
     A start succeeds when the first training step ends. Of a run that somebody interrupted while it progressed the hours
     count, and nothing else; of a run of which no hours are known, the start alone.
     """
-    rows = list(rows)
-    counted = [row for row in rows if counts[row.run_id].counts]
-    started = [row for row in counted if row.first_step]
-    failed = [row for row in started if counts[row.run_id].counts_as == "failed"]
-    with_hours = [row for row in rows if counts[row.run_id].counts or counts[row.run_id].hours_count]
+    paired = [(row, counts[row.run_id]) for row in rows]
+    counted = [row for row, count in paired if count.counts]
+    failed = [row for row, count in paired if count.counts_as == "failed" and row.first_step]
     lives = (
-        Life(row.exposure_seconds / HOUR, counts[row.run_id].counts_as == "failed")
-        for row in with_hours
-        if row.exposure_seconds
+        Life(row.exposure_seconds / HOUR, count.counts_as == "failed")
+        for row, count in paired
+        if row.exposure_seconds and (count.counts or count.hours_count)
     )
     return Totals(
-        started=len(started),
+        started=sum(1 for row in counted if row.first_step),
         starts=len(counted),
         failures=len(failed),
         lives=tuple(sorted(lives, reverse=True)),
         boots=len({(row.machine, row.boot_id) for row in counted}),
-        incidents=_incidents(row.finished for row in failed),
+        incidents=_incidents(failed, counts),
         restart_seconds=median(costs) if (costs := [_cost(row) for row in failed if row.exposure_seconds]) else None,
     )
 
@@ -104,7 +100,10 @@ def _cost(row: Row) -> float:
     return max(0.0, row.finished - row.started - (row.exposure_seconds or 0.0))
 
 
-def _incidents(times: Iterable[float]) -> int:
-    """Return the number of bursts: a failure more than a quarter of an hour after the one before begins another."""
-    in_time = sorted(times)
-    return bool(in_time) + sum(later - sooner > BURST_SECONDS for sooner, later in pairwise(in_time))
+def _incidents(failed: Iterable[Row], counts: Counts) -> int:
+    """Return the number of bursts: a failure more than a quarter of an hour after the one before begins another.
+
+    So does one beside another run's, on another GPU, that is not of the same event.
+    """
+    in_time = sorted(failed, key=lambda row: row.finished)
+    return bool(in_time) + sum(not is_one_incident(sooner, later, counts) for sooner, later in pairwise(in_time))

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 from harness.evidence.host_state import HostSettings, changed_settings, state_from_json
@@ -34,6 +35,7 @@ class Verdict:
     `struck`, `not begun`). `outcomes` are of all runs, `diagnoses` of those that failed, the most frequent first;
     `failed_ids` are those, and after `gpu_faults` of them a GPU was reset or found unhealthy. `struck`: why a person
     struck out runs, by id. `hours_ids` are those of which only the hours count.
+    `own_program`: they ran one of the user's own, whose numbers nobody checked.
     `stale`: its environment changed since, or its host did, which `changed` tells; `settings` are those of that host.
     """
 
@@ -73,6 +75,7 @@ class Verdict:
     last_at: float
     settings: HostSettings = field(default_factory=dict)
     changed: tuple[str, ...] = ()
+    own_program: bool = False
 
     @property
     def diagnosis(self) -> str | None:
@@ -128,9 +131,10 @@ def judge(
     """
     rows = list(rows)
     counts = count_runs(rows) if counts is None else counts
-    rows = sorted((row for row in rows if row.can_be_evidence), key=lambda row: (row.started, row.run_id))
+    rows = sorted((row for row in rows if row.can_be_evidence), key=attrgetter("started", "run_id"))
     # What was made elsewhere says nothing about what a cell would be here.
-    newest = {(row.cell, row.executor): row.environment_hash for row in sorted(rows, key=lambda row: not row.imported)}
+    here_last = sorted(rows, key=attrgetter("imported"), reverse=True)
+    newest = {(row.cell, row.executor): row.environment_hash for row in here_last}
     current = {**newest, **current}
     changes = _changes(rows, settings or {})
     groups: dict[tuple[Any, ...], list[Row]] = {}
@@ -163,14 +167,15 @@ def _verdict(
 ) -> Verdict:
     last = group[-1]
     outcomes = Counter(row.outcome for row in group)
-    counted = [row for row in group if counts[row.run_id].counts]
-    failed = [row for row in counted if counts[row.run_id].counts_as == "failed"]
+    paired = [(row, counts[row.run_id]) for row in group]
+    counted = [row for row, count in paired if count.counts]
+    failed = [(row, count) for row, count in paired if count.counts_as == "failed"]
     passes, runs = len(counted) - len(failed), len(counted)
-    not_counted = Counter(counts[row.run_id].kind for row in group if not counts[row.run_id].counts)
-    diagnoses = Counter(counts[row.run_id].diagnosis or row.diagnosis for row in failed)
+    not_counted = Counter(count.kind for _, count in paired if not count.counts)
+    diagnoses = Counter(count.diagnosis or row.diagnosis for row, count in failed)
     totals = totals_of(group, counts)
     # Others, such as those that were struck out, take nothing from what these show.
-    claimed = [row for row in group if counts[row.run_id].counts or counts[row.run_id].hours_count] or group
+    claimed = [row for row, count in paired if count.counts or count.hours_count] or group
     known = [row.ran_on for row in group if row.ran_on != "unknown"]
     return Verdict(
         cell=last.cell,
@@ -203,10 +208,11 @@ def _verdict(
         not_counted=dict(not_counted),
         imported=sum(row.imported for row in counted),
         run_ids=tuple(row.run_id for row in counted),
-        failed_ids=tuple(row.run_id for row in failed),
-        gpu_faults=tuple(row.run_id for row in failed if counts[row.run_id].gpu_fault),
-        hours_ids=tuple(row.run_id for row in group if counts[row.run_id].hours_count),
+        failed_ids=tuple(row.run_id for row, _ in failed),
+        gpu_faults=tuple(row.run_id for row, count in failed if count.gpu_fault),
+        hours_ids=tuple(row.run_id for row, count in paired if count.hours_count),
         struck={row.run_id: row.struck for row in group if row.struck is not None},
         last=last.run_id,
         last_at=last.finished,
+        own_program=last.own_program,
     )

@@ -33,15 +33,15 @@ LARGEST_READ = 1 << 20
 TOO_LARGE = "unpacks to more than records are; nothing was taken"
 
 
-def write_archive(file: Path, members: Iterable[tuple[str, bytes]]) -> None:
-    """Write members, by name and content, into a new file; after a crash the file is complete or absent.
+def write_archive(file: Path, members: Iterable[tuple[str, bytes]], *, force: bool = False) -> None:
+    """Write members, by name and content, into a file; after a crash it is complete, or what was there before.
 
     Raises:
-        UserError: when the file exists, or cannot be written.
+        UserError: when the file exists and is not to be replaced (`force`), or cannot be written.
     """
     if not file.name.endswith(ENDING):
         raise UserError(f"{file}: give it a name that ends in {ENDING}")
-    if file.exists():
+    if file.exists() and not force:
         raise UserError(f"{file}: exists already; choose another name")
     temporary = unfinished(file)
     try:

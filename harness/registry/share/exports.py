@@ -35,12 +35,14 @@ def export_records(
     host: HostFacts,
     hide: tuple[str, ...] = (),
     show: Callable[[Sequence[Row]], Iterable[Row]] = iter,
+    *,
+    force: bool = False,
 ) -> Exported:
     """Write the finished runs into `file`.
 
     Rehearsals are left out, and runs that other hosts made in this folder: only those hosts know the names to remove.
     `hide` are names to remove besides those of this host; if any are given, runs of other hosts are included. `show`
-    wraps the iteration over rows, to display progress.
+    wraps the iteration over rows, to display progress. `force`: a file that is there is replaced.
 
     Raises:
         UserError: when there is nothing to write, or the file exists or cannot be written.
@@ -50,7 +52,7 @@ def export_records(
     if rehearsed := sum(row.rehearsal for row in rows):
         left_out.append(f"{rehearsed} rehearsals: they are no evidence")
     rows = [row for row in rows if not row.rehearsal]
-    known = [row for row in rows if row.imported or row.machine == host.machine or hide]
+    known = shareable(rows, host.machine, hide)
     if others := len(rows) - len(known):
         left_out.append(f"{others} runs of other hosts: export them there, or name those hosts with --hide")
     if not known:
@@ -69,8 +71,13 @@ def export_records(
             name = content_hash(files)
             yield from ((f"{RUNS}/{name}/{part}", content) for part, content in sorted(files.items()))
 
-    write_archive(file, chain(runs(), _health(results, taken, scrubber)))
+    write_archive(file, chain(runs(), _health(results, taken, scrubber)), force=force)
     return Exported(file, file_hash(file), len(taken), tuple(left_out))
+
+
+def shareable(rows: Iterable[Row], machine: str, hide: tuple[str, ...] = ()) -> list[Row]:
+    """Return the rows whose runs this machine may export: those of other hosts only if their names are to be hidden."""
+    return [row for row in rows if not row.rehearsal and (row.imported or row.machine == machine or hide)]
 
 
 def _id(row: Row) -> str:

@@ -17,6 +17,7 @@ from harness.base.storage import (
     file_hash,
     locked,
     make_folder_durably,
+    read_regular,
     sync_folder,
     tree_hash,
     unfinished,
@@ -38,6 +39,8 @@ LOCK = ".import.lock"
 LATEST = 1e11
 # A clock is set while a run goes on; clocks of hosts differ.
 SET_CLOCK_SECONDS, CLOCKS_APART_SECONDS = 300.0, 86_400.0
+# Names of some megabytes are shown for a minute.
+LONGEST_TEXT = 4096
 LONGEST_RUN_SECONDS = 366 * 86_400.0
 
 
@@ -158,13 +161,22 @@ def _storable(record: Record) -> bool:
     times = (row.started, row.finished, row.seconds, row.samples_per_second or 0.0)
     try:
         if record.intent.container:
-            container_from_record(record.intent.container)
+            # As the report shows it.
+            container_from_record(record.intent.container).command_line({}, ())
         with closing(sqlite3.connect(":memory:")) as database:
             database.execute(f"SELECT {', '.join('?' * len(fields(Row)))}", astuple(row))
-    except (OverflowError, TypeError, AttributeError, sqlite3.Error):
+    except (OverflowError, TypeError, ValueError, AttributeError, sqlite3.Error):
         return False
     names = (record.intent.host.machine, record.intent.host.boot_id)
+    if any(len(text) > LONGEST_TEXT for text in _texts(record)):
+        return False
     return all(0 <= moment < LATEST for moment in times) and _has_possible_times(record) and all(map(is_hashed, names))
+
+
+def _texts(record: Record) -> Iterator[str]:
+    """Yield what names a run in tables and in the report."""
+    for part in (record.intent, record.intent.host, record):
+        yield from (value for name in type(part).model_fields if isinstance(value := getattr(part, name), str))
 
 
 def _has_possible_times(record: Record) -> bool:
@@ -180,7 +192,7 @@ def _has_possible_times(record: Record) -> bool:
 def _content_here(results: Results, run_id: str) -> str | None:
     """Return the content hash of an imported run; None if its mark is damaged."""
     try:
-        return Origin.parse(results.folder_of(run_id).imported.read_bytes()).content_sha256
+        return Origin.parse(read_regular(results.folder_of(run_id).imported)).content_sha256
     except (OSError, ValidationError):
         return None
 

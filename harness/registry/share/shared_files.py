@@ -31,6 +31,7 @@ NAMES = (
     RunFolder.REFERENCE_LOG,
     RunFolder.PROBE_LOG,
     RunFolder.CONTAINER,
+    RunFolder.GPU_SENSORS,
     RunFolder.KEPT_RESULT,
     RunFolder.KEPT_VERIFICATION,
     RunFolder.KEPT_REFERENCE,

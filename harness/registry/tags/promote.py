@@ -83,6 +83,8 @@ def refusal(claim: TagClaim, thresholds: Verdicts) -> str | None:
     of_what = f"cell {verdict.cell} with workload {verdict.workload}"
     if verdict.executor != "docker" or claim.image is None:
         return f"{of_what}: its runs used no image; run it with --executor docker"
+    if verdict.own_program:
+        return f"{of_what}: that is a program of your own, with numbers that nothing checks; run `--workload standard`"
     if not verdict.verified:
         return f"{of_what}: its runs were not verified (each says why); build it again, and the cpu stack, and run it"
     if not verdict.qualifies_for_promotion:

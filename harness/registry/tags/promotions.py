@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 
 from harness.base.errors import UserError
 from harness.base.json_files import Versioned
-from harness.base.storage import locked, make_folder_durably, sync_folder
+from harness.base.storage import locked, make_folder_durably, open_regular, read_regular, sync_folder
 from harness.evidence.app_files import Sha256
 from harness.evidence.records import Results
 from harness.evidence.verdicts.totals import Life, Totals
@@ -16,6 +16,13 @@ from harness.evidence.verdicts.words import hours_in_words, in_words
 from harness.matrix.cells import ExecutorName
 
 PROMOTIONS = "promotions.jsonl"
+# A registry may be of anybody: what no promotion writes is damaged. Times are in seconds up to the year 5138, which any
+# platform can show; hours are those of a hundred years.
+Time = Annotated[float, Field(ge=0, lt=1e11, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, lt=1e10, allow_inf_nan=False)]
+Hours = Annotated[float, Field(ge=0, lt=1e6, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Number = Annotated[int, Field(ge=0, le=1_000_000)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
@@ -31,26 +38,26 @@ class KnownGood(Versioned):
     digest: Digest | None = Field(description="of the image's manifest in the registry; null without one")
     repository: str | None = Field(description="in the registry, such as `ghcr.io/me/vpoc`; null without one")
     image: Digest = Field(description="the image's id, which is the digest of its configuration")
-    passes: int
-    runs: int
-    low: float = Field(description="the share of starts that succeed is above this, with `confidence`")
-    high: float = Field(description="the pass rate is below this, with `confidence`")
-    confidence: float = Field(description="of all bounds together: each is held to more where `among` is more than 1")
-    among: int = Field(1, description="cells, each in each of its scopes, that it was the best of")
-    started: int | None = Field(None, description="starts that reached the end of the first training step")
-    starts: int | None = None
-    failures: int | None = Field(None, description="after the first step")
-    incidents: int | None = Field(None, description="those failures, where the ones of a burst are one")
-    restart_seconds: float | None = Field(None, description="what a failure cost beside the steps that were lost")
-    hours: float | None = Field(None, description="of training after the first step")
-    mtbf_low: float | None = Field(None, description="the mean time between failures is above this, in hours")
-    longest_hours: float | None = Field(None, description="the claim is about trainings up to that length")
-    boots: int | None = Field(None, description="on how many boots the runs were made")
+    passes: Number
+    runs: Number
+    low: Share = Field(description="the share of starts that succeed is above this, with `confidence`")
+    high: Share = Field(description="the pass rate is below this, with `confidence`")
+    confidence: Share = Field(description="of all bounds together: each is held to more where `among` is more than 1")
+    among: Number = Field(1, description="cells, each in each of its scopes, that it was the best of")
+    started: Number | None = Field(None, description="starts that reached the end of the first training step")
+    starts: Number | None = None
+    failures: Number | None = Field(None, description="after the first step")
+    incidents: Number | None = Field(None, description="those failures, where the ones of a burst are one")
+    restart_seconds: Seconds | None = Field(None, description="what a failure cost beside the steps that were lost")
+    hours: Hours | None = Field(None, description="of training after the first step")
+    mtbf_low: Hours | None = Field(None, description="the mean time between failures is above this, in hours")
+    longest_hours: Hours | None = Field(None, description="the claim is about trainings up to that length")
+    boots: Number | None = Field(None, description="on how many boots the runs were made")
     tier: Literal["known-good"] = "known-good"
     host_kind: str
     host_fingerprint: str
     gfx: tuple[str, ...] = Field(description="targets of the GPUs used; none on a CPU")
-    gpu_count: int = Field(description="GPUs used by a run; 0 on a CPU")
+    gpu_count: Number = Field(description="GPUs used by a run; 0 on a CPU")
     driver: str | None
     kernel: str
     firmware: dict[str, tuple[dict[str, str], ...]] = Field(
@@ -65,8 +72,8 @@ class KnownGood(Versioned):
     executor: ExecutorName
     run_ids: tuple[str, ...] = Field(description="the runs of that image that count, oldest first")
     struck: dict[str, str] = Field({}, description="runs that a person struck out, with the reason of each")
-    promoted_at: float = Field(description="seconds since 1970")
-    expires_at: float = Field(description="seconds since 1970")
+    promoted_at: Time = Field(description="seconds since 1970")
+    expires_at: Time = Field(description="seconds since 1970")
     harness_version: str
     previous: Digest | None = Field(description="the target of the tag before")
 
@@ -96,7 +103,7 @@ class TagMove(Versioned):
     """A promotion or demotion of a tag."""
 
     move: Literal["promoted", "demoted"]
-    at: float = Field(description="seconds since 1970")
+    at: Time = Field(description="seconds since 1970")
     reason: str | None = Field(None, description="of a demotion")
     evidence: KnownGood
 
@@ -144,7 +151,7 @@ def read_moves(results: Results) -> list[TagMove]:
     """
     file = results.folder / PROMOTIONS
     try:
-        return from_lines(file.read_bytes(), str(file))
+        return from_lines(read_regular(file), str(file))
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -160,7 +167,7 @@ def append_move(results: Results, move: TagMove) -> None:
     file = results.folder / PROMOTIONS
     try:
         make_folder_durably(file.parent)
-        with locked(file.with_name(f".{file.name}.lock")), file.open("a+b") as stream:
+        with locked(file.with_name(f".{file.name}.lock")), open_regular(file, adding=True) as stream:
             stream.seek(0)
             stream.truncate(stream.read().rfind(b"\n") + 1)
             stream.write(to_line(move))

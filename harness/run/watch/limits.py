@@ -9,7 +9,7 @@ from harness.evidence.app_files import Phase, Progress, Wait
 from harness.evidence.index import Index
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent
-from harness.evidence.step_position import WAITING, Position
+from harness.evidence.step_position import OUTSIDE, WAITING, Position
 
 # Seconds without an advance until enough is known. Loose on purpose: cold disks and kernel compilation look like hangs.
 LIMITS: Mapping[Phase, float] = {
@@ -249,7 +249,8 @@ class Watchdog:
         if rank.wait != "step":
             return max(self._limits.phases[rank.wait], FACTOR * waits.get(rank.wait, 0.0))
         validated = rank.validated or not self._limits.steady_after_validation
-        steady = validated and rank.steps >= self._limits.steady_after
+        enough = self._limits.steady_after
+        steady = validated and (rank.steps >= enough or _steps_made(rank, position_of(number)) >= enough)
         floor = self._limits.steady_step if steady else self._limits.phases["step"]
         # Before the second step the first is all there is to go by.
         return max(floor, FACTOR * waits.get("step", first))
@@ -282,6 +283,14 @@ def _may_wait_for(one: RankStall, other: RankStall, position_of: PositionOf) -> 
 
 def _jitter(one: RankStall) -> float:
     return min(JITTER_SECONDS, one.idle / 2)
+
+
+def _steps_made(rank: _Rank, position: Position | None) -> int:
+    """Return how many steps it made in this process, with those since its last line, of which there is one a second."""
+    if position is None or rank.step is None:
+        return rank.steps
+    last = position.step - (position.stage != OUTSIDE)
+    return rank.steps + max(0, last - rank.step)
 
 
 def _has_its_batch(rank: _Rank, position: Position | None) -> bool:

@@ -16,7 +16,8 @@ from harness.evidence.accounting import Accounting
 from harness.evidence.app_files import Progress, Wait
 from harness.evidence.exposure import ExposureWatch
 from harness.evidence.memory import MemoryHistory
-from harness.evidence.outcome import StoppedBy
+from harness.evidence.outcome.diagnoses import StoppedBy
+from harness.evidence.program_progress import ProgramProgress
 from harness.evidence.progress import ProgressReader
 from harness.evidence.rank_account import SeenAt
 from harness.evidence.run_folder import RunFolder
@@ -28,6 +29,7 @@ from harness.host.gpu_memory import GpuWatch
 from harness.host.run_processes import end_processes_of_run, is_of_run, look_at_processes, survivors
 from harness.run.watch.collect import FailureScene, collect
 from harness.run.watch.confirm import Confirmation, Hang
+from harness.run.watch.gpu_sensors import SensorWatch
 from harness.run.watch.limits import Limits, RankStall, Watchdog
 from harness.run.watch.python_stacks import StackSample, take_stacks
 from harness.run.watch.stalled_rank import describe_hang
@@ -56,7 +58,8 @@ class Watch:
 
     After `stopped_by` is set nothing more is to be started. `gpus` is None on a CPU. `accounting` takes the progress; a
     run whose progress is a breach is ended. `work`: the folder that has the progress, by default the run's. `ranks`:
-    how many it has; no progress of others is read.
+    how many it has; no progress of others is read. `sensors`: takes note of its GPUs while it runs. `program`: the
+    progress of a program of the user's own, which is not asked for its stacks: its signals may mean anything.
 
     `longest_stall`: the longest time without an advance, by phase, seconds. `seconds`: how long the processes ran that
     tell their progress. `exposure` is of those. `idle`: the rank that had advanced last when they were interrupted.
@@ -75,6 +78,8 @@ class Watch:
         accounting: Accounting | None = None,
         work: WorkFolder | None = None,
         ranks: int = MOST_RANKS,
+        sensors: SensorWatch | None = None,
+        program: ProgramProgress | None = None,
     ) -> None:
         self._folder = folder
         self._root = root
@@ -84,13 +89,15 @@ class Watch:
         self._told = -math.inf
         # As it was before the app began: whatever it makes of its folder, no other is read.
         self._work = work or folder.work
-        self._reader = ProgressReader(self._work, ranks)
+        self._reader = program or ProgressReader(self._work, ranks)
+        self._asks_for_stacks = program is None
         self._ranks = ranks
         self._accounting = accounting
         # When all lines that there were had been read.
         self._all_read = self._started = time.monotonic()
         self._gpus = gpus
         self._gpu_look: Look[None] | None = None
+        self._sensors = sensors
         self._memory_group: MemoryGroupWatch | None = None
         # What verifies a run has no part in what the run took.
         self._disk = DiskWatch((Path(work.path) if work else folder.path, folder.temporary))
@@ -112,6 +119,8 @@ class Watch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._sensors:
+            self._sensors.close()
         self.sweep()
 
     def execute(self, job: Job, limit: float, phase_limits: Limits | None = None) -> Exit | None:
@@ -288,6 +297,8 @@ class Watch:
         # An unhealthy driver may keep whoever asks it, but not this watch.
         if self._gpus and (self._gpu_look is None or self._gpu_look.done):
             self._gpu_look = Look(partial(self._gpus.sample, partial(is_of_run, folder=self._folder.path)))
+        if self._sensors:
+            self._sensors.look()
         if self._memory_group:
             self._memory_group.look()
         elif handle.pid:
@@ -309,6 +320,8 @@ class Watch:
         return read_position(self._work, rank)
 
     def _take_stacks(self) -> StackSample:
+        if not self._asks_for_stacks:
+            return StackSample(time.monotonic(), time.time(), tuple(look_at_processes(self._folder.path)), (), {})
         return take_stacks(self._work, look_at_processes(self._folder.path))
 
     def _samples(self, count: int) -> tuple[StackSample, ...]:

@@ -82,6 +82,7 @@ def test_every_row_on_a_cpu(tmp_path):
     assert left_out - {"probe-compile"} == NEEDS_GPU
 
 
+@pytest.mark.long
 def test_what_the_time_does_not_reach_is_said(arrays, tmp_path):
     output = tmp_path / "out"
     status, _, err = ended(kit("probe-import", "profile-*", "--budget", 4, "--json", arrays=arrays, output=output))
@@ -91,6 +92,7 @@ def test_what_the_time_does_not_reach_is_said(arrays, tmp_path):
     assert rows["profile-naive"]["detail"] == "the time was up"
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_what_is_known(arrays, tmp_path):
     process = kit("probe-import", "train-*", "--steps", 4, arrays=arrays, output=tmp_path / "out")
     assert process.stdout.readline().startswith("probe-import")

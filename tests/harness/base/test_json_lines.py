@@ -1,3 +1,4 @@
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,3 +47,15 @@ def test_where_it_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "said.jsonl").mkdir()
     with pytest.raises(UserError, match=r"said\.jsonl: cannot be written: Is a directory; free space"):
         append_line(tmp_path / "said.jsonl", Said(what="a"))
+
+
+def test_what_is_no_file_has_no_lines_and_gets_none(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious", encoding="utf-8")
+    (tmp_path / "link").symlink_to(precious)
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("link", "fifo"):
+        assert said(tmp_path / name) == []
+        with pytest.raises(UserError, match="cannot be written"):
+            append_line(tmp_path / name, Said(what="a"))
+    assert precious.read_text(encoding="utf-8") == "precious"

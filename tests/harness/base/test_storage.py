@@ -1,3 +1,4 @@
+import os
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.base.errors import UserError
-from harness.base.storage import held_locks, json_hash, locked, tree_hash, write_durably, write_json
+from harness.base.storage import (
+    held_locks,
+    json_hash,
+    locked,
+    open_regular,
+    read_regular,
+    tree_hash,
+    write_durably,
+    write_json,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -87,3 +97,36 @@ def test_the_hash_of_a_tree_sees_content_and_names(tmp_path: Path) -> None:
     changed = tree_hash(tmp_path, ["*.py"])
     (tmp_path / "a.py").rename(tmp_path / "b.py")
     assert len({before, changed, tree_hash(tmp_path, ["*.py"])}) == 3
+
+
+@pytest.fixture(params=["fifo", "link", "folder", "endless"])
+def no_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Something else in the place of a file; a link leads to one that is precious."""
+    place, precious = tmp_path / "place", tmp_path / "precious"
+    precious.write_text("precious", encoding="utf-8")
+    if request.param == "fifo":
+        os.mkfifo(place)
+    elif request.param == "folder":
+        place.mkdir()
+    else:
+        place.symlink_to("/dev/zero" if request.param == "endless" else precious)
+    return place
+
+
+def test_what_is_no_file_is_neither_waited_for_nor_followed(no_file: Path) -> None:
+    told = r"regular file|symbolic links|directory"
+    with pytest.raises(OSError, match=told):
+        read_regular(no_file)
+    with pytest.raises(OSError, match=told), open_regular(no_file, adding=True):
+        pass
+    with pytest.raises(OSError, match=told), locked(no_file):
+        pass
+    assert (no_file.parent / "precious").read_text(encoding="utf-8") == "precious"
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(b"1234")
+    assert read_regular(file, 4) == b"1234"
+    with pytest.raises(OSError, match="larger than 3 bytes"):
+        read_regular(file, 3)

@@ -75,9 +75,17 @@ def test_anchors_and_merges() -> None:
     }
 
 
-def test_what_is_named_again_and_again_takes_no_room() -> None:
-    doubled = "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 64))
-    assert len(data(f"a0: &a0 [x]\n{doubled}")) == 64
+@pytest.mark.parametrize("shape", ["[*before, *before]", "{<<: [*before, *before]}", "{a: *before, b: *before}"])
+def test_a_few_lines_do_not_make_billions_of_values(shape: str) -> None:
+    lines = ["x0: &x0 {a: 1}", *(f"x{n}: &x{n} {shape.replace('before', f'x{n - 1}')}" for n in range(1, 40))]
+    with pytest.raises(UserError, match=r"some\.yaml: not valid YAML: its anchors make more than 100000 values of it"):
+        data("\n".join(lines))
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "0x" + "f" * 5000])
+def test_a_number_that_cannot_be_printed_is_refused(number: str) -> None:
+    with pytest.raises(UserError, match=r"is no int$"):
+        data(f"a: {number}")
 
 
 @pytest.mark.parametrize(

@@ -41,3 +41,27 @@ def test_what_watching_costs_alone_can_miss_the_goal_but_not_meet_it() -> None:
 
     assert told(0.4, 0.5, 1.5) == ("median 0.50 % (0.40 to 1.50) of 3 runs of 60 s", "-")
     assert told(0.4, 1.0, 1.5)[1] == "**not met**"
+
+
+def test_hangs_in_steady_steps_are_met_only_where_all_are_found_in_time_with_their_rank() -> None:
+    def told(**changed: Any) -> str:
+        kind = {"runs": 200, "found": 200, "named": 200, "seconds": [30.5] * 200, "stopped": False, **changed}
+        stopped = {"runs": 1, "found": 1, "named": 1, "seconds": [61.0], "stopped": True}
+        part = {**ORIGIN, "hangs": {"waits": kind, "is stopped": stopped}}
+        assert "| is stopped | 1 | 1 | 1 | 61.0 | 61.0 |" in page({"hangs": part})
+        return next(row[3] for row in figures({"hangs": part}) if row[0].startswith("hangs in steady steps"))
+
+    assert told() == "met"
+    assert told(named=199) == told(found=199) == told(seconds=[30.5] * 199 + [36.0]) == "**not met**"
+    assert told(runs=100, found=100, named=100, seconds=[30.5] * 100).startswith("so far")
+
+
+def test_one_alarm_in_runs_of_many_shapes_is_no_met_goal() -> None:
+    def told(alarms: int) -> str:
+        shapes = {f"shape {n}": {"runs": 9, "alarms": 0, "what": []} for n in range(12)}
+        shapes["shape 1"] = {"runs": 9, "alarms": alarms, "what": ["watchdog: rank 0"] * alarms}
+        part = {**ORIGIN, "shapes": shapes}
+        return next(row[3] for row in figures({"shapes": part}) if row[0].endswith("many shapes"))
+
+    assert told(0) == "met"
+    assert told(1) == "**not met**"

@@ -10,9 +10,12 @@ import pytest
 from harness.base.contract import CONTRACT
 from harness.base.errors import UserError
 from harness.campaign import bench as bench_module
-from harness.campaign.bench import Bench
+from harness.campaign.bench import Bench, StackUnavailableError
+from harness.campaign.display import QuietDisplay
 from harness.campaign.gpu_locks import Holder, gpu_lock_file
 from harness.campaign.plan import PlannedRun, placements
+from harness.environments.build import NoBaseImageError
+from harness.environments.environment import image_environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.images import CONTRACT_LABEL, Image
 from harness.environments.verifier import Verifier
@@ -46,6 +49,37 @@ def bench(tmp_path: Path, host: HostFacts, monkeypatch: pytest.MonkeyPatch) -> B
     two = host.model_copy(update={"gpus": (a_gpu(0), a_gpu(1))})
     engine = cast("Engine", object())
     return Bench(results, ProcessExecutor(), two, (0, 1), engine=engine, root=tmp_path / "root")
+
+
+def test_a_base_that_cannot_be_had_is_noted_and_processes_are_named(
+    bench: Bench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Image:
+        raise NoBaseImageError("base image x cannot be pulled: no such host")
+
+    monkeypatch.setattr(bench_module, "ensure_cell_image", refuse)
+    with pytest.raises(StackUnavailableError, match="give --executor process"):
+        bench.make_ready(matrix.cells["cpu-plain"], matrix.workloads["quick"], QuietDisplay())
+    assert bench.lacks_base == "base image x cannot be pulled: no such host"
+
+
+def test_the_users_data_are_checked_before_the_stack_of_a_cell_is_made(
+    bench: Bench, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def refuse(*_: object) -> InputFile:
+        raise UserError("--data: line 3 is no bar")
+
+    verifying = image_environment("sha256:1", {}, CONTRACT, matrix.stacks["cpu"])
+    monkeypatch.setattr(Bench, "verifier", lambda *_: Verifier(verifying))
+    monkeypatch.setattr(Bench, "environment", lambda _, cell, __: made.append(cell.id))
+    monkeypatch.setattr(Bench, "data_of", refuse)
+    with pytest.raises(UserError, match="line 3"):
+        replace(bench, data=Path("bars.csv")).make_ready(
+            matrix.cells["rocm6.3-torch2.9.1-plain"], matrix.workloads["quick"], QuietDisplay()
+        )
+    assert made == []
 
 
 def intent_of(bench: Bench, planned: PlannedRun, matrix: Matrix) -> dict[str, Any]:

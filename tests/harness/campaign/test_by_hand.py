@@ -1,4 +1,5 @@
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.campaign import by_hand
 from harness.campaign.bench import BenchOptions
-from harness.campaign.by_hand import docker_command
+from harness.campaign.by_hand import command_in_cell, docker_command
 from harness.environments import capabilities
 from harness.evidence.records import Results
 from harness.matrix.cells import Matrix
@@ -54,3 +55,12 @@ def test_bars_that_are_there_are_not_made_again(options: BenchOptions, matrix: M
 def test_a_cell_without_an_image_is_refused(options: BenchOptions, matrix: Matrix) -> None:
     with pytest.raises(UserError, match="only runs as a process"):
         docker_command(options, matrix.cells["host-plain"], matrix.workloads["quick"])
+
+
+def test_help_is_answered_without_an_environment(matrix: Matrix) -> None:
+    def notify(text: str) -> None:
+        raise AssertionError(text)
+
+    program, words, variables = command_in_cell(matrix, "cpu-plain", ("vpoc", "train", "--help"), notify)
+    said = subprocess.run([program, *words[1:]], env=variables, capture_output=True, text=True, check=True).stdout
+    assert "--batch-size" in said

@@ -56,7 +56,7 @@ def test_a_budget_reaches_a_tier_or_none(told: StageForecast, hours: float, tier
 
 def test_it_says_what_a_hung_gpu_costs_this_user(told: StageForecast) -> None:
     assert told.screens[0]
-    assert any("a screen hangs on GPU 0" in line for line in forecast_lines(told))
+    assert any("a screen is connected to GPU 0" in line for line in forecast_lines(told))
     assert "may neither" in forecast_lines(replace(told, may_reset=False, may_reboot=False))[-2]
     assert "--reboot-when-unhealthy" in forecast_lines(replace(told, may_reset=False, may_reboot=True))[-2]
     assert "this user may reset it" in forecast_lines(replace(told, may_reset=True))[-2]
@@ -66,3 +66,8 @@ def test_a_host_without_a_gpu_has_no_stages(tmp_path: Path, matrix: Matrix) -> N
     (tmp_path / "root").mkdir()
     options = BenchOptions(Results(tmp_path / "results"), executor="process", root=tmp_path / "root")
     assert prepare_stages(options, matrix, "default", 10 * HOUR) is None
+
+
+@pytest.mark.parametrize(("left", "words"), [(1, "on both GPUs stays open"), (2, "on all 3 GPUs stays open")])
+def test_what_a_screen_leaves_open_is_of_all_gpus_of_the_host(told: StageForecast, left: int, words: str) -> None:
+    assert words in "\n".join(forecast_lines(replace(told, gpus=left, screened=(0,))))

@@ -1,8 +1,9 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from harness.campaign.plan import make_plan
+from harness.campaign.plan import make_plan, unfit
 from harness.environments.capabilities import GB, Capabilities, why_not
 from harness.matrix.cells import Cell, Matrix
 from harness.screen.tables import plan_lines
@@ -178,6 +179,34 @@ def test_the_plan_says_how_many_processes_containers_may_have_and_of_processes_n
     plan = make_plan(cells, ddp, 1, large, {})
     assert plan.pids is None
     assert plan_lines(plan)[-1].endswith("each run: at most 50 GB and 100,000 files in its folder")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"model": ("attention",)},
+        {"strategy": "ddp"},
+        {"loop": "resident"},
+        {"use_mixed_precision": True},
+        {"micro_batch_size": 4},
+        {"activation_checkpointing": True},
+        {"vpoc_path": "naive"},
+    ],
+    ids=str,
+)
+def test_jax_is_left_out_of_what_it_does_not_do(asked: dict[str, Any], matrix: Matrix) -> None:
+    cell, workload = matrix.cells["rocm7.14.0-jax0.10.0-plain"], matrix.workloads["frameworks"]
+    host = replace(TWO_GPUS, executor="process")
+    assert unfit(cell, workload, (0, 1)) is None
+    plan = make_plan([cell], workload.model_copy(update=asked), 1, host, {})
+    assert ["--workload frameworks" in skipped.reason for skipped in plan.skipped] == [True]
+
+
+def test_jax_and_torch_are_planned_side_by_side(matrix: Matrix) -> None:
+    host = replace(TWO_GPUS, executor="process")
+    plan = make_plan(matrix.select("frameworks"), matrix.workloads["frameworks"], 1, host, {}, named=True)
+    assert {run.cell.stack.framework for run in plan.runs} == {"torch", "jax"}
+    assert not plan.skipped
 
 
 def test_a_strategy_of_several_gpus_runs_once_on_all_of_them(matrix: Matrix) -> None:

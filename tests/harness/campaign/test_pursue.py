@@ -20,7 +20,7 @@ from harness.campaign.tallies import Tallies
 from harness.environments.capabilities import Capabilities
 from harness.evidence.health_log import append_steps
 from harness.evidence.run_files import HealthStep, Record
-from harness.evidence.verdicts.counting import NOT_BEGUN
+from harness.evidence.verdicts.counting import NOT_BEGUN, REFUSED
 from harness.evidence.verdicts.rates import runs_to_show
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix, Preset, Workload
@@ -220,6 +220,14 @@ def test_runs_that_do_not_count_do_not_go_on_for_ever(
     assert [f"{PLAIN} is left out" in problem for problem in display.problems] == [True]
     # Once the host is fixed the same command continues with it.
     assert not has_ended(campaign)
+
+
+def test_what_the_app_refuses_is_left_out_at_once_and_counts_against_no_cell(bench: Recording, matrix: Matrix) -> None:
+    bench.outcome_of = lambda run: ("failed", REFUSED) if run.planned.cell.id == PLAIN else ("completed", None)
+    found, display, _ = searched(bench, matrix, replace(FIND, every=True), PLAIN, MORE)
+    assert Counter(cell for cell, _ in bench.made)[PLAIN] == 1
+    assert {one.cell: tally.runs > 0 for one, tally in found.tallies.items()} == {PLAIN: False, MORE: True}
+    assert [f"{PLAIN} is left out: the app refuses" in problem for problem in display.problems] == [True]
 
 
 def test_a_stack_whose_probe_fails_first_is_put_off_until_anothers_has_passed(

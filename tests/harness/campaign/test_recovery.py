@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from harness.host import run_processes
 from harness.host.facts import HostFacts
 from harness.host.processes import ProcessId, boot_id
 from harness.host.run_processes import RUN_MARK, processes_of_run, run_mark
+from tests.harness.evidence.accounts import NONCE, Told, began, trained
 from tests.harness.gpu_tree import ADDRESSES, Tree
 
 MakeIntent = Callable[..., Intent]
@@ -119,6 +121,29 @@ def test_an_orphan_has_no_more_time_than_its_progress_was_written_in(
     assert record.finished - started == pytest.approx(0, abs=60)
     exposure = exposure_of(record, results.folder_of("r1"))
     assert exposure.seconds == pytest.approx(0, abs=60)
+
+
+def test_an_orphan_accounts_for_the_steps_that_its_progress_tells_and_no_others(
+    results: Results, here: HostFacts, make_intent: MakeIntent
+) -> None:
+    """One is honest, one leaves out lines, one tells of more time than this host has run, one tells nothing."""
+    told = trained(began(Told()))
+    lines = {"honest": told.lines[:-4]}
+    *lines["torn"], last = deepcopy(lines["honest"])
+    lines["torn"].append({**last, "number": last["number"] + 9})
+    lines["long"] = [*lines["honest"][:-1], {**last, "monotonic": last["monotonic"] + 1e9}]
+    lines["none"] = []
+    for run_id, ours in lines.items():
+        folder = results.begin(make_intent(run_id, host=here, nonce=NONCE))
+        file = folder / "work/progress-0.jsonl"
+        file.write_text("".join(json.dumps(line) + "\n" for line in ours), encoding="utf-8")
+    found = {record.intent.run_id: record for record in closed(results, here)}
+    assert {run_id: record.steps_accounted for run_id, record in found.items()} == {
+        "honest": (last["done"],), "torn": (), "long": (), "none": ()
+    }  # fmt: skip
+    assert "accounts for nothing: rank 0: 9 lines of its progress are missing" in found["torn"].detail
+    assert "it tells of 1000000" in found["long"].detail
+    assert "accounts for" not in found["honest"].detail
 
 
 @pytest.mark.parametrize("boot", ["this one", "the boot before"])
@@ -248,7 +273,7 @@ class Unstoppable:
     inspected = None
 
     def start(self, job: object) -> Any:
-        raise NotImplementedError
+        raise AssertionError("nothing is started to end what was left")
 
     def find(self, job: Job) -> Any:
         return self

@@ -13,10 +13,12 @@ from harness.campaign import run_stages as module
 from harness.campaign.campaign import begin_or_continue
 from harness.campaign.plan import PlannedRun, make_plan
 from harness.campaign.prepare import PreparedCampaign
-from harness.campaign.run_stages import placement_of
+from harness.campaign.run_stages import placement_of, seconds_spent
 from harness.campaign.runner import Runner
 from harness.environments.capabilities import Capabilities
+from harness.evidence.index import Row
 from harness.evidence.run_files import Record
+from harness.evidence.verdicts.counting import counts_of
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix, Preset, Workload
 from harness.matrix.workload_options import train_options
@@ -52,6 +54,7 @@ class Recording(Pretending):
 
     make_record: MakeRecord
     passes: Callable[[FakeRun], bool]
+    refuses: Callable[[FakeRun], bool] = staticmethod(lambda _: False)
     missing: tuple[str, ...] = ()
     stop_after: int | None = None
     fails_in: str = "first-step"
@@ -72,12 +75,12 @@ class Recording(Pretending):
             raise KeyboardInterrupt
         planned, workload = run.planned, run.workload
         self.workloads.append((planned.cell.id, workload.name, workload.strategy, planned.gpus))
-        passed = self.passes(run)
+        passed = self.passes(run) and not self.refuses(run)
         started = 1e9 + 60.0 * len(self.workloads)
         record = self.make_record(
             run.run_id,
-            "completed" if passed else "hung",
-            None if passed else "no-progress",
+            "completed" if passed else "failed" if self.refuses(run) else "hung",
+            None if passed else "refused" if self.refuses(run) else "no-progress",
             campaign=run.campaign,
             cell=planned.cell.id,
             stack=planned.cell.stack.name,
@@ -222,6 +225,18 @@ def test_a_failed_vpoc_phase_is_tried_in_other_ways(bench: Recording, matrix: Ma
     assert "with vpoc_path preallocated is good" in found.sentence
 
 
+def test_what_the_app_refuses_is_asked_for_once_and_the_next_is_tried(bench: Recording, matrix: Matrix) -> None:
+    first = f"{FIRST}-plain"
+    bench.refuses = lambda run: run.planned.cell.id == first or run.workload.name == "endurance"
+    ended, _, _ = carried_out(bench, prepared(bench, matrix))
+    made = [(cell, workload) for cell, workload, *_ in bench.workloads]
+    # Once on each GPU.
+    assert made.count((first, "quick")) == 2
+    assert max(made.count((cell, "endurance")) for cell, _ in made) == 1
+    assert not any(count.counts for run_id, count in counts_of(bench.results).items() if f"-{first}-" in run_id)
+    assert ended.reached
+
+
 def test_ids_differ_where_what_is_run_differs(matrix: Matrix) -> None:
     workload, cell = matrix.workloads["standard"], matrix.cells[f"{FIRST}-plain"]
     settings = [Setting(cell), Setting(cell, options=(("model", ("mlp", "attention-small")),)), Setting(cell, "ddp")]
@@ -254,9 +269,11 @@ def test_good_on_the_one_gpu_that_is_left_does_not_end_a_campaign_of_two(
     bench: Recording, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "unhealthy_gpus", lambda *_: {1})
+    monkeypatch.setattr("harness.campaign.unhealthy.unhealthy_gpus", lambda *_: {1: "its probe failed"})
     monkeypatch.setattr(module, "recheck_unhealthy", lambda *_: None)
-    found, _, _ = carried_out(bench, prepared(bench, matrix))
+    found, display, _ = carried_out(bench, prepared(bench, matrix))
     assert {gpus for *_, gpus in bench.workloads} == {(0,)}
+    assert "GPU 1 takes no more runs: its probe failed" in display.problems
     assert not found.reached
     assert found.continues
     assert found.why == "exhausted"
@@ -298,3 +315,12 @@ def test_what_failed_once_for_hours_only_lacks_the_time(bench: Recording, matrix
             stages.run(decided, None)
     assert made.count("endurance") == 1
     assert decided.why == "out-of-time"
+
+
+def test_runs_side_by_side_spend_the_time_once(make_record: MakeRecord) -> None:
+    first = replace(Row.of(make_record()), started=1000.0, finished=4600.0)
+    beside = replace(first, run_id="beside", started=1001.0, finished=4000.0)
+    longer = replace(first, run_id="longer", started=4500.0, finished=5000.0)
+    later = replace(first, run_id="later", started=9000.0, finished=9010.0)
+    assert seconds_spent([later, beside, first, longer]) == 4010.0
+    assert seconds_spent([]) == 0.0

@@ -21,7 +21,7 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
-from harness.run.spec import Run
+from harness.run.asked import Run
 
 CELL = "cpu-plain"
 

@@ -18,28 +18,35 @@ import os, signal, sys
 from pathlib import Path
 from harness.campaign.under_way import noted_under_way
 from harness.evidence.records import Results
-with noted_under_way(Results(Path(sys.argv[1])), "mine", sys.argv[2]):
+with noted_under_way(Results(Path(sys.argv[1])), "mine", sys.argv[2], *sys.argv[3:]):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def test_what_is_under_way_or_ended_in_order_is_not_left(tmp_path: Path) -> None:
     results = Results(tmp_path)
-    assert left_under_way(results, "mine") is None
+    assert left_under_way(results, "mine") == []
     with suppress(KeyboardInterrupt), noted_under_way(results, "mine", COMMAND):
-        assert left_under_way(results, "mine") is None
+        assert left_under_way(results, "mine") == []
         raise KeyboardInterrupt
-    assert left_under_way(results, "mine") is None
+    assert left_under_way(results, "mine") == []
     assert list((tmp_path / "campaigns").iterdir()) == []
 
 
 def test_a_process_that_was_killed_is_told_with_the_command_that_continues_it(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), COMMAND], cwd=CHECKOUT, check=False)
     assert done.returncode == -signal.SIGKILL
-    left = left_under_way(Results(tmp_path), "mine")
-    assert left is not None
+    (left,) = left_under_way(Results(tmp_path), "mine")
     assert left.in_words == f"its process was killed while a campaign was under way; this continues it: `{COMMAND}`"
-    assert left_under_way(Results(tmp_path), "another machine") is None
+    assert left_under_way(Results(tmp_path), "another machine") == []
+
+
+def test_a_training_that_was_killed_is_told_beside_a_campaign(tmp_path: Path) -> None:
+    for training in ([], ["one"], ["another"]):
+        words = [sys.executable, "-c", KILLED, str(tmp_path), COMMAND, *training]
+        subprocess.run(words, cwd=CHECKOUT, check=False)
+    told = sorted(left.what for left in left_under_way(Results(tmp_path), "mine"))
+    assert told == ["campaign", "training", "training"]
 
 
 def test_after_a_boot_it_was_the_host(tmp_path: Path) -> None:
@@ -49,8 +56,7 @@ def test_after_a_boot_it_was_the_host(tmp_path: Path) -> None:
     # The same number may be another process by now.
     told["process"] |= {"boot": "an earlier one", "pid": os.getpid()}
     file.write_text(json.dumps(told))
-    left = left_under_way(Results(tmp_path), "mine")
-    assert left is not None
+    (left,) = left_under_way(Results(tmp_path), "mine")
     assert left.in_words.startswith("this host went down while a campaign was under way")
 
 
@@ -58,4 +64,4 @@ def test_after_a_boot_it_was_the_host(tmp_path: Path) -> None:
 def test_a_damaged_note_says_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "campaigns").mkdir()
     (tmp_path / "campaigns" / "mine.under-way").write_text(content)
-    assert left_under_way(Results(tmp_path), "mine") is None
+    assert left_under_way(Results(tmp_path), "mine") == []

@@ -256,3 +256,15 @@ def test_what_controls_showed_is_said(
     assert len(lines) == 1
     assert "the controls say GPU 1 (" in lines[0]
     assert len(json.loads(command("r1", "--json").stdout)["controls"]) == 1
+
+
+def test_the_stack_of_another_host_is_no_command_for_this_one(
+    command: Command, results: Results, make_record: Callable[..., Record]
+) -> None:
+    record = make_record("r1", "failed", "crash", "it failed", stack="x")
+    found = Explanation(
+        rule=None, class_="crash", cause="c", remedy="r", link=None, presets=("plain; touch here",), lines=()
+    )
+    results.begin(record.intent)
+    results.finish(record.model_copy(update={"explanation": found}))
+    assert "try       matrix run-cell 'x-plain; touch here'" in command("r1").stdout.splitlines()

@@ -63,13 +63,16 @@ def opened() -> Iterator[Opened]:
 
 
 # Refused only after the host was looked at.
-EXCLUDED = "rocm7-jax-plain"
+EXCLUDED = "rocm6-tensorflow-plain"
 # A command line of each: whatever it ends with, it looks at the host first or not at all.
 LINES: dict[str, tuple[str, ...]] = {
     "build": ("--dry-run", "rocm6.3-torch2.9.1-plain"),
+    "clean": ("--yes",),
     "compare": ("cpu-plain", "cpu-no-sdma"),
     "demote": ("known-good-cpu", "--reason", "test"),
+    "devcontainer": ("rocm6.3-torch2.9.1-plain",),
     "doctor": (),
+    "env": ("rocm6.3-torch2.9.1-plain",),
     "exec": (EXCLUDED, "vpoc"),
     "explain": ("no-such-run",),
     "export": ("records.tar.gz",),
@@ -77,11 +80,11 @@ LINES: dict[str, tuple[str, ...]] = {
     "import": ("no-such-file",),
     "index": (),
     "inject": ("--list",),
-    "isolate": ("rocm7-jax-no-sdma", "--executor", "process"),
+    "isolate": ("rocm6-tensorflow-no-sdma", "--executor", "process"),
     "completion": ("bash",),
     "lint": (),
     "lock": ("no-such-stack",),
-    "minimise": ("rocm7-jax-no-sdma", "--executor", "process"),
+    "minimise": ("rocm6-tensorflow-no-sdma", "--executor", "process"),
     "plan": ("--executor", "process"),
     "promote": ("--dry-run",),
     "pull": ("--registry", "localhost:1", "no-such-cell"),
@@ -89,6 +92,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "rehearse": ("no-such-stack",),
     "render": ("cpu-plain",),
     "report": (),
+    "report-bug": ("no-such-run",),
     "run": (EXCLUDED, "--executor", "process"),
     "run-cell": (EXCLUDED, "--executor", "process"),
     "show": (),
@@ -99,6 +103,15 @@ LINES: dict[str, tuple[str, ...]] = {
     "train": ("--data", "no-such-file", "--output", "out"),
     "watch": (),
 }
+
+
+@pytest.mark.parametrize("lacking", ["sys", "proc", "dev"])
+def test_a_folder_that_is_no_host_is_refused(lacking: str, tmp_path: Path) -> None:
+    for name in {"sys", "proc", "dev"} - {lacking}:
+        (tmp_path / name).mkdir()
+    told = matrix(tmp_path, "status").exception
+    assert isinstance(told, UserError)
+    assert f"has no {lacking}; `matrix simulate FOLDER`" in str(told)
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

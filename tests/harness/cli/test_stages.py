@@ -2,16 +2,25 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 
+from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import UserError
 from harness.base.paths import CHECKOUT
 from harness.campaign.detach import Detached
+from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.run_campaign import CampaignResult
-from harness.cli import run
+from harness.campaign.screen_gpus import may_use
+from harness.cli import in_background, run
 from harness.cli.main import cli
+from harness.doctor.ask import ask
+from harness.doctor.read import read_machine
+from harness.evidence.records import Results
+from harness.host.fingerprint import read_host
+from harness.matrix.cells import Matrix
 from harness.search.conclusion import Conclusion
 from tests.harness.gpu_tree import Tree
 
@@ -43,15 +52,59 @@ def typed(root: Path, name: str, *words: str) -> Result:
 def test_with_nothing_said_it_is_stages_within_ten_hours(root: Path) -> None:
     told = json.loads(plan(root, "--json").stdout)
     assert told["stages"]["budget_seconds"] == 36000
-    assert told["stages"]["gpus"] == 2
+    assert (told["stages"]["gpus"], told["stages"]["screened"]) == (1, [0])
     assert told["stages"]["stacks"][0]["stack"] == "rocm6.3-torch2.9.1"
-    shorter = json.loads(plan(root, "--json", "--budget", "2h").stdout)
-    assert shorter["stages"]["reachable"] == "candidate"
+    shorter = json.loads(plan(root, "--json", "--budget", "2h", "--use-screen-gpu").stdout)
+    assert (shorter["stages"]["reachable"], shorter["stages"]["gpus"]) == ("candidate", 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "lookback"), [([], 40), (["--stage", "smoke"], 40), ([FIRST], 40), ([FIRST], None)], ids=str
+)
+def test_the_lookback_that_is_given_is_that_of_every_run(root: Path, words: list[str], lookback: int | None) -> None:
+    given = ["--lookback", str(lookback)] if lookback else []
+    assert json.loads(plan(root, "--json", *words, *given).stdout)["workload"]["lookback"] == (lookback or 60)
+
+
+def test_a_lookback_that_leaves_nothing_to_train_on_is_refused(root: Path) -> None:
+    for words in ([], [FIRST]):
+        told = plan(root, "--lookback", "99", *words).exception
+        assert isinstance(told, UserError)
+        assert "--lookback 99: workload quick has 100 synthetic sessions" in str(told)
+    assert plan(root, "--lookback", "5").exit_code == 2
 
 
 @pytest.mark.parametrize("words", [[FIRST], ["--selection", "default"], ["--repeats", "2"], ["--until", "known-good"]])
 def test_whoever_says_which_runs_gets_those(root: Path, words: list[str]) -> None:
     assert "stages" not in json.loads(plan(root, "--json", *words).stdout)
+
+
+def test_without_kfd_no_gpu_cell_can_run_and_that_is_said_before_anything_is(root: Path) -> None:
+    (root / "dev/kfd").unlink()
+    done = plan(root)
+    assert "Plan: no cell can run on this host: there is no /dev/kfd" in " ".join(done.stdout.split())
+    assert "no ROCm stack can run" in done.stdout
+    ran = typed(root, "run", "--yes")
+    assert isinstance(ran.exception, UserError)
+    assert "there is no /dev/kfd" in str(ran.exception)
+    examined = CliRunner().invoke(cli, ["--matrix", str(CHECKOUT / "matrix.yaml"), "--root", str(root), "doctor"])
+    assert "can run here; `matrix plan`" not in examined.stdout
+    assert "no cell of the default selection can run here: there is no /dev/kfd" in examined.stdout
+
+
+def test_doctor_and_plan_give_one_figure_of_the_disk(
+    root: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MATRIX_EXECUTOR", "process")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=50 * 10**9))
+    monkeypatch.setattr("harness.doctor.ask.measure_write_speed", lambda _: None)
+    planned = json.loads(plan(root, "--json").stdout)["stages"]
+    fitting = sum(one["disk_gb"] for one in planned["stacks"] if one["fits"])
+    left_out = ", ".join(f"{one['stack']} ({one['disk_gb']:.0f} GB)" for one in planned["stacks"] if not one["fits"])
+    room = ask(read_machine(matrix, root), matrix).room
+    assert room is not None
+    assert (room.needed_gb, ", ".join(room.no_room)) == (fitting, left_out)
+    assert fitting <= 50
 
 
 def test_a_stage_is_run_alone(root: Path) -> None:
@@ -75,7 +128,8 @@ def test_a_stage_that_cannot_be_run_is_refused(root: Path, words: list[str], sai
 
 
 def test_without_a_gpu_each_cell_of_the_selection_is_run_once(tmp_path: Path) -> None:
-    (tmp_path / "bare").mkdir()
+    for name in ("sys", "proc", "dev"):
+        (tmp_path / "bare" / name).mkdir(parents=True)
     told = json.loads(plan(tmp_path / "bare", "--json", "--budget", "10h").stdout)
     assert "stages" not in told
     assert told["goal"] is None
@@ -110,6 +164,65 @@ def test_a_campaign_ends_with_one_sentence_and_one_command(
     assert told["conclusion"]["continues"] is continues
 
 
+def test_where_no_base_image_can_be_had_the_next_command_runs_processes(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    concluded = Conclusion("exhausted", False, "It is so.", True, {})
+
+    def run_campaign(prepared: PreparedCampaign, _: object) -> CampaignResult:
+        prepared.bench.lacks_base = "base image x cannot be pulled"
+        return CampaignResult("c", 0, None, False, False, concluded)
+
+    monkeypatch.setattr(run, "run_campaign", run_campaign)
+    done = typed(root, "run", "--yes", "--budget", "2h")
+    (following,) = [line for line in done.stdout.splitlines() if line.startswith("Next: ")]
+    assert following.endswith("run --yes --budget 2h --executor process")
+    assert "It runs cells as processes: base image x cannot be pulled." in done.stdout
+
+
+def test_a_budget_that_holds_no_run_is_answered_with_the_least_that_does(root: Path) -> None:
+    assert "budget: no run fits" in plan(root, "--budget", "1m").stdout
+    done = typed(root, "run", "--yes", "--budget", "1m")
+    (following,) = [line for line in done.stdout.splitlines() if line.startswith("Next: ")]
+    least = following.split("--budget ")[1]
+    assert f"No run fits into the budget: the next one needs {least}" in done.stdout
+    assert "budget: no run fits" not in plan(root, "--budget", least).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b\n1,2\n", "not a merged CSV: its first line has 2 of at least 7 columns"),
+        ("ts,open,high,low,close,volume,vix\n", "there is a header but no rows"),
+        ("", "not a merged CSV"),
+    ],
+)
+def test_data_that_no_cell_can_train_on_are_refused_before_anything_is_made(root: Path, text: str, said: str) -> None:
+    data = root.parent / "bars.csv"
+    data.write_text(text)
+    for words in (["plan"], ["run", "--yes"], ["train", "--output", str(root.parent / "out")]):
+        done = typed(root, *words, "--data", str(data))
+        assert isinstance(done.exception, UserError), done.output
+        assert f"--data {data}: {said}" in str(done.exception)
+    data.write_text(STAND_IN_BARS)
+    assert plan(root, "--data", str(data)).exit_code == 0
+
+
+@pytest.mark.parametrize("head", ["timestamp;o;h;l;c;vol;vix\n1;1;1;1;1;1;15\n", "PAR1"])
+def test_data_in_other_forms_are_the_apps_to_judge(root: Path, head: str) -> None:
+    data = root.parent / "bars.csv"
+    data.write_text(head)
+    assert plan(root, "--data", str(data)).exit_code == 0
+
+
+def test_before_a_search_it_is_said_what_the_budget_can_reach(root: Path) -> None:
+    done = plan(root, FIRST, "--until", "known-good", "--budget", "8h")
+    said = " ".join(done.stdout.split())
+    assert "about 11.3 h of runs (assumed: 3 min each); 8.0 h can reach `good` at best" in said
+    assert "Plan: 1 cell, until one is known-good, within 8.0 h: runs of" in said
+    assert said.index("goal:") < said.index("cells:")
+
+
 def test_a_goal_with_a_stage_keeps_the_stages_workload(root: Path) -> None:
     told = json.loads(plan(root, "--json", FIRST, "--stage", "smoke", "--until", "known-good").stdout)
     assert told["workload"]["name"] == "quick"
@@ -122,8 +235,51 @@ def test_what_runs_on_in_the_background_is_told_as_json_too(root: Path, monkeypa
         started.append(command)
         return Detached("process 1", "kill -INT 1")
 
-    monkeypatch.setattr(run, "detach", detach)
+    monkeypatch.setattr(in_background, "detach", detach)
     told = json.loads(typed(root, "run", "--detach", "--budget", "2h", "--json").stdout)
     assert told["stop"] == "kill -INT 1"
     (command,) = started
     assert command[-6:] == ("--executor", "process", "--budget", "2h", "--json", "--yes")
+
+
+def test_without_a_terminal_no_run_uses_a_gpu_with_a_screen_and_that_is_said(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = []
+    concluded = Conclusion("reached", True, "It is so.", False, {})
+    planned = []
+    for words in ([], ["--use-screen-gpu"], [], ["--no-use-screen-gpu"]):
+        told = json.loads(plan(root, "--json", *words).stdout)["stages"]
+        planned.append((told["gpus"], told["screened"]))
+    # A plan says what a run of the same words would do, and notes nothing.
+    assert planned == [(1, [0]), (2, []), (1, [0]), (1, [0])]
+
+    def run_campaign(prepared: PreparedCampaign, _: object) -> CampaignResult:
+        used.append(prepared.bench.gpus)
+        return CampaignResult("c", 3, None, False, True, concluded)
+
+    monkeypatch.setattr(run, "run_campaign", run_campaign)
+    done = typed(root, "run", "--yes")
+    assert "a screen is connected to GPU 0: no run uses it, so what trains on both GPUs stays open" in " ".join(
+        done.stderr.split()
+    )
+    typed(root, "run", "--yes", "--use-screen-gpu")
+    typed(root, "run", "--yes")
+    typed(root, "run", "--yes", "--no-use-screen-gpu")
+    assert used == [(1,), (1, 0), (1, 0), (1,)]
+    told = json.loads(plan(root, "--json").stdout)
+    assert (told["stages"]["gpus"], told["stages"]["screened"]) == (1, [0])
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_it_is_asked_once(root: Path, *, answer: bool) -> None:
+    asked: list[str] = []
+
+    def ask(text: str) -> bool:
+        asked.append(text)
+        return answer
+
+    host, results = read_host(root), Results(root.parent / "results")
+    assert [may_use(host, results, None, ask) for _ in range(2)] == [answer, answer]
+    assert len(asked) == 1
+    assert "a screen is connected to GPU 0 (DP-1)" in asked[0]

@@ -59,6 +59,11 @@ def without_card(tree: Tree, driver: str | None) -> None:
         tree.drive(card, driver)
 
 
+def nobodys_reset(tree: Tree) -> None:
+    tree.write(tree.gpus[1] / "reset", "")
+    (tree.root / tree.gpus[1] / "reset").chmod(0o444)
+
+
 def behind_chipset(tree: Tree) -> None:
     """Take the second card out of its slot, and put it into one of the chipset's."""
     card = tree.gpus[1]
@@ -92,6 +97,11 @@ BREAKS: dict[str, tuple[Break, set[tuple[str, Level]], str]] = {
         lambda t: t.remove("dev/dri/renderD129"),
         {("render-nodes", "problem")},
         "/dev/dri/renderD129 is missing",
+    ),
+    "a reset that only root may ask for": (
+        nobodys_reset,
+        {("reset", "note")},
+        "this user may not reset GPU 1 (gfx1100, 0000:43:00.0): /sys/bus/pci/devices/0000:43:00.0/reset is root's",
     ),
     "a card is set aside": (lambda t: without_card(t, "vfio-pci"), {("amdgpu", "warning")}, "by the driver vfio-pci"),
     "a card has no driver": (lambda t: without_card(t, None), {("amdgpu", "problem")}, "no driver has"),
@@ -274,9 +284,14 @@ CHANGES: dict[str, tuple[Change, set[tuple[str, Level]], str]] = {
         "version 1",
     ),
     "a full disk": (
-        lambda m: replace(m, room=replace(ROOM, free_gb=59.0)),
+        lambda m: replace(m, room=replace(ROOM, free_gb=19.0, needed_gb=0.0, no_room=("a (20 GB)", "b (30 GB)"))),
         {("disk-space", "problem")},
-        "59 GB are free, and the default selection takes 60 GB more",
+        "19 GB are free, and no stack of the default selection has room: a (20 GB), b (30 GB)",
+    ),
+    "a disk for some stacks": (
+        lambda m: replace(m, room=replace(ROOM, free_gb=65.0, no_room=("b (30 GB)",))),
+        {("disk-space", "note")},
+        "take 60 GB at most; no room for: b (30 GB)",
     ),
     "a slow disk": (lambda m: replace(m, room=replace(ROOM, write_speed=12.0)), {("disk-speed", "warning")}, "12 MB/s"),
     "nothing that can run": (

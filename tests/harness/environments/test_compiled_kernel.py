@@ -157,6 +157,7 @@ def test_a_fetch_that_fails_is_one_line_and_leaves_nothing(tmp_path: Path, monke
     assert list((tmp_path / "kernels").iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("compiles")
 def test_source_that_cannot_be_compiled_is_one_line(app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_kernel, "APP", app)

@@ -25,7 +25,7 @@ def test_what_a_cell_adds_to_its_stack_is_variables_and_labels_only(matrix: Matr
 def test_the_two_parts_make_the_whole(matrix: Matrix) -> None:
     cell = matrix.cells["rocm6.3-torch2.9.1-no-sdma"]
     assert stack_part(cell.stack, cell.stack.base) + cell_part(cell) == render(cell)
-    assert "FROM another/base@sha256:1 AS stack" in stack_part(cell.stack, "another/base@sha256:1")
+    assert "FROM another/base@sha256:1 AS runtime" in stack_part(cell.stack, "another/base@sha256:1")
 
 
 def test_no_dockerfile_is_written_for_one_distribution(matrix: Matrix) -> None:

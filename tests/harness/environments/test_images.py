@@ -6,7 +6,15 @@ import pytest
 from harness.base.contract import CONTRACT
 from harness.environments import images
 from harness.environments.build import with_torch
-from harness.environments.images import REVISION, Image, cell_labels, cell_tag, open_labels, source_revision
+from harness.environments.images import (
+    REVISION,
+    Image,
+    cell_labels,
+    cell_tag,
+    inputs_of,
+    open_labels,
+    source_revision,
+)
 from harness.matrix.cells import Matrix
 
 
@@ -27,6 +35,16 @@ def test_the_targets_of_device_code_stand_in_tag_and_labels(matrix: Matrix) -> N
     inside = matrix.cells["rocm6.3-torch2.9.1-plain"]
     assert cell_tag(inside) == "vpoc:rocm6.3-torch2.9.1-plain"
     assert "vpoc.matrix.targets" not in open_labels(inside.stack)
+
+
+def test_an_image_for_other_gpus_is_not_taken_where_no_lock_is_resolved(matrix: Matrix) -> None:
+    stack = matrix.stacks["rocm7.14.0-torch2.12.0"]
+    one, both = (stack.model_copy(update={"targets": t}) for t in (("gfx1100",), ("gfx1030", "gfx1100")))
+    inputs = inputs_of(None, both)
+    assert inputs.lock is None
+    for wanted in (inputs.wanted, inputs.wanted_of("runtime"), inputs.wanted_of("stack")):
+        assert wanted.items() <= {**wanted, **open_labels(both)}.items()
+        assert not wanted.items() <= {**wanted, **open_labels(one)}.items()
 
 
 def test_rocm_as_packages_is_in_torchs_layer_and_triton_of_old_stacks_is_not(matrix: Matrix) -> None:

@@ -20,13 +20,16 @@ def expected_pins(stack: Stack) -> str:
     if stack.torch_from_base:
         return "polars\nclick\nmatplotlib\n"
     label = f"+rocm{stack.rocm}" if stack.rocm else "+cpu"
+    jax = "".join(f"{name}=={stack.jax}\n" for name in ("jax", "jaxlib") if stack.jax)
+    if stack.jax and stack.rocm:
+        jax += "".join(f"jax-rocm7-{name}=={stack.jax}{label}\n" for name in ("plugin", "pjrt"))
     # torch up to 2.2 was compiled against numpy 1.
     old = tuple(map(int, (stack.torch or "0.0").split(".")[:2])) <= (2, 2)
-    return f"torch=={stack.torch}{label}\n{'numpy==1.26.4' if old else 'numpy'}\npolars\nclick\nmatplotlib\n"
+    return f"torch=={stack.torch}{label}\n{jax}{'numpy==1.26.4' if old else 'numpy'}\npolars\nclick\nmatplotlib\n"
 
 
 def test_every_stack_has_its_pins_and_no_other(matrix: Matrix) -> None:
-    expected = {s.name: expected_pins(s) for s in matrix.stacks.values() if s.torch and s.framework == "torch"}
+    expected = {s.name: expected_pins(s) for s in matrix.stacks.values() if s.torch}
     assert {file.stem: file.read_text() for file in LOCKS.glob("*.in")} == expected
 
 
@@ -45,6 +48,7 @@ def test_old_torch_gets_the_numpy_it_was_built_for(matrix: Matrix) -> None:
     [
         "images/locks/cpu.txt",
         "images/locks/cpu-debian13-torch2.6.0.txt",
+        "images/locks/cpu-jax0.10.0.txt",
         "images/locks/cpu-pypi.txt",
         "requirements.txt",
         "requirements-dev.txt",

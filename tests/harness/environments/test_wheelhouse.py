@@ -38,12 +38,13 @@ def wheel(tmp_path: Path) -> Path:
 
 
 class Index(ThreadingHTTPServer):
-    """A package index that closes the connection `breaks` times before a file is whole."""
+    """A package index that closes the connection `breaks` times before a file is whole; `closed`: wants a password."""
 
     def __init__(self, wheel: Path) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
         self.wheel = wheel
         self.breaks = 0
+        self.closed = False
         self.ranges: list[str | None] = []
 
 
@@ -55,6 +56,12 @@ class Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         index: Any = self.server
+        if index.closed:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", "Basic realm=wheels")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if self.path.endswith(".whl"):
             content, wanted = index.wheel.read_bytes(), self.headers.get("Range")
             index.ranges.append(wanted)
@@ -148,6 +155,13 @@ def test_a_wheel_with_another_hash_is_refused(index: Index, stack: Stack, lock: 
     assert [file.name for file in (lock.parent / "wheels").iterdir()] == [".lock"]
 
 
+def test_an_index_that_wants_a_password_is_not_waited_for(index: Index, stack: Stack, lock: Path) -> None:
+    index.closed = True
+    with pytest.raises(UserError, match=r"stack cpu: torch 2\.13\.0\+cpu cannot be fetched: ERROR: ") as caught:
+        fetch(stack, lock)
+    assert "Traceback" not in str(caught.value)
+
+
 def test_what_a_killed_fetch_left_is_removed(stack: Stack, lock: Path, wheel: Path) -> None:
     left = lock.parent / "wheels" / ".fetch-killed"
     left.mkdir(parents=True)
@@ -190,3 +204,12 @@ def test_a_wheel_for_another_python_is_not_taken_though_its_hash_is_in_the_lock(
     kept.mkdir()
     (kept / other.name).write_bytes(other.read_bytes())
     assert fetch(stack, lock)["torch"].name == wheel.name
+
+
+def test_what_came_before_a_failure_is_kept(index: Index, stack: Stack, lock: Path) -> None:
+    lock.write_text(lock.read_text() + f"absent==1.0 --hash=sha256:{'0' * 64}\n", encoding="utf-8")
+    told: list[str] = []
+    with pytest.raises(UserError, match=r"absent 1\.0 cannot be fetched"):
+        fetch(stack, lock, told.append)
+    assert told == ["fetching torch 2.13.0+cpu", "fetching absent 1.0"]
+    assert sorted(file.name for file in (lock.parent / "wheels").iterdir()) == [".lock", index.wheel.name]

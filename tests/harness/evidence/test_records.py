@@ -3,6 +3,7 @@ import json
 import math
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import threading
@@ -14,7 +15,8 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.evidence.app_files import Result
-from harness.evidence.index import Index, Row
+from harness.evidence.index import NAMES, Index, Row, read_rows
+from harness.evidence.python_stacks import parse_stacks
 from harness.evidence.records import Results, new_run_id
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
@@ -147,6 +149,18 @@ def test_a_run_id_cannot_lead_out_of_the_results(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_while_a_run_goes_on_no_other_user_sees_its_folder(tmp_path: Path, make_record: MakeRecord) -> None:
+    results, record = Results(tmp_path), make_record("r1")
+    folder = results.begin(record.intent)
+    results.runs.chmod(0o755)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    shell = folder / "work" / "shell"
+    shell.touch()
+    shell.chmod(0o4755)
+    results.finish(record)
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (folder, shell)] == [0o755, 0o755]
+
+
 def test_run_ids_are_never_given_twice() -> None:
     assert len({new_run_id("c") for _ in range(100)}) >= 99
 
@@ -182,11 +196,31 @@ class TestIndex:
         assert Index(results).rebuild() == []
         assert Index(results).rows() == before
 
+    @pytest.mark.parametrize("damaged", ["", "[]", None])
+    def test_a_damaged_value_is_no_obstacle(self, damaged: str | None, results: Results) -> None:
+        before = Index(results).rows()
+        with sqlite3.connect(results.folder / "records.db") as database:
+            database.execute(f"UPDATE runs SET [{NAMES[-1]}] = ?", (damaged,))
+        database.close()
+        assert Index(results).rows() == before
+
     def test_another_layout_is_made_anew(self, results: Results) -> None:
         before = Index(results).rows()
         with sqlite3.connect(results.folder / "records.db") as database:
             database.execute("ALTER TABLE runs DROP COLUMN detail")
         database.close()
+        assert Index(results).rows() == before
+
+    def test_a_view_without_an_end_is_made_anew(self, results: Results) -> None:
+        before = Index(results).rows()
+        file = results.folder / "records.db"
+        file.unlink()
+        with sqlite3.connect(file) as database:
+            columns = ", ".join(f"x AS [{name}]" for name in NAMES)
+            numbers = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+            database.execute(f"CREATE VIEW runs AS {numbers} SELECT {columns} FROM c")
+        database.close()
+        assert read_rows(results) == []
         assert Index(results).rows() == before
 
     def test_run_folders_that_were_copied_in_are_entered(self, results: Results, make_record: MakeRecord) -> None:
@@ -265,3 +299,17 @@ def test_an_index_is_used_by_one_process_at_a_time(tmp_path: Path, make_record: 
         assert not (tmp_path / "records.db").exists()
     waiting.join(30)
     assert [row.run_id for row in Index(results).rows()] == ["r1"]
+
+
+def test_what_an_app_said_is_a_line_of_some_length_and_stays_so(make_record: Callable[..., Record]) -> None:
+    """The name of a device had megabytes, which were printed on the terminal."""
+    long = Record.model_validate({**make_record().model_dump(), "ran_on": "\x1b[2J" * 10_000})
+    assert len(long.ran_on) == 4096
+    assert long.ran_on.startswith("\\x1b[2J")
+    assert Record.parse(long.model_dump_json(by_alias=True)) == long
+
+
+def test_a_line_number_that_no_file_has_is_no_frame() -> None:
+    digits = "9" * 5000
+    text = ["Thread 0x1 (most recent call first):", f'  File "a.py", line {digits} in f', '  File "b.py", line 2 in g']
+    assert [[str(frame) for frame in one.stack] for one in parse_stacks(text)] == [["b.py:2 g"]]

@@ -32,7 +32,8 @@ from harness.faults.external import (
 from harness.faults.kinds import WORKLOAD
 from harness.host.run_processes import RUN_MARK, run_mark
 from harness.matrix.cells import Matrix
-from harness.run.spec import Run, resolve_run
+from harness.run.asked import Run
+from harness.run.spec import resolve_run
 
 if TYPE_CHECKING:
     from harness.host.facts import HostFacts

@@ -6,9 +6,10 @@ from packaging.version import Version
 from pydantic import ValidationError
 
 from harness.base.paths import CHECKOUT
-from harness.matrix.cells import VISIBILITY_VARIABLES, Cell, Matrix, Preset, Stack
+from harness.matrix.cells import Cell, Matrix, Preset, Stack
 from harness.matrix.lint import CATALOGUE, LintFinding, lint, lint_cell, load_catalogue
 from harness.matrix.load import load_matrix
+from harness.matrix.variable_names import VISIBILITY_VARIABLES
 
 MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
 CPU = ("cpu", "cpu-debian13-torch2.6.0")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UserError
-from harness.matrix.cells import Matrix
+from harness.matrix.cells import Matrix, Stack
 from harness.matrix.load import load_matrix
 
 WriteMatrix = Callable[[str], Path]
@@ -180,10 +180,26 @@ class TestTheProjectsOwnFile:
         }  # fmt: skip
         assert {"cpu", "host"} <= set(matrix.stacks)
 
-    def test_jax_and_tensorflow_are_excluded_with_reasons(self, matrix: Matrix) -> None:
-        others = [cell for cell in matrix.cells.values() if cell.stack.framework != "torch"]
-        assert {cell.stack.framework for cell in others} == {"jax", "tensorflow"}
+    def test_tensorflow_is_excluded_with_a_reason(self, matrix: Matrix) -> None:
+        others = [cell for cell in matrix.cells.values() if cell.stack.framework == "tensorflow"]
+        assert others
         assert all(cell.excluded and len(cell.excluded) > 40 for cell in others)
+
+    def test_jax_runs_on_the_rocm_and_beside_the_torch_of_another_stack(self, matrix: Matrix) -> None:
+        compared = [cell.stack for cell in matrix.select("frameworks")]
+        on_jax = [stack for stack in compared if stack.jax]
+        assert {stack.name for stack in matrix.stacks.values() if stack.jax} == {stack.name for stack in on_jax}
+
+        def but_jax(stack: Stack) -> Stack:
+            return stack.model_copy(update={"name": "", "framework": "torch", "jax": None, "executors": ()})
+
+        torchs = [but_jax(stack) for stack in compared if not stack.jax]
+        assert len(on_jax) == len(torchs) == 2
+        assert all(but_jax(stack) in torchs for stack in on_jax)
+
+    def test_jax_is_in_no_other_selection_that_is_not_of_everything(self, matrix: Matrix) -> None:
+        of_jax = {name for name in matrix.selections if any(cell.stack.jax for cell in matrix.select(name))}
+        assert of_jax == {"frameworks", "all"}
 
     def test_neighbours_change_one_axis_only(self, matrix: Matrix) -> None:
         stacks = [cell.stack for cell in matrix.select("neighbours")]

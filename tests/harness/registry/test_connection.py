@@ -1,8 +1,11 @@
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -155,6 +158,48 @@ def test_a_registry_that_does_not_answer_is_not_waited_for_for_ever(
         host = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(UserError, match=rf"registry {host} does not answer: .*timed? ?out"):
             Connection(host).ask("GET", "")
+
+
+@contextmanager
+def answering(content: bytes, pieces: int = 1, pause: float = 0.0, length: int | None = None) -> Iterator[str]:
+    """A registry that answers one request with some bytes, again and again; yields host and port."""
+
+    def serve() -> None:
+        peer, _ = server.accept()
+        with peer, suppress(OSError):
+            peer.recv(1 << 16)
+            peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (length or len(content) * pieces))
+            for _ in range(pieces):
+                peer.sendall(content)
+                time.sleep(pause)
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        thread = Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+
+
+def test_an_answer_is_as_long_and_as_slow_as_answers_are(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep({})
+    monkeypatch.setattr(connection, "LARGEST_ANSWER", 1 << 20)
+    with answering(b"x" * (1 << 19), 4) as host, pytest.raises(UserError, match="more than 1 MiB"):
+        Connection(host).ask("GET", "")
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.05)
+    with answering(b"x", 20, 0.02) as host, pytest.raises(UserError, match="takes more than 0 s"):
+        Connection(host).ask("GET", "")
+    with answering(b"x", length=2) as host, pytest.raises(UserError, match=f"registry {host} does not answer"):
+        Connection(host).ask("GET", "")
+
+
+@pytest.mark.parametrize("token", [b"[1]", b"[" * 100_000, b'{"token": {}}', b'{"token": "a\\nb"}', b"not JSON"])
+def test_a_token_that_is_none_is_no_traceback(token: bytes, keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep({})
+    monkeypatch.setattr("tests.harness.fake_registry.json.dumps", lambda _: token.decode())
+    with FakeRegistry(asks="bearer").serving() as host, pytest.raises(UserError, match="refuses"):
+        Repository(f"{host}/vpoc").manifest("one")
 
 
 def test_a_refusal_of_another_kind_is_told(keep: Keep) -> None:

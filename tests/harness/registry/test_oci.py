@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from harness.base.errors import UserError
@@ -86,6 +88,18 @@ def test_what_somebody_else_made_is_no_traceback(repository: Repository, registr
     registry.manifests[image.digest.replace(":", "-")] = (b'{"manifests": [1, {}]}', KIND)
     if not registry.knows_referrers:
         assert repository.referrers(image.digest, KIND) == []
+
+
+def test_more_artifacts_than_anybody_makes_are_not_asked_for(
+    repository: Repository, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = stored(repository, "latest")
+    entry = {"digest": image.digest, "artifactType": KIND}
+    index = json.dumps({"manifests": [entry] * 1001}).encode()
+    monkeypatch.setattr(registry, "referrers", lambda _: index)
+    registry.manifests[image.digest.replace(":", "-")] = (index, KIND)
+    with pytest.raises(UserError, match="1001 artifacts refer to it"):
+        repository.referrers(image.digest, KIND)
 
 
 def test_content_that_is_not_what_was_asked_for_is_refused(repository: Repository, registry: FakeRegistry) -> None:

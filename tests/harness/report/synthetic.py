@@ -92,7 +92,7 @@ def write_runs(
         run.mkdir(parents=True)
         for name, value in ((RunFolder.INTENT, record.intent), (RunFolder.RECORD, record)):
             (run / name).write_text(value.model_dump_json(by_alias=True), encoding="utf-8")
-        (run / "progress-0.jsonl").write_text("".join(_progress(record, progress_lines)), encoding="utf-8")
+        (run / "progress-0.jsonl").write_text("".join(progress_lines_of(record, progress_lines)), encoding="utf-8")
         if number % 7 == 3:
             (run / RunFolder.IMPORTED).write_text("{}", encoding="utf-8")
     return results
@@ -104,10 +104,11 @@ def synthetic_records(matrix: Matrix, count: int, kinds: Sequence[Kind] = KINDS)
     for number in range(count):
         kind = kinds[number % len(kinds)]
         workload = "standard" if number // len(kinds) % 3 < 2 else "immediate"
-        yield _record(matrix, kind, workload, number, completed=chance.random() < kind.rate)
+        yield record_of(matrix, kind, workload, number, completed=chance.random() < kind.rate)
 
 
-def _record(matrix: Matrix, kind: Kind, workload_name: str, number: int, *, completed: bool) -> Record:
+def record_of(matrix: Matrix, kind: Kind, workload_name: str, number: int, *, completed: bool) -> Record:
+    """The record of one run of a kind."""
     workload, stack = matrix.workloads[workload_name], matrix.stacks[kind.stack]
     on_gpu = stack.accelerator == "rocm"
     host = gpu_host() if on_gpu else cpu_host(number % 2)
@@ -212,7 +213,8 @@ def _result(intent: Intent) -> dict[str, Any]:
     }
 
 
-def _progress(record: Record, lines: int) -> Iterator[str]:
+def progress_lines_of(record: Record, lines: int) -> Iterator[str]:
+    """The lines of progress of a run, evenly over its time."""
     phases = ["import", "init", "data", "features", "first-step"]
     phases += ["step"] * (lines - len(phases) - 2) + ["validate", "teardown"]
     for number, phase in enumerate(phases[:lines]):
@@ -220,8 +222,8 @@ def _progress(record: Record, lines: int) -> Iterator[str]:
             json.dumps(
                 {
                     "schema": 2,
-                    "wall": record.intent.started + 50 * number / lines,
-                    "monotonic": 50 * number / lines,
+                    "wall": record.intent.started + record.seconds * number / lines,
+                    "monotonic": record.seconds * number / lines,
                     "rank": 0,
                     "pid": 1,
                     "phase": phase,

@@ -1,5 +1,6 @@
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html import unescape
 from itertools import chain
 from typing import Any
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from harness.evidence.index import Row
 from harness.evidence.verdicts.counting import count_runs
+from harness.evidence.verdicts.exposure_rates import mtbf_bound
 from harness.evidence.verdicts.verdict import judge
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
@@ -54,6 +56,18 @@ def test_both_gpus_come_first_where_a_cell_is_reliable_on_them(
         "40 of 40 starts, 40.0 h, no failure, 2 boots, workload `quick`; 10 h of training end uninterrupted"
     )
     assert said.count(". ") == 0
+
+
+def test_jax_is_never_what_to_train_with(
+    answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows, dual_host: HostFacts
+) -> None:
+    cell = "rocm7.14.0-jax0.10.0-plain"
+    by_jax = make_rows(cell, 40, host=dual_host, device="cuda", gpus=(0,))
+    both = answer(on_gpus("plain", 10), by_jax)
+    assert f"`{STACK}-plain`" in both.sentence
+    assert cell not in both.sentence
+    assert "rocm7.14.0-jax0.10.0" in both.grids[0].stacks
+    assert answer(by_jax).sentence.startswith("On this kind of host only runs of JAX count")
 
 
 def test_one_gpu_is_the_answer_where_two_fail_and_that_is_said(
@@ -104,6 +118,26 @@ def test_the_grid_has_every_scope_gpus_first_with_what_was_not_run_or_is_exclude
     }
 
 
+def test_a_place_tells_what_is_shown_of_starts_and_hours_and_why_it_is_excluded(
+    answer: Callable[..., Answer], on_gpus: MakeRows, make_rows: MakeRows, dual_host: HostFacts, matrix: Matrix
+) -> None:
+    of_gpu = {"host": dual_host, "device": "cuda", "gpus": (0,)}
+    newer = make_rows("rocm7.1-torch2.10.0-expandable-segments", 1, **of_gpu)
+    newer = [replace(row, exposure_seconds=None) for row in newer]
+    (grid,) = answer(on_gpus("plain", 40), newer, gpus=1).grids
+    told = {place.cell: place for place in grid.places}
+    plain, few = told[f"{STACK}-plain"], told["rocm7.1-torch2.10.0-expandable-segments"]
+    assert plain.start_low is not None
+    assert 0.9 < plain.start_low < 1
+    assert plain.starts == f"starts above {int(plain.start_low * 100)} %"
+    shown = mtbf_bound(0, 40.0, matrix.verdicts.confidence)
+    assert plain.mtbf == f"MTBF above {int(shown * 10) / 10} h"
+    assert few.mtbf == "MTBF not shown"
+    excluded, untested = told[f"{STACK}-expandable-segments"], told["rocm7.1-torch2.10.0-plain"]
+    assert (excluded.start_low, excluded.reason is None) == (None, False)
+    assert (untested.start_low, untested.reason, untested.starts, untested.mtbf) == (None, None, "", "")
+
+
 def test_at_most_three_failures_are_named(answer: Callable[..., Answer], make_rows: MakeRows) -> None:
     rows = [make_rows("cpu-plain", 0, number, f"way-{number}") for number in (1, 2, 3, 4)]
     said = answer(*rows).failures
@@ -147,3 +181,11 @@ def test_a_campaign_that_has_just_ended_is_told_in_its_own_words(
     said = answer_of(here, [], {}, {}, matrix, 2, STEP, "The time is over.", "of the criteria `full` is met")
     assert said.sentence == "The time is over. Of the criteria `full` is met."
     assert said.grids == answer(on_gpus("plain", 40)).grids
+
+
+def test_a_grid_without_presets_is_printed(synthetic: Report) -> None:
+    grid = synthetic.answer.grids[0].model_copy(update={"presets": (), "places": ()})
+    console = Console(width=80)
+    with console.capture() as captured:
+        print_answer(console, synthetic.answer.model_copy(update={"grids": (grid,)}))
+    assert grid.stacks[0] in captured.get()

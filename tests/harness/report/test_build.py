@@ -19,7 +19,7 @@ from harness.matrix.cells import Matrix
 from harness.registry.tags.promotions import KnownGood
 from harness.report import build
 from harness.report.build import NEWEST, NEWEST_FAILED, build_report
-from harness.report.grid import key_of
+from harness.report.grid import group_ids, key_of
 from harness.report.markdown import to_markdown
 from harness.report.model import GridPlace, Report
 from harness.report.page import to_html
@@ -297,3 +297,56 @@ def test_no_cell_has_a_second_run_in_full_before_each_has_one(
     monkeypatch.setattr(Results, "record", lambda _, run_id: asked.append(run_id))
     build_report(Results(tmp_path), rows, matrix, {}, count_runs(rows), made=1e9)
     assert {(*key_of(row), row.cell) for row in rows if row.run_id in asked} == places
+
+
+def test_every_run_has_its_command_also_those_that_are_not_shown_in_full(synthetic: Report) -> None:
+    short = [run for run in synthetic.runs if run.run_id not in synthetic.details]
+    assert short
+    for run in synthetic.runs:
+        if run.uncounted == "injected fault":
+            continue
+        assert run.again is not None
+        command = synthetic.again[run.again].command
+        assert f"run-cell {run.cell} " in command
+        group = next(group for group in synthetic.groups if group.id == run.group)
+        assert f"--executor {group.executor}" in command
+
+
+def test_a_group_keeps_its_id_when_others_join(report_of: ReportOf, make_record: Callable[..., Record]) -> None:
+    first = make_record("r1")
+    alone = report_of([first])
+    (group,) = alone.groups
+    other = make_record("r2", executor="docker", started=2e9)
+    ids = group_ids([Row.of(first), Row.of(other)])
+    assert len(set(ids.values())) == 2
+    assert ids[key_of(Row.of(first))] == group.id
+
+
+def test_failures_are_listed_by_diagnosis_with_the_cause_of_the_newest(synthetic: Report) -> None:
+    newest, *_ = synthetic.failures
+    assert newest.diagnosis == "no-progress"
+    assert newest.cause == "a copy between host and GPU does not come to an end"
+    runs = {run.run_id: run for run in synthetic.runs}
+    assert runs[newest.newest].diagnosis == "no-progress"
+    assert newest.runs == sum(run.failed and run.diagnosis == "no-progress" for run in synthetic.runs)
+    assert set(newest.cells) == {run.cell for run in synthetic.runs if run.failed and run.diagnosis == "no-progress"}
+
+
+def test_what_repeats_a_run_is_not_that_of_one_with_another_fault_or_of_another_host(
+    make_record: Make, report_of: ReportOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "IN_FULL", 0)
+    elsewhere = make_record("r2", started=2e9, data={"path": "<data>", "sha256": "a" * 64})
+    faulty = make_record("r3", started=3e9, injected_fault="engine-lost")
+    report = report_of([make_record("r1"), elsewhere, faulty], imported=["r2"])
+    repeated = {run.run_id: run.again is not None for run in report.runs}
+    assert repeated == {"r1": True, "r2": False, "r3": False}
+
+
+def test_a_speed_that_is_not_finite_is_not_shown(make_record: Make, report_of: ReportOf) -> None:
+    record = make_record("r1")
+    assert record.result is not None
+    throughput = record.result.throughput.model_copy(update={"samples_per_second": float("inf")})
+    result = record.result.model_copy(update={"throughput": throughput})
+    (run,) = report_of([record.model_copy(update={"result": result})]).runs
+    assert run.samples_per_second is None

@@ -13,6 +13,7 @@ from harness.environments.executors.container import Container, DeviceNode
 from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import WorkFolder
+from harness.matrix.cells import Matrix
 from harness.report import by_hand as module
 from harness.report.by_hand import again, commands_by_hand
 
@@ -68,22 +69,45 @@ def test_every_phase_has_its_command(make_intent: MakeIntent) -> None:
     ]
 
 
-def test_the_same_run_through_the_tool_names_data_of_the_users_own(make_intent: MakeIntent) -> None:
+def command(intent: Intent, matrix: Matrix) -> str:
+    found = again(intent, matrix)
+    return found.command if found else ""
+
+
+def test_the_same_run_through_the_tool_names_data_of_the_users_own(make_intent: MakeIntent, matrix: Matrix) -> None:
     own = make_intent(options={"lookback": 25})
-    assert again(own) == (
+    assert command(own, matrix) == (
         ".venv/bin/matrix run-cell cpu-plain --workload quick --executor process --lookback 25 --data merged.csv"
     )
     synthetic = make_intent(data={"path": "/x/synthetic-100-7-ab.csv", "sha256": "a" * 64})
-    assert "--data" not in again(synthetic)
+    assert "--data" not in command(synthetic, matrix)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"workload": "own-data"},
+        {"workload": "of an older matrix file"},
         {"cell": "cpu-plain~fresh-allocator"},
-        {"data": {"path": "<data>", "sha256": "a" * 64}},
+        {"cell": "rocm5.1-torch1.12-plain"},
+        {"options": {"strategy": "ddp"}},
     ],
 )
-def test_what_cannot_be_given_again_has_no_command(changes: dict[str, Any], make_intent: MakeIntent) -> None:
-    assert again(make_intent(**changes)) == ""
+def test_what_no_option_of_the_tool_asks_for_is_repeated_by_hand(
+    changes: dict[str, Any], make_intent: MakeIntent, matrix: Matrix
+) -> None:
+    intent = make_intent(**changes)
+    assert command(intent, matrix) == "\n".join(commands_by_hand(intent))
+
+
+def test_what_trained_on_data_that_stayed_elsewhere_is_not_repeated(make_intent: MakeIntent, matrix: Matrix) -> None:
+    assert again(make_intent(data={"path": "<data>", "sha256": "a" * 64}), matrix) is None
+
+
+def test_a_run_with_an_injected_fault_is_repeated_with_it_or_not_at_all(
+    make_intent: MakeIntent, matrix: Matrix
+) -> None:
+    words = ("python", "-m", "vpoc", "train", "--inject-fault", "hang@7")
+    of_app = make_intent(injected_fault="hang@7", commands={"train": words})
+    assert command(of_app, matrix) == "\n".join(commands_by_hand(of_app))
+    assert again(make_intent(injected_fault="engine-lost"), matrix) is None

@@ -5,17 +5,21 @@ from typing import Any
 
 import pytest
 
+from harness.base.paths import CHECKOUT
 from harness.evidence.index import Row
+from harness.evidence.verdicts.recommend import best_by_scope
 from harness.evidence.verdicts.verdict import judge
-from harness.matrix.cells import Verdicts
-from harness.report.choice import best_by_scope, which_cell
+from harness.matrix.load import load_matrix
+from harness.report.choice import which_cell
 
-THRESHOLDS = Verdicts()
+MATRIX = load_matrix(CHECKOUT / "matrix.yaml")
+THRESHOLDS = MATRIX.verdicts
+QUALIFYING = {"options": {"loop": "plain", "vpoc_path": "naive", "strategy": "single"}}
 MakeRows = Callable[..., list[Row]]
 
 
 def told(*rows: list[Row]) -> str:
-    return " ".join(which_cell(judge(list(chain(*rows)), {}, THRESHOLDS), THRESHOLDS, {}))
+    return " ".join(which_cell(judge(list(chain(*rows)), {}, THRESHOLDS), MATRIX, {}))
 
 
 def test_a_known_good_cell_is_named_with_its_runs_and_bound(make_rows: MakeRows) -> None:
@@ -28,7 +32,7 @@ def test_a_known_good_cell_is_named_with_its_runs_and_bound(make_rows: MakeRows)
 
 
 def test_few_runs_are_no_recommendation_and_say_how_many_are_missing(make_rows: MakeRows) -> None:
-    said = told(make_rows("cpu-plain", 3))
+    said = told(make_rows("cpu-plain", 3, **QUALIFYING))
     assert "no cell is known good yet" in said
     assert "more than 33 % of its starts succeed, and its mean time between failures is above 52 min" in said
     assert "Without a failure, 30 more starts and 7.3 more hours of training would make it known good." in said
@@ -40,7 +44,7 @@ def test_so_many_more_starts_do_make_it_known_good(make_rows: MakeRows) -> None:
 
 
 def test_a_cell_of_one_boot_needs_another(make_rows: MakeRows) -> None:
-    once = [replace(row, boot_id="boot") for row in make_rows("cpu-plain", 40)]
+    once = [replace(row, boot_id="boot") for row in make_rows("cpu-plain", 40, **QUALIFYING)]
     assert "Without a failure, runs on one more boot would make it known good." in told(once)
 
 
@@ -78,4 +82,4 @@ def test_runs_of_an_old_contract_are_said_to_be_unverified(make_rows: MakeRows) 
 
 def test_stale_runs_recommend_nothing(make_rows: MakeRows) -> None:
     verdicts = judge(make_rows("cpu-plain", 40), {("cpu-plain", "process"): "another"}, THRESHOLDS)
-    assert which_cell(verdicts, THRESHOLDS, {}) == ("None of the runs counts.",)
+    assert which_cell(verdicts, MATRIX, {}) == ("None of the runs counts.",)

@@ -80,7 +80,7 @@ def test_page_and_markdown_show_every_run_and_say_what_it_is_about(tmp_path: Pat
     report = report_of([])
     html, markdown = to_html(report), to_markdown(report)
     for text in (html, markdown):
-        assert f"{TITLE}\n" in text.replace("</h2></summary>", "")
+        assert f"{TITLE}\n" in text.replace("</h3></summary>", "")
         assert "no cell qualifies by it" in text
         for shown in ("2026-11-22 17:00 UTC", "431 s", "revision 0123456789ab", "gpu-evidence/20261122T170000Z/"):
             assert shown in text

@@ -77,7 +77,7 @@ def test_long_files_are_thinned_and_no_phase_is_lost(
     told = read_progress(WorkFolder(folder), 100.0, 100.0)
     changes = [phases[0], *(b for a, b in pairwise(phases) if a != b)]
     assert [span.phase for span in told.phases] == changes
-    assert len(told.memory[0].seconds) <= POINTS + len(changes) + 1
+    assert len(told.memory[0].seconds) <= POINTS + 2 * len(changes) + 1
 
 
 def test_damaged_lines_and_missing_files_are_passed_over(tmp_path: Path) -> None:
@@ -95,3 +95,25 @@ def test_every_rank_has_its_memory(tmp_path: Path) -> None:
     assert [(curve.rank, curve.rss_mb, curve.reserved_mb) for curve in told.memory] == [
         (rank, (1000.0,), (2000.0,)) for rank in range(2)
     ]
+
+
+@given(st.integers(1, 2000), st.sampled_from(["validate", "checkpoint"]), st.integers(0, 3))
+def test_the_curve_of_a_long_training_goes_up_to_its_last_step(
+    tmp_path_factory: pytest.TempPathFactory, steps: int, after: str, lines_after: int
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    told: list[tuple[str, int, float | None]] = [("first-step", 0, None)]
+    told += [("step", step, 0.5) for step in range(1, steps + 1)] + [(after, 0, None)] * lines_after
+    write(folder, told)
+    (curve,) = loss_curves(read_progress(WorkFolder(folder), 100.0, 110.0), ())
+    assert curve.steps[-1] == steps
+    assert len(curve.steps) <= POINTS + 3
+
+
+@pytest.mark.parametrize("wall", ["NaN", "Infinity", '"NaN"'])
+def test_a_line_without_a_time_is_left_out(tmp_path: Path, wall: str) -> None:
+    write(tmp_path, [("import", 0, None), ("step", 1, 0.5), ("step", 2, 0.4)])
+    file = tmp_path / "progress-0.jsonl"
+    file.write_text(file.read_text(encoding="utf-8").replace('"wall": 101.0', f'"wall": {wall}'), encoding="utf-8")
+    phases = read_progress(WorkFolder(tmp_path), 100.0, 110.0).phases
+    assert [(p.phase, p.start, p.seconds) for p in phases] == [("import", 0, 2), ("step", 2, 8)]

@@ -4,7 +4,7 @@ from harness.evidence.index import Row
 from harness.evidence.run_files import EvidenceLine, Explanation
 from harness.evidence.verdicts.counting import count_runs
 from harness.evidence.verdicts.verdict import judge
-from harness.matrix.cells import Verdicts
+from harness.matrix.cells import Matrix, Verdicts
 from harness.report.choice import which_cell
 from harness.report.failures import failures, what_fails
 
@@ -47,7 +47,7 @@ def test_stale_failures_are_not_counted(make_rows: MakeRows) -> None:
     assert failures(judge(rows, {("cpu-plain", "process"): "another"}, Verdicts()), rows, count_runs(rows)) == []
 
 
-def test_a_tag_of_another_scope_is_not_its(make_rows: MakeRows) -> None:
+def test_a_tag_of_another_scope_is_not_its(make_rows: MakeRows, matrix: Matrix) -> None:
     rows = make_rows("cpu-plain", 40)
     tags = {("cpu-plain", rows[0].environment_hash, "cpu-ddp-2"): "known-good-cpu-ddp-2"}
-    assert "tag `known" not in which_cell(judge(rows, {}, Verdicts()), Verdicts(), tags)[0]
+    assert "tag `known" not in which_cell(judge(rows, {}, Verdicts()), matrix, tags)[0]

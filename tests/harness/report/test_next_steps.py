@@ -7,11 +7,11 @@ import pytest
 from harness.evidence.index import Row
 from harness.evidence.run_files import EvidenceLine, Explanation, Intent
 from harness.evidence.verdicts.counting import count_runs
+from harness.evidence.verdicts.recommend import most_useful
 from harness.evidence.verdicts.verdict import judge
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, Verdicts
-from harness.report.answer import most_useful
-from harness.report.choice import Tags
+from harness.report.choice import Tags, which_cell
 from harness.report.failures import failures
 from harness.report.invocation import Invocation
 from harness.report.next_steps import what_next
@@ -68,6 +68,16 @@ def test_more_runs_have_the_cell_data_lookback_and_a_workload_that_counts(
     assert commands(rows, **OWN) == [f"{until} soak {ASKED}"]
 
 
+def test_the_page_says_what_the_next_command_takes(make_rows: MakeRows, matrix: Matrix, commands: Commands) -> None:
+    for smoke_test in (True, False):
+        rows = make_rows("cpu-plain", 1, smoke_test=smoke_test, **OWN)
+        verdicts = judge(rows, {}, matrix.verdicts)
+        (step,) = what_next(most_useful(verdicts), [], {}, {}, (), {}, matrix, HERE)
+        takes = step.why.removeprefix("runs it until it is known-good, which takes ").removesuffix(" without a failure")
+        assert takes.startswith("33 more starts" if smoke_test else "32 more starts")
+        assert f"Without a failure, {takes}" in which_cell(verdicts, matrix, {})[0]
+
+
 def test_what_is_known_good_is_trained_with_on_the_bars_it_was_tried_with(
     make_rows: MakeRows, commands: Commands
 ) -> None:
@@ -105,6 +115,12 @@ def test_where_nothing_works_a_remedy_comes_before_the_evidence(make_rows: MakeR
         f"{PLACE} run cpu-debug-serialize --workload quick {ASKED}",
         f"{PLACE} explain {rows[-1].run_id}",
     ]
+
+
+def test_a_record_of_the_stack_host_may_have_no_command(make_rows: MakeRows, commands: Commands) -> None:
+    for none in ({}, {"train": ()}):
+        bare: dict[str, Any] = {**OWN, "stack": "host", "commands": none}
+        assert "--python" not in " ".join(commands(make_rows("cpu-plain", 0, 2, **OWN), explained=True, **bare))
 
 
 def test_what_cannot_be_run_or_failed_itself_is_no_remedy(make_rows: MakeRows, commands: Commands) -> None:

@@ -3,12 +3,14 @@ import gzip
 import hashlib
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
 
 from harness.report.model import Report
 from harness.report.page import as_data, to_html
+from harness.report.shades import shade
 from tests.harness.report.synthetic import HOSTILE
 
 
@@ -20,7 +22,7 @@ def html(synthetic: Report) -> str:
 class Checker(HTMLParser):
     """Collects unbalanced tags, places outside the file, handlers in attributes, and the text of scripts."""
 
-    VOID = ("meta", "link", "br", "img", "hr")
+    VOID = ("meta", "link", "br", "img", "hr", "wbr", "input")
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,3 +92,19 @@ def test_every_verdict_is_told_in_words_and_not_by_colour_alone(synthetic: Repor
             told += f", {one.count.passes} of {one.count.runs} completed" if one.count.runs else ""
             told += f", {one.reason}" if one.count.tier == "untested" and one.reason else ""
             assert f'aria-label="{told}"' in html
+
+
+def test_the_grid_of_the_answer_leads_to_every_cell_and_is_coloured_by_its_starts(synthetic: Report, html: str) -> None:
+    places = [place for grid in synthetic.answer.grids for place in grid.places]
+    for one in places:
+        told = ", ".join(part for part in (one.text, one.starts, one.mtbf, one.reason) if part)
+        assert f'aria-label="{one.cell}: {told}"' in html
+        assert f'href="#/cell/{one.cell}{f"/{one.group}" if one.group else ""}"' in html
+        assert one.start_low is None or f'style="{shade(one.start_low)}"' in html
+    assert {one.group for one in places} <= {None, *(group.id for group in synthetic.groups)}
+
+
+def test_the_answer_stands_before_everything_else_in_its_own_words(synthetic: Report, html: str) -> None:
+    text = unescape(re.sub("<[^>]*>", "", html.partition("<body>")[2]))
+    first, last = (text.index(part) for part in (synthetic.answer.sentence.replace("`", ""), "What failed, and why"))
+    assert first < text.index(synthetic.answer.next.command) < text.index(synthetic.answer.grids[0].title) < last

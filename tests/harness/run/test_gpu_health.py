@@ -16,6 +16,7 @@ from harness.host.facts import HostFacts
 from harness.host.gpu_reset import Reset
 from harness.matrix.cells import Matrix
 from harness.run import gpu_health
+from harness.run.asked import Run
 from harness.run.gpu_health import (
     Checkup,
     HealthReport,
@@ -28,7 +29,7 @@ from harness.run.gpu_health import (
 )
 from harness.run.gpu_probe import Probed
 from harness.run.gpu_recovery import Actions
-from harness.run.spec import Run, resolve_run
+from harness.run.spec import resolve_run
 from tests.harness.gpu_tree import ADDRESSES, Tree
 
 WELL, UNHEALTHY = Probed(True, "5 checks passed"), Probed(False, "device hung: no end within 90 s")

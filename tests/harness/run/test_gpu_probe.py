@@ -18,8 +18,9 @@ from harness.host.facts import HostFacts
 from harness.host.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_probe
+from harness.run.asked import Run
 from harness.run.gpu_probe import PROBE_CHECKS, Probed, probe_gpu, read_answer
-from harness.run.spec import Run, RunSpec, resolve_run
+from harness.run.spec import RunSpec, resolve_run
 from tests.harness.gpu_tree import a_gpu
 
 GPU = a_gpu(1)

@@ -17,8 +17,8 @@ from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
+from harness.run.asked import Run
 from harness.run.run_cell import run_cell
-from harness.run.spec import Run
 from tests.harness.base.hostile import TRICKS
 
 APP = """#!{python}
@@ -32,7 +32,7 @@ Attack = Callable[[str], Record]
 
 SECRET = "the key of the user"
 WITH_ITS_FOLDER = {
-    "removed": ("shutil.rmtree(run)", "the work folder is gone"),
+    "removed": ("[shutil.rmtree(run, ignore_errors=True) for _ in range(9)]", "the work folder is gone"),
     "moved": ("run.rename(results / 'moved')", "the work folder is gone"),
     "replaced by a link": (
         "elsewhere = results / 'elsewhere'; run.rename(elsewhere); run.symlink_to(elsewhere)",
@@ -143,7 +143,11 @@ def test_nothing_but_the_one_way_opens_what_is_in_the_work_folder(attack: Attack
     finally:
         watching = False
     assert record.diagnosis == "no-result"
-    assert {place for _, place in seen} <= {"untrusted_tree.py:_folder", "run_folder.py:make_places"}
+    assert {place for _, place in seen} <= {
+        "untrusted_tree.py:_folder",
+        "run_folder.py:make_places",
+        "set_id.py:remove_set_id",
+    }
     assert ("open", "untrusted_tree.py:_folder") in seen
 
 

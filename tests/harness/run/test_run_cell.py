@@ -19,7 +19,9 @@ from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile
 from harness.evidence.health_log import read_steps, unhealthy_gpus
-from harness.evidence.outcome import Evidence, Outcome, Request, decide
+from harness.evidence.outcome.decide import Outcome, decide
+from harness.evidence.outcome.evidence import Evidence
+from harness.evidence.outcome.request import Request
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import counts_of
@@ -28,9 +30,9 @@ from harness.host.facts import HostFacts
 from harness.host.run_processes import processes_of_run
 from harness.matrix.cells import Matrix
 from harness.run import gpu_health
+from harness.run.asked import Run
 from harness.run.gpu_probe import PROBE_CHECKS, Probed
 from harness.run.run_cell import run_cell
-from harness.run.spec import Run
 from harness.run.watch.watch import Observer
 from tests.harness.gpu_tree import ADDRESSES, Tree, silent
 

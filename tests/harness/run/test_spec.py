@@ -17,7 +17,8 @@ from harness.evidence.run_files import Intent
 from harness.evidence.run_folder import RunFolder
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix, SyntheticData, Workload
-from harness.run.spec import Run, resolve_run
+from harness.run.asked import Run
+from harness.run.spec import resolve_run
 
 
 @pytest.fixture
@@ -42,6 +43,18 @@ def test_the_app_is_told_of_a_fault_that_it_injects_and_of_no_other(run: Run, tm
         resolve_run(replace(run, injected_fault="import-failure"), RunFolder(tmp_path)).intent.commands["train"]
         == usual
     )
+
+
+def test_the_app_is_told_of_jax_alone(run: Run, matrix: Matrix, tmp_path: Path) -> None:
+    usual = resolve_run(run, RunFolder(tmp_path))
+    on_jax = resolve_run(replace(run, cell=matrix.cells["cpu-jax0.10.0-plain"]), RunFolder(tmp_path))
+    assert "--framework" not in usual.intent.commands["train"]
+    assert re.search("--framework jax( |$)", " ".join(on_jax.intent.commands["train"]))
+    assert (usual.request.jax, on_jax.request.jax) == (None, "0.10.0")
+    # One work, so that the two can be compared.
+    assert on_jax.intent.workload_hash == usual.intent.workload_hash
+    assert on_jax.verification is not None
+    assert "--framework" not in on_jax.verification.arguments
 
 
 @pytest.mark.parametrize("fault", ["segv@3", "import-failure"])

@@ -16,15 +16,15 @@ from harness.environments.executors.process import ProcessExecutor
 from harness.environments.verifier import Verifier
 from harness.evidence.app_files import InputFile, Training
 from harness.evidence.index import Index
-from harness.evidence.outcome import StoppedBy
+from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.records import Results
 from harness.evidence.run_files import Record
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.rehearsal import stand_in_app
 from harness.run import verify
+from harness.run.asked import Run
 from harness.run.run_cell import run_cell
-from harness.run.spec import Run
 from harness.run.watch.limits import Limits
 from harness.run.watch.watch import Watch
 
@@ -113,13 +113,6 @@ LIES = {
         "wrong-result",
         "step 1: loss 0.5, gradient norm 0.5, the CPU reference has step 1: loss 0.69",
     ),
-    "a flattering validation loss": (
-        "change(epoch_losses=[dict(one, validation=.3) for one in told()['epoch_losses']])\n"
-        "lines = (work / 'progress-0.jsonl').read_text()\n"
-        "(work / 'progress-0.jsonl').write_text(lines.replace('\"validation\": 0.6', '\"validation\": 0.3'))",
-        "wrong-result",
-        "the saved model has validation loss 0.6, not 0.3",
-    ),
     "the model is no model": (
         "(work / 'output' / 'model.pt').write_bytes(b'no model, honestly....')\n"
         "change(model=dict(told()['model'], sha256=hashlib.sha256(b'no model, honestly....').hexdigest()))",
@@ -155,6 +148,15 @@ def test_a_lie_is_found_whatever_the_app_says_of_it(after: str, diagnosis: str, 
     assert (record.outcome, record.diagnosis) == ("failed", diagnosis), record.detail
     assert detail in record.detail
     assert place.asked("judged") == "train"
+
+
+def test_a_flattering_validation_loss_is_found_though_progress_has_it_too(place: Place) -> None:
+    flattered = (
+        "app.tell = lambda *words, tell=app.tell: tell(*words[:4], *(dict(one, validation=.3) for one in words[4:]))"
+    )
+    record = place.make(flattered, "change(epoch_losses=[dict(one, validation=.3) for one in told()['epoch_losses']])")
+    assert (record.outcome, record.diagnosis) == ("failed", "wrong-result"), record.detail
+    assert "the saved model has validation loss 0.6, not 0.3" in record.detail
 
 
 def test_what_an_earlier_run_left_is_of_other_steps_also_with_the_nonce_put_in(place: Place) -> None:

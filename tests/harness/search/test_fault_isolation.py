@@ -1,11 +1,23 @@
 """Controls tell what is at fault: simulated hosts, and what follows from few runs."""
 
 from collections.abc import Callable
+from math import exp
+from random import Random
+from statistics import mean
 
 import pytest
 
-from benchmarks.fault_isolation import FEWER, WORLDS, World, answer, simulate
-from harness.search.fault_isolation import MOST_RUNS, Arm, Controls, FaultModel, Isolation, isolate
+from benchmarks.fault_isolation import FEWER, HIDDEN, WORLDS, World, answer, fewest_runs, simulate
+from harness.search.fault_isolation import (
+    FAULTY_RATE,
+    MOST_RUNS,
+    SOUND_RATE,
+    Arm,
+    Controls,
+    FaultModel,
+    Isolation,
+    isolate,
+)
 from harness.search.sequential import BinomialCount
 
 CAMPAIGNS = 25
@@ -102,3 +114,31 @@ def test_without_another_stack_none_is_named() -> None:
 def test_a_smaller_error_needs_more_runs() -> None:
     some, more = (isolate(ALL, lambda arm: arm.gpu == 1, 200, error).runs for error in (0.05, 1e-6))
     assert some < more
+
+
+@pytest.mark.parametrize("controls", [ALL, Controls(other_gpu=False), Controls(cell=False)])
+def test_no_run_adds_evidence_against_the_true_fault_on_average_whatever_the_rates(controls: Controls) -> None:
+    faults, chance = FaultModel(controls), Random(1)
+    for true in faults.causes:
+        counts = {arm: BinomialCount(chance.randint(0, runs := chance.randint(0, 6)), runs) for arm in controls.arms}
+        before = exp(faults.evidence(counts)[true])
+        for arm in controls.arms:
+            passed, failed = (
+                exp(faults.evidence({**counts, arm: counts[arm].add(passed=one)})[true]) for one in (True, False)
+            )
+            for rate in (0.0, 0.2, FAULTY_RATE) if arm in true else (SOUND_RATE, 1.0):
+                assert rate * passed + (1 - rate) * failed <= before * (1 + 1e-9)
+
+
+def test_no_design_needs_fewer_runs_than_the_bound_and_the_one_here_is_within_six_times_of_it() -> None:
+    for world in (HIDDEN["the stack fails on one GPU only"], WORLDS["one bad preset"]):
+        needed = mean(simulate(world, seed).runs for seed in range(10))
+        assert fewest_runs(world) < needed < 6 * fewest_runs(world)
+
+
+def test_a_fault_on_one_gpu_only_is_told_too() -> None:
+    for world in HIDDEN.values():
+        said = [answer(simulate(world, seed)) for seed in range(12)]
+        # Where .8 are told and .05 wrong, fewer or more than these come in 2 of 100 samples.
+        assert sum(one is not None for one in said) >= 7
+        assert sum(one is not None and one not in world.right for one in said) <= 2

@@ -1,5 +1,7 @@
 """The sentence with which a campaign in stages ends."""
 
+from dataclasses import replace
+
 from harness.evidence.verdicts.totals import Life, Totals
 from harness.matrix.cells import Matrix
 from harness.search.stage_conclusion import conclude_stages
@@ -16,6 +18,7 @@ def contender(matrix: Matrix, *, good: bool, gpus: tuple[int, ...] = (0, 1), liv
         setting=Setting(matrix.cells[f"{STACK}-plain"], strategy),  # type: ignore[arg-type]
         stage=matrix.stages["two-gpus"],
         gpus=gpus,
+        lanes=(gpus,),
         rank=0 if len(gpus) > 1 else 1,
         totals=Totals(started=20, starts=20, lives=(Life(1.25),) * lives, boots=1),
         confidence=0.95,
@@ -75,3 +78,21 @@ def test_good_on_the_gpu_that_is_left_is_no_answer_for_two(matrix: Matrix) -> No
     assert told.continues
     assert told.sentence.startswith("No cell is shown to be good on 2 GPUs: 1 stack had its turn. On one GPU")
     assert "GPU 1 is unhealthy" in told.sentence
+
+
+def test_a_gpu_that_no_run_was_to_use_leaves_the_answer_open(matrix: Matrix) -> None:
+    one = contender(matrix, good=True, gpus=(1,))
+    told = conclude_stages(StageEnd("good", one, (one,), (), ()), 1, screened=(0,))
+    assert f"{STACK}-plain is good: " in told.sentence
+    assert "What trains on 2 GPUs stays open: a screen is connected to GPU 0" in told.sentence
+
+
+def test_where_all_fail_that_train_for_long_what_lasted_longest_is_said(matrix: Matrix) -> None:
+    fails = Totals(started=4, starts=4, failures=2, lives=(Life(1.1, failed=True), Life(1.0, failed=True)), boots=1)
+    one = replace(contender(matrix, good=False), totals=fails)
+    told = conclude_stages(StageEnd("out-of-time", one, (one,), (), ()), 2)
+    assert told.sentence.endswith(
+        f" What trained for long failed; {STACK}-plain on 2 GPUs (ddp) lasted longest, 1.1 h."
+    )
+    holds = contender(matrix, good=False)
+    assert "lasted longest" not in conclude_stages(StageEnd("out-of-time", one, (one, holds), (), ()), 2).sentence

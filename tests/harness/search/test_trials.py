@@ -8,7 +8,7 @@ import pytest
 from harness.base.errors import UserError
 from harness.evidence.index import Row
 from harness.evidence.run_files import Record
-from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN, Counts, count_runs
+from harness.evidence.verdicts.counting import FAILED, NOT_BEGUN, REFUSED, Counts, count_runs
 from harness.matrix.cells import Cell, Matrix
 from harness.search.trials import RecountedError, Trial, Trials
 
@@ -110,6 +110,13 @@ def test_a_run_that_was_not_begun_ends_the_search_and_is_made_again_later(
     again = script("completed")
     assert passes(again, cell, 2) == [True]
     assert again.ids == [f"{first.ids[0]}-again2"]
+
+
+def test_a_search_ends_where_the_app_refuses_its_command(script: Callable[..., Scripted], cell: Cell) -> None:
+    runner = script(f"failed {REFUSED}")
+    with pytest.raises(UserError, match="the app refuses what is asked of it"):
+        passes(runner, cell, 1)
+    assert len(runner.ids) == 1
 
 
 def test_an_interrupted_run_is_made_again(script: Callable[..., Scripted], cell: Cell) -> None:

@@ -2,16 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from harness.base.errors import UserError
+from harness.base.storage import write_durably
+from harness.campaign.answered import remember_answer
 from harness.campaign.plan import first_plain_cell, plain_cpu_cell
 from harness.environments.capabilities import Capabilities
 from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.evidence.verdicts.recommend import NamedCell
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Matrix
 from harness.registry.tags.known_good import KnownGood, NotForThisHostError, NothingPromotedError
+from harness.report.write import write_reports
 from harness.training import choose_cell
 from harness.training.choose_cell import CellChoice, CellRequest, choose_training_cell
 
@@ -21,7 +27,7 @@ NO_REQUEST = CellRequest(None, None, force=False)
 
 @pytest.fixture
 def chosen(
-    matrix: Matrix, host: HostFacts, monkeypatch: pytest.MonkeyPatch
+    matrix: Matrix, host: HostFacts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[CellRequest, KnownGood | UserError], CellChoice]:
     """Chooses where the tags say this."""
 
@@ -33,7 +39,7 @@ def chosen(
 
         monkeypatch.setattr(choose_cell, "resolve_tag", resolve)
         monkeypatch.setattr(choose_cell, "suspension_by", lambda *_: None)
-        return choose_training_cell(request, matrix, Results(None), host, CPU_ONLY, 1e9)  # type: ignore[arg-type]
+        return choose_training_cell(request, matrix, Results(tmp_path), host, CPU_ONLY, 1e9)
 
     return choose_with
 
@@ -50,7 +56,7 @@ def test_the_known_good_cell_is_taken_with_its_evidence(
 def test_a_newcomer_gets_the_plain_cell_and_a_line(chosen: Callable[..., CellChoice]) -> None:
     choice = chosen(NO_REQUEST, NothingPromotedError("none"))
     assert (choice.cell.id, choice.evidence) == ("cpu-plain", None)
-    assert "nothing is known to be good on this host yet" in choice.summary
+    assert "no cell is shown to train here yet, and `matrix run` looks for one" in choice.summary
 
 
 def test_evidence_of_devices_used_otherwise_is_told(
@@ -88,7 +94,64 @@ def test_who_names_a_cell_gets_it_whatever_the_tags_say(
 ) -> None:
     assert chosen(replace(NO_REQUEST, cell="cpu-no-sdma"), make_evidence()).cell.id == "cpu-no-sdma"
     choice = chosen(replace(NO_REQUEST, cell="best"), make_evidence(cell="cpu-no-sdma"))
-    assert (choice.cell.id, choice.evidence, choice.summary) == ("cpu-plain", None, "cpu-plain")
+    assert (choice.cell.id, choice.evidence) == ("cpu-plain", None)
+    assert choice.summary == "cpu-plain: the plain cell that this host would run first"
+
+
+GPUS = replace(CPU_ONLY, gpus=(0, 1))
+OTHER, BETTER = "rocm7.2-torch2.14.0-no-sdma", "rocm6.3-torch2.9.1-no-sdma"
+
+
+@pytest.fixture
+def ran(dual_host: HostFacts, make_record: Callable[..., Record], tmp_path: Path) -> Callable[..., Results]:
+    """Keeps so many completed runs of a GPU cell as processes on this host."""
+
+    def keep(cell: str, runs: int, outcome: str = "completed") -> Results:
+        results, stack = Results(tmp_path), cell.removesuffix("-no-sdma")
+        for number in range(runs):
+            of = {"cell": cell, "stack": stack, "preset": "no-sdma", "device": "cuda", "gpus": (0,), "host": dual_host}
+            record = make_record(f"{stack}-{number}", outcome, **of)
+            folder = results.begin(record.intent)
+            write_durably(folder / "record.json", record.model_dump_json(by_alias=True).encode())
+        return results
+
+    return keep
+
+
+def test_without_a_tag_it_is_what_the_answer_names(
+    ran: Callable[..., Results], matrix: Matrix, dual_host: HostFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.report.write.host_of", lambda *_: dual_host)
+    results = ran(OTHER, 5)
+    choice = choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9)
+    assert (choice.cell.id, choice.executor) == (OTHER, "process")
+    assert choice.summary.startswith(f"{OTHER}: the answer of the runs here (")
+    assert choice.summary.endswith("5 of 5 starts, 5.0 h, no failure, 1 boot), not known-good yet")
+    assert f"`{OTHER}`" in write_reports(results, matrix).answer.sentence
+    # What the campaign concluded is the answer, though the records alone would name another.
+    ran(BETTER, 7)
+    assert choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9).cell.id == BETTER
+    remember_answer(results, dual_host.machine, NamedCell(OTHER, "single"))
+    choice = choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9)
+    assert choice.summary.startswith(f"{OTHER}: the answer of the last campaign (")
+    assert f"`{OTHER}`" in write_reports(results, matrix).answer.sentence
+
+
+def test_an_answer_that_names_no_cell_to_train_in_leaves_the_plain_one(
+    ran: Callable[..., Results], matrix: Matrix, dual_host: HostFacts
+) -> None:
+    results = ran(OTHER, 3, "failed")
+    choice = choose_training_cell(NO_REQUEST, matrix, results, dual_host, GPUS, 1e9)
+    assert choice.cell.preset.name == "plain"
+    assert "no cell is shown to train here yet" in choice.summary
+
+
+def test_an_answer_about_devices_used_otherwise_is_told(
+    ran: Callable[..., Results], matrix: Matrix, dual_host: HostFacts
+) -> None:
+    request = replace(NO_REQUEST, strategy="ddp")
+    choice = choose_training_cell(request, matrix, ran(OTHER, 5), dual_host, GPUS, 1e9)
+    assert "those runs used one GPU (gfx1100), this training is of strategy ddp" in choice.summary
 
 
 def test_a_tag_of_a_cell_that_the_matrix_lacks_is_told(

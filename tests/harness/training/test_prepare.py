@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.kill_tester import STAND_IN_BARS
 from harness.base.errors import UserError
 from harness.base.storage import file_hash, json_hash
 from harness.environments.environment import STAMP
@@ -35,7 +36,7 @@ def results(tmp_path: Path) -> Results:
 @pytest.fixture
 def asked(tmp_path: Path) -> TrainingRequest:
     data = tmp_path / "bars.csv"
-    data.write_text("synthetic")
+    data.write_text(STAND_IN_BARS)
     cell = CellRequest(None, None, force=False)
     return TrainingRequest(data, tmp_path / "TRAINING", "bars", own_workload({}), cell, "process")
 

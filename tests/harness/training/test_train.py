@@ -26,7 +26,8 @@ from harness.evidence.run_folder import RunFolder
 from harness.evidence.work_folder import hand_over, steps_done
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Cell, Matrix
-from harness.run.spec import Run, resolve_run
+from harness.run.asked import Run
+from harness.run.spec import resolve_run
 from harness.training.attempts import ATTEMPTS_FILE
 from harness.training.options import own_workload
 from harness.training.state import StateFile, TrainingState, new_state, open_state_file
@@ -148,6 +149,9 @@ class Listening:
 
     def problem(self, text: str) -> None:
         self.problems.append(text)
+
+    def lane(self, _number: int) -> "Listening":
+        return self
 
     def __getattr__(self, _name: str) -> Callable[..., None]:
         return lambda *_: None

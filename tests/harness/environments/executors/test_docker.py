@@ -135,7 +135,7 @@ class TestOutput:
     @pytest.fixture
     def finished(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bytes]:
         monkeypatch.setattr(docker, "NEVER_ROTATED_BYTES", 0)
-        monkeypatch.setattr(docker, "LOG_SECONDS", 0.2)
+        monkeypatch.setattr(docker, "LOG_SECONDS", 60)
         monkeypatch.setattr(docker, "COMPARED_BYTES", 4)
 
         def finished(followed: Iterator[bytes], kept: list[bytes]) -> bytes:
@@ -167,7 +167,10 @@ class TestOutput:
         left = b"... an unknown number of bytes left out, which the engine did not keep ...\n"
         assert finished(iter([b"one\n", b"two\n"]), [b"eight\n", b"nine\n"]) == b"one\ntwo\n" + left + b"eight\nnine\n"
 
-    def test_what_is_followed_too_slowly_is_not_waited_for(self, finished: Callable[..., bytes]) -> None:
+    def test_what_is_followed_too_slowly_is_not_waited_for(
+        self, finished: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(docker, "LOG_SECONDS", 0.2)
         over = threading.Event()
 
         def slow() -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from harness.evidence.index import Index, Row
 from harness.evidence.records import Results
 from harness.evidence.run_files import HealthStep, Record
 from harness.evidence.strikes import strike
-from harness.evidence.verdicts.counting import NOT_BEGUN, CountName, RunCount, count_runs, counts_of
+from harness.evidence.verdicts.counting import NOT_BEGUN, REFUSED, CountName, RunCount, count_runs, counts_of
 from harness.evidence.verdicts.verdict import Verdict, judge
 from harness.host.facts import HostFacts
 from harness.matrix.cells import Verdicts
@@ -73,6 +73,16 @@ def history(make_record: MakeRecord, make_step: MakeStep, host: HostFacts) -> Hi
 def test_every_run_that_was_begun_counts(history: History) -> None:
     history.run("a").run("b", "failed").run("c", "hung").run("d", "host-fault")
     assert history.told == {"a": "passed", "b": "failed", "c": "failed", "d": "failed"}
+
+
+def test_a_command_that_the_app_refused_says_nothing_of_the_cell(history: History) -> None:
+    history.run("a").run("b", "failed", diagnosis=REFUSED, detail="vpoc: --lookback 900: too few sessions")
+    assert history.told == {"a": "passed", "b": "not-counted"}
+    assert "--lookback 900" in history.counts["b"].why
+    assert (history.verdict.runs, history.verdict.not_counted) == (1, {"refused": 1})
+    # A GPU that was lost meanwhile is a failure all the same.
+    history.probe(False)
+    assert history.told["b"] == "failed"
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed", "hung", "interrupted"])

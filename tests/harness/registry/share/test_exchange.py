@@ -257,7 +257,18 @@ def test_a_run_that_claims_to_be_of_this_host_is_refused(
 
 
 @pytest.mark.parametrize(
-    "times",
+    "odd", [{"devices": [{"host": "a", "inside": "b", "group": [1]}]}, {"data": [1], "work": None}]
+)
+def test_a_container_that_no_report_can_show_is_refused(
+    there: Results, other_host: HostFacts, exported_files: dict[str, bytes], tmp_path: Path, odd: dict[str, Any]
+) -> None:
+    container = {"image": "i", "user": 1, "group": 1, "work": "/w", "data": [], **odd}
+    files = changed(exported_files, lambda intent: intent.update({"container": container}))
+    refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "holds impossible values")
+
+
+@pytest.mark.parametrize(
+    "values",
     [
         {"started": -1.0},
         {"finished": 9e8},
@@ -269,13 +280,14 @@ def test_a_run_that_claims_to_be_of_this_host_is_refused(
         {"idle_seconds": 1e8},
         {"seconds": -1.0},
         {"longest_stall": {"step": 1e8}},
+        {"diagnosis": "no name is as long" * 300},
     ],
 )
-def test_a_run_of_impossible_times_is_refused(
-    there: Results, other_host: HostFacts, exported_files: dict[str, bytes], tmp_path: Path, times: dict[str, Any]
+def test_a_run_of_impossible_times_or_names_is_refused(
+    there: Results, other_host: HostFacts, exported_files: dict[str, bytes], tmp_path: Path, values: dict[str, Any]
 ) -> None:
-    files = changed(exported_files, lambda intent: intent.update({"started": times.get("started", intent["started"])}))
-    record = {**json.loads(files["record.json"]), **{key: one for key, one in times.items() if key != "started"}}
+    files = changed(exported_files, lambda intent: intent.update({"started": values.get("started", intent["started"])}))
+    record = {**json.loads(files["record.json"]), **{key: one for key, one in values.items() if key != "started"}}
     files["record.json"] = json.dumps(record).encode()
     refused(there, hostile(tmp_path / "x.tar.gz", files), other_host, "holds impossible values")
 

@@ -1,5 +1,7 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +60,23 @@ def test_a_damaged_line_is_never_passed_over(tmp_path: Path, make_evidence: Evid
     (tmp_path / PROMOTIONS).write_bytes(line + b"{}\n" + line)
     with pytest.raises(UserError, match=r"promotions\.jsonl:2: is damaged"):
         read_moves(Results(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"promoted_at": -1e30}, {"expires_at": 1e30}, {"hours": "Infinity"}, {"mtbf_low": "NaN"}, {"low": 2.0},
+        {"starts": 2**63}, {"failures": -1},
+    ],
+)  # fmt: skip
+def test_evidence_of_what_cannot_be_is_damaged(impossible: dict[str, Any], make_evidence: Evidence) -> None:
+    """A registry may be of anybody: such numbers ended the commands that show them, or kept them for hours."""
+    good = to_line(moved(make_evidence()))
+    assert from_lines(good, "there")
+    told = json.loads(good)
+    told["evidence"] |= impossible
+    with pytest.raises(UserError, match="there:1: is damaged"):
+        from_lines(json.dumps(told).encode() + b"\n", "there")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path, make_evidence: Evidence) -> None:

@@ -421,3 +421,13 @@ def test_the_floors_are_documented() -> None:
     page = " ".join(page.split())
     assert f"a step may stall {KNOWN_LIMITS['step']:.0f} s once {STEADY_STEPS} steps were made" in page
     assert f"may take {RESUME_LIMIT:.0f} s, and {KNOWN_RESUME_LIMIT:.0f} s once five runs are known" in page
+
+
+def test_steps_that_no_line_told_of_count_by_the_position() -> None:
+    dog = Watchdog(0, limits_of([], "cpu"))
+    dog.saw(line("first-step"), 1)
+    dog.saw(line("step", 1), 2)
+    dog.saw(line("step", 15), 3)
+    made = {steps: Position(steps, OUTSIDE) for steps in (19, 20)}
+    assert dog.late(3 + 31, lambda _: made[19]) == ()
+    assert [one.rank for one in dog.late(3 + 31, lambda _: made[20])] == [0]

@@ -13,18 +13,11 @@ from harness.environments.executors.job import Exit
 from harness.evidence.app_files import Result, Training, Verification
 from harness.evidence.kept_states import drawn_steps
 from harness.evidence.memory import MemorySample, MemoryUse
-from harness.evidence.outcome import (
-    TOLERANCE,
-    Evidence,
-    OfEnding,
-    OfResult,
-    PickedState,
-    Request,
-    decide,
-    never_meets,
-    stands_so_far,
-    tolerance_of,
-)
+from harness.evidence.outcome.decide import decide, never_meets, stands_so_far
+from harness.evidence.outcome.diagnoses import OfEnding, OfResult
+from harness.evidence.outcome.evidence import Evidence, PickedState
+from harness.evidence.outcome.request import Request
+from harness.evidence.outcome.tolerances import TOLERANCE, tolerance_of
 
 Values = dict[str, Any]
 
@@ -169,6 +162,10 @@ LIES = {
     ),
     "a device that belies the result": (lie("devices.0.device", "cuda:0"), "wrong-device"),
     "another torch": (lie("torch.version", "2.12.0+cpu"), "wrong-stack"),
+    "steps by JAX, by torch asked": (
+        lambda v: v.update(framework="jax", jax={"jax": "0.10.0", "jaxlib": "0.10.0"}),
+        "wrong-stack",
+    ),
     "wrong first loss": (lie("first_steps.0.loss", 0.69 * 1.01), "wrong-result"),
     "wrong last compared gradient": (lie("first_steps.15.gradient_norm", 0.9), "wrong-result"),
     "a rank more than asked for": (
@@ -487,6 +484,30 @@ def test_numbers_that_the_app_itself_found_wrong(
 
 
 @pytest.mark.parametrize(
+    ("code", "steps", "breaches", "diagnosis"),
+    [
+        (2, (), (), "refused"),
+        (2, (0,), (), "refused"),
+        (1, (), (), "app-error"),
+        # What trained, or told what cannot be, was not refused; an app of the old contract does not say.
+        (2, (5, 0), (), "app-error"),
+        (2, (), ("rank 0: a line too many",), "app-error"),
+        (2, None, (), "app-error"),
+    ],
+)
+def test_a_command_is_refused_before_the_first_step_only(
+    code: int,
+    steps: tuple[int, ...] | None,
+    breaches: tuple[str, ...],
+    diagnosis: str,
+    request_: Request,
+    evidence: Evidence,
+) -> None:
+    ended = replace(evidence, exits={"train": Exit(code)}, result=None, steps_accounted=steps, breaches=breaches)
+    assert outcome(request_, ended) == ("failed", diagnosis)
+
+
+@pytest.mark.parametrize(
     ("stopped_by", "expected"),
     [
         ("user", ("interrupted", None)),
@@ -547,6 +568,13 @@ class TestOnAGpu:
         gpu_values["torch"]["hip"] = hip
         request = replace(gpu_request, rocm="10.0.0", hip="7.15")
         assert self.decide(request, evidence, gpu_values)[1] == diagnosis
+
+    @pytest.mark.parametrize(("ran", "diagnosis"), [("0.10.0", None), ("0.10.2", "wrong-stack"), (None, "wrong-stack")])
+    def test_steps_that_jax_is_to_make(
+        self, ran: str | None, diagnosis: str | None, gpu_request: Request, evidence: Evidence, gpu_values: Values
+    ) -> None:
+        gpu_values.update({"framework": "jax", "jax": {"jax": ran}} if ran else {})
+        assert self.decide(replace(gpu_request, jax="0.10.0"), evidence, gpu_values)[1] == diagnosis
 
     def test_a_cuda_build(self, gpu_request: Request, evidence: Evidence, gpu_values: Values) -> None:
         gpu_values["torch"].update(hip=None, cuda="13.0")

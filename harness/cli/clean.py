@@ -1,0 +1,53 @@
+"""`matrix clean`: lists what stacks take on the disk, asks, and removes it."""
+
+import sys
+from dataclasses import asdict
+
+import click
+
+from harness.base.errors import UserError
+from harness.cli.shared import Settings, as_json, pass_settings, print_json
+from harness.environments.clean import Made, bytes_to_go, made_by_stacks, remove
+from harness.host.engine import find_engine
+from harness.screen.terminal import echo
+
+GB = 10**9
+
+
+@click.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@as_json
+@pass_settings
+def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
+    """Remove environments of stacks, and images without a known-good tag; lists them and asks first.
+
+    Wheels, records, locks, and images that are tagged or in a registry stay: what is removed is made again from the
+    wheels that are here. While a command runs cells nothing is removed. With --json nothing is removed without --yes.
+
+    Exit status: 0 when it is done, or nothing is to be removed, 1 where something could not be, or the answer was no.
+    """
+    if settings.simulated:
+        raise UserError("a simulated host has neither disk nor engine of its own; leave --root out")
+    engine = find_engine()
+    found = made_by_stacks(engine)
+    chosen = [one for one in found if one.kept is None]
+    if not as_json:
+        for one in found:
+            echo(_line(one))
+        free = bytes_to_go(found) / GB
+        echo(f"wheels, records, and images that are tagged or in a registry stay; about {free:.1f} GB can go")
+        if chosen and not yes:
+            click.confirm(f"Remove {len(chosen)} of {len(found)}?", abort=True, err=True)
+    done = dict(remove(chosen, engine)) if yes or not as_json else {}
+    failed = {one: why for one, why in done.items() if why}
+    if as_json:
+        told = [{**asdict(one), "removed": one in done and one not in failed, "why": failed.get(one)} for one in found]
+        print_json({"made": told})
+    for one, why in failed.items():
+        echo(f"matrix: {one.kind} {one.name} is still there: {why}", err=True)
+    sys.exit(1 if failed else 0)
+
+
+def _line(one: Made) -> str:
+    state = f"stays: {one.kept}" if one.kept else "goes"
+    return f"{one.bytes / GB:8.1f} GB  {one.kind:<11}  {one.name}  ({state})"

@@ -1,0 +1,121 @@
+"""`matrix minimise RUN --over data|steps|shape`: how little of a failed run still fails."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from harness.base.errors import UserError
+from harness.base.interrupts import interruptible
+from harness.campaign.run_one import open_bench_for
+from harness.campaign.runner import CONTINUES
+from harness.campaign.shrink import Over, failed_run, require_failed
+from harness.campaign.shrink_over import Shrunk, shrink
+from harness.cli.explain import read_record, run_folder
+from harness.cli.run import bench_options
+from harness.cli.shared import INTERRUPTED, Settings, err, known, print_json, print_lines
+from harness.evidence.host_changes import host_of
+from harness.evidence.run_files import Record
+from harness.matrix.variants import VARIANT, find_cell
+from harness.report.invocation import has_own_data
+from harness.screen.display import CampaignDisplay
+
+
+def cell_meant(settings: Settings, what: str, options: dict[str, Any]) -> str:
+    """Return the id of the cell that is meant, by its own or by a run; of a run its workload and data go to `options`.
+
+    Raises:
+        UserError: where there is neither.
+    """
+    cells = settings.matrix.cells
+    if what in cells:
+        return what
+    try:
+        record = read_record(run_folder(settings.results, what))
+    except UserError:
+        return known(what, cells, "cell")
+    intent = record.intent
+    workload = intent.workload if intent.workload in settings.matrix.workloads else None
+    options["workload"] = options["workload"] or workload
+    if has_own_data(intent):
+        options["data"] = options["data"] or Path(intent.data.path)
+    return known(intent.cell.partition(VARIANT)[0], cells, "cell")
+
+
+def minimise_run(
+    settings: Settings, run: str, over: Over, max_runs: int, options: Mapping[str, Any], *, as_json: bool
+) -> None:
+    """Search, and print what was found; ends the command with its exit status."""
+    if run in settings.matrix.cells:
+        raise UserError(f"{run} is a cell: --over {over} takes a run of it that failed; `matrix status {run}` has them")
+    record = read_record(run_folder(settings.results, run))
+    require_failed(record)
+    for name in ("workload", "lookback"):
+        if options[name] is not None:
+            raise UserError(f"--{name}: a run is made again with its own; leave it out")
+    intent = record.intent
+    cell = find_cell(settings.matrix, intent.cell)
+    if cell is None:
+        raise UserError(f"{intent.run_id}: the matrix file has its cell {intent.cell} no longer")
+    if intent.host.machine != host_of(settings.results, settings.root).machine:
+        raise UserError(f"{intent.run_id}: ran on another host; minimise it there")
+    failed = failed_run(record, cell, dict(settings.matrix.workloads), options["data"])
+    chosen = {**options, "data": failed.data, "executor": options["executor"] or intent.executor}
+    bench, _ = open_bench_for(bench_options(settings, chosen), [cell], failed.workload)
+    try:
+        with interruptible(), CampaignDisplay(err) as display:
+            found = shrink(over, bench, failed, max_runs, display)
+    except KeyboardInterrupt:
+        err.print(f"Interrupted; {CONTINUES}.")
+        sys.exit(INTERRUPTED)
+    again = next_command(settings, record, found, max_runs, options)
+    if as_json:
+        plain = {name: value for name, value in asdict(found).items() if name != "options"}
+        places = {"results": str(found.results), "file": str(found.file) if found.file else None}
+        print_json({"run": intent.run_id, **plain, **places, "options": dict(found.options), "next": again})
+    else:
+        print_lines([*shrunk_lines(record, found), f"Next: {again}"])
+    sys.exit(1 if found.conclusion == "not-enough-runs" else 0)
+
+
+def shrunk_lines(record: Record, found: Shrunk) -> Iterator[str]:
+    """Yield what a search found, in words; the answer comes last."""
+    run_id, failed = record.intent.run_id, f"{record.outcome} ({record.diagnosis})"
+    runs = f"{found.runs} runs"
+    if found.others:
+        runs += f"; {found.others} of them failed in another way, or could not be made of so little"
+    yield f"{runs}, in {found.results}"
+    if found.options:
+        yield f"It takes {', '.join(f'`{name}: {value}`' for name, value in found.options)} in its workload."
+    if found.file:
+        yield f"That part of the data is {found.file}"
+    yield from found.notes
+    if found.smallest and found.conclusion == "found":
+        rate = f", in about {found.rate:.0%} of runs" if found.rate is not None else ""
+        yield f"{run_id}: still {failed} with {found.smallest}, of {found.whole}{rate}."
+    elif found.conclusion == "not-localised":
+        yield f"{run_id}: {failed} with any of {found.whole}: it is not the data."
+    elif found.conclusion == "not-seen-again":
+        yield f"{run_id}: {failed} was not seen again, with {found.whole}."
+    else:
+        far = f" It fails with {found.smallest}, but less may do." if found.smallest else ""
+        yield f"{run_id}: {found.runs} runs did not suffice to say how little of {found.whole} still fails.{far}"
+
+
+def next_command(settings: Settings, record: Record, found: Shrunk, max_runs: int, options: Mapping[str, Any]) -> str:
+    """Return the one command that is worth typing next."""
+    intent, command = record.intent, settings.invocation.command
+    given = [word for name in ("python", "executor") if options[name] for word in (f"--{name}", str(options[name]))]
+    if found.conclusion == "not-enough-runs":
+        return command("minimise", intent.run_id, "--over", found.over, "--max-runs", str(2 * max_runs), *given)
+    if found.file:
+        lookback = ("--lookback", str(intent.options["lookback"])) if "lookback" in intent.options else ()
+        named = ("--workload", intent.workload) if intent.workload in settings.matrix.workloads else ()
+        return command("run-cell", intent.cell, *named, *lookback, "--data", str(found.file), *given)
+    if found.conclusion == "not-seen-again":
+        return command("status", intent.cell)
+    if found.over == "shape":
+        return command("report-bug", intent.run_id)
+    other = "shape" if found.over == "steps" else "steps"
+    return command("minimise", intent.run_id, "--over", other, *given)

@@ -1,0 +1,85 @@
+"""The commands that give a cell to a program of one's own: `matrix env` and `matrix devcontainer`."""
+
+import json
+from pathlib import Path
+
+import click
+
+from harness.base.errors import UserError
+from harness.base.storage import write_durably
+from harness.campaign.by_hand import best_cell
+from harness.campaign.own_program import CellOutside, cell_outside, shell_lines
+from harness.campaign.plan import BEST
+from harness.cli.completion import complete_cells
+from harness.cli.shared import Settings, as_json, known, pass_settings, print_json
+from harness.host.fingerprint import read_host
+from harness.screen.terminal import echo
+
+DEVCONTAINER = Path(".devcontainer/devcontainer.json")
+
+
+@click.command()
+@click.argument("cell", shell_complete=complete_cells)
+@click.option("--dotenv", "form", flag_value="dotenv", help="Print a .env file, for `docker run --env-file` too.")
+@click.option("--docker", "form", flag_value="docker", help="Print only the `docker run` line, for train.py here.")
+@as_json
+@pass_settings
+def env(settings: Settings, cell: str, form: str | None, as_json: bool) -> None:
+    """Print what CELL sets, for a program of your own: variables, a `docker run` line.
+
+    CELL `best` is the plain cell that this host would run first. The line gives as few permissions as a run has.
+    Nothing is built, and `matrix status` learns nothing of it.
+
+    \b
+    eval "$(matrix env rocm6.3-torch2.9.1-plain)"
+    matrix env rocm6.3-torch2.9.1-plain --dotenv > .env
+    """  # noqa: D301 - click needs the character itself
+    outside = _outside(settings, cell)
+    if as_json:
+        line = outside.docker_run() if outside.container else None
+        print_json(
+            {"cell": outside.cell, "variables": outside.variables, "python": str(outside.python), "docker_run": line}
+        )
+    elif form == "dotenv":
+        echo(outside.dotenv, nl=False)
+    else:
+        echo(outside.docker_run() if form == "docker" else shell_lines(outside))
+
+
+@click.command()
+@click.argument("cell", shell_complete=complete_cells)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=DEVCONTAINER,
+    show_default=True,
+    help="File to write.",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@as_json
+@pass_settings
+def devcontainer(settings: Settings, cell: str, output: Path, force: bool, as_json: bool) -> None:
+    """Write a devcontainer.json of CELL: its image, with the GPUs of this host.
+
+    It has as few permissions as a run has, but network and a root to write to. An editor that knows the
+    format opens the folder in it (`matrix build CELL` makes the image).
+    """
+    if output.exists() and not force:
+        raise UserError(f"{output}: is there already; give --force to replace it, or another --output")
+    outside = _outside(settings, cell)
+    values = outside.devcontainer()
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(output, (json.dumps(values, indent=2) + "\n").encode())
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written: {error.strerror}") from None
+    if as_json:
+        print_json({"file": str(output), "devcontainer": values})
+    else:
+        echo(f"Wrote {output}; `matrix build {outside.cell}` makes its image")
+
+
+def _outside(settings: Settings, cell: str) -> CellOutside:
+    host, cells = read_host(settings.root), settings.matrix.cells
+    chosen = best_cell(settings.matrix, host) if cell == BEST else cells[known(cell, cells, "cell")]
+    return cell_outside(chosen, host, Path.cwd(), settings.root)

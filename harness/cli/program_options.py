@@ -1,0 +1,115 @@
+"""The options by which a command runs a program of the user's own: `--app DIR ... -- python train.py`."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from harness.base.errors import UserError
+from harness.cli.goal import Duration
+from harness.environments.programs import take_program
+from harness.matrix.cells import Workload
+from harness.matrix.programs import STDOUT
+from harness.matrix.workload_options import OF_APP
+
+COMMAND = "harness.command_of_program"
+DAY = 86400.0
+# How the files of a product must load, by what their names end with.
+WEIGHTS = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".ckpt": "torch", ".bin": "torch"}
+
+
+class WithProgram(click.Command):
+    """A command whose words after `--` are a command of the user's own, where there is an --app."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep them from the arguments."""
+        given = any(word.partition("=")[0] == "--app" for word in args)
+        if given and "--" in args:
+            at = args.index("--")
+            args, ctx.meta[COMMAND] = args[:at], tuple(args[at + 1 :])
+        return super().parse_args(ctx, args)
+
+
+def program_options(command: Any) -> Any:
+    """Add them; the command is a `WithProgram`."""
+    for option in (
+        click.option(
+            "--time-limit", type=Duration(), default=None, help="With --app: of each run, e.g. 2h (default: 24h)."
+        ),
+        click.option(
+            "--produces",
+            multiple=True,
+            metavar="FILE",
+            help="With --app: what it must leave, relative to where it works; weights (.pt, .safetensors) must load.",
+        ),
+        click.option("--progress", metavar="PATTERN", help="With --app: regular expression with (?P<step>...)."),
+        click.option(
+            "--requirements", type=click.Path(path_type=Path), help="With --app: packages beside those of the stack."
+        ),
+        click.option(
+            "--app",
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            help="Run a program of your own, from this folder: --app DIR -- python train.py",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def command_given() -> tuple[str, ...]:
+    """Return the words after `--`."""
+    words: tuple[str, ...] = click.get_current_context().meta.get(COMMAND, ())
+    return words
+
+
+def own_program(options: Mapping[str, Any], **more: Any) -> Workload | None:
+    """Return the workload that these options describe, `more` of it as in the matrix file; None without an --app.
+
+    Raises:
+        UserError: when it cannot be run.
+    """
+    app: Path | None = options.get("app")
+    if app is None:
+        for name in ("requirements", "progress", "produces", "time_limit"):
+            if options.get(name):
+                raise UserError(f"--{name.replace('_', '-')} goes with --app DIR, the folder of your program")
+        return None
+    if options.get("workload"):
+        raise UserError("--app and --workload both say what is run; give one of them")
+    command = command_given()
+    if not command:
+        raise UserError(f"--app {app}: what is to be run there? Give its command last: -- python train.py")
+    data, requirements = options.get("data"), options.get("requirements")
+    values = {
+        "command": command,
+        "source": str(app.absolute()),
+        "data": [str(Path(data).absolute())] if data else [],
+        "requirements": str(requirements.absolute()) if requirements else None,
+        "progress": options.get("progress") or STDOUT,
+        "produces": [{"file": file, "loads": WEIGHTS.get(Path(file).suffix)} for file in options.get("produces") or ()],
+        **more,
+    }
+    try:
+        of_workload = {"name": f"{OF_APP}{app.absolute().name}", "description": shlex.join(command)}
+        seconds = int(options.get("time_limit") or DAY)
+        return Workload.model_validate({**of_workload, "program": values, "time_limit": seconds})
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = ".".join(map(str, first["loc"][1:])) or "program"
+        raise UserError(f"--app: {what}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def taken(workload: Workload) -> Workload:
+    """Return a workload with its program taken, if it has one.
+
+    Raises:
+        UserError: when something of it is not there.
+    """
+    if workload.program is None:
+        return workload
+    where = "--app" if workload.name.startswith(OF_APP) else f"workload {workload.name}"
+    return workload.model_copy(update={"program": take_program(workload.program, where)})

@@ -1,0 +1,41 @@
+"""The environments and images of this checkout are removed only while no command runs cells in them.
+
+Between two runs of a command no process and no container shows that it needs them.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from harness.base.paths import ENVIRONMENTS
+
+LOCK = "in-use.lock"
+_held: list[int] = []
+
+
+def keep_in_place(environments: Path = ENVIRONMENTS) -> None:
+    """Keep them from being removed for as long as this process lives; waits for a removal that is under way."""
+    if not _held:
+        with _opened(environments) as stream:
+            _held.append(os.dup(stream.fileno()))
+        fcntl.flock(_held[0], fcntl.LOCK_SH)
+
+
+@contextmanager
+def alone_with(environments: Path = ENVIRONMENTS) -> Iterator[bool]:
+    """Yield whether no command runs cells in them; then none begins to meanwhile."""
+    with _opened(environments) as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _opened(environments: Path) -> IO[str]:
+    environments.mkdir(parents=True, exist_ok=True)
+    return (environments / LOCK).open("a", encoding="ascii")

@@ -1,0 +1,101 @@
+"""The packages of a program of the user's own, beside those of its stack: resolved, locked by hash, in a folder."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.storage import file_hash, json_hash, locked
+from harness.environments import pins
+from harness.environments.programs import PROGRAMS
+from harness.matrix.cells import Stack
+from harness.matrix.programs import PACKAGES, Program
+
+PLATFORM = "x86_64-manylinux_2_28"
+LOCK = "requirements.txt"
+ENTRY = re.compile(r"^([a-z0-9][a-z0-9.-]*)==(\S+)")
+VIA = re.compile(r"#\s+(?:via )?(-r \S+|[a-z0-9][a-z0-9.-]*)")
+
+
+def ensure_packages(
+    program: Program, stack: Stack, python: str | None, notify: Callable[[str], None] = lambda _: None
+) -> Path | None:
+    """Return the folder with the packages of a program, made where needed; None where it asks for none.
+
+    Only wheels are taken, so that nothing of theirs runs on this host. `python`: the version they are for.
+
+    Raises:
+        UserError: when they cannot be had beside the stack's.
+    """
+    if program.requirements is None or program.taken is None:
+        return None
+    version = ".".join((python or stack.python).split(".")[:2])
+    own = pins.ensure_lock(stack, python=version)
+    key = json_hash([program.taken.requirements, file_hash(own), version])[:16]
+    folder = PROGRAMS / f"packages-{key}"
+    PROGRAMS.mkdir(parents=True, exist_ok=True)
+    with locked(PROGRAMS / f".packages-{key}.lock"):
+        if not (folder / PACKAGES).is_dir():
+            notify(f"packages of {program.requirements} for Python {version}")
+            with tempfile.TemporaryDirectory(prefix=".packages-", suffix=".tmp", dir=PROGRAMS) as place:
+                made = Path(place) / "made"
+                made.mkdir()
+                _make(program, stack, version, own, made)
+                shutil.rmtree(folder, ignore_errors=True)
+                made.rename(folder)
+    return folder / PACKAGES
+
+
+def _make(program: Program, stack: Stack, version: str, own: Path, made: Path) -> None:
+    target = ("--python-version", version, "--python-platform", PLATFORM, "--only-binary", ":all:", "--quiet")
+    wanted, versions, lock = made / "wanted.in", made / "versions.txt", made / LOCK
+    lines = program.taken.requirements if program.taken else ()
+    wanted.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    # Of torch PyPI has another build; neither is installed.
+    has = dict(_pinned(own.read_text(encoding="utf-8")))
+    text = "".join(f"{name}=={number.partition('+')[0]}\n" for name, number in has.items())
+    versions.write_text(text, encoding="utf-8")
+    try:
+        pypi = ("--default-index", stack.pypi) if stack.pypi else ()
+        options = ("--generate-hashes", "--no-header", "--constraint", versions, "-o", lock)
+        pins.uv("pip", "compile", *target, *options, wanted, *pypi)
+        lock.write_text(_without(lock.read_text(encoding="utf-8"), has.keys()), encoding="utf-8")
+        (made / PACKAGES).mkdir()
+        if ENTRY.search(lock.read_text(encoding="utf-8")):
+            into = ("--target", made / PACKAGES, "--require-hashes", "--no-deps")
+            pins.uv("pip", "install", *target, *into, "-r", lock, *pypi)
+    except UserError as error:
+        raise UserError(f"{program.requirements}: cannot be had beside stack {stack.name}: {error}") from None
+
+
+def _without(lock: str, names: Collection[str]) -> str:
+    """Return a lock without what the stack has, and without what only that asks for."""
+    blocks = {block.partition("==")[0]: block for block in _blocks(lock)}
+    stack = {name for name in blocks if name in names}
+    kept = {name for name, block in blocks.items() if name not in stack and "-r " in block}
+    while True:
+        more = {
+            name for name, block in blocks.items() if name not in stack | kept and kept.intersection(VIA.findall(block))
+        }
+        if not more:
+            return "".join(block for name, block in blocks.items() if name in kept)
+        kept |= more
+
+
+def _blocks(lock: str) -> Iterator[str]:
+    block = ""
+    for line in lock.splitlines(keepends=True):
+        if ENTRY.match(line) and block:
+            yield block
+            block = ""
+        block += line
+    if ENTRY.match(block):
+        yield block
+
+
+def _pinned(lock: str) -> Iterator[tuple[str, str]]:
+    for line in lock.splitlines():
+        if found := ENTRY.match(line):
+            yield found[1], found[2]

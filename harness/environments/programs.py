@@ -1,0 +1,135 @@
+"""Programs of the user's own: a copy of their source, which a run can read while the user goes on to edit it."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from harness.base.errors import UserError
+from harness.base.paths import CACHE
+from harness.base.storage import file_hash, json_hash
+from harness.matrix.programs import SOURCE, Program, Taken
+
+PROGRAMS = CACHE / "programs"
+# What tools make beside a source, and no program needs.
+TOOLS = {".git", ".venv", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+NOT_SOURCE = frozenset({*TOOLS, "__pycache__", "node_modules"})
+MOST_BYTES, MOST_FILES = 512 << 20, 20_000
+
+
+def take_program(program: Program, where: str) -> Program:
+    """Return a program with a copy of its source, hashed with its data and requirements; `where` names it in errors.
+
+    Raises:
+        UserError: when something of it is not there, cannot be read, or is too much.
+    """
+    source = Path(program.source)
+    if not source.is_dir():
+        raise UserError(f"{where}: {source}: {'is not a folder' if source.exists() else 'no such folder'}")
+    try:
+        files = dict(_source_files(source, where))
+        hashes = {name: file_hash(file) for name, file in files.items()}
+        version = [hashes, {Path(place).name: _data_hash(Path(place), where) for place in program.data}]
+        lines: tuple[str, ...] = ()
+        if program.requirements is not None:
+            lines = tuple(Path(program.requirements).read_text(encoding="utf-8").splitlines())
+        folder = PROGRAMS / json_hash(hashes)[:16] / SOURCE
+        if _content(folder) != hashes:
+            _copy(files, folder)
+    except (OSError, UnicodeDecodeError) as error:
+        name = getattr(error, "filename", None) or source
+        raise UserError(f"{where}: {name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    taken = Taken(folder=str(folder), version=json_hash([*version, lines]), requirements=lines)
+    return program.model_copy(update={"taken": taken})
+
+
+def changed_source(program: Program) -> tuple[str, ...]:
+    """Return the names of what is not as it was taken: files that were changed, added or removed in the copy."""
+    if program.taken is None:
+        return ()
+    folder = Path(program.taken.folder)
+    found = _content(folder)
+    if json_hash(found)[:16] == folder.parent.name:
+        return ()
+    try:
+        own = {name: file_hash(file) for name, file in _source_files(Path(program.source), "")}
+    except (OSError, UserError):
+        own = {}
+    names = sorted(name for name in {*own, *found} if own.get(name) != found.get(name))
+    return tuple(names) or ("something",)
+
+
+def _source_files(source: Path, where: str) -> Iterator[tuple[str, Path]]:
+    """Yield the files of a source by their names in it, without what tools make."""
+    size = number = 0
+    for place, folders, names in os.walk(source, onerror=_raise):
+        folders[:] = sorted(name for name in folders if name not in NOT_SOURCE)
+        for name in folders:
+            if (folder := Path(place, name)).is_symlink():
+                raise UserError(f"{where}: {folder}: is a link to a folder; name that folder under `data:` instead")
+        for name in sorted(names):
+            file = Path(place, name)
+            if not file.is_file():
+                raise UserError(f"{where}: {file}: is no regular file; a source has no others")
+            size, number = size + file.stat().st_size, number + 1
+            if size > MOST_BYTES or number > MOST_FILES:
+                much = f"more than {MOST_BYTES >> 20} MB or {MOST_FILES:,} files"
+                raise UserError(
+                    f"{where}: {source}: holds {much}, at {file.relative_to(source)}; a source is copied: "
+                    "name what it reads under `data:`, elsewhere"
+                )
+            yield file.relative_to(source).as_posix(), file
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _data_hash(place: Path, where: str) -> str:
+    if place.is_file():
+        return file_hash(place)
+    if not place.is_dir():
+        raise UserError(f"{where}: data: {place}: no such file or folder")
+    files = (Path(folder, name) for folder, _, names in os.walk(place) for name in names)
+    return json_hash(sorted([file.relative_to(place).as_posix(), file_hash(file)] for file in files if file.is_file()))
+
+
+def _content(folder: Path) -> dict[str, str]:
+    """Return the hash of each file in a copy; nothing where there is none."""
+    files = (Path(place, name) for place, _, names in os.walk(folder) for name in sorted(names))
+    return {file.relative_to(folder).as_posix(): file_hash(file) for file in sorted(files)}
+
+
+def _copy(files: dict[str, Path], folder: Path) -> None:
+    """Copy files into a folder that nobody is meant to write to."""
+    PROGRAMS.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".program-", suffix=".tmp", dir=PROGRAMS))
+    try:
+        copy = temporary / SOURCE
+        copy.mkdir()
+        for name, file in files.items():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, copy / name)
+        for place, _, names in os.walk(copy, topdown=False):
+            for name in names:
+                Path(place, name).chmod(0o555 if os.access(Path(place, name), os.X_OK) else 0o444)
+            Path(place).chmod(0o555)
+        temporary.chmod(0o755)
+        if folder.exists():
+            # A run changed it: what it made of it is nobody's source.
+            remove_copy(folder)
+        with suppress(OSError):
+            # Somebody else may have been faster; a folder of that name has that content.
+            folder.parent.rmdir() if folder.parent.exists() else None
+            temporary.rename(folder.parent)
+    finally:
+        remove_copy(temporary)
+
+
+def remove_copy(folder: Path) -> None:
+    """Remove a copy, which nobody may write to."""
+    for place, _, _ in os.walk(folder):
+        Path(place).chmod(0o755)
+    shutil.rmtree(folder, ignore_errors=True)

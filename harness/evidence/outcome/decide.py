@@ -1,0 +1,136 @@
+"""Request + evidence -> outcome. Pure, and the only place where an outcome is decided. Logs have no say here."""
+
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.base.contract import CONTRACT
+from harness.evidence.app_files import Result
+from harness.evidence.outcome.diagnoses import ENDED_FROM_OUTSIDE, Diagnosis, StoppedBy
+from harness.evidence.outcome.evidence import Evidence
+from harness.evidence.outcome.program_objections import program_in_words, program_objections
+from harness.evidence.outcome.request import Request
+from harness.evidence.outcome.result_objections import memory_objections, result_objections
+from harness.evidence.outcome.verification_objections import verification_objections
+from harness.evidence.run_files import OutcomeName
+
+# What the app itself saw: numbers that are not finite; ranks that trained different weights.
+APP_EXITS: Mapping[int, Diagnosis] = {4: "not-finite", 5: "wrong-result"}
+# Of the app, and of the library that parses its options: the command asks for what cannot be done.
+REFUSAL_EXIT = 2
+UNVERIFIED = "old contract, not verified: nothing shows that the result is this run's, and it qualifies for nothing"
+NOT_INDEPENDENTLY = "not verified independently, so that it qualifies for nothing"
+# A shell or an init process reports signal n as exit code 128 + n.
+SHELL_SIGNALS = 128
+# Begins the fault of an attempt that follows one into which it was injected.
+AFTER_FAULT = "after "
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome, its diagnosis (None for `completed`) and one line of detail."""
+
+    name: OutcomeName
+    diagnosis: Diagnosis | None
+    detail: str
+
+
+def decide(request: Request, evidence: Evidence) -> Outcome:
+    """Return the outcome: `completed` only when nothing speaks against it, and never with an injected fault it met."""
+    outcome = _decide(request, evidence)
+    if evidence.host_problems and outcome.name != "completed":
+        found = "; ".join(evidence.host_problems)
+        diagnosis = outcome.diagnosis if outcome.name == "host-fault" else "unhealthy-gpu"
+        outcome = Outcome("host-fault", diagnosis, f"{found}; the run itself: {_in_short(outcome)}")
+    fault = request.injected_fault or (evidence.result.injected_fault if evidence.result else None)
+    if fault is None:
+        return outcome
+    if outcome.name == "completed" and never_meets(request.resumed, fault):
+        kind = fault.removeprefix(AFTER_FAULT)
+        detail = f"{outcome.detail}; it comes after the injected fault {kind}, so that it counts for nothing"
+        return replace(outcome, detail=detail)
+    if outcome.name == "completed":
+        return Outcome("failed", "injected-fault", f"the injected fault {fault} was not noticed: {outcome.detail}")
+    return replace(outcome, detail=f"{outcome.detail}; fault injected on purpose: {fault}")
+
+
+def undecided(stopped_by: StoppedBy | None, detail: str) -> Outcome:
+    """Return the outcome of a run of which nothing else can be made sense of; it needs nothing that the app wrote."""
+    return Outcome(*ENDED_FROM_OUTSIDE[stopped_by or "work-folder"], detail)
+
+
+def never_meets(resumed: tuple[int, ...], fault: str) -> bool:
+    """Return whether an attempt never meets a fault, so that there is nothing to be noticed.
+
+    It was injected into an attempt before (AFTER_FAULT), or the training was resumed behind the step of `KIND@STEP`.
+    """
+    step = fault.partition("@")[2].partition("/")[0]
+    return fault.startswith(AFTER_FAULT) or (any(resumed) and step.isdigit() and int(step) <= min(resumed))
+
+
+def stands_so_far(request: Request, evidence: Evidence) -> bool:
+    """Return whether nothing speaks against a run but, perhaps, what is found when it is verified."""
+    return _decide(replace(request, not_verified="not yet"), evidence).name == "completed"
+
+
+def _decide(request: Request, evidence: Evidence) -> Outcome:
+    if evidence.stopped_by is not None:
+        return Outcome(*ENDED_FROM_OUTSIDE[evidence.stopped_by], evidence.stop_detail)
+    for phase, exit_ in evidence.exits.items():
+        if not exit_.ok and exit_.out_of_memory:
+            killed = "the process" if exit_.code == -signal.SIGKILL else "a process it had started"
+            detail = f"{killed} was killed at the container's memory limit; the {phase} process ended with {exit_}"
+            return Outcome("failed", "out-of-memory", detail)
+        if not exit_.ok:
+            crash = exit_.code < 0 or exit_.code > SHELL_SIGNALS
+            own = APP_EXITS if request.program is None else {}
+            diagnosis: Diagnosis = "crash" if crash else own.get(exit_.code, "app-error")
+            ended = f"the {phase} process ended with {exit_}"
+            if evidence.no_kernels and diagnosis in ("crash", "app-error"):
+                return Outcome("failed", "missing-arch", f"{evidence.no_kernels}; {ended}")
+            if exit_.code == REFUSAL_EXIT and _made_no_step(evidence):
+                return Outcome("failed", "refused", f"{ended} before its first step")
+            return Outcome("failed", diagnosis, ended)
+    if tuple(evidence.exits) != request.phases:
+        return Outcome("failed", "no-result", f"of {', '.join(request.phases)} only {len(evidence.exits)} were run")
+    if evidence.leftovers:
+        return Outcome("failed", "work-folder", evidence.leftovers)
+    if request.program and evidence.program:
+        for diagnosis, detail in program_objections(request, evidence, evidence.program):
+            return Outcome("failed", diagnosis, detail)
+        return Outcome("completed", None, program_in_words(evidence.program))
+    if evidence.result is None:
+        return Outcome("failed", "no-result", f"exit 0, but {evidence.result_problem}")
+    for diagnosis, detail in _objections(request, evidence, evidence.result):
+        return Outcome("failed", diagnosis, detail)
+    done = [f"{told.epochs_done} epochs, {told.steps_done} steps" for told in evidence.result.trainings]
+    return Outcome("completed", None, f"{', then '.join(done)}{_how_verified(request, evidence)}")
+
+
+def _made_no_step(evidence: Evidence) -> bool:
+    """Return whether progress shows that no step was made; of an app that need not account for its steps it cannot."""
+    return evidence.steps_accounted is not None and not any(evidence.steps_accounted) and not evidence.breaches
+
+
+def _objections(request: Request, evidence: Evidence, result: Result) -> Iterator[tuple[Diagnosis, str]]:
+    """Yield everything that speaks against a run that ended by itself with a result, the gravest first."""
+    for objections in (result_objections, verification_objections, memory_objections):
+        yield from objections(request, evidence, result)
+
+
+def _how_verified(request: Request, evidence: Evidence) -> str:
+    if request.contract != CONTRACT:
+        return f"; {UNVERIFIED}"
+    why_not = request.not_verified or evidence.not_verified
+    if why_not:
+        return f"; {NOT_INDEPENDENTLY}: {why_not}"
+    return f", verified{verified_from(request.resumed)}"
+
+
+def verified_from(resumed: Sequence[int]) -> str:
+    """Return in words from which step on a run can be verified: those of the runs before it cannot be made again."""
+    return f" from step {max(resumed)} on" if any(resumed) else ""
+
+
+def _in_short(outcome: Outcome) -> str:
+    return f"{outcome.name} ({outcome.diagnosis}), {outcome.detail}" if outcome.diagnosis else outcome.detail

@@ -1,0 +1,68 @@
+"""The diagnoses of runs, and the outcome and diagnosis of one that something ended from outside."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from harness.evidence.run_files import OutcomeName
+
+OfEnding = Literal[
+    "app-error",
+    "crash",
+    "disk-limit",
+    "no-progress",
+    "not-finite",
+    "not-started",
+    "out-of-memory",
+    "refused",
+    "unhealthy-gpu",
+    "time-limit",
+    "unkillable",
+    "wrong-result",
+]
+"""Diagnoses that say how a run ended or what was seen of it: exits, logs and stacks say why."""
+OfResult = Literal[
+    "injected-fault",
+    "incomplete-result",
+    "memory-grows",
+    "memory-limit",
+    "missing-arch",
+    "model-damaged",
+    "model-does-not-load",
+    "no-result",
+    "not-begun",
+    "wrong-data",
+    "wrong-device",
+    "wrong-stack",
+    "verification-failed",
+    "work-folder",
+    "wrong-workload",
+]
+"""Diagnoses that were decided from the result or from measurements: the outcome's detail is the cause."""
+Diagnosis = OfEnding | OfResult
+StoppedBy = Literal[
+    "user",
+    "time-limit",
+    "disk-limit",
+    "watchdog",
+    "breach",
+    "work-folder",
+    "host",
+    "unhealthy",
+    "start",
+    "engine",
+    "harness",
+]
+ENDED_FROM_OUTSIDE: Mapping[StoppedBy, tuple[OutcomeName, Diagnosis | None]] = {
+    "user": ("interrupted", None),
+    "engine": ("interrupted", None),
+    "harness": ("interrupted", None),
+    "time-limit": ("failed", "time-limit"),
+    "disk-limit": ("failed", "disk-limit"),
+    "watchdog": ("hung", "no-progress"),
+    "breach": ("failed", "wrong-result"),
+    "work-folder": ("failed", "work-folder"),
+    "host": ("host-fault", "unkillable"),
+    "unhealthy": ("host-fault", "not-begun"),
+    "start": ("failed", "not-started"),
+}
+"""Outcome and diagnosis of a run by what ended it from outside."""

@@ -1,0 +1,51 @@
+"""Objections to a run of a program of the user's own that ended by itself: by what it left and was seen to do. Pure."""
+
+import math
+from collections.abc import Iterator
+
+from harness.base.untrusted_tree import shown
+from harness.evidence.outcome.diagnoses import Diagnosis
+from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
+from harness.evidence.outcome.request import Request
+
+MOST_NAMED = 3
+
+
+def program_objections(request: Request, evidence: Evidence, seen: ProgramEvidence) -> Iterator[tuple[Diagnosis, str]]:
+    """Yield what speaks against it, the gravest first."""
+    if request.device != "cpu" and (evidence.gpus_seen or 0) < request.gpus:
+        found = "nothing was seen" if evidence.gpus_seen is None else f"{evidence.gpus_seen} were seen"
+        yield "wrong-device", f"asked for {request.gpus} GPU; from outside {found} in use"
+    if seen.changed:
+        yield "work-folder", f"it changed its own source ({_some(seen.changed)}), which it may only read"
+    if seen.survivors:
+        left = _some(seen.survivors)
+        yield "no-result", f"exit 0, but it left running what was ended then ({left}); have it stay in the foreground"
+    for one in seen.products:
+        if one.problem:
+            yield one.diagnosis, f"exit 0, but {one.product.file} {one.problem}"
+    if seen.loss is not None and not math.isfinite(seen.loss):
+        yield "not-finite", f"the last loss that it told, at step {seen.step}, is {seen.loss}"
+    if not (request.program and request.program.produces) and not (seen.advances or seen.printed):
+        yield "no-result", "exit 0, but it printed nothing, and `produces:` names no file that shows what it did"
+
+
+def program_in_words(seen: ProgramEvidence) -> str:
+    """Return what a run that completed showed."""
+    of = f" of {seen.total}" if seen.total is not None else ""
+    loss = f", loss {seen.loss:.6g}" if seen.loss is not None else ""
+    summary = (
+        f"{seen.advances} lines of progress, the last of step {seen.step}{of}{loss}"
+        if seen.advances
+        else "no progress told"
+    )
+    checked = f", {len(seen.products)} files checked" if seen.products else ""
+    unchecked = "".join(
+        f"; {one.product.file} was not loaded: {one.unchecked}" for one in seen.products if one.unchecked
+    )
+    return f"exit 0, {summary}{checked}; numbers not checked{unchecked}"
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(map(shown, names[:MOST_NAMED]))}{more}"

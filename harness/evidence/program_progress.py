@@ -1,0 +1,123 @@
+"""The progress of a program of the user's own: what it prints or writes, as the lines of progress that the app has."""
+
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness.base.json_bounds import load_json
+from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
+from harness.evidence.app_files import Memory, Phase, Progress
+from harness.evidence.progress import LONGEST_LINE, MOST_AT_ONCE
+from harness.matrix.programs import LINES, STDOUT
+
+# Progress bars go back to the beginning of their line.
+ENDS = re.compile(rb"[\r\n]")
+MOST_STEPS = 2**53
+NO_MEMORY = Memory(rss_bytes=0, device_allocated_bytes=None, device_reserved_bytes=None)
+
+
+class ProgramProgress:
+    """Yields an advance for each new line that tells one: any line that is not empty, JSON, or what a pattern finds.
+
+    `file` is in `tree`. `advances`: how many lines told an advance; `step`, `total` and `loss` are those told last.
+    `behind` as in a `ProgressReader`; it replaces and refuses nothing.
+    """
+
+    def __init__(self, tree: UntrustedTree, file: str, form: str) -> None:
+        self._tree = tree
+        self._file = file
+        self._form = form
+        self._pattern = None if form in (STDOUT, LINES) else re.compile(form)
+        self._offset = 0
+        self._skipping = False
+        self.advances = 0
+        self.step = 0
+        self.total: int | None = None
+        self.loss: float | None = None
+        self.behind = False
+        self.replaced: set[str] = set()
+        self.refused: set[str] = set()
+
+    def new(self) -> Iterator[Progress]:
+        """Yield the advances since the last call; of very many some, and then it is `behind`."""
+        for line in self._new_lines():
+            found = self._read(line.decode(errors="replace").strip())
+            if found is None:
+                continue
+            self.step, self.total, self.loss = found
+            self.advances += 1
+            if self.advances == 1:
+                yield self._line("first-step", max(0, self.step - 1))
+            yield self._line("step", self.step)
+
+    def _new_lines(self) -> list[bytes]:
+        try:
+            with self._tree.open(self._file, ANY_SIZE) as file:
+                # Where an engine or a limit took something out of it, what is there was read before.
+                self._offset = min(self._offset, file.size)
+                content = file.read(self._offset, MOST_AT_ONCE)
+        except (FileNotFoundError, NotAFileError):
+            self.behind = False
+            return []
+        self.behind = len(content) == MOST_AT_ONCE
+        ends = [found.end() for found in ENDS.finditer(content)]
+        if not ends:
+            if len(content) > LONGEST_LINE:
+                self._offset, self._skipping = self._offset + len(content), True
+            return []
+        lines = ENDS.split(content[: ends[-1]])[1 if self._skipping else 0 :]
+        self._offset, self._skipping = self._offset + ends[-1], False
+        return [line for line in lines if 0 < len(line) <= LONGEST_LINE]
+
+    def _read(self, line: str) -> tuple[int, int | None, float | None] | None:
+        """Return step, total and loss that a line tells; None where it tells no advance."""
+        if self._form == STDOUT:
+            return (self.advances + 1, None, None) if line else None
+        if self._pattern is None:
+            return _values(_object(line))
+        found = self._pattern.search(line)
+        return _values(found.groupdict()) if found else None
+
+    def _line(self, phase: Phase, done: int) -> Progress:
+        loss = self.loss if self.loss is not None and math.isfinite(self.loss) else None
+        return Progress(
+            version=2,
+            wall=time.time(),
+            monotonic=time.monotonic(),
+            rank=0,
+            pid=0,
+            phase=phase,
+            done=done,
+            total=self.total if self.total is not None and self.total >= done else None,
+            max_step_s=None,
+            loss=loss,
+            gradient_norm=None,
+            memory=NO_MEMORY,
+        )
+
+
+def _object(line: str) -> Mapping[str, Any]:
+    try:
+        found = load_json(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _values(found: Mapping[str, Any]) -> tuple[int, int | None, float | None] | None:
+    step = _number(found.get("step"))
+    if step is None or not 0 <= step <= MOST_STEPS:
+        return None
+    total = _number(found.get("total"))
+    return int(step), int(total) if total is not None and 0 <= total <= MOST_STEPS else None, _number(found.get("loss"))
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        return float(value.replace(",", "") if isinstance(value, str) else value)
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,123 @@
+"""A program of the user's own, as a workload runs it in place of the app. Pure."""
+
+import re
+import shlex
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from harness.matrix.variable_names import Variables
+
+STDOUT, LINES = "stdout", "lines"
+# In its words: the folder with its data.
+DATA = "{data}"
+# Names in the folder of what it may read that the harness gives itself.
+SOURCE, PACKAGES = "source", "packages"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+def _words(value: object) -> object:
+    """A command line as its words, as a shell would split it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise ValueError(f"{value!r} cannot be split into words: {error}") from None
+
+
+def _within(file: str) -> str:
+    path = PurePosixPath(file)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError(f"{file!r} is not a place in the folder that the program works in; give a relative path")
+    return path.as_posix()
+
+
+def _pattern(progress: str) -> str:
+    if progress in (STDOUT, LINES):
+        return progress
+    try:
+        groups = re.compile(progress).groupindex
+    except re.error as error:
+        raise ValueError(f"{progress!r} is neither {STDOUT} nor {LINES}, nor a regular expression: {error}") from None
+    if "step" not in groups or set(groups) - {"step", "total", "loss"}:
+        raise ValueError(f"{progress!r} needs a group (?P<step>...), and may have (?P<total>...) and (?P<loss>...)")
+    return progress
+
+
+def _of_different_names(data: tuple[str, ...]) -> tuple[str, ...]:
+    names = [Path(place).name for place in data]
+    for name in names:
+        if not name or name in (SOURCE, PACKAGES) or names.count(name) > 1:
+            raise ValueError(f"{name!r}: each is found by its name, which has to be its own; rename it")
+    return data
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Within = Annotated[str, AfterValidator(_within)]
+
+
+class Product(_Strict):
+    """A file that the program has to leave, newer than its start."""
+
+    file: Within = Field(description="relative to where it works")
+    loads: Literal["safetensors", "torch"] | None = Field(None, description="how it must load: as weights, safely")
+    finite: tuple[str, ...] = Field((), description="keys of a JSON file whose numbers must be finite; a.b: b in a")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if self.loads and self.finite:
+            raise ValueError("`loads:` is for weights and `finite:` for JSON; give one of them")
+        return self
+
+
+class Taken(_Strict):
+    """The files of a program as they were when it was taken: `folder` has a copy of its source.
+
+    `version`: hash of that, its data and requirements. `requirements`: the lines of that file.
+    """
+
+    folder: str
+    version: str
+    requirements: tuple[str, ...] = ()
+
+
+class Program(_Strict):
+    """A program of the user's own: what is started, from which folder, and what shows that it worked.
+
+    Places are on this host. It is not trusted: it reads a copy of its source, and writes to the run's folder alone.
+    """
+
+    command: Words = Field(min_length=1, description="a line, or its words; {data} is the folder with `data`")
+    source: str = Field(description="folder with the program, which it can read; relative to the matrix file")
+    data: Annotated[tuple[str, ...], AfterValidator(_of_different_names)] = Field(
+        (), description="files and folders it can read, by their names in $MATRIX_DATA"
+    )
+    requirements: str | None = Field(None, description="packages to install beside those of the stack")
+    environment: Variables = {}
+    produces: tuple[Product, ...] = ()
+    progress: Annotated[str, AfterValidator(_pattern)] = Field(
+        STDOUT, description="stdout: any line; lines: JSON in $MATRIX_PROGRESS; else a regular expression with `step`"
+    )
+    stall_limit: int = Field(600, ge=2, description="seconds without progress after which it hangs")
+    taken: SkipJsonSchema[Taken | None] = None
+
+    def __hash__(self) -> int:
+        """By its values, which a mapping among them does not give."""
+        return hash(self.model_dump_json())
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The values that decide the behaviour of the program; its files by their hash."""
+        others = {"source", "data", "requirements", "stall_limit", "taken"}
+        version = {"version": self.taken.version} if self.taken else {}
+        return {**self.model_dump(mode="json", exclude=others, exclude_defaults=True), **version}
+
+    def words(self, data: str) -> tuple[str, ...]:
+        """Return its command line, where it finds its data in the folder `data`."""
+        return tuple(word.replace(DATA, data) for word in self.command)

@@ -1,0 +1,30 @@
+"""Requirements of a program of the user's own, against what a stack has. Pure."""
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from harness.matrix.cells import Stack
+from harness.matrix.programs import Program
+
+# Those that a stack brings, and no program may bring another one of.
+OWN = ("torch", "jax", "jaxlib")
+
+
+def contradiction(program: Program, stack: Stack) -> str | None:
+    """Return the first line of its requirements that cannot be had beside a stack's torch, with why; else None."""
+    for number, line in enumerate(program.taken.requirements if program.taken else (), 1):
+        text = line.partition(" #")[0].strip()
+        if not text or text.startswith("#"):
+            continue
+        at = f"{program.requirements}:{number}: {text}"
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            return f"{at}: is no plain requirement such as name>=1.2; give it so"
+        if wanted.url:
+            return f"{at}: comes from a place of its own; name a version"
+        name = canonicalize_name(wanted.name)
+        has = {"torch": stack.torch, "jax": stack.jax, "jaxlib": stack.jax}.get(name)
+        if name in OWN and has and not wanted.specifier.contains(has, prereleases=True):
+            return f"{at}: stack {stack.name} has {name} {has}; leave the line out, or run it in another stack"
+    return None

@@ -1,0 +1,192 @@
+"""The page that somebody can post: cards, firmware, cells, starts and hours, with nothing that tells whose they are."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from harness import __version__
+from harness.base.errors import UserError
+from harness.base.storage import write_durably
+from harness.base.text import printable
+from harness.environments.environment_hashes import current_hashes
+from harness.evidence.host_changes import host_of
+from harness.evidence.host_state import settings_of
+from harness.evidence.index import Index, Row
+from harness.evidence.records import Results
+from harness.evidence.verdicts.counting import counts_of
+from harness.evidence.verdicts.scope import parts_of
+from harness.evidence.verdicts.verdict import Verdict, judge
+from harness.evidence.verdicts.words import hours_in_words
+from harness.host.facts import HostFacts
+from harness.matrix.cells import Matrix
+from harness.registry.share.archive import ENDING
+from harness.registry.share.exports import Exported, export_records, shareable
+from harness.registry.share.names import read_scrubber
+from harness.report.answer import answer_of
+from harness.report.model import AnswerGrid, Command
+from harness.report.upstream.facts import gpu_in_words
+from harness.report.upstream.public import Public
+from harness.report.words import many, share, utc
+
+HERE = Path(__file__).parent
+PAGE_ENDING = ".html"
+GIB = 1 << 30
+MINUTES = 60
+
+
+@dataclass(frozen=True)
+class HostCard:
+    """A kind of host, by its number on the page: its facts by name, and its GPUs."""
+
+    number: int
+    facts: tuple[tuple[str, str], ...]
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CellLine:
+    """A row of the table: an environment of a cell on a kind of host, and what its runs showed."""
+
+    host: str
+    cell: str
+    scope: str
+    workload: str
+    executor: str
+    tier: str
+    passed: str
+    starts: str
+    hours: str
+    failures: str
+    mtbf: str
+    boots: int
+    note: str
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The page that was written, and the archive beside it."""
+
+    page: Path
+    archive: Exported
+
+
+def write_shared(
+    results: Results, matrix: Matrix, page: Path, root: Path, hide: tuple[str, ...] = (), *, force: bool = False
+) -> Shared:
+    """Write the page, and the archive of the runs that it is about beside it; `hide`, `force` as in `export_records`.
+
+    Raises:
+        UserError: when there is nothing to write, or one of the files exists or cannot be written.
+    """
+    if page.suffix != PAGE_ENDING:
+        raise UserError(f"{page}: give it a name that ends in {PAGE_ENDING}")
+    file = page.with_name(f"{page.stem}{ENDING}")
+    for there in (page, file):
+        if there.exists() and not force:
+            raise UserError(f"{there}: is there already; give --force to replace it, or another name")
+    host = host_of(results, root)
+    archive = export_records(results, file, host, hide, force=force)
+    everything = Index(results).rows()
+    rows = [row for row in shareable(everything, host.machine, hide) if row.can_be_evidence]
+    counts = counts_of(results, everything)
+    current = current_hashes(matrix, {(row.cell, row.executor) for row in rows})
+    verdicts = judge(rows, current, matrix.verdicts, counts, settings=settings_of(host))
+    hosts = _hosts(results, rows)
+    public = Public(read_scrubber(results.folder, hide))
+    text = to_page(verdicts, hosts, matrix, host, archive, public, time.time())
+    try:
+        write_durably(page, printable(text).encode())
+    except OSError as error:
+        raise UserError(f"{page}: cannot be written: {error.strerror}") from None
+    return Shared(page, archive)
+
+
+def to_page(
+    verdicts: Sequence[Verdict],
+    hosts: Mapping[str, HostFacts],
+    matrix: Matrix,
+    host: HostFacts,
+    archive: Exported,
+    public: Public,
+    made: float,
+) -> str:
+    """Return the page on verdicts as HTML that loads nothing; `hosts` are by kind, `made` since 1970."""
+    cells = {cell.id for cell in matrix.cells.values() if not cell.excluded}
+    here = [one for one in verdicts if one.host_kind == host.kind and one.cell in cells]
+    answer = answer_of(here, [], {}, {}, matrix, len(host.gpus), Command(command="", why=""))
+    numbers = {kind: number for number, kind in enumerate(hosts, 1)}
+    environment = Environment(
+        loader=FileSystemLoader(HERE), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("share.html.j2").render(
+        sentence=public.text(answer.sentence.replace("`", "")),
+        grids=[_public_grid(grid, public) for grid in answer.grids],
+        hosts=[_card(numbers[kind], facts, public) for kind, facts in hosts.items()],
+        lines=[_line(one, numbers, public) for one in verdicts],
+        archive=public.text(archive.file.name),
+        sha256=archive.sha256,
+        runs=many(archive.runs, "run"),
+        confidence=share(matrix.verdicts.confidence),
+        made=utc(made),
+        version=__version__,
+    )
+
+
+def _hosts(results: Results, rows: Iterable[Row]) -> dict[str, HostFacts]:
+    """Return the facts of each kind of host, as its newest run that can be read has them."""
+    found: dict[str, HostFacts] = {}
+    for row in sorted(rows, key=lambda row: row.started, reverse=True):
+        if row.host_kind not in found:
+            try:
+                record = results.record(row.run_id)
+            except UserError:
+                continue
+            if record:
+                found[row.host_kind] = record.intent.host
+    return found
+
+
+def _card(number: int, host: HostFacts, public: Public) -> HostCard:
+    parameters = ", ".join(f"{name}={value}" for name, value in host.kernel_parameters.items())
+    facts = (
+        ("operating system", host.operating_system),
+        ("kernel", host.kernel),
+        ("amdgpu driver", host.driver or "that of the kernel" if host.gpus else "none"),
+        ("CPU", f"{host.cpu}, {host.cores} cores, {host.memory_bytes / GIB:.0f} GiB"),
+        ("parameters", parameters or "none that matter"),
+        *([("simulated", "yes: this host does not exist")] if host.simulated else []),
+    )
+    gpus = tuple(public.text(gpu_in_words(gpu)) for gpu in host.gpus) or ("no GPU",)
+    return HostCard(number, tuple((name, public.text(value)) for name, value in facts), gpus)
+
+
+def _line(one: Verdict, numbers: Mapping[str, int], public: Public) -> CellLine:
+    totals, notes = one.totals, [f"{name} {count}" for name, count in one.diagnoses.items()]
+    if one.stale:
+        notes.append("an older environment or host")
+    if one.imported:
+        notes.append(f"{one.imported} from other hosts")
+    return CellLine(
+        host=f"host {numbers[one.host_kind]}" if one.host_kind in numbers else "unknown",
+        cell=public.text(one.cell),
+        scope=parts_of(one.scope).in_words,
+        workload=public.text(one.workload),
+        executor="container" if one.executor == "docker" else "process",
+        tier=one.tier,
+        passed=f"{one.passes} of {one.runs}",
+        starts=f"{totals.started} of {totals.starts}",
+        hours=hours_in_words(totals.hours),
+        failures=str(totals.failures),
+        mtbf=f"above {hours_in_words(one.mtbf_low)}" if one.mtbf_low * MINUTES >= 1 else "",
+        boots=totals.boots,
+        note=public.text("; ".join(notes)),
+    )
+
+
+def _public_grid(grid: AnswerGrid, public: Public) -> AnswerGrid:
+    places = tuple(place.model_copy(update={"cell": public.text(place.cell)}) for place in grid.places)
+    stacks, presets = tuple(map(public.text, grid.stacks)), tuple(map(public.text, grid.presets))
+    return grid.model_copy(update={"places": places, "stacks": stacks, "presets": presets})

@@ -1,0 +1,1 @@
+"""A failed run as a bug report for ROCm or PyTorch."""

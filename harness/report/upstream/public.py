@@ -1,0 +1,61 @@
+"""Makes texts public: names, paths and addresses are replaced, and the kinds of them are counted. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from harness.registry.share.anonymise import DATA, RUN, TEMPORARY
+from harness.registry.share.names import HOME, USER
+from harness.registry.share.scrub import HOST, PATH, Scrubber
+
+ADDRESS, MAIL, SERIAL = "<address>", "<mail>", "<serial>"
+KINDS: Mapping[str, str] = {
+    HOST: "names and addresses of hosts",
+    USER: "names of users",
+    HOME: "home folders",
+    "<results>": "the results folder",
+    "<checkout>": "the folder of the checkout",
+    RUN: "the folder of the run",
+    DATA: "names and paths of data",
+    TEMPORARY: "temporary folders",
+    PATH: "other paths",
+    ADDRESS: "other addresses in networks",
+    MAIL: "mail addresses",
+    SERIAL: "serial numbers of GPUs",
+}
+# A version of four numbers, as a VBIOS has, has zeros in front of them.
+_IPV4 = r"(?<![\w.-])(?:0|[1-9]\d{0,2})(?:\.(?:0|[1-9]\d{0,2})){3}(?![\w-]|\.\d)"
+_IPV6 = r"(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?::{1,2}[0-9a-f]{1,4}){2,7}(?![\w:])"
+_MAC = r"(?<![\w:])(?:[0-9a-f]{2}:){5,}[0-9a-f]{2}(?![\w:])"
+_OTHERS = re.compile(
+    rf"(?P<ipv4>{_IPV4})|(?P<address>{_IPV6}|{_MAC})|(?P<mail>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)|(?P<serial>GPU-[0-9a-f]{{12,}})",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Public:
+    """Makes texts public with the scrubber of a run, which `matrix export` uses too."""
+
+    scrubber: Scrubber
+
+    def text(self, text: str) -> str:
+        """Return the text without names, paths, addresses, and serial numbers. A second pass changes nothing."""
+        return _OTHERS.sub(_instead, self.scrubber.text(text))
+
+
+def taken_out(text: str) -> dict[str, int]:
+    """Return how often each kind was replaced in a text that is public."""
+    found = {what: text.count(token) for token, what in KINDS.items()}
+    return {what: count for what, count in found.items() if count}
+
+
+def _instead(found: re.Match[str]) -> str:
+    if written := found["ipv4"]:
+        try:
+            address = IPv4Address(written)
+        except ValueError:
+            return written
+        return written if address.is_loopback or address.is_unspecified else ADDRESS
+    return ADDRESS if found["address"] else MAIL if found["mail"] else SERIAL

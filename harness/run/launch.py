@@ -1,0 +1,128 @@
+"""The processes of a run in its cell: our app's, or a program of the user's own. Everything else is the same."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from harness.base.contract import NONCE_VARIABLE, OLD_CONTRACT
+from harness.environments.executors.container import DATA, inside
+from harness.evidence.app_files import Phase
+from harness.evidence.work_folder import WorkFolder
+from harness.matrix.programs import Program
+from harness.matrix.workload_options import CHOICE_OPTIONS, FEATURE_OPTIONS, arguments, options_of, train_options
+from harness.run.asked import Run
+from harness.run.watch.limits import LIMITS
+
+NOT_CHECKED = "numbers not checked: a program of your own, which this host cannot compute again"
+
+
+PhaseName = Literal["features", "train"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The processes that a run starts, in order, what they can read, and what is known of what they are to do.
+
+    `variables`: those that only they get, before the preset's; `without`: those of the environment that they do not;
+    `unrecorded`: those that no record repeats. `within`: where in the work folder they begin. `links`: by name in that
+    folder, what they lead to. `limits` are the watchdog's, None where it learns them. `contract`: what their files
+    follow. `not_verified`: why nothing of this host computes it again.
+    """
+
+    commands: Mapping[PhaseName, tuple[str, ...]]
+    options: dict[str, Any]
+    readable: tuple[Path, ...]
+    contract: int
+    variables: Mapping[str, str] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+    unrecorded: Mapping[str, str] = field(default_factory=dict)
+    within: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[Phase, float] | None = None
+    not_verified: str | None = None
+
+
+def launch_of(run: Run, seen: WorkFolder, nonce: str) -> Launch:
+    """Return what a run starts; `seen` is its work folder as the processes call it."""
+    program = run.workload.program
+    return _of_app(run, seen, nonce) if program is None else _of_program(run, program, seen)
+
+
+def _of_app(run: Run, seen: WorkFolder, nonce: str) -> Launch:
+    data = Path(run.data.path)
+    options = train_options(run.workload, run.device_count)
+    if run.environment.contract == OLD_CONTRACT:
+        options = {name: value for name, value in options.items() if name not in CHOICE_OPTIONS}
+    words = {
+        "features": arguments(options_of(run.workload, FEATURE_OPTIONS)),
+        "train": arguments(options),
+    }
+    found = inside(data) if run.environment.image else data
+    return Launch(
+        commands={phase: _app_command(phase, run, words[phase], seen, found) for phase in run.cell.preset.phases},
+        options=options,
+        readable=(data,),
+        contract=run.environment.contract,
+        unrecorded={NONCE_VARIABLE: nonce},
+        not_verified=run.not_verified,
+    )
+
+
+def _app_command(phase: str, run: Run, words: tuple[str, ...], seen: WorkFolder, data: Path) -> tuple[str, ...]:
+    app, where = run.environment.app, ("--data", str(data))
+    device = ("--device", run.environment.device)
+    run_dir = ("--run-dir", str(seen.path))
+    if phase == "features":
+        return app("features", *where, "--output", str(seen.features), *run_dir, *device, *words)
+    handed_over = ("--features", str(seen.features)) if "features" in run.cell.preset.phases else ()
+    made = ("--output", str(seen.output), "--name", run.name)
+    framework = run.cell.stack.framework
+    # Older apps have no such option.
+    stated = ("--framework", framework) if framework != "torch" else ()
+    known = (*device, *stated, "--workload-hash", run.workload_hash)
+    resumed = ("--resume",) if run.resume_from else ()
+    injected = ("--inject-fault", run.injected_fault) if run.injected_fault and "@" in run.injected_fault else ()
+    return app("train", *where, *handed_over, *made, *run_dir, *known, *words, *resumed, *injected)
+
+
+def _of_program(run: Run, program: Program, seen: WorkFolder) -> Launch:
+    """Return a program's one process: where it works there is a link to each thing in its source."""
+    if program.taken is None:
+        raise ValueError("a program is run from the copy that was taken of it")
+    contained = run.environment.image is not None
+    source, data = Path(program.taken.folder), tuple(Path(place).absolute() for place in program.data)
+    read = tuple(place for place in (source, run.packages, *data) if place)
+    found = {place: str(inside(place) if contained else place) for place in read}
+    names = [one.name for one in source.iterdir()]
+    links = {f"{seen.PROGRAM}/{name}": f"{found[source]}/{name}" for name in sorted(names)}
+    if not contained:
+        links |= {f"{seen.DATA}/{place.name}": found[place] for place in data}
+    paths = [str(run.environment.python.parent), "/usr/local/bin", "/usr/bin", "/bin"]
+    own = {}
+    if run.packages:
+        paths.insert(0, f"{found[run.packages]}/bin")
+        own = {"PYTHONPATH": found[run.packages]}
+    data_folder = str(DATA if contained else seen.data)
+    command = program.words(data_folder)
+    # A program that tells no stacks hangs after twice its limit.
+    limits: dict[Phase, float] = dict.fromkeys(LIMITS, program.stall_limit / 2)
+    return Launch(
+        commands={"train": command},
+        options=train_options(run.workload, run.device_count),
+        readable=read,
+        contract=OLD_CONTRACT,
+        variables={
+            **program.environment,
+            **own,
+            "PATH": ":".join(paths),
+            "MATRIX_DATA": data_folder,
+            "MATRIX_PROGRESS": str(seen.program_progress),
+        },
+        # The app is no part of it.
+        without=frozenset({"PYTHONPATH"}),
+        within=seen.PROGRAM,
+        links=links,
+        limits=limits,
+        not_verified=NOT_CHECKED,
+    )

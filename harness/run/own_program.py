@@ -1,0 +1,82 @@
+"""A run of a program of the user's own: what is made for it before, and what was seen of it after."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from harness.base.untrusted_tree import UntrustedTree
+from harness.environments.executors.job import Executor
+from harness.environments.programs import changed_source
+from harness.evidence.outcome.decide import stands_so_far
+from harness.evidence.outcome.evidence import Evidence, ProgramEvidence
+from harness.evidence.program_progress import ProgramProgress
+from harness.evidence.run_folder import RunFolder
+from harness.matrix.programs import LINES
+from harness.run.products import check_products, loader_of, stamps
+from harness.run.spec import RunSpec
+from harness.run.watch.watch import Watch
+
+
+class OwnProgram:
+    """The program of a run, if it is the user's own; of one of our app this does nothing.
+
+    `progress` reads what it tells of its progress; None for our app.
+    """
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._spec = spec
+        self._program = program = spec.request.program
+        self._before: dict[str, tuple[object, ...]] = {}
+        self.progress: ProgramProgress | None = None
+        if program and program.progress == LINES:
+            self.progress = ProgramProgress(spec.work.tree, spec.work.PROGRAM_PROGRESS, LINES)
+        elif program:
+            self.progress = ProgramProgress(UntrustedTree(spec.folder.path), RunFolder.LOG, program.progress)
+
+    def prepare(self) -> None:
+        """Make the place where it works, with a link to each thing in its source.
+
+        Raises:
+            UserError: when it cannot be made.
+        """
+        if self._program:
+            self._spec.folder.make_links(self._spec.links)
+            self._before = stamps(self._spec.folder, self._program)
+
+    def judged(self, evidence: Evidence, watch: Watch, executor: Executor, root: Path) -> Evidence:
+        """Return the evidence with what was seen of one that ended by itself; its files are checked if all else holds.
+
+        Raises:
+            UserError: when a copy of a file cannot be written.
+            KeyboardInterrupt: when somebody interrupts that.
+        """
+        spec, program, progress = self._spec, self._program, self.progress
+        if program is None or progress is None or watch.stopped_by:
+            return evidence
+        log = spec.folder.log
+        seen = ProgramEvidence(
+            advances=progress.advances,
+            step=progress.step,
+            total=progress.total,
+            loss=progress.loss,
+            printed=log.is_file() and log.stat().st_size > 0,
+            survivors=watch.survivors,
+            changed=changed_source(program),
+        )
+        evidence = replace(evidence, program=seen)
+        if not program.produces or not stands_so_far(spec.request, evidence):
+            return evidence
+        loads = loader_of(spec.loader, spec.folder, executor, root)
+        products = check_products(spec.folder, program, self._before, loads)
+        return replace(evidence, program=replace(seen, products=products))
+
+
+def ran_on(spec: RunSpec, evidence: Evidence) -> str:
+    """Return in words what a run used: by its result, or what a program of the user's own was seen to use."""
+    if result := evidence.result:
+        names = sorted({device.gfx or device.name for device in result.devices})
+        return f"{result.device} ({', '.join(names)}) x{len(result.devices)}"
+    if spec.request.program is None or not evidence.exits:
+        return "unknown"
+    if spec.intent.device == "cpu":
+        return "cpu x1"
+    return f"cuda ({', '.join(sorted({gpu.gfx for gpu in spec.gpus}))}) x{evidence.gpus_seen or 0}"

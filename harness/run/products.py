@@ -1,0 +1,154 @@
+"""The files that a program of the user's own left: copied to where it cannot reach them, the copies checked."""
+
+import json
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.base.json_bounds import load_json
+from harness.base.untrusted_tree import NotAFileError
+from harness.environments.executors.job import Executor, Job
+from harness.evidence.last_line import last_line
+from harness.evidence.outcome.diagnoses import Diagnosis
+from harness.evidence.outcome.evidence import FoundProduct
+from harness.evidence.run_folder import RunFolder
+from harness.evidence.work_folder import LARGEST
+from harness.matrix.programs import Product, Program
+from harness.run.watch.watch import Watch
+
+LOAD_SECONDS = 600
+LARGEST_JSON = 16 << 20
+LARGEST_HEADER = 100 << 20
+PREFIX = struct.Struct("<Q")
+# Bits of each type that a safetensors file may name.
+TYPE_BITS = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 16),
+    **dict.fromkeys(("U32", "I32", "F32"), 32),
+    **dict.fromkeys(("U64", "I64", "F64"), 64),
+    "C64": 64,
+}
+
+Loader = Callable[[Path], tuple[str, str]]
+
+
+def stamps(folder: RunFolder, program: Program) -> dict[str, tuple[object, ...]]:
+    """Return what tells whether a file is newer than now, for each that is there already, as a run before left it."""
+    found: dict[str, tuple[object, ...]] = {}
+    for product in program.produces:
+        try:
+            entry = folder.work.tree.look(f"{folder.work.PROGRAM}/{product.file}")
+        except (FileNotFoundError, NotAFileError):
+            continue
+        found[product.file] = (entry.inode, entry.changed, entry.size)
+    return found
+
+
+def check_products(
+    folder: RunFolder,
+    program: Program,
+    before: Mapping[str, tuple[object, ...]],
+    loads: Loader | None,
+) -> tuple[FoundProduct, ...]:
+    """Copy and check what a program had to leave. `loads` says of a copy of weights what is wrong, or why unknown.
+
+    Raises:
+        UserError: when a copy cannot be written.
+    """
+    after = stamps(folder, program)
+    found = []
+    for number, product in enumerate(program.produces, 1):
+        if product.file in before and before[product.file] == after.get(product.file):
+            found.append(FoundProduct(product, problem="is older than its start"))
+            continue
+        sha256, problem = folder.keep_product(product.file, number, LARGEST["model"])
+        if problem or sha256 is None:
+            found.append(FoundProduct(product, problem=problem or "is not there"))
+        else:
+            found.append(_checked(FoundProduct(product, sha256), folder.kept_product(number), loads))
+    return tuple(found)
+
+
+def loader_of(make: Callable[[Path], Job] | None, folder: RunFolder, executor: Executor, root: Path) -> Loader | None:
+    """Return what loads a copy of weights in a process of this host's own; None where there is nothing to do it in."""
+    if make is None:
+        return None
+
+    def loads(file: Path) -> tuple[str, str]:
+        folder.make_verifying()
+        job = make(file)
+        with Watch(folder, executor, lambda _: None, None, root=root, work=folder.verifying, ranks=1) as watch:
+            exit_ = watch.execute(job, LOAD_SECONDS)
+        if watch.stopped_by or exit_ is None or exit_.out_of_memory or exit_.code < 0:
+            return "", f"{watch.stopped_by}: {watch.stop_detail}" if watch.stopped_by else f"ended with {exit_}"
+        return ("", "") if exit_.ok else (f"does not load: {last_line(job.log)}", "")
+
+    return loads
+
+
+def _checked(found: FoundProduct, copy: Path, loads: Loader | None) -> FoundProduct:
+    product = found.product
+    if product.finite:
+        diagnosis, problem = _json_problem(copy, product)
+        return replace(found, diagnosis=diagnosis, problem=problem)
+    if product.loads == "safetensors":
+        return replace(found, diagnosis="model-does-not-load", problem=safetensors_problem(copy))
+    if product.loads == "torch":
+        problem, unchecked = loads(copy) if loads else ("", "nothing was made to load it in")
+        return replace(found, diagnosis="model-does-not-load", problem=problem, unchecked=unchecked)
+    return found
+
+
+def _json_problem(copy: Path, product: Product) -> tuple[Diagnosis, str]:
+    """Return what is wrong with the numbers of a JSON file; empty where nothing is."""
+    if copy.stat().st_size > LARGEST_JSON:
+        return "no-result", f"has more than {LARGEST_JSON} bytes"
+    try:
+        # NaN is no JSON, and yet what Python writes.
+        value = json.loads(copy.read_bytes())
+    except (ValueError, RecursionError):
+        return "no-result", "is no JSON"
+    for key in product.finite:
+        number: Any = value
+        for part in key.split("."):
+            number = number.get(part) if isinstance(number, dict) else None
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            return "no-result", f"has no number {key}"
+        if not math.isfinite(number):
+            return "not-finite", f"says that {key} is {number}"
+    return "no-result", ""
+
+
+def safetensors_problem(file: Path) -> str:
+    """Return what is wrong with a file of weights in the format safetensors; empty where nothing is.
+
+    Its header is JSON with type, shape and place of each tensor, and those fill the rest of the file without a gap:
+    huggingface.co/docs/safetensors, "Format".
+    """
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        prefix = stream.read(PREFIX.size)
+        length = PREFIX.unpack(prefix)[0] if len(prefix) == PREFIX.size else size
+        if length > min(LARGEST_HEADER, size - PREFIX.size):
+            return "is no safetensors file: it is too short for its header"
+        try:
+            header = load_json(stream.read(length))
+            tensors = [header[name] for name in header if name != "__metadata__"]
+            places = sorted((*map(int, one["data_offsets"]), _bytes(one)) for one in tensors)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return "is no safetensors file: its header cannot be read"
+    end = 0
+    for begins, ends, needed in places:
+        if begins != end or ends - begins != needed:
+            return "is damaged: its tensors are not where its header says"
+        end = ends
+    if end != size - PREFIX.size - length:
+        return "is damaged: it is not as long as its header says"
+    return "" if places else "holds no tensor"
+
+
+def _bytes(tensor: Mapping[str, Any]) -> int:
+    return math.prod(map(int, tensor["shape"])) * TYPE_BITS[tensor["dtype"]] // 8

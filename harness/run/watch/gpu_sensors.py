@@ -1,0 +1,69 @@
+"""Looks at the sensors of a run's GPUs while it runs."""
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from harness.base.time_limits import Look
+from harness.evidence.gpu_sensors import GpuSensors, GpuSensorSample, SensorLog
+from harness.evidence.run_folder import RunFolder
+from harness.host.amdgpu import device_folder
+from harness.host.facts import GpuFacts
+from harness.host.gpu_state import sample_gpu
+
+
+class SensorWatch:
+    """Writes what the driver reports about the `gpus` of a run into its folder. `root` holds the driver's files.
+
+    Only GPUs of the run are read: to read an idle one may wake it. While the driver does not answer there is a gap.
+    """
+
+    def __init__(self, folder: RunFolder, gpus: Iterable[GpuFacts], root: Path = Path("/")) -> None:
+        self._folders = {gpu.index: place for gpu in gpus if (place := device_folder(gpu, root))}
+        self._log = SensorLog(folder)
+        self._look: Look[GpuSensorSample] | None = None
+
+    def look(self) -> None:
+        """Keep what the last look saw, and begin another; that takes no time here, whatever the driver does."""
+        if not self._folders or (self._look and not self._look.done):
+            return
+        self._keep()
+        self._look = Look(self._sample)
+
+    def close(self) -> None:
+        """Keep what the last look saw, and look no more."""
+        if self._look and self._look.done:
+            self._keep()
+        self._log.close()
+
+    def _keep(self) -> None:
+        # What could not be read is a gap, too.
+        with suppress(OSError):
+            sample = self._look.result(0) if self._look else None
+            # Of a GPU of another vendor, or one that fell off the bus, nothing is reported.
+            if sample and any(map(_tells_something, sample.gpus)):
+                self._log.add(sample)
+
+    def _sample(self) -> GpuSensorSample:
+        return GpuSensorSample(
+            wall=round(time.time(), 2),
+            monotonic=round(time.monotonic(), 2),
+            gpus=tuple(_sensors(index, folder) for index, folder in self._folders.items()),
+        )
+
+
+def _tells_something(one: GpuSensors) -> bool:
+    return any(value not in (None, {}) for value in one.model_dump(exclude={"gpu"}).values())
+
+
+def _sensors(index: int, folder: Path) -> GpuSensors:
+    told = sample_gpu(folder)
+    return GpuSensors(
+        gpu=index,
+        busy_percent=told.busy_percent,
+        power_watts=told.power_watts,
+        celsius=told.celsius,
+        megahertz=told.megahertz,
+        used_bytes=told.used_bytes,
+    )

@@ -1,0 +1,157 @@
+"""Find the smallest contiguous part of a row of chunks at which it still fails. What makes a run is an argument."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from harness.search.belief import Belief
+from harness.search.least_failing import MOST_ERROR, NEVER_AGAIN, BudgetSpentError, least_failing, mean_rate
+from harness.search.sequential import BinomialCount
+
+PartOutcome = Literal["found", "not-localised", "not-seen-again", "not-enough-runs"]
+Part = tuple[int, int]
+"""Chunks from the first on and before the second."""
+
+# The probability that the runs of what comes after the part are judged wrongly, at most.
+REST_ERROR = 0.05
+# Before the first run: a part as small as it can be is the usual culprit.
+SMALLEST = 0.9
+# And that any part fails: it is not the data. Beside all the others, which add up to 1.
+ANYWHERE = 0.2
+
+
+@dataclass(frozen=True)
+class SmallestPart:
+    """The result of a search.
+
+    `part` is the smallest at which it fails; None where that was not found. `alone` counts runs of it, `rest` those of
+    what comes after it. `rest_too`: whether that fails as well; None where it was not seen, or nothing comes after it.
+    `rate` is the failure rate of what has the part in it, as far as the runs tell.
+    """
+
+    conclusion: PartOutcome
+    part: Part | None
+    runs: int
+    alone: BinomialCount
+    rest: BinomialCount
+    rest_too: bool | None
+    rate: float | None
+
+
+def smallest_part(
+    chunks: int,
+    run: Callable[[Part], bool],
+    max_runs: int,
+    fewest: int = 1,
+    notify: Callable[[str], None] = lambda _: None,
+) -> SmallestPart:
+    """Find the smallest part, of at least `fewest` chunks, that fails as all of them do.
+
+    `run` makes one run of a part and says whether it passed. What it is asked for follows from its answers alone, so
+    that a search continues where it was interrupted when given the same answers again.
+
+    Whatever has a failing part in it is taken to fail at the same rate. The shortest beginning that fails ends where
+    the part ends; the `fewest` chunks before that end are tried alone as soon as that tells more. Where they do not
+    fail, the latest start is looked for: of two chunks that only fail together both ends are found. Runs of what comes
+    after the part say whether that fails, too. Each answer is wrong with a probability of MOST_ERROR at most, as
+    far as the assumption holds.
+
+    Raises:
+        ValueError: where there are fewer chunks than `fewest`.
+    """
+    if not 1 <= fewest <= chunks:
+        raise ValueError(f"parts of at least {fewest} of {chunks} chunks")
+    search = _Search(chunks, run, max_runs, fewest, notify)
+    try:
+        return search.carry_out()
+    except BudgetSpentError:
+        return search.summary("found" if search.certain else "not-enough-runs")
+
+
+class _Search:
+    def __init__(
+        self, chunks: int, run: Callable[[Part], bool], max_runs: int, fewest: int, notify: Callable[[str], None]
+    ) -> None:
+        self._chunks, self._run, self._max_runs, self._fewest, self._notify = chunks, run, max_runs, fewest, notify
+        self._seen: dict[Part, BinomialCount] = {}
+        self._part: Part | None = None
+        self._rates: tuple[float, ...] | None = None
+        self._rest_too: bool | None = None
+        self.certain = False
+
+    def carry_out(self) -> SmallestPart:
+        """Raises BudgetSpentError when more runs are needed."""
+        part = self._find()
+        if part is None:
+            return self.summary("not-seen-again")
+        self._part, self.certain = part, True
+        self._look_at_the_rest(part)
+        return self.summary("not-localised" if self._rest_too and part == (0, self._fewest) else "found")
+
+    def summary(self, conclusion: PartOutcome) -> SmallestPart:
+        """The search so far."""
+        nothing, part = BinomialCount(), self._part
+        return SmallestPart(
+            conclusion=conclusion,
+            part=part,
+            runs=self._made,
+            alone=self._seen.get(part, nothing) if part else nothing,
+            rest=self._seen.get((part[1], self._chunks), nothing) if part else nothing,
+            rest_too=self._rest_too,
+            rate=None if self._rates is None else mean_rate(self._rates),
+        )
+
+    @property
+    def _made(self) -> int:
+        return sum(count.runs for count in self._seen.values())
+
+    def _find(self) -> Part | None:
+        """The part; None where nothing fails any more."""
+        fewest, places = self._fewest, self._chunks - self._fewest + 1
+        self._notify(f"looking for the part of {self._chunks} chunks that fails")
+        of_kind = ((1 - NEVER_AGAIN) * SMALLEST, (1 - NEVER_AGAIN) * (1 - SMALLEST))
+        weights = [kind / places for kind in of_kind for _ in range(places)] + [NEVER_AGAIN]
+        # The shortest beginning cannot be shortened: that any part fails takes its place.
+        anywhere = places
+        weights[anywhere] = ANYWHERE
+        belief = Belief(weights, kinds=2)
+        while (known := belief.probabilities).max() < 1 - MOST_ERROR:
+            place, gain = belief.best_place()
+            likely = int(known[:places].argmax())
+            if belief.gain_of([likely, anywhere]) > gain:
+                belief.learn([likely, anywhere], passed=self._passed((likely, likely + fewest)))
+            else:
+                belief.learn(belief.up_to(place), passed=self._passed((0, place + fewest)))
+        found = int(known.argmax())
+        if found == 2 * places:
+            return None
+        kind, place = divmod(found, places)
+        end, self._rates = place + fewest, belief.rates_of(found)
+        if kind == 0 or found == anywhere:
+            return place, end
+        self._part = (0, end)
+        self._notify(f"it ends with chunk {end}, which does not fail alone; looking for its start")
+        start = least_failing(
+            place, lambda level: None if self._passed((place - level - 1, end)) else level, rates=self._rates
+        )
+        if start.level is None:
+            return None
+        self._rates = start.rates
+        return place - start.level - 1, end
+
+    def _look_at_the_rest(self, part: Part) -> None:
+        _, end = part
+        if self._chunks - end < self._fewest:
+            return
+        self._notify("looking whether what comes after it fails, too")
+        assert self._rates is not None
+        rest = (end, self._chunks)
+        found = least_failing(1, lambda _: None if self._passed(rest) else 0, REST_ERROR, self._rates, [0.5, 0.5])
+        self._rest_too = found.level == 0
+
+    def _passed(self, part: Part) -> bool:
+        if self._made >= self._max_runs:
+            raise BudgetSpentError
+        passed = self._run(part)
+        self._seen[part] = self._seen.get(part, BinomialCount()).add(passed=passed)
+        return passed

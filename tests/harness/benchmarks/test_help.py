@@ -1,0 +1,32 @@
+"""Whoever asks a benchmark what it does starts no measurement."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.base.paths import CHECKOUT
+
+BENCHMARKS = CHECKOUT / "benchmarks"
+# They are started by a benchmark, which tells them what to do.
+STARTED = {
+    BENCHMARKS / name
+    for name in (
+        "attacks/campaign.py",
+        "attacks/hostile/__main__.py",
+        "features_worker.py",
+        "shaped_ranks.py",
+        "training_lightning.py",
+        "training_worker.py",
+    )
+}
+PROGRAMS = sorted(
+    file
+    for file in set(BENCHMARKS.rglob("*.py")) - STARTED
+    if '__name__ == "__main__"' in file.read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("file", PROGRAMS, ids=lambda file: str(file.relative_to(BENCHMARKS)))
+def test_a_benchmark_reads_its_options(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert ".parse_args(" in text or "@click.command" in text

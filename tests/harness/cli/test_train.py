@@ -1,0 +1,70 @@
+"""What `matrix train` refuses before anything is begun."""
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from harness.base.errors import UserError
+from harness.base.paths import CHECKOUT
+from harness.campaign.detach import Detached
+from harness.cli import in_background
+from harness.cli.main import cli
+
+
+def typed(place: Path, *words: str) -> Result:
+    data = place / "merged.csv"
+    data.write_text("ts,open,high,low,close,volume,vix\n2024-01-02 09:30:00,1,1,1,1,1,15\n", encoding="utf-8")
+    places = ["--matrix", str(CHECKOUT / "matrix.yaml"), "--results", str(place / "results")]
+    of_training = ["train", "--data", str(data), "--output", str(place / "out"), "--executor", "process"]
+    return CliRunner().invoke(cli, [*places, *of_training, *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--inject-fault", "segw@3"], "unknown kind of fault 'segw'; did you mean segv?"),
+        (["--inject-fault", "segv"], "say in which step, and perhaps on which rank: segv@20 or segv@20/1"),
+        (["--inject-fault", "segv@0"], "say in which step"),
+        (["--inject-fault", "segv@3/x"], "say in which step"),
+        # It comes from outside, which a training has nobody for.
+        (["--inject-fault", "container-removed@3"], "unknown kind of fault 'container-removed'"),
+        (["--lookback", "5"], "--lookback 5: Input should be greater than or equal to 20"),
+        (["--learning-rate", "7"], "--learning-rate 7: Input should be less than or equal to 1"),
+        (["--hidden-layers", "32,0"], "--hidden-layers"),
+        (["--strategy", "ddp", "--backend", "nccl", "--cell", "cpu-plain"], "backend nccl works on GPUs only"),
+        (["--sdpa", "efficient", "--cell", "cpu-plain"], "sdpa efficient has no kernel for a CPU"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_before_anything_is_begun(words: list[str], told: str, tmp_path: Path) -> None:
+    said = typed(tmp_path, *words)
+    assert isinstance(said.exception, UserError), said.output
+    assert told in str(said.exception)
+    assert len(str(said.exception).splitlines()) == 1
+    assert not (tmp_path / "results" / "runs").exists()
+
+
+def test_a_training_is_left_to_a_process_that_outlives_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[str, ...]] = []
+
+    def detach(command: tuple[str, ...], log: Path) -> Detached:
+        started.append(command)
+        (lock,) = (tmp_path / "results" / "trainings").glob("*.lock")
+        with lock.open("w") as stream:
+            # That process takes it.
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert log.parent == tmp_path / "results" / "campaigns"
+        return Detached("process 1", "kill -INT 1")
+
+    monkeypatch.setattr(in_background, "detach", detach)
+    told = json.loads(typed(tmp_path, "--cell", "cpu-plain", "--detach", "--yes", "--json").stdout)
+    assert told["stop"] == "kill -INT 1"
+    assert told["watch"].endswith("watch")
+    (command,) = started
+    assert "--detach" not in command
+    assert command[-4:] == ("--cell", "cpu-plain", "--json", "--yes")

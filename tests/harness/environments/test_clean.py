@@ -1,0 +1,165 @@
+"""What `matrix clean` removes, and what it never does. The engine is a stand-in; folders are real."""
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli import clean as command
+from harness.cli.main import cli
+from harness.environments.clean import OF_A_COMMAND, bytes_to_go, made_by_stacks, remove
+from harness.environments.environment import STAMP
+from harness.environments.in_use import keep_in_place
+
+IMAGES: list[dict[str, Any]] = [
+    {"Id": "sha256:1", "RepoTags": ["vpoc-stack:rocm6.3-torch2.9.1-0123"], "Size": 20_000},
+    {"Id": "sha256:2", "RepoTags": ["vpoc:rocm6.3-torch2.9.1-plain"], "Size": 30_000},
+    {"Id": "sha256:3", "RepoTags": ["vpoc:rocm6.3-torch2.9.1-no-p2p", "vpoc:known-good-gfx1100"], "Size": 40_000},
+    {"Id": "sha256:4", "RepoTags": ["registry.example/mine:1"], "Size": 50_000},
+    {"Id": "sha256:5", "RepoTags": None, "Size": 60_000},
+    {
+        "Id": "sha256:6",
+        "RepoTags": ["vpoc-runtime:rocm6.3-torch2.9.1-4567"],
+        "RepoDigests": ["vpoc-runtime@sha256:6"],
+        "Size": 70_000,
+    },
+    {"Id": "sha256:7", "RepoTags": None, "RepoDigests": ["registry.example/vpoc@sha256:7"], "Size": 80_000},
+    {
+        "Id": "sha256:8",
+        "RepoTags": ["vpoc:rocm6.3-torch2.9.1-no-sdma"],
+        "RepoDigests": ["registry.example/vpoc@sha256:8"],
+        "Size": 90_000,
+    },
+]
+
+
+class Api:
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    def images(self, filters: dict[str, str]) -> list[dict[str, Any]]:
+        assert filters == {"label": "vpoc.matrix.stack"}
+        return IMAGES
+
+    def remove_image(self, image: str, *, force: bool) -> None:
+        assert not force
+        self.removed.append(image)
+
+
+@pytest.fixture
+def engine() -> Any:
+    return SimpleNamespace(client=SimpleNamespace(api=Api()))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Environments of a stack, of the tests of the app, and wheels."""
+    for file in (f"envs/rocm/{STAMP}", "envs/rocm/lib/torch.so", "envs/cpu-test/.ready", "wheels/torch.whl"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_bytes(b"x" * 10_000)
+    return tmp_path
+
+
+def test_environments_and_images_without_a_tag_of_somebodys_go_and_the_rest_stays(place: Path, engine: Any) -> None:
+    found = made_by_stacks(engine, place / "envs")
+    assert {one.place.rpartition("/")[2] for one in found if one.kept is None} == {
+        "rocm",
+        "sha256:1",
+        "sha256:2",
+        "sha256:5",
+        "sha256:6",
+    }
+    assert [one.kept for one in found if one.kept] == [
+        "it is tagged vpoc:known-good-gfx1100",
+        "it is tagged registry.example/mine:1",
+        "it is registry.example/vpoc@sha256:7 of a registry",
+        "it is registry.example/vpoc@sha256:8 of a registry",
+    ]
+    assert found[0].bytes >= 20_000
+    assert dict(remove(found, engine, place / "envs")) == dict.fromkeys(
+        (one for one in found if one.kept is None), None
+    )
+    assert engine.client.api.removed == ["sha256:1", "sha256:2", "sha256:5", "sha256:6"]
+    assert not (place / "envs/rocm").exists()
+    assert (place / "envs/cpu-test/.ready").exists()
+    assert (place / "wheels/torch.whl").exists()
+
+
+def test_what_another_name_holds_is_not_counted(place: Path) -> None:
+    (one,) = made_by_stacks(None, place / "envs")
+    (place / "wheels/torch.so").hardlink_to(place / "envs/rocm/lib/torch.so")
+    (less,) = made_by_stacks(None, place / "envs")
+    assert less.bytes < one.bytes
+
+
+def test_an_environment_in_use_stays(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = SimpleNamespace(pid=7, cmdline=lambda: [str(place / "envs/rocm/bin/python"), "-m", "vpoc"])
+    monkeypatch.setattr("harness.environments.clean.psutil.process_iter", lambda: [process])
+    (one,) = made_by_stacks(None, place / "envs")
+    assert one.kept == "process 7 runs in it"
+    assert list(remove([one], None, place / "envs")) == []
+
+
+def test_what_was_made_from_another_goes_before_it(place: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.IMAGES", [{**one, "Created": n} for n, one in enumerate(IMAGES[:2])])
+    assert [one.place for one in made_by_stacks(engine, place / "none")] == ["sha256:2", "sha256:1"]
+
+
+def test_what_images_share_is_counted_once_and_not_where_one_of_them_stays(
+    place: Path, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = {"vpoc.matrix.stack": "rocm6.3", "vpoc.matrix.lock": "l", "vpoc.matrix.app": "a"}
+    of_another = {**labels, "vpoc.matrix.lock": "m"}
+    images: list[dict[str, Any]] = [
+        {"Id": "1", "RepoTags": ["vpoc-runtime:rocm6.3-1"], "Size": 10_000, "Labels": labels},
+        {"Id": "2", "RepoTags": ["vpoc-stack:rocm6.3-2"], "Size": 11_000, "Labels": {**labels, "vpoc.matrix.app": "b"}},
+        {
+            "Id": "3",
+            "RepoTags": ["vpoc:rocm6.3-plain"],
+            "Size": 12_000,
+            "Labels": {**labels, "vpoc.matrix.preset": "p"},
+        },
+        {"Id": "4", "RepoTags": ["vpoc:rocm6.3-plain"], "Size": 20_000, "Labels": of_another},
+        {"Id": "5", "RepoTags": ["vpoc:known-good-gfx1100"], "Size": 20_000, "Labels": of_another},
+    ]
+    monkeypatch.setattr(f"{__name__}.IMAGES", images)
+    assert bytes_to_go(made_by_stacks(engine, place / "none")) == 12_000
+    (environment,) = made_by_stacks(None, place / "envs")
+    assert bytes_to_go([environment]) == environment.bytes
+
+
+def test_between_the_runs_of_a_command_nothing_goes(place: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = made_by_stacks(engine, place / "envs")
+    held: list[int] = []
+    monkeypatch.setattr("harness.environments.in_use._held", held)
+    keep_in_place(place / "envs")
+    found = made_by_stacks(engine, place / "envs")
+    assert {one.kept for one in found if one not in before} == {OF_A_COMMAND}
+    assert all(one.kept for one in found)
+    # It began while the question waited for its answer.
+    assert set(dict(remove(before, engine, place / "envs")).values()) == {OF_A_COMMAND}
+    assert engine.client.api.removed == []
+    assert (place / "envs/rocm").exists()
+    os.close(held[0])
+    assert made_by_stacks(engine, place / "envs") == before
+
+
+@pytest.mark.parametrize(("words", "goes"), [(["--json"], False), (["--json", "--yes"], True), (["--yes"], True)])
+def test_the_command_asks_and_json_alone_removes_nothing(
+    words: list[str], place: Path, monkeypatch: pytest.MonkeyPatch, *, goes: bool
+) -> None:
+    monkeypatch.setattr(command, "find_engine", lambda: None)
+    monkeypatch.setattr(command, "made_by_stacks", lambda engine: made_by_stacks(engine, place / "envs"))
+    monkeypatch.setattr(command, "remove", lambda chosen, engine: remove(chosen, engine, place / "envs"))
+    refused = CliRunner().invoke(cli, ["clean"], input="n\n")
+    assert refused.exit_code == 1
+    assert "rocm  (goes)" in refused.stdout
+    done = CliRunner().invoke(cli, ["clean", *words])
+    assert done.exit_code == 0, done.output
+    if "--json" in words:
+        assert [one["removed"] for one in json.loads(done.stdout)["made"]] == [goes]
+    assert (place / "envs/rocm").exists() != goes

@@ -1,0 +1,84 @@
+"""Pages of an index that is broken, or hostile."""
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.environments.index_pages import LARGEST_PAGE, download, files_of
+from harness.matrix.cells import Stack
+
+Serve = Callable[[bytes], Stack]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Answer everything with these bytes; return a stack whose index that is."""
+    said: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.wfile.write(said[-1])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def answer(content: bytes) -> Stack:
+        said.append(content)
+        mirror = f"http://127.0.0.1:{server.server_port}"
+        return Stack(name="rocm6.3-torch2.9.1", accelerator="rocm", rocm="6.3", torch="2.9.1", mirror=mirror)
+
+    yield answer
+    server.shutdown()
+    server.server_close()
+
+
+def page(content: bytes) -> bytes:
+    return b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content) + content
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"\x00garbage\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n",
+    ],
+    ids=["no HTTP", "no chunk", "long header"],
+)
+def test_what_is_no_answer_is_told_in_a_line(serve: Serve, answer: bytes) -> None:
+    with pytest.raises(UserError, match="cannot be read") as told:
+        list(files_of(serve(answer), "pkg", "1.0"))
+    assert str(told.value).isprintable()
+
+
+def test_an_answer_that_breaks_off_is_no_whole_file(serve: Serve, tmp_path: Path) -> None:
+    stack = serve(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+    with pytest.raises(UserError, match="it broke off after 3 bytes"):
+        download(str(stack.mirror), tmp_path / "file")
+
+
+def test_links_are_found_and_those_that_lead_nowhere_are_passed_over(serve: Serve, tmp_path: Path) -> None:
+    mine = tmp_path / "pkg-1.0.tar.gz"
+    mine.touch()
+    text = f"""<a href="http://[x/pkg-1.0.tar.gz">1</a> <a href="{mine.as_uri()}">2</a>
+    <a href="gopher://x/pkg-1.0.tar.gz">3</a>
+    <A data-requires-python='>=3.9' HREF = 'pkg-1.0.tar.gz?a=1&amp;b=2#sha256=0'>4</A>
+    <a href="other-1.0.tar.gz">5</a>"""
+    stack = serve(page(text.encode()))
+    assert list(files_of(stack, "pkg", "1.0")) == [
+        ("pkg-1.0.tar.gz", f"{stack.index.rstrip('/')}/pkg/pkg-1.0.tar.gz?a=1&b=2#sha256=0")
+    ]
+
+
+@pytest.mark.parametrize("piece", [b'<a href="', b"<a ", b"<a '", b"<a x='' ", b"<!", b"<a href=" + b" " * 50])
+def test_the_largest_page_is_read_in_the_time_that_it_is_long(serve: Serve, piece: bytes) -> None:
+    """With `HTMLParser` it takes hours."""
+    stack = serve(page(piece * (LARGEST_PAGE // 10 // len(piece))))
+    assert list(files_of(stack, "pkg", "1.0")) == []

@@ -1,0 +1,99 @@
+"""The copy that is taken of a program of the user's own."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.environments import programs
+from harness.environments.packages import _without
+from harness.environments.programs import changed_source, take_program
+from harness.matrix.programs import Program, Taken
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "PROGRAMS", tmp_path / "programs")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    (folder / "package").mkdir(parents=True)
+    (folder / "train.py").write_text("import package\n", encoding="utf-8")
+    (folder / "package/__init__.py").touch()
+    (folder / ".git").mkdir()
+    (folder / ".git/config").touch()
+    return folder
+
+
+def take(source: Path, **values: Any) -> Taken:
+    program = Program.model_validate({"command": "x", "source": str(source), **values})
+    taken = take_program(program, "--app").taken
+    assert taken is not None
+    return taken
+
+
+def test_a_copy_has_the_files_of_the_source_without_what_tools_make(source: Path) -> None:
+    folder = Path(take(source).folder)
+    assert sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*")) == [
+        "package",
+        "package/__init__.py",
+        "train.py",
+    ]
+    assert (folder / "train.py").stat().st_mode & 0o222 == 0
+
+
+def test_what_is_edited_has_another_version_and_copy(source: Path, tmp_path: Path) -> None:
+    first = take(source)
+    assert take(source) == first
+    (source / "train.py").write_text("pass\n", encoding="utf-8")
+    second = take(source)
+    assert (second.version, second.folder) != (first.version, first.folder)
+    (tmp_path / "bars.csv").write_text("1", encoding="utf-8")
+    with_data = take(source, data=[str(tmp_path / "bars.csv")])
+    assert with_data.folder == second.folder
+    assert with_data.version != second.version
+
+
+def test_a_copy_that_was_changed_is_told_and_made_again(source: Path) -> None:
+    program = take_program(Program.model_validate({"command": "x", "source": str(source)}), "--app")
+    assert program.taken is not None
+    assert changed_source(program) == ()
+    file = Path(program.taken.folder) / "train.py"
+    file.chmod(0o644)
+    file.write_text("other\n", encoding="utf-8")
+    assert changed_source(program) == ("train.py",)
+    assert take(source) == program.taken
+    assert changed_source(program) == ()
+
+
+def test_what_cannot_be_taken_is_said_in_a_line(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(place: Path = source, **values: Any) -> str:
+        with pytest.raises(UserError) as error:
+            take(place, **values)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert refusal(tmp_path / "none") == f"--app: {tmp_path}/none: no such folder"
+    assert refusal(source / "train.py") == f"--app: {source}/train.py: is not a folder"
+    assert "no such file or folder" in refusal(data=[str(tmp_path / "none")])
+    assert "none.txt: cannot be read: No such file" in refusal(requirements=str(tmp_path / "none.txt"))
+    (source / "link").symlink_to(tmp_path, target_is_directory=True)
+    assert "link: is a link to a folder; name that folder under `data:` instead" in refusal()
+    (source / "link").unlink()
+    monkeypatch.setattr(programs, "MOST_FILES", 1)
+    assert "name what it reads under `data:`" in refusal()
+
+
+def test_a_lock_is_left_without_what_the_stack_has_and_what_only_that_needs() -> None:
+    lock = (
+        "accelerate==1.0 \\\n    --hash=sha256:a\n    # via -r wanted.in\n"
+        "nvidia-x==1 \\\n    --hash=sha256:b\n    # via torch\n"
+        "psutil==6.0 \\\n    --hash=sha256:c\n    # via accelerate\n"
+        "pyyaml==6.0 \\\n    --hash=sha256:d\n    # via\n    #   accelerate\n    #   torch\n"
+        "torch==2.13.0 \\\n    --hash=sha256:e\n    # via accelerate\n"
+    )
+    left = _without(lock, {"torch", "numpy"})
+    assert [line.partition("==")[0] for line in left.splitlines() if "==" in line] == ["accelerate", "psutil", "pyyaml"]

@@ -1,0 +1,78 @@
+"""The progress that a program of the user's own prints or writes."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.base.untrusted_tree import UntrustedTree
+from harness.evidence.program_progress import ProgramProgress
+from harness.evidence.progress import LONGEST_LINE
+
+PATTERN = r"iter (?P<step>[\d,]+)(/(?P<total>\S+))?: loss (?P<loss>\S+)"
+
+
+class Told:
+    """A log that grows, and what is read of it."""
+
+    def __init__(self, folder: Path, form: str) -> None:
+        self.file = folder / "log"
+        self.progress = ProgramProgress(UntrustedTree(folder), "log", form)
+
+    def say(self, text: str) -> list[tuple[str, int]]:
+        with self.file.open("a", encoding="utf-8") as log:
+            log.write(text)
+        return [(line.phase, line.done) for line in self.progress.new()]
+
+
+def test_any_line_that_is_whole_is_an_advance(tmp_path: Path) -> None:
+    told = Told(tmp_path, "stdout")
+    assert list(told.progress.new()) == []
+    assert told.say("loading\nstill ") == [("first-step", 0), ("step", 1)]
+    assert told.say("loading\n\n") == [("step", 2)]
+    assert told.say("") == []
+
+
+def test_a_progress_bar_goes_back_to_the_beginning_of_its_line(tmp_path: Path) -> None:
+    assert Told(tmp_path, "stdout").say("\r 1%|\r 2%|\r")[1:] == [("step", 1), ("step", 2)]
+
+
+def test_a_pattern_finds_step_total_and_loss(tmp_path: Path) -> None:
+    told = Told(tmp_path, PATTERN)
+    assert told.say("loading\niter 1,000/2000: loss 0.5\n") == [("first-step", 999), ("step", 1000)]
+    assert (told.progress.step, told.progress.total, told.progress.loss) == (1000, 2000, 0.5)
+    assert told.say("iter 1001/inf: loss nan\n") == [("step", 1001)]
+    assert told.progress.total is None
+    assert told.progress.loss != told.progress.loss
+
+
+def test_lines_of_json_are_read_and_what_is_none_is_not(tmp_path: Path) -> None:
+    told = Told(tmp_path, "lines")
+    said = [
+        '{"step": 1, "total": 4, "loss": 0.5}',
+        "no JSON",
+        "[1]",
+        '{"step": true}',
+        '{"step": -1}',
+        '{"step": 1e300}',
+    ]
+    assert told.say("\n".join(said) + "\n") == [("first-step", 0), ("step", 1)]
+    assert told.say('{"step": "two"}\n{"step": 2}\n') == [("step", 2)]
+
+
+def test_a_line_without_an_end_is_not_kept_in_memory(tmp_path: Path) -> None:
+    told = Told(tmp_path, "stdout")
+    assert told.say("x" * (LONGEST_LINE + 1)) == []
+    assert told.say("x\nnext\n") == [("first-step", 0), ("step", 1)]
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "cut"])
+def test_what_the_program_makes_of_the_file_does_no_harm(tmp_path: Path, kind: str) -> None:
+    told = Told(tmp_path, "stdout")
+    told.say("one\ntwo\n")
+    if kind == "cut":
+        os.truncate(told.file, 0)
+    else:
+        told.file.unlink()
+        told.file.symlink_to("/etc/passwd") if kind == "link" else os.mkfifo(told.file)
+    assert list(told.progress.new()) == []

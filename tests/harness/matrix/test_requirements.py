@@ -1,0 +1,30 @@
+"""Requirements of a program of the user's own that contradict its stack are refused with their line."""
+
+import pytest
+
+from harness.matrix.cells import Matrix
+from harness.matrix.programs import Program, Taken
+from harness.matrix.requirements import contradiction
+
+
+def program(*lines: str) -> Program:
+    taken = Taken(folder="copy", version="1", requirements=lines)
+    return Program(command=("x",), source="code", requirements="requirements.txt", taken=taken)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (("# mine", "torch==2.4.1"), "requirements.txt:2: torch==2.4.1: stack cpu has torch 2.13.0"),
+        (("Torch<2",), "requirements.txt:1: Torch<2: stack cpu has torch 2.13.0"),
+        (("-r other.txt",), "requirements.txt:1: -r other.txt: is no plain requirement"),
+        (("torch @ https://example.org/torch.whl",), "comes from a place of its own"),
+    ],
+)
+def test_a_line_that_cannot_be_had_is_named(matrix: Matrix, lines: tuple[str, ...], told: str) -> None:
+    assert told in (contradiction(program(*lines), matrix.stacks["cpu"]) or "")
+
+
+@pytest.mark.parametrize("line", ["torch>=2.4", "torch", "einops", "", "# torch==1", "tqdm>=4 # a bar"])
+def test_others_are_left_to_what_resolves_them(matrix: Matrix, line: str) -> None:
+    assert contradiction(program(line), matrix.stacks["cpu"]) is None

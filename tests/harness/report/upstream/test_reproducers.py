@@ -1,0 +1,54 @@
+"""The scripts of bug reports: short, of torch alone, and they run to their end."""
+
+import ast
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.base.paths import ENVIRONMENTS
+from harness.diagnosis.rules import load_signatures
+from harness.report.upstream.bug_report import COMPONENTS, ENDED, OF_PYTORCH
+from harness.report.upstream.reproducers import LONGEST_LINES, SCRIPT_OF, SCRIPTS, reproducer
+
+PYTHON = ENVIRONMENTS / "cpu-test/bin/python"
+OF_THEMSELVES = {"itertools", "os", "sys", "tempfile", "time", "torch"}
+FILES = sorted(SCRIPTS.iterdir())
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_script_is_short_and_needs_torch_alone(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    compile(text, file.name, "exec")
+    assert len(text.splitlines()) < LONGEST_LINES
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {name.partition(".")[0] for name in imported} <= OF_THEMSELVES
+
+
+def test_scripts_and_lists_are_of_classes_that_there_are() -> None:
+    classes = set(load_signatures().classes)
+    assert {*SCRIPT_OF, *COMPONENTS, *OF_PYTORCH, *ENDED} <= classes
+    assert {f"{name}.py.txt" for name in SCRIPT_OF.values()} == {file.name for file in FILES}
+    assert reproducer("disk-full") is None
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not PYTHON.exists(), reason="needs the environment of the app's tests")
+@pytest.mark.parametrize("class_", sorted({name: class_ for class_, name in SCRIPT_OF.items()}.values()))
+def test_a_script_runs_to_its_end_on_a_cpu(class_: str, tmp_path: Path) -> None:
+    script = reproducer(class_)
+    assert script
+    (tmp_path / "script.py").write_text(script, encoding="utf-8")
+    done = subprocess.run(
+        [PYTHON, "-I", "script.py"],
+        cwd=tmp_path,
+        env={"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("right on ")

@@ -1,0 +1,50 @@
+"""Chunks of a merged CSV."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.run.data_parts import read_chunks
+
+HEADER = "ts,open,high,low,close,volume,vix\n"
+# In winter a trade date begins at 23:00 UTC, in summer at 22:00.
+STAMPS = {
+    "2024-01-02": ["2024-01-01T23:00:00Z", "2024-01-02T21:59:00Z"],
+    "2024-01-03": ["2024-01-02T23:00:00Z"],
+    "2024-07-03": ["2024-07-02T22:00:00Z", "2024-07-03T15:00:00Z"],
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    rows = [f"{stamp},1,1,1,1,1,\n" for stamps in STAMPS.values() for stamp in stamps]
+    (tmp_path / "bars.csv").write_text(HEADER + "".join(rows), encoding="utf-8")
+    return tmp_path / "bars.csv"
+
+
+def test_a_chunk_is_a_session_of_the_exchange(file: Path, tmp_path: Path) -> None:
+    chunks = read_chunks(file)
+    assert (chunks.names, chunks.are_sessions) == (tuple(STAMPS), True)
+    for number, stamps in enumerate(STAMPS.values()):
+        chunks.write(number, number + 1, tmp_path / "part.csv")
+        lines = (tmp_path / "part.csv").read_text().splitlines()
+        assert [HEADER.strip(), *stamps] == [lines[0], *(line[:20] for line in lines[1:])]
+    chunks.write(0, len(chunks), tmp_path / "part.csv")
+    assert (tmp_path / "part.csv").read_bytes() == file.read_bytes()
+
+
+def test_where_stamps_tell_no_sessions_a_chunk_is_some_rows(tmp_path: Path) -> None:
+    file = tmp_path / "bars.csv"
+    file.write_text(HEADER + "".join(f"{row},1\n" for row in range(2500)), encoding="utf-8")
+    chunks = read_chunks(file)
+    assert (len(chunks), chunks.are_sessions, chunks.names[1]) == (834, False, "row 4")
+    chunks.write(833, 834, tmp_path / "part.csv")
+    assert (tmp_path / "part.csv").read_text() == HEADER + "2499,1\n"
+
+
+def test_what_cannot_be_cut_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text(HEADER, encoding="utf-8")
+    for name, said in (("empty.csv", "no rows"), ("none.csv", "cannot be read")):
+        with pytest.raises(UserError, match=said):
+            read_chunks(tmp_path / name)

@@ -1,0 +1,181 @@
+"""Runs of programs of the user's own: plain Python, as processes of this host."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.environments import programs
+from harness.environments.environment import Environment
+from harness.environments.executors.process import ProcessExecutor
+from harness.environments.programs import take_program
+from harness.evidence.app_files import InputFile
+from harness.evidence.index import Row
+from harness.evidence.records import Results
+from harness.evidence.run_files import Record
+from harness.host.facts import HostFacts
+from harness.host.run_processes import processes_of_run
+from harness.matrix.cells import Matrix, Workload
+from harness.matrix.programs import Program
+from harness.run.asked import Run
+from harness.run.run_cell import run_cell
+
+STEPS = r"step (?P<step>\d+)/(?P<total>\d+) loss (?P<loss>\S+)"
+TRAIN = """
+import json
+for step in range(1, 4):
+    print(f"step {step}/3 loss {1 / step}")
+json.dump({"loss": 1 / 3}, open("metrics.json", "w"))
+"""
+# What runs until it is stopped.
+FOR_EVER = "import time\nprint('step 1/9 loss 1')\nwhile True: time.sleep(.05)"
+
+Make = Callable[..., Record]
+
+
+@pytest.fixture
+def make(tmp_path: Path, matrix: Matrix, host: HostFacts, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Runs a script once; keywords are those of the program, or `time_limit`."""
+    monkeypatch.setattr(programs, "PROGRAMS", tmp_path / "programs")
+
+    def make(text: str, *, time_limit: int = 60, observe: Callable[[], None] = lambda: None, **values: Any) -> Record:
+        source = tmp_path / "code"
+        source.mkdir(exist_ok=True)
+        (source / "train.py").write_text(text, encoding="utf-8")
+        own = Program.model_validate({"command": "python train.py", "source": str(source), "progress": STEPS, **values})
+        taken = take_program(own, "--app")
+        asked = {"name": "mine", "description": "mine", "program": taken.model_dump(), "time_limit": time_limit}
+        workload = Workload.model_validate(asked)
+        assert taken.taken is not None
+        data = InputFile(path=str(source), sha256=taken.taken.version)
+        # As its path is: a link to it would be the interpreter it was made from.
+        python = Path(sys.executable)
+        environment = Environment(python, {"lock": "l"}, {"PYTHONPATH": "/nowhere"}, "cpu")
+        run = Run("r1", matrix.cells["cpu-plain"], workload, data, environment, host)
+        return run_cell(run, Results(tmp_path / "results"), ProcessExecutor(), lambda _: observe())
+
+    return make
+
+
+def work(tmp_path: Path) -> Path:
+    return tmp_path / "results/runs/r1/work/program"
+
+
+def test_one_that_completes_is_marked_as_not_checked_and_qualifies_for_nothing(make: Make, tmp_path: Path) -> None:
+    record = make(TRAIN, produces=[{"file": "metrics.json", "finite": ["loss"]}])
+    assert (record.outcome, record.diagnosis) == ("completed", None)
+    told = "exit 0, 3 lines of progress, the last of step 3 of 3, loss 0.333333, 1 files checked; numbers not checked"
+    assert record.detail == told
+    assert (record.ran_on, record.first_step, record.result) == ("cpu x1", True, None)
+    row = Row.of(record)
+    assert (row.own_program, row.verified, row.qualifies_for_promotion) == (True, False, False)
+    assert record.intent.program is not None
+    assert Record.model_validate_json(record.model_dump_json(by_alias=True)) == record
+    assert (work(tmp_path) / "train.py").is_symlink()
+
+
+def test_a_program_sees_its_files_and_places_alone(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "of the caller")
+    bars = tmp_path / "bars.csv"
+    bars.write_text("bars", encoding="utf-8")
+    text = """
+import os, pathlib
+place, home = pathlib.Path.cwd(), pathlib.Path(os.environ["HOME"])
+assert place.name == "program" and home.parent == place.parent, (place, home)
+assert pathlib.Path(os.environ["MATRIX_DATA"], "bars.csv").read_text() == "bars"
+assert os.environ["MINE"] == "1" and "SECRET" not in os.environ and "PYTHONPATH" not in os.environ, os.environ
+print("step 1/1 loss 0")
+"""
+    record = make(text, data=[str(bars)], environment={"MINE": "1"})
+    assert record.outcome == "completed", record.detail
+
+
+def test_a_traceback_is_the_reason_of_a_failure(make: Make) -> None:
+    record = make("print('step 1/3 loss 1')\nraise ValueError('no such column')")
+    assert (record.outcome, record.diagnosis) == ("failed", "app-error")
+    assert record.detail == "the train process ended with exit 1: ValueError: no such column"
+    assert record.explanation is not None
+
+
+def test_one_that_is_stopped_hangs(make: Make, tmp_path: Path) -> None:
+    def stop() -> None:
+        for process in processes_of_run(tmp_path / "results/runs/r1"):
+            os.kill(process.pid, signal.SIGSTOP)
+
+    record = make(FOR_EVER, observe=stop, stall_limit=2)
+    assert (record.outcome, record.diagnosis) == ("hung", "no-progress")
+    assert processes_of_run(tmp_path / "results/runs/r1") == []
+
+
+def test_one_that_catches_term_is_killed_at_its_limit(make: Make, tmp_path: Path) -> None:
+    record = make(f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{FOR_EVER}", time_limit=1)
+    assert (record.outcome, record.diagnosis) == ("failed", "time-limit")
+    assert processes_of_run(tmp_path / "results/runs/r1") == []
+
+
+def test_signals_of_the_programs_own_are_left_alone(make: Make, tmp_path: Path) -> None:
+    catches = "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('asked'))\n"
+    record = make(f"{catches}{FOR_EVER}", stall_limit=2)
+    assert record.outcome == "hung"
+    assert "asked" not in (tmp_path / "results/runs/r1/log.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "diagnosis", "detail"),
+    [
+        ("", {}, "no-result", "exit 0, but it printed nothing, and `produces:` names no file that shows what it did"),
+        (TRAIN, {"produces": [{"file": "model.pt"}]}, "no-result", "exit 0, but model.pt is not there"),
+        ("print('step 1/1 loss nan')", {}, "not-finite", "the last loss that it told, at step 1, is nan"),
+        ("input('which GPU? ')", {}, "app-error", "exit 1: EOFError: EOF when reading a line"),
+        ("import os; os.abort()", {}, "crash", "the train process ended with SIGABRT"),
+        ("import sys; sys.exit(4)", {}, "app-error", "the train process ended with exit 4"),
+        (TRAIN, {"command": "pyhton train.py"}, "not-started", "pyhton could not be started"),
+        (
+            "import os, pathlib, sys\nplace = pathlib.Path(os.path.realpath(__file__)).parent\n"
+            "os.chmod(place, 0o755)\n(place / 'out.txt').write_text('x')\nprint('step 1/1 loss 0')",
+            {},
+            "work-folder",
+            "it changed its own source (out.txt), which it may only read",
+        ),
+        (
+            "import os, time\nprint('step 1/9 loss 1', flush=True)\nif os.fork() == 0:\n"
+            "    os.setsid()\n    time.sleep(60)",
+            {},
+            "no-result",
+            "exit 0, but it left running what was ended then",
+        ),
+    ],
+)
+def test_what_a_program_does_wrong_is_said_in_a_line(
+    make: Make, tmp_path: Path, text: str, values: dict[str, Any], diagnosis: str, detail: str
+) -> None:
+    record = make(text, **values)
+    assert (record.outcome, record.diagnosis) == ("failed", diagnosis), record.detail
+    assert detail in record.detail
+    assert processes_of_run(tmp_path / "results/runs/r1") == []
+
+
+def test_its_source_can_be_edited_while_it_runs(make: Make, tmp_path: Path) -> None:
+    edited = threading.Event()
+
+    def edit() -> None:
+        if not edited.is_set():
+            (tmp_path / "code/train.py").write_text("raise SystemExit(1)", encoding="utf-8")
+            edited.set()
+
+    record = make("import time\nprint('step 1/2 loss 1')\ntime.sleep(1)\nprint('step 2/2 loss 1')", observe=edit)
+    assert edited.is_set()
+    assert record.outcome == "completed", record.detail
+
+
+def test_a_run_starts_from_the_source_that_a_program_had_changed_before(make: Make, tmp_path: Path) -> None:
+    make("import os\nos.chmod(os.path.realpath(__file__), 0o644)\nopen(os.path.realpath(__file__), 'a').write('x = 1')")
+    (tmp_path / "results/runs/r1").rename(tmp_path / "before")
+    text = (tmp_path / "code/train.py").read_text(encoding="utf-8")
+    make(text)
+    assert (tmp_path / "before/work/program/train.py").read_text(encoding="utf-8").count("x = 1") == 2

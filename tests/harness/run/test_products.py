@@ -1,0 +1,116 @@
+"""Checks of the files that a program of the user's own has to leave."""
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.evidence.run_folder import RunFolder
+from harness.matrix.programs import Program
+from harness.run.products import check_products, safetensors_problem, stamps
+
+
+def safetensors(header: Mapping[str, Any], data: bytes) -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+TENSOR = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+ELSEWHERE = "is damaged: its tensors are not where its header says"
+WEIGHTS = safetensors({"__metadata__": {"format": "pt"}, "w": TENSOR}, bytes(8))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "run")
+    Path(folder.new_work.program).mkdir(parents=True)
+    return folder
+
+
+def left(folder: RunFolder, name: str, content: bytes) -> Path:
+    file = Path(folder.work.program, name)
+    file.write_bytes(content)
+    return file
+
+
+def problems(folder: RunFolder, *, before: Any = None, **product: Any) -> list[tuple[str, str]]:
+    program = Program.model_validate({"command": "x", "source": "code", "produces": [product]})
+    found = check_products(folder, program, before or {}, lambda _: ("does not load: no", ""))
+    return [(one.diagnosis, one.problem) for one in found if one.problem]
+
+
+def test_a_file_has_to_be_there_and_newer_than_the_start(folder: RunFolder) -> None:
+    assert problems(folder, file="out.bin") == [("no-result", "is not there")]
+    left(folder, "out.bin", b"old")
+    program = Program.model_validate({"command": "x", "source": "code", "produces": [{"file": "out.bin"}]})
+    before = stamps(folder, program)
+    assert problems(folder, file="out.bin", before=before) == [("no-result", "is older than its start")]
+
+
+def test_a_file_that_was_written_again_is_newer(folder: RunFolder) -> None:
+    file = left(folder, "out.bin", b"old")
+    program = Program.model_validate({"command": "x", "source": "code", "produces": [{"file": "out.bin"}]})
+    before = stamps(folder, program)
+    file.write_bytes(b"newer")
+    assert problems(folder, file="out.bin", before=before) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_is_no_file_is_not_read(folder: RunFolder, kind: str) -> None:
+    place = Path(folder.work.program, "out.bin")
+    if kind == "link":
+        place.symlink_to("/etc/passwd")
+    elif kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+    ((diagnosis, problem),) = problems(folder, file="out.bin")
+    assert diagnosis == "no-result"
+    assert problem.startswith("is ")
+    assert not folder.kept_product(1).exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b'{"eval": {"loss": 0.5}}', []),
+        (b'{"eval": {"loss": NaN}}', [("not-finite", "says that eval.loss is nan")]),
+        (b'{"eval": 1}', [("no-result", "has no number eval.loss")]),
+        (b"{", [("no-result", "is no JSON")]),
+    ],
+)
+def test_a_number_in_json_has_to_be_finite(folder: RunFolder, content: bytes, found: list[Any]) -> None:
+    left(folder, "metrics.json", content)
+    assert problems(folder, file="metrics.json", finite=["eval.loss"]) == found
+
+
+def test_weights_are_loaded_from_the_copy(folder: RunFolder) -> None:
+    left(folder, "model.pt", b"weights")
+    assert problems(folder, file="model.pt", loads="torch") == [("model-does-not-load", "does not load: no")]
+    assert folder.kept_product(1).read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (WEIGHTS, ""),
+        (WEIGHTS[:-1], "is damaged: it is not as long as its header says"),
+        (WEIGHTS[:4], "is no safetensors file: it is too short for its header"),
+        (struct.pack("<Q", 2**60) + bytes(20), "is no safetensors file: it is too short for its header"),
+        (safetensors({}, b""), "holds no tensor"),
+        (
+            safetensors({"w": {**TENSOR, "shape": [3]}}, bytes(8)),
+            "is damaged: its tensors are not where its header says",
+        ),
+        (safetensors({"w": {**TENSOR, "dtype": "X"}}, bytes(8)), "is no safetensors file: its header cannot be read"),
+        (safetensors({"a": TENSOR, "b": TENSOR}, bytes(8)), ELSEWHERE),
+    ],
+)
+def test_safetensors_are_what_their_header_says(tmp_path: Path, content: bytes, problem: str) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(content)
+    assert safetensors_problem(file) == problem

@@ -1,0 +1,74 @@
+import sys
+import time
+from pathlib import Path
+
+from harness.environments.executors.job import Job
+from harness.environments.executors.process import ProcessExecutor
+from harness.evidence.gpu_sensors import GpuSensorSample, read_sensors
+from harness.evidence.run_folder import RunFolder
+from harness.host.facts import GpuFacts
+from harness.run.watch.gpu_sensors import SensorWatch
+from harness.run.watch.watch import Watch
+from tests.harness.gpu_tree import Tree, a_gpu, silent
+
+SECONDS = 5.0
+
+
+def looked(folder: RunFolder, root: Path, *gpus: GpuFacts) -> list[GpuSensorSample]:
+    """What two looks after one another keep."""
+    watch = SensorWatch(folder, gpus, root)
+    watch.look()
+    until = time.monotonic() + SECONDS
+    while not list(read_sensors(folder)) and time.monotonic() < until:
+        watch.look()
+        time.sleep(0.01)
+    watch.close()
+    return list(read_sensors(folder))
+
+
+def test_power_temperature_clocks_and_memory_of_each_gpu_of_the_run_are_kept(tmp_path: Path) -> None:
+    tree, folder = Tree(tmp_path / "root"), RunFolder(tmp_path)
+    tree.use_memory(1, 12 << 30)
+    tree.write(1, "hwmon/hwmon0/power1_average", "281000000\n")
+    before = time.time()
+    first = looked(folder, tree.root, a_gpu(0), a_gpu(1))[0]
+    assert before - 1 < first.wall < time.time() + 1
+    assert first.monotonic <= time.monotonic()
+    idle, busy = first.gpus
+    assert (idle.gpu, idle.power_watts, idle.celsius) == (0, 18.0, {"edge": 41.0})
+    assert idle.megahertz == {"sclk": 42.0, "mclk": 96.0}
+    assert (busy.gpu, busy.power_watts, busy.used_bytes, busy.busy_percent) == (1, 281.0, 12 << 30, 0)
+
+
+def test_a_gpu_that_is_not_of_the_run_is_left_asleep(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "root")
+    assert [one.gpu for one in looked(RunFolder(tmp_path), tree.root, a_gpu(1))[0].gpus] == [1]
+
+
+def test_a_driver_that_does_not_answer_keeps_nobody(tmp_path: Path) -> None:
+    tree, folder = Tree(tmp_path / "root"), RunFolder(tmp_path)
+    watch = SensorWatch(folder, [a_gpu(0)], tree.root)
+    with silent(tree.device(0).resolve() / "gpu_busy_percent"):
+        for _ in range(3):
+            watch.look()
+        watch.close()
+    assert list(read_sensors(folder)) == []
+
+
+def test_where_the_driver_tells_nothing_there_is_no_file(tmp_path: Path) -> None:
+    watch = SensorWatch(RunFolder(tmp_path), [a_gpu(0)], tmp_path / "root")
+    for _ in range(3):
+        watch.look()
+        time.sleep(0.02)
+    watch.close()
+    assert not RunFolder(tmp_path).named(RunFolder.GPU_SENSORS).exists()
+
+
+def test_a_run_is_sampled_while_it_is_watched(tmp_path: Path) -> None:
+    tree, folder = Tree(tmp_path / "root"), tmp_path / "run"
+    folder.mkdir()
+    sensors = SensorWatch(RunFolder(folder), [a_gpu(0)], tree.root)
+    command = (sys.executable, "-c", "import time; time.sleep(0.3)")
+    with Watch(RunFolder(folder), ProcessExecutor(), lambda _: None, None, sensors=sensors) as watch:
+        watch.execute(Job(command, {}, folder, folder / "log.txt"), 60)
+    assert [one.gpus[0].power_watts for one in read_sensors(RunFolder(folder))] == [18.0]
