@@ -143,7 +143,8 @@ def test_the_hash_of_a_workload_changes_with_everything_but_its_labels() -> None
     assert {workload_hash(workload(**{name: value}), "a") for name, value in LABELS.items()} == {
         workload_hash(workload(), "a")
     }
-    others = {"synthetic", "backend", "mixed_precision_dtype"}
+    # A program takes the place of all these options: tests/harness/matrix/test_programs.py.
+    others = {"synthetic", "backend", "mixed_precision_dtype", "program"}
     assert set(Workload.model_fields) == set(CHANGES) | set(LABELS) | others
 
 
