@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-Words = tuple[str, ...]
 YES = "--yes"
 
 
-def own_words(words: Sequence[str]) -> tuple[Words, Words]:
+def own_words(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the words of a command that are its own, and those from `--` on."""
     at = words.index("--") if "--" in words else len(words)
     return tuple(words[:at]), tuple(words[at:])
 
 
-def with_option(words: Sequence[str], option: str, value: str) -> Words:
+def with_option(words: Sequence[str], option: str, value: str) -> tuple[str, ...]:
     """Return a command with an option, in place of the one that it has."""
     own, others = own_words(words)
     kept, skip = [], False
@@ -23,7 +22,7 @@ def with_option(words: Sequence[str], option: str, value: str) -> Words:
     return (*kept, option, value, *others)
 
 
-def agreed(words: Sequence[str], without: str = YES) -> Words:
+def agreed(words: Sequence[str], without: str = YES) -> tuple[str, ...]:
     """Return a command that asks nothing: what it would ask was agreed to. `without`: a flag that it is to lose."""
     own, others = own_words(words)
     return (*(word for word in own if word not in (YES, without)), YES, *others)
