@@ -40,6 +40,7 @@ from harness.environments.images import (
     open_labels,
     stack_tag,
 )
+from harness.environments.in_use import keep_in_place
 from harness.environments.own_images import find_own_stack_image, find_runtime_image, remember
 from harness.environments.pins import ensure_lock
 from harness.environments.wheelhouse import fetch, read_lock, requirement
@@ -73,6 +74,7 @@ def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: Non
     Raises:
         UserError: when it cannot be built; nothing that looks finished is left.
     """
+    keep_in_place()
     with locked(_lock_file(cell.id)):
         image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
         if image is None:
@@ -89,6 +91,7 @@ def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: 
     Raises:
         UserError: when it cannot be built; nothing that looks finished is left.
     """
+    keep_in_place()
     with locked(_lock_file(stack.name)):
         image = find_stack_image(engine, inputs_of(engine, stack))
         if image is None:
@@ -106,6 +109,7 @@ def ensure_own_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda
     Raises:
         UserError: when it cannot be built; nothing that looks finished is left.
     """
+    keep_in_place()
     with locked(_lock_file(stack.name)):
         image = find_own_stack_image(engine, inputs_of(engine, stack)) or _build_stack(engine, stack, notify, own=True)
         # Another may have taken its tag, and an engine deletes an image with the last one.
