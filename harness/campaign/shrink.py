@@ -79,6 +79,8 @@ def require_failed(record: Record) -> None:
     run_id = record.intent.run_id
     if record.outcome in ("completed", "interrupted"):
         raise UserError(f"{run_id}: {record.outcome}: there is no failure to look for; `matrix status` lists the runs")
+    if record.intent.program:
+        raise UserError(f"{run_id}: ran a program of your own, of whose data, steps and shape nothing is known here")
     if record.injected_fault:
         raise UserError(f"{run_id}: a fault was injected into it on purpose: what fails is known")
 

@@ -358,13 +358,15 @@ def _may_use_screens(
 
 
 def _of_stages(matrix: Matrix, options: Mapping[str, Any]) -> Matrix:
-    """Return the matrix with the lookback that was given in the workloads of its stages."""
+    """Return the matrix with what its stages run: the lookback that was given, and programs of the user's own taken."""
     lookback, used = options["lookback"], {stage.workload for stage in matrix.stages.values()}
-    if lookback is None:
-        return matrix
-    workloads = {
-        name: _with_lookback(one, lookback, options) if name in used else one for name, one in matrix.workloads.items()
-    }
+
+    def of_stage(workload: Workload) -> Workload:
+        if workload.program or lookback is None:
+            return taken(workload)
+        return _with_lookback(workload, lookback, options)
+
+    workloads = {name: of_stage(one) if name in used else one for name, one in matrix.workloads.items()}
     return matrix.model_copy(update={"workloads": workloads})
 
 

@@ -135,6 +135,8 @@ def test_only_the_same_failure_counts(make_record: Callable[..., Record]) -> Non
 def test_what_did_not_fail_by_itself_is_refused(make_record: Callable[..., Record]) -> None:
     with pytest.raises(UserError, match="no failure to look for"):
         require_failed(make_record("r", "completed"))
+    with pytest.raises(UserError, match="program of your own"):
+        require_failed(make_record("r", "failed", program={"command": ("x",), "source": "/srv/code"}))
     with pytest.raises(UserError, match="on purpose"):
         require_failed(make_record("r", "failed", injected_fault="segv@3/0"))
 
