@@ -98,7 +98,7 @@ def fetched_compiler() -> Iterator[Path]:
     """
     KERNELS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".compiler-", dir=KERNELS) as place:
-        command = [sys.executable, "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-compile"]
+        command = [sys.executable, "-P", "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--no-compile"]
         command += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--retries", "2"]
         command += ["--target", f"{place}/compiler", "--requirement", str(LOCK)]
         # pip unpacks there first, and /tmp may be small.
