@@ -75,7 +75,7 @@ def ensure_cell_image(engine: Engine, cell: Cell, notify: Notify = lambda _: Non
         UserError: when it cannot be built; nothing that looks finished is left.
     """
     keep_in_place()
-    with locked(_lock_file(cell.id)):
+    with locked(_lock_file(cell.id), notify):
         image = find_cell_image(engine, cell, inputs_of(engine, cell.stack))
         if image is None:
             stack_image = ensure_stack_image(engine, cell.stack, notify)
@@ -92,7 +92,7 @@ def ensure_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda _: 
         UserError: when it cannot be built; nothing that looks finished is left.
     """
     keep_in_place()
-    with locked(_lock_file(stack.name)):
+    with locked(_lock_file(stack.name), notify):
         image = find_stack_image(engine, inputs_of(engine, stack))
         if image is None:
             image = _build_stack(engine, stack, notify)
@@ -110,7 +110,7 @@ def ensure_own_stack_image(engine: Engine, stack: Stack, notify: Notify = lambda
         UserError: when it cannot be built; nothing that looks finished is left.
     """
     keep_in_place()
-    with locked(_lock_file(stack.name)):
+    with locked(_lock_file(stack.name), notify):
         image = find_own_stack_image(engine, inputs_of(engine, stack)) or _build_stack(engine, stack, notify, own=True)
         # Another may have taken its tag, and an engine deletes an image with the last one.
         _tag(engine, image, stack_tag(image.labels))

@@ -56,7 +56,7 @@ def ensure_kernel(notify: Callable[[str], None] = lambda _: None) -> Path | None
     if with_what is None:
         return None
     library = KERNELS / f"{json_hash(with_what)[:16]}-{_name()}"
-    with locked(KERNELS / "lock"):
+    with locked(KERNELS / "lock", notify):
         if not library.is_file():
             notify("compiling the app's kernel, with a compiler of 100 MB that is fetched for it")
             try:

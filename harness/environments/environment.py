@@ -127,7 +127,7 @@ def ensure_environment(stack: Stack, notify: Callable[[str], None] = lambda _: N
     version, base = ensure_python(stack, notify)
     folder = ENVIRONMENTS / stack.name
     python = folder / "bin" / "python"
-    with locked(folder.with_name(f"{folder.name}.lock")):
+    with locked(folder.with_name(f"{folder.name}.lock"), notify):
         made = _stamp(folder)
         if not _is_current(stack, made, version, base):
             (folder / STAMP).unlink(missing_ok=True)
