@@ -36,6 +36,11 @@ def test_what_was_made_is_waited_for_once(interpreter: Path, host: HostFacts) ->
     made, display = background(interpreter, host)
     made.make(CELL)
     assert not made.wait_for("another")
+    assert made._helper
+    pid, until = made._helper.process.pid, time.monotonic() + 60
+    while psutil.pid_exists(pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not psutil.pid_exists(pid), "it is no zombie until its turn"
     assert made.wait_for("mine")
     assert not made.wait_for("mine")
     assert display.problems == []
