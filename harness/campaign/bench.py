@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.campaign.display import Display
-from harness.campaign.gpu_locks import GpuClaim, lock_gpus
+from harness.campaign.gpu_locks import GpuClaim, is_free, lock_gpus
 from harness.campaign.plan import PlannedRun
 from harness.environments.build import NoBaseImageError, ensure_cell_image
 from harness.environments.capabilities import choose_engine
@@ -211,12 +211,16 @@ class Bench:
 
         They are held until the processes of the run are gone, whatever becomes of this one.
         """
-        claims = [
-            GpuClaim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
-            for planned, run_id in runs
-        ]
+        claims = [self._claim(planned, run_id) for planned, run_id in runs]
         with lock_gpus(claims, notify, self._container_runs, self.root) as chosen:
             yield chosen
+
+    def has_free_gpus_for(self, planned: PlannedRun, run_id: str) -> bool:
+        """Return whether a planned run could have its GPUs now."""
+        return is_free(self._claim(planned, run_id), self._container_runs, self.root)
+
+    def _claim(self, planned: PlannedRun, run_id: str) -> GpuClaim:
+        return GpuClaim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
 
     def _packages_of(
         self, cell: Cell, workload: Workload, environment: Environment, notify: Notify = lambda _: None

@@ -64,7 +64,19 @@ def prepare_campaign(
     capabilities = capabilities_of(bench.host, bench.engine, cells, bench.interpreter)
     capabilities = with_kfd(capabilities, there=has_kfd(bench.root))
     past = _past_seconds(bench, workload)
-    plan = make_plan(cells, workload, repeats, capabilities, past, named=named, goal=goal, controls=controls)
+    # Where there is no choice the host is not asked.
+    side_by_side = len(bench.gpus) > 1 and why_not_side_by_side(read_machine(matrix, bench.root), bench.gpus) is None
+    plan = make_plan(
+        cells,
+        workload,
+        repeats,
+        capabilities,
+        past,
+        named=named,
+        goal=goal,
+        controls=controls,
+        side_by_side=side_by_side,
+    )
     return PreparedCampaign(plan, capabilities, bench, matrix)
 
 

@@ -294,7 +294,7 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Comm
         return Command(command=again, why="has the least budget that lets something run")
     again = settings.invocation.command(*words)
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
-    why = "after a reboot, continues from these records" if reboot else "continues this campaign"
+    why = "continues from these records, after a reboot" if reboot else "continues this campaign"
     return Command(command=again, why=why)
 
 

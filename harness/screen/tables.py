@@ -107,6 +107,8 @@ def plan_lines(plan: "Plan") -> list[str]:
         f"  time: {_time(plan)}",
         f"  each run: at most {_limits(plan)}",
     ]
+    if plan.side_by_side:
+        lines.append("  runs of one GPU each are made side by side, one on each GPU")
     if plan.controls:
         lines.append(
             f"  controls: at most {plan.controls} more runs, where a cell fails twice as a bad GPU or host can do"

@@ -101,6 +101,18 @@ def test_time_is_expected_only_where_it_was_measured(matrix: Matrix) -> None:
     assert plan.seconds_at_most == 6 * workload.time_limit
 
 
+def test_runs_side_by_side_take_the_time_once(matrix: Matrix) -> None:
+    cells, workload = [matrix.cells["rocm6.3-torch2.9.1-plain"]], matrix.workloads["quick"]
+    past = {cells[0].id: [5.0]}
+    apart = make_plan(cells, workload, 3, TWO_GPUS, past)
+    beside = make_plan(cells, workload, 3, TWO_GPUS, past, side_by_side=True)
+    assert (apart.seconds_expected, beside.seconds_expected) == (30.0, 15.0)
+    assert (apart.side_by_side, beside.side_by_side) == (False, True)
+    # What uses both is alone.
+    ddp = matrix.workloads["production"]
+    assert not make_plan(cells, ddp, 3, TWO_GPUS, {}, side_by_side=True).side_by_side
+
+
 def test_repeats_go_round_the_cells(matrix: Matrix) -> None:
     cells = [matrix.cells["cpu-plain"], matrix.cells["cpu-no-sdma"]]
     plan = make_plan(cells, matrix.workloads["quick"], 2, NO_GPU, {})
