@@ -121,9 +121,10 @@ def campaign_options(command: Any) -> Any:
 
 @click.command(cls=WithProgram)
 @campaign_options
+@click.option("--wide", is_flag=True, help="Name every cell.")
 @as_json
 @pass_settings
-def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
+def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> None:
     """Print what `matrix run` would do here: cells, runs, disk, time."""
     prepared = _prepare(settings, **options)
     if as_json:
@@ -131,7 +132,7 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
         print_json({**describe_plan(prepared.plan, prepared.capabilities), **stages})
     else:
         echo(prepared.capabilities.sentence)
-        for line in _plan_lines(prepared):
+        for line in _plan_lines(prepared, wide=wide):
             print_folded(out, line)
 
 
@@ -308,12 +309,12 @@ def _with(words: tuple[str, ...], option: str, value: str) -> tuple[str, ...]:
     return (*kept, option, value)
 
 
-def _plan_lines(prepared: PreparedCampaign) -> list[str]:
+def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
     if prepared.stages and prepared.plan.why_empty:
         return [f"Plan: {prepared.plan.why_empty}"]
     if prepared.stages:
         return forecast_lines(forecast(prepared))
-    first, *others = tables.plan_lines(prepared.plan)
+    first, *others = tables.plan_lines(prepared.plan, wide=wide)
     reach = reach_of(prepared)
     return [first, *([f"  goal: {reach}"] if reach else []), *others]
 

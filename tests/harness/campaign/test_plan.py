@@ -101,6 +101,16 @@ def test_time_is_expected_only_where_it_was_measured(matrix: Matrix) -> None:
     assert plan.seconds_at_most == 6 * workload.time_limit
 
 
+def test_many_cells_are_counted_and_named_on_request(matrix: Matrix) -> None:
+    cells = [cell for cell in matrix.select("default") if cell.stack.accelerator == "rocm"]
+    plan = make_plan(cells, matrix.workloads["quick"], 1, TWO_GPUS, {})
+    stacks = list(dict.fromkeys(cell.stack.name for cell in cells))
+    assert f"  cells: {len(cells)} of {len(stacks)} stacks (`matrix plan --wide` lists them)" in plan_lines(plan)
+    wide = plan_lines(plan, wide=True)
+    named = [line.strip().split(": ") for line in wide[wide.index("  cells:") + 1 :][: len(stacks)]]
+    assert [f"{stack}-{one}" for stack, presets in named for one in presets.split(", ")] == [c.id for c in cells]
+
+
 def test_runs_side_by_side_take_the_time_once(matrix: Matrix) -> None:
     cells, workload = [matrix.cells["rocm6.3-torch2.9.1-plain"]], matrix.workloads["quick"]
     past = {cells[0].id: [5.0]}
