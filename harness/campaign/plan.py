@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from statistics import median
 
 from harness.base.errors import UserError
@@ -118,15 +119,11 @@ def make_plan(
     ]
     left_out = {s.cell.id for s in skipped}
     kept = [cell for cell in cells if cell.id not in left_out]
-    in_turn = (
-        run
-        for repeat in range(1, repeats + 1)
-        for step in range(max(1, len(host.gpus)))
-        for cell in kept
-        for run in placements(cell, workload, repeat, host.gpus)[step : step + 1]
-    )
+    by_cell = ([placements(cell, workload, repeat, host.gpus) for cell in kept] for repeat in range(1, repeats + 1))
+    # Otherwise every cell has a run on the first GPU before one has its run on another.
+    in_turn = (run for placed in by_cell for runs in (placed if side_by_side else zip_longest(*placed)) for run in runs)
     # What uses several GPUs at once hangs hosts most often: by then the rest has its records.
-    runs = tuple(sorted(in_turn, key=lambda run: len(run.gpus) > 1))
+    runs = tuple(sorted(filter(None, in_turn), key=lambda run: len(run.gpus) > 1))
     download, disk = room_needed((cell.stack for cell in kept), host)
     rounds = rounds_of(runs, side_by_side=side_by_side)
     counted = 1 if goal else rounds

@@ -104,7 +104,7 @@ def prepare_stages(
         screened = tuple(gpu.index for gpu in gpus_in_question(bench.host))
         bench = replace(bench, gpus=tuple(gpu for gpu in bench.gpus if gpu not in screened))
     capabilities = capabilities_of(bench.host, bench.engine, chosen, bench.interpreter)
-    capabilities = with_kfd(replace(capabilities, gpus=bench.gpus), there=has_kfd(bench.root))
+    capabilities = with_kfd(replace(capabilities, gpus=bench.gpus, unused=len(screened)), there=has_kfd(bench.root))
     thresholds = matrix.verdicts
     goal = Goal(thresholds.good, thresholds.confidence, budget=budget, mtbf_hours=thresholds.mtbf_hours.good)
     plan = make_plan(chosen, matrix.workloads[stages[0].workload or ""], 1, capabilities, {}, goal=goal)

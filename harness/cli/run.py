@@ -296,6 +296,8 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Comm
     again = settings.invocation.command(*words)
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
     why = "continues from these records, after a reboot" if reboot else "continues this campaign"
+    if ended.conclusion and ended.conclusion.why == "exhausted" and not ended.done:
+        why += ", once a stack can be made: what each lacks is said above"
     return Command(command=again, why=why)
 
 

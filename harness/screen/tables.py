@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # Longer lists of names are cut to the first and a count.
 LISTED = 3
+# A plan names so many cells; of more it tells how many there are.
+NAMED = 6
 # The columns that a narrow terminal does without, the first of them first.
 OF_CELLS = ("Python", "preset sets", "torch", "ROCm")
 OF_WORKLOADS = ("qualifies for promotion",)
@@ -141,7 +143,7 @@ def plan_lines(plan: "Plan", *, wide: bool = False) -> list[str]:
 
 def _cells(cells: Collection[Cell], *, wide: bool) -> list[str]:
     """Return the cells of a plan: a few by name, of more their number, or `wide` the presets of each stack."""
-    if len(cells) <= LISTED:
+    if len(cells) <= NAMED:
         return [f"  cells: {', '.join(cell.id for cell in cells) or 'none'}"]
     presets: dict[str, list[str]] = {}
     for cell in cells:
