@@ -42,11 +42,12 @@ from harness.run.workload_data import check_data, read_data, require_table, synt
 
 
 class StackUnavailableError(UserError):
-    """The environment of a stack's cells cannot be made."""
+    """The environment of a stack's cells cannot be made. `left_out` says so of a campaign."""
 
     def __init__(self, stack: Stack, why: str) -> None:
         super().__init__(why)
         self.stack = stack
+        self.left_out = f"stack {stack.name} is left out: {why.removeprefix(f'stack {stack.name}: ')}"
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class _PlanRunner:
             try:
                 bench.make_ready(cell, self.plan.workload, display)
             except StackUnavailableError as error:
-                display.problem(f"stack {error.stack.name} is left out: {error}")
+                display.problem(error.left_out)
                 self.left = [planned for planned in self.left if planned.cell.stack != error.stack]
             # With its environment more may be known of the cell: it is decided again.
             return False

@@ -42,7 +42,7 @@ def run_plan(plan: Plan, campaign: Campaign, runner: Runner, cause: HostCause = 
         try:
             made = _run_next(plan, ready, runner, seconds_left)
         except StackUnavailableError as error:
-            display.problem(f"stack {error.stack.name} is left out: {error}")
+            display.problem(error.left_out)
             left = [one for one in left if one.cell.stack != error.stack]
             continue
         for done, record in made:

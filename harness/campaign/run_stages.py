@@ -112,13 +112,13 @@ class _Stages:
             if self.background.wait_for(cell.stack.name):
                 self.stacks_made.add(cell.stack.name)
             if cell.stack.name not in self.stacks_made and (why := self._no_room(cell.stack)):
-                self._leave_out(cell.stack, why)
+                self._leave_out(cell.stack, f"stack {cell.stack.name} is left out: {why}")
                 return
             try:
                 bench.make_ready(cell, wanted.workload, display)
                 self.stacks_made.add(cell.stack.name)
             except StackUnavailableError as error:
-                self._leave_out(error.stack, str(error))
+                self._leave_out(error.stack, error.left_out)
             # With its environment more may be known of it: it is decided again.
             return
         if wanted.why != self._stage:
@@ -156,9 +156,9 @@ class _Stages:
         free = shutil.disk_usage(able.place).free / GB
         return None if needed <= free else f"{able.place}: it needs {needed:.0f} GB, {free:.0f} GB are free"
 
-    def _leave_out(self, stack: Stack, why: str) -> None:
+    def _leave_out(self, stack: Stack, words: str) -> None:
         self.left_out.add(stack.name)
-        self.runner.display.problem(f"stack {stack.name} is left out: {why}")
+        self.runner.display.problem(words)
 
 
 def placement_of(wanted: StageRun) -> str:
