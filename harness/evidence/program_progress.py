@@ -3,6 +3,7 @@
 import math
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +11,8 @@ from harness.base.json_bounds import load_json
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.app_files import Memory, Phase, Progress
 from harness.evidence.progress import LONGEST_LINE, MOST_AT_ONCE
-from harness.matrix.programs import LINES, STDOUT
+from harness.evidence.run_folder import RunFolder
+from harness.matrix.programs import LINES, STDOUT, Program
 
 # Progress bars go back to the beginning of their line.
 ENDS = re.compile(rb"[\r\n]")
@@ -96,6 +98,23 @@ class ProgramProgress:
             gradient_norm=None,
             memory=NO_MEMORY,
         )
+
+
+def progress_of(folder: RunFolder, program: Program) -> ProgramProgress:
+    """Return what reads the progress of a program's run, from its beginning."""
+    work = folder.work
+    if program.progress == LINES:
+        return ProgramProgress(work.tree, work.PROGRAM_PROGRESS, LINES)
+    return ProgramProgress(UntrustedTree(folder.path), RunFolder.LOG, program.progress)
+
+
+def told_by(folder: RunFolder, program: Program) -> ProgramProgress:
+    """Return the whole progress of a run which has ended."""
+    told = progress_of(folder, program)
+    while True:
+        deque(told.new(), maxlen=0)
+        if not told.behind:
+            return told
 
 
 def _object(line: str) -> Mapping[str, Any]:
