@@ -1,4 +1,4 @@
-"""`matrix clean`: lists what stacks take on the disk, asks, and removes it."""
+"""`matrix clean`: lists what stacks and programs take on the disk, asks, and removes it."""
 
 import sys
 from dataclasses import asdict
@@ -19,7 +19,7 @@ GB = 10**9
 @as_json
 @pass_settings
 def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
-    """Remove environments of stacks, and images without a known-good tag; lists them and asks first.
+    """Remove environments of stacks, copies of your programs, and images without a known-good tag; asks first.
 
     Wheels, records, locks, and images that are tagged or in a registry stay: what is removed is made again from the
     wheels that are here. While a command runs cells nothing is removed. With --json nothing is removed without --yes.

@@ -184,8 +184,10 @@ def _what(settings: Settings, given: Mapping[str, Any]) -> tuple[str, Workload, 
     Raises:
         UserError: when it cannot be trained.
     """
+    if given["app"] or given["workload"]:
+        others = ("name", "resume", "inject_fault", *TRAIN_OPTIONS)
+        _check_of_program({name: given[name] for name in others if name in given})
     if own := _program(settings, given):
-        _check_of_program({name: given[name] for name in ("name", "resume", "inject_fault")})
         return PROGRAM_NAME, own, None
     if given["data"] is None:
         raise UserError("--data FILE is what to train on; or give --app DIR, the folder of a program of your own")
@@ -204,8 +206,6 @@ def _program(settings: Settings, options: Mapping[str, Any]) -> Workload | None:
     of_program = {name: options[name] for name in ("resume_with", "checkpoint") if options[name] is not None}
     if of_program and not options["app"]:
         raise UserError(f"--{next(iter(of_program)).replace('_', '-')} goes with --app DIR, the folder of your program")
-    if options["app"] or options["workload"]:
-        _check_of_program({name: options[name] for name in TRAIN_OPTIONS if name in options})
     if options["workload"] and not options["app"]:
         name = known(options["workload"], settings.matrix.workloads, "workload")
         chosen = settings.matrix.workloads[name]

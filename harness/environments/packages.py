@@ -12,11 +12,24 @@ from harness.environments import pins
 from harness.environments.programs import PROGRAMS
 from harness.matrix.cells import Stack
 from harness.matrix.programs import PACKAGES, Program
+from harness.matrix.requirements import contradiction
 
 PLATFORM = "x86_64-manylinux_2_28"
 LOCK = "requirements.txt"
 ENTRY = re.compile(r"^([a-z0-9][a-z0-9.-]*)==(\S+)")
 VIA = re.compile(r"#\s+(?:via )?(-r \S+|[a-z0-9][a-z0-9.-]*)")
+
+
+def refuse_contradiction(program: Program, stack: Stack) -> None:
+    """Refuse requirements that ask for another version of what a stack has, by its lock, where that is here.
+
+    Raises:
+        UserError: naming the line.
+    """
+    lock = pins.lock_file(stack)
+    pinned = dict(_pinned(lock.read_text(encoding="utf-8"))) if lock.is_file() else {}
+    if told := contradiction(program, stack, pinned):
+        raise UserError(told)
 
 
 def ensure_packages(

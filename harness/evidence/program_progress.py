@@ -54,6 +54,14 @@ class ProgramProgress:
                 yield self._line("first-step", max(0, self.step - 1))
             yield self._line("step", self.step)
 
+    @property
+    def changed(self) -> float | None:
+        """When it was last written to, seconds since 1970; None where it is not there."""
+        try:
+            return self._tree.look(self._file).changed
+        except (FileNotFoundError, NotAFileError):
+            return None
+
     def _new_lines(self) -> list[bytes]:
         try:
             with self._tree.open(self._file, ANY_SIZE) as file:
