@@ -37,6 +37,11 @@ def cell_meant(settings: Settings, what: str, options: dict[str, Any]) -> str:
         return known(what, cells, "cell")
     intent = record.intent
     workload = intent.workload if intent.workload in settings.matrix.workloads else None
+    if intent.program and not (workload or options["workload"]):
+        raise UserError(
+            f"{intent.run_id}: ran a program of your own that the matrix file does not have; put it under `workloads:` "
+            f"there, then give {intent.cell.partition(VARIANT)[0]} --workload NAME"
+        )
     options["workload"] = options["workload"] or workload
     if has_own_data(intent):
         options["data"] = options["data"] or Path(intent.data.path)
@@ -55,6 +60,11 @@ def minimise_run(
         if options[name] is not None:
             raise UserError(f"--{name}: a run is made again with its own; leave it out")
     intent = record.intent
+    if intent.program:
+        raise UserError(
+            f"{intent.run_id}: ran a program of your own, of whose {over} nothing is known here; --over variables says "
+            "which variables of its cell matter"
+        )
     cell = find_cell(settings.matrix, intent.cell)
     if cell is None:
         raise UserError(f"{intent.run_id}: the matrix file has its cell {intent.cell} no longer")

@@ -148,7 +148,8 @@ def train_command(
         err.print(prepared.summary, soft_wrap=True, markup=False)
         if workload.program:
             then = RESUMES if workload.program.resumes else STARTS_OVER
-            err.print(f"{NOT_CHECKED}; {then}", soft_wrap=True, markup=False)
+            walls = "" if prepared.bench.engine else "; as a process it can write wherever you can"
+            err.print(f"{NOT_CHECKED}; {then}{walls}", soft_wrap=True, markup=False)
         if expect_hours is not None or prepared.state.evidence:
             expected = prepared.expectation(expect_hours or USUAL_HOURS)
             err.print(f"Expect: {expected}", soft_wrap=True, markup=False)

@@ -107,6 +107,9 @@ def plan_lines(plan: "Plan") -> list[str]:
         f"  time: {_time(plan)}",
         f"  each run: at most {_limits(plan)}",
     ]
+    if workload.program:
+        walls = "; as a process it can write wherever you can" if plan.pids is None else ""
+        lines.append(f"  your program: its numbers are not checked{walls}")
     if plan.controls:
         lines.append(
             f"  controls: at most {plan.controls} more runs, where a cell fails twice as a bad GPU or host can do"

@@ -118,6 +118,13 @@ def test_one_that_catches_term_is_killed_at_its_limit(make: Make, tmp_path: Path
     assert processes_of_run(tmp_path / "results/runs/r1") == []
 
 
+def test_one_that_ends_well_when_it_is_stopped_has_not_completed(make: Make) -> None:
+    record = make(
+        f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n{FOR_EVER}", time_limit=1
+    )
+    assert (record.outcome, record.diagnosis) == ("failed", "time-limit")
+
+
 def test_signals_of_the_programs_own_are_left_alone(make: Make, tmp_path: Path) -> None:
     catches = "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('asked'))\n"
     record = make(f"{catches}{FOR_EVER}", stall_limit=2)
