@@ -331,7 +331,9 @@ class Watch:
 
     def _take_stacks(self) -> StackSample:
         if not self._asks_for_stacks:
-            return StackSample(time.monotonic(), time.time(), tuple(look_at_processes(self._folder.path)), (), {})
+            # It has no other rank, and does not say so.
+            processes = tuple(replace(one, rank=0) for one in look_at_processes(self._folder.path))
+            return StackSample(time.monotonic(), time.time(), processes, (), {})
         return take_stacks(self._work, look_at_processes(self._folder.path))
 
     def _samples(self, count: int) -> tuple[StackSample, ...]:
