@@ -22,7 +22,8 @@ def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
     """Remove environments of stacks, copies of your programs, and images without a known-good tag; asks first.
 
     Wheels, records, locks, and images that are tagged or in a registry stay: what is removed is made again from the
-    wheels that are here. While a command runs cells nothing is removed. With --json nothing is removed without --yes.
+    wheels that are here. While a command makes or uses them nothing is removed. With --json nothing is removed without
+    --yes.
 
     Exit status: 0 when it is done, or nothing is to be removed, 1 where something could not be, or the answer was no.
     """

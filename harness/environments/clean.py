@@ -24,7 +24,7 @@ from harness.host.engine import ENGINE_ERRORS, Engine, engine_errors, explain
 
 # Repositories of this host alone. Some engines give the images in them a digest, too.
 LOCAL = (CELLS, STACKS, RUNTIMES)
-OF_A_COMMAND = "a command that runs cells is under way"
+OF_A_COMMAND = "a command that makes environments or images, or runs cells, is under way"
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,10 @@ def _bytes_of(folder: Path) -> int:
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
-            found = (Path(place) / name).lstat()
+            try:
+                found = (Path(place) / name).lstat()
+            except FileNotFoundError:
+                # Another command of this kind removes it now.
+                continue
             total += found.st_blocks * 512 if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else 0
     return total

@@ -22,7 +22,7 @@ from harness.base.urls import without_credentials
 from harness.matrix.cells import Stack
 
 SECONDS = 60
-# Bytes a second on average, below which what answers is given up: each of its pieces may come in time.
+# Bytes a second on average, below which a download is ended: each of its pieces may come in time.
 LEAST_SPEED = 1000
 WEB = ("http", "https")
 BLOCK = 1 << 20

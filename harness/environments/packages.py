@@ -52,7 +52,7 @@ def ensure_packages(
     key = json_hash([program.taken.requirements, file_hash(own), version, source])[:16]
     folder = PROGRAMS / f"packages-{key}"
     PROGRAMS.mkdir(parents=True, exist_ok=True)
-    with locked(PROGRAMS / f".packages-{key}.lock"):
+    with locked(PROGRAMS / f".packages-{key}.lock", notify):
         if not (folder / PACKAGES).is_dir():
             notify(f"packages of {program.requirements} for Python {version}")
             with tempfile.TemporaryDirectory(prefix=".packages-", suffix=".tmp", dir=PROGRAMS) as place:

@@ -5,6 +5,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from harness.base.json_bounds import load_json
@@ -45,11 +46,8 @@ class ProgramProgress:
     def new(self) -> Iterator[Progress]:
         """Yield the advances since the last call; of very many some, and then it is `behind`."""
         for line in self._new_lines():
-            found = self._read(line.decode(errors="replace").strip())
-            if found is None:
+            if not self._take_in(line):
                 continue
-            self.step, self.total, self.loss = found
-            self.advances += 1
             if self.advances == 1:
                 yield self._line("first-step", max(0, self.step - 1))
             yield self._line("step", self.step)
@@ -61,6 +59,25 @@ class ProgramProgress:
             return self._tree.look(self._file).changed
         except (FileNotFoundError, NotAFileError):
             return None
+
+    def end(self) -> None:
+        """Take in a last line that nothing ends, once there is nobody any more to go on with it."""
+        with suppress(FileNotFoundError, NotAFileError), self._tree.open(self._file, ANY_SIZE) as file:
+            rest = file.read(self._offset, LONGEST_LINE + 1)
+            if 0 < len(rest) <= LONGEST_LINE and not self._skipping:
+                self._offset += len(rest)
+                self._take_in(rest)
+
+    def _take_in(self, line: bytes) -> bool:
+        """Return whether a line tells an advance, which is then the last one."""
+        found = self._read(line.decode(errors="replace").strip())
+        if found is None:
+            return False
+        self.step, self.total, loss = found
+        # Many tell it now and then only.
+        self.loss = self.loss if loss is None else loss
+        self.advances += 1
+        return True
 
     def _new_lines(self) -> list[bytes]:
         try:
@@ -122,6 +139,7 @@ def told_by(folder: RunFolder, program: Program) -> ProgramProgress:
     while True:
         deque(told.new(), maxlen=0)
         if not told.behind:
+            told.end()
             return told
 
 

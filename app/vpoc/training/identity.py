@@ -1,4 +1,4 @@
-"""What a checkpoint has to share with the training that resumes from it, and what may differ."""
+"""Options that a checkpoint must share with the training that resumes from it, and those that may differ."""
 
 from dataclasses import asdict
 from typing import Any

@@ -18,9 +18,10 @@ from harness.cli import in_background, run
 from harness.cli.main import cli
 from harness.doctor.ask import ask
 from harness.doctor.read import read_machine
+from harness.environments import programs
 from harness.evidence.records import Results
 from harness.host.fingerprint import read_host
-from harness.matrix.cells import Matrix
+from harness.matrix.cells import Matrix, Workload
 from harness.search.conclusion import Conclusion
 from tests.harness.gpu_tree import Tree
 
@@ -125,6 +126,22 @@ def test_a_stage_that_cannot_be_run_is_refused(root: Path, words: list[str], sai
     done = plan(root, *words)
     assert isinstance(done.exception, UserError)
     assert said in str(done.exception)
+
+
+def test_a_stage_runs_the_copy_of_a_program_of_the_users_own(
+    matrix: Matrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "PROGRAMS", tmp_path / "programs")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").touch()
+    own = {"command": "python train.py", "source": str(tmp_path / "code")}
+    workload = Workload.model_validate({"description": "mine", "time_limit": 60, "name": "quick", "program": own})
+    changed = matrix.model_copy(update={"workloads": {**matrix.workloads, "quick": workload}})
+    for lookback in (None, 5):
+        program = run._of_stages(changed, {"lookback": lookback, "data": None}).workloads["quick"].program
+        assert program
+        assert program.taken
+        assert (Path(program.taken.folder) / "train.py").exists()
 
 
 def test_without_a_gpu_each_cell_of_the_selection_is_run_once(tmp_path: Path) -> None:

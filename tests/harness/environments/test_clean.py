@@ -2,18 +2,23 @@
 
 import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 
+from harness.base.errors import UserError
 from harness.cli import clean as command
 from harness.cli.main import cli
+from harness.environments import build
 from harness.environments.clean import OF_A_COMMAND, bytes_to_go, made_by_stacks, remove
-from harness.environments.environment import STAMP
+from harness.environments.environment import STAMP, ensure_environment
 from harness.environments.in_use import keep_in_place
+from harness.matrix.cells import Cell, Matrix
 
 IMAGES: list[dict[str, Any]] = [
     {"Id": "sha256:1", "RepoTags": ["vpoc-stack:rocm6.3-torch2.9.1-0123"], "Size": 20_000},
@@ -161,6 +166,49 @@ def test_between_the_runs_of_a_command_nothing_goes(place: Path, engine: Any, mo
     assert (place / "envs/rocm").exists()
     os.close(held[0])
     assert made_by_stacks(engine, place / "envs", place / "programs") == before
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda cell: ensure_environment(cell.stack),
+        lambda cell: build.ensure_cell_image(cast("Any", None), cell),
+        lambda cell: build.ensure_stack_image(cast("Any", None), cell.stack),
+        lambda cell: build.ensure_own_stack_image(cast("Any", None), cell.stack),
+    ],
+)
+def test_while_something_is_made_nothing_goes(
+    make: Callable[[Cell], object], place: Path, matrix: Matrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+
+    def making(*_: Any) -> Any:
+        seen.extend(one.kept for one in made_by_stacks(None, place / "envs"))
+        raise UserError("it is enough")
+
+    held: list[int] = []
+    monkeypatch.setattr("harness.environments.in_use._held", held)
+    monkeypatch.setattr("harness.environments.in_use.LOCK", str(place / "lock"))
+    monkeypatch.setattr(build, "BUILDS", place / "builds")
+    monkeypatch.setattr(build, "inputs_of", making)
+    monkeypatch.setattr("harness.environments.environment.ensure_python", making)
+    with pytest.raises(UserError, match="it is enough"):
+        make(matrix.cells["cpu-plain"])
+    assert seen == [OF_A_COMMAND]
+    os.close(held[0])
+
+
+def test_what_another_removes_meanwhile_is_passed_over(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = os.walk
+
+    def walk_late(folder: Path) -> Any:
+        for found in walk(folder):
+            shutil.rmtree(place / "envs/rocm", ignore_errors=True)
+            yield found
+
+    monkeypatch.setattr(os, "walk", walk_late)
+    (one,) = made_by_stacks(None, place / "envs")
+    assert one.bytes == 0
 
 
 @pytest.mark.parametrize(("words", "goes"), [(["--json"], False), (["--json", "--yes"], True), (["--yes"], True)])

@@ -189,3 +189,8 @@ def test_a_run_starts_from_the_source_that_a_program_had_changed_before(make: Ma
     text = (tmp_path / "code/train.py").read_text(encoding="utf-8")
     make(text)
     assert (tmp_path / "before/work/program/train.py").read_text(encoding="utf-8").count("x = 1") == 2
+
+
+def test_a_last_loss_that_is_not_finite_counts_where_nothing_ends_its_line(make: Make) -> None:
+    record = make("print('step 1/2 loss 1')\nprint('step 2/2 loss nan', end='')")
+    assert (record.outcome, record.diagnosis) == ("failed", "not-finite")
