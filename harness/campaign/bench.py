@@ -22,7 +22,7 @@ from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor
 from harness.environments.executors.process import ProcessExecutor
 from harness.environments.in_use import keep_in_place
-from harness.environments.packages import ensure_packages
+from harness.environments.packages import ensure_packages, refuse_contradiction
 from harness.environments.programs import take_program
 from harness.environments.verifier import NO_VERIFIER, Verifier, make_verifier
 from harness.evidence.app_files import InputFile
@@ -164,13 +164,15 @@ class Bench:
         if self.data and (verifying := self.verifier(display.step).environment):
             self.data_of(workload, verifying)
         try:
+            if workload.program:
+                refuse_contradiction(workload.program, cell.stack)
             environment = self.environment(cell, display.step)
+            self._packages_of(cell, workload, environment, display.step)
         except UserError as error:
             if isinstance(error, NoBaseImageError) and "process" in cell.stack.executors:
                 self.lacks_base = error.why
             raise StackUnavailableError(cell.stack, str(error)) from error
         self.verifier(display.step)
-        self._packages_of(cell, workload, environment, display.step)
         self.data_of(workload, environment)
         self._ready.add((self._name(cell), workload))
 

@@ -1,4 +1,4 @@
-"""`matrix clean`: lists what stacks take on the disk, asks, and removes it."""
+"""`matrix clean`: lists what stacks and programs take on the disk, asks, and removes it."""
 
 import sys
 from dataclasses import asdict
@@ -19,7 +19,7 @@ GB = 10**9
 @as_json
 @pass_settings
 def clean(settings: Settings, *, yes: bool, as_json: bool) -> None:
-    """Remove this checkout's environments, and its images without a known-good tag; lists them and asks first.
+    """Remove this checkout's environments, copies of your programs, and images without a known-good tag; asks first.
 
     Wheels, records, locks, and images that are tagged or in a registry stay: what is removed is made again from the
     wheels that are here. Images that another checkout has made on the same engine stay, too. While a command makes or

@@ -1,4 +1,4 @@
-"""Things of stacks that can be made again: this checkout's environments, and its images without a known-good tag.
+"""Things of this checkout that can be made again: environments, copies of programs, images without a known-good tag.
 
 Never wheels, records, or images that are tagged or came from a registry: those cost a download, or cannot be made
 again.
@@ -20,6 +20,7 @@ from harness.environments.environment import STAMP
 from harness.environments.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS
 from harness.environments.in_use import alone_with
 from harness.environments.own_images import own_ids
+from harness.environments.programs import PROGRAMS, remove_copy
 from harness.host.engine import ENGINE_ERRORS, Engine, engine_errors, explain
 
 # Repositories of this host alone. Some engines give the images in them a digest, too.
@@ -31,7 +32,7 @@ OF_ANOTHER = "this checkout has not made it"
 
 @dataclass(frozen=True)
 class Made:
-    """An environment (by its folder) or an image (by its id). `kept`: why it is not removed; None where it may be.
+    """An environment or what a program takes (by its folder), or an image (by its id). `kept`: why it is not removed.
 
     `bytes` are those that nothing else holds; of an image all of it, though images of the same `runtime` (what is below
     the app and the preset) share nearly all.
@@ -45,13 +46,15 @@ class Made:
     runtime: str | None = None
 
 
-def made_by_stacks(engine: Engine | None, environments: Path = ENVIRONMENTS) -> list[Made]:
-    """Return this checkout's environments, and all images of stacks: those of others are kept as OF_ANOTHER.
+def made_by_stacks(engine: Engine | None, environments: Path = ENVIRONMENTS, programs: Path = PROGRAMS) -> list[Made]:
+    """Return the environments, copies of programs with their packages, and all images of stacks on this host.
+
+    Images of other checkouts are kept as OF_ANOTHER.
 
     Raises:
         UserError: when the engine does not answer.
     """
-    found = [*_environments(environments), *(_images(engine) if engine else ())]
+    found = [*_environments(environments), *_programs(programs), *(_images(engine) if engine else ())]
     with alone_with(environments) as alone:
         return found if alone else [replace(one, kept=one.kept or OF_A_COMMAND) for one in found]
 
@@ -80,6 +83,9 @@ def remove(
 
 
 def _remove(one: Made, engine: Engine | None) -> str | None:
+    if one.kind == "program":
+        remove_copy(Path(one.place))
+        return "it cannot be removed" if Path(one.place).exists() else None
     return _remove_image(one, engine) if one.kind == "image" else _remove_environment(Path(one.place))
 
 
@@ -87,6 +93,12 @@ def _environments(place: Path) -> Iterator[Made]:
     for folder in sorted(file.parent for file in place.glob(f"*/{STAMP}")):
         kept = f"process {pid} runs in it" if (pid := _process_in(folder)) else None
         yield Made("environment", folder.name, str(folder), _bytes_of(folder), kept)
+
+
+def _programs(place: Path) -> Iterator[Made]:
+    for folder in sorted(place.glob("*/")):
+        kept = f"process {pid} runs in it" if (pid := _process_in(folder)) else None
+        yield Made("program", folder.name, str(folder), _bytes_of(folder), kept)
 
 
 def _images(engine: Engine) -> Iterator[Made]:

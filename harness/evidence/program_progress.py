@@ -3,6 +3,7 @@
 import math
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -11,7 +12,8 @@ from harness.base.json_bounds import load_json
 from harness.base.untrusted_tree import ANY_SIZE, NotAFileError, UntrustedTree
 from harness.evidence.app_files import Memory, Phase, Progress
 from harness.evidence.progress import LONGEST_LINE, MOST_AT_ONCE
-from harness.matrix.programs import LINES, STDOUT
+from harness.evidence.run_folder import RunFolder
+from harness.matrix.programs import LINES, STDOUT, Program
 
 # Progress bars go back to the beginning of their line.
 ENDS = re.compile(rb"[\r\n]")
@@ -49,6 +51,14 @@ class ProgramProgress:
             if self.advances == 1:
                 yield self._line("first-step", max(0, self.step - 1))
             yield self._line("step", self.step)
+
+    @property
+    def changed(self) -> float | None:
+        """When it was last written to, seconds since 1970; None where it is not there."""
+        try:
+            return self._tree.look(self._file).changed
+        except (FileNotFoundError, NotAFileError):
+            return None
 
     def end(self) -> None:
         """Take in a last line that nothing ends, once there is nobody any more to go on with it."""
@@ -113,6 +123,24 @@ class ProgramProgress:
             gradient_norm=None,
             memory=NO_MEMORY,
         )
+
+
+def progress_of(folder: RunFolder, program: Program) -> ProgramProgress:
+    """Return what reads the progress of a program's run, from its beginning."""
+    work = folder.work
+    if program.progress == LINES:
+        return ProgramProgress(work.tree, work.PROGRAM_PROGRESS, LINES)
+    return ProgramProgress(UntrustedTree(folder.path), RunFolder.LOG, program.progress)
+
+
+def told_by(folder: RunFolder, program: Program) -> ProgramProgress:
+    """Return the whole progress of a run which has ended."""
+    told = progress_of(folder, program)
+    while True:
+        deque(told.new(), maxlen=0)
+        if not told.behind:
+            told.end()
+            return told
 
 
 def _object(line: str) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 
 from harness.campaign.plan import make_plan, unfit
 from harness.environments.capabilities import GB, Capabilities, why_not
-from harness.matrix.cells import Cell, Matrix
+from harness.matrix.cells import Cell, Matrix, Workload
 from harness.screen.tables import plan_lines
 
 NO_GPU = Capabilities(gpus=(), executor="process", pythons=frozenset({"3.11"}), free_bytes=100 * GB)
@@ -208,6 +208,14 @@ def test_the_plan_says_how_many_processes_containers_may_have_and_of_processes_n
     plan = make_plan(cells, ddp, 1, large, {})
     assert plan.pids is None
     assert plan_lines(plan)[-1].endswith("each run: at most 50 GB and 100,000 files in its folder")
+
+
+def test_the_plan_of_a_program_of_the_users_own_says_that_only_a_container_has_walls(matrix: Matrix) -> None:
+    mine = {"description": "mine", "time_limit": 60, "program": {"command": "x", "source": "."}}
+    docker = replace(NO_GPU, executor="docker")
+    for host, told in ((docker, "not checked"), (NO_GPU, "as a process it can write wherever you can")):
+        plan = make_plan([matrix.cells["cpu-plain"]], Workload.model_validate(mine), 1, host, {})
+        assert plan_lines(plan)[-1].endswith(told)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_environments_and_images_without_a_tag_of_somebodys_go_and_the_rest_stays(place: Path, engine: Any) -> None:
-    found = made_by_stacks(engine, place / "envs")
+    found = made_by_stacks(engine, place / "envs", place / "programs")
     assert {one.place.rpartition("/")[2] for one in found if one.kept is None} == {
         "rocm",
         "sha256:1",
@@ -108,7 +108,9 @@ def test_of_what_other_checkouts_have_made_only_the_number_is_said(
 ) -> None:
     own.write_text("sha256:2\nsha256:3\n")
     monkeypatch.setattr(command, "find_engine", lambda: engine)
-    monkeypatch.setattr(command, "made_by_stacks", lambda engine: made_by_stacks(engine, place / "none"))
+    monkeypatch.setattr(
+        command, "made_by_stacks", lambda engine: made_by_stacks(engine, place / "none", place / "none")
+    )
     monkeypatch.setattr(command, "remove", lambda chosen, engine: remove(chosen, engine, place / "none"))
     done = CliRunner().invoke(cli, ["clean", "--yes"])
     assert engine.client.api.removed == ["sha256:2"]
@@ -119,24 +121,39 @@ def test_of_what_other_checkouts_have_made_only_the_number_is_said(
     assert json.loads(CliRunner().invoke(cli, ["clean", "--json"]).stdout)["images_of_others"] == 6
 
 
+def test_copies_of_programs_and_their_packages_go_though_nobody_may_write_to_them(place: Path) -> None:
+    copy = place / "programs/0123/source"
+    copy.mkdir(parents=True)
+    (copy / "train.py").write_bytes(b"x" * 10_000)
+    (copy / "train.py").chmod(0o444)
+    copy.chmod(0o555)
+    (place / "programs/packages-45/packages").mkdir(parents=True)
+    (place / "programs/.packages-45.lock").touch()
+    found = made_by_stacks(None, place / "none", place / "programs")
+    assert [(one.kind, one.name) for one in found] == [("program", "0123"), ("program", "packages-45")]
+    assert found[0].bytes >= 10_000
+    assert dict(remove(found, None, place / "none")) == dict.fromkeys(found)
+    assert sorted(file.name for file in (place / "programs").iterdir()) == [".packages-45.lock"]
+
+
 def test_what_another_name_holds_is_not_counted(place: Path) -> None:
-    (one,) = made_by_stacks(None, place / "envs")
+    (one,) = made_by_stacks(None, place / "envs", place / "programs")
     (place / "wheels/torch.so").hardlink_to(place / "envs/rocm/lib/torch.so")
-    (less,) = made_by_stacks(None, place / "envs")
+    (less,) = made_by_stacks(None, place / "envs", place / "programs")
     assert less.bytes < one.bytes
 
 
 def test_an_environment_in_use_stays(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = SimpleNamespace(pid=7, cmdline=lambda: [str(place / "envs/rocm/bin/python"), "-m", "vpoc"])
     monkeypatch.setattr("harness.environments.clean.psutil.process_iter", lambda: [process])
-    (one,) = made_by_stacks(None, place / "envs")
+    (one,) = made_by_stacks(None, place / "envs", place / "programs")
     assert one.kept == "process 7 runs in it"
     assert list(remove([one], None, place / "envs")) == []
 
 
 def test_what_was_made_from_another_goes_before_it(place: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.IMAGES", [{**one, "Created": n} for n, one in enumerate(IMAGES[:2])])
-    assert [one.place for one in made_by_stacks(engine, place / "none")] == ["sha256:2", "sha256:1"]
+    assert [one.place for one in made_by_stacks(engine, place / "none", place / "programs")] == ["sha256:2", "sha256:1"]
 
 
 def test_what_images_share_is_counted_once_and_not_where_one_of_them_stays(
@@ -162,20 +179,20 @@ def test_what_images_share_is_counted_once_and_not_where_one_of_them_stays(
         {"Id": "sha256:5", "RepoTags": ["vpoc:known-good-gfx1100"], "Size": 20_000, "Labels": of_another},
     ]
     monkeypatch.setattr(f"{__name__}.IMAGES", images)
-    assert bytes_to_go(made_by_stacks(engine, place / "none")) == 12_000
+    assert bytes_to_go(made_by_stacks(engine, place / "none", place / "programs")) == 12_000
     # What another checkout has made of the same runtime holds it, too.
     own.write_text("sha256:1\nsha256:2\n")
-    assert bytes_to_go(made_by_stacks(engine, place / "none")) == 0
-    (environment,) = made_by_stacks(None, place / "envs")
+    assert bytes_to_go(made_by_stacks(engine, place / "none", place / "programs")) == 0
+    (environment,) = made_by_stacks(None, place / "envs", place / "programs")
     assert bytes_to_go([environment]) == environment.bytes
 
 
 def test_between_the_runs_of_a_command_nothing_goes(place: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = made_by_stacks(engine, place / "envs")
+    before = made_by_stacks(engine, place / "envs", place / "programs")
     held: list[int] = []
     monkeypatch.setattr("harness.environments.in_use._held", held)
     keep_in_place(place / "envs")
-    found = made_by_stacks(engine, place / "envs")
+    found = made_by_stacks(engine, place / "envs", place / "programs")
     assert {one.kept for one in found if one not in before} == {OF_A_COMMAND}
     assert all(one.kept for one in found)
     # It began while the question waited for its answer.
@@ -183,7 +200,7 @@ def test_between_the_runs_of_a_command_nothing_goes(place: Path, engine: Any, mo
     assert engine.client.api.removed == []
     assert (place / "envs/rocm").exists()
     os.close(held[0])
-    assert made_by_stacks(engine, place / "envs") == before
+    assert made_by_stacks(engine, place / "envs", place / "programs") == before
 
 
 @pytest.mark.parametrize(
@@ -201,7 +218,7 @@ def test_while_something_is_made_nothing_goes(
     seen: list[str | None] = []
 
     def making(*_: Any) -> Any:
-        seen.extend(one.kept for one in made_by_stacks(None, place / "envs"))
+        seen.extend(one.kept for one in made_by_stacks(None, place / "envs", place / "none"))
         raise UserError("it is enough")
 
     held: list[int] = []
@@ -225,7 +242,7 @@ def test_what_another_removes_meanwhile_is_passed_over(place: Path, monkeypatch:
             yield found
 
     monkeypatch.setattr(os, "walk", walk_late)
-    (one,) = made_by_stacks(None, place / "envs")
+    (one,) = made_by_stacks(None, place / "envs", place / "none")
     assert one.bytes == 0
 
 
@@ -234,7 +251,9 @@ def test_the_command_asks_and_json_alone_removes_nothing(
     words: list[str], place: Path, monkeypatch: pytest.MonkeyPatch, *, goes: bool
 ) -> None:
     monkeypatch.setattr(command, "find_engine", lambda: None)
-    monkeypatch.setattr(command, "made_by_stacks", lambda engine: made_by_stacks(engine, place / "envs"))
+    monkeypatch.setattr(
+        command, "made_by_stacks", lambda engine: made_by_stacks(engine, place / "envs", place / "programs")
+    )
     monkeypatch.setattr(command, "remove", lambda chosen, engine: remove(chosen, engine, place / "envs"))
     refused = CliRunner().invoke(cli, ["clean"], input="n\n")
     assert refused.exit_code == 1
