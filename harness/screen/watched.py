@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from harness.base.errors import UserError
 from harness.base.storage import read_regular
-from harness.evidence.index import FILE, Row, family_of_intent, read_rows
+from harness.evidence.index import Index, Row, family_of_intent
 from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, owner_alive
 from harness.evidence.run_files import Intent, Record
@@ -63,7 +63,7 @@ class Watched:
     _finished: frozenset[str] | None = None
     _currents: dict[str, Current] = field(default_factory=dict)
     _rows: list[Row] = field(default_factory=list)
-    _indexed: int | None = None
+    _indexed: frozenset[str] | None = None
 
     def look(self) -> Snapshot:
         """Return the present state of the folder."""
@@ -110,12 +110,10 @@ class Watched:
         )
 
     def _read_index(self) -> None:
-        try:
-            changed = (self.results.folder / FILE).stat().st_mtime_ns
-        except OSError:
-            return
-        if changed != self._indexed:
-            self._indexed, self._rows = changed, read_rows(self.results)
+        if self._finished != self._indexed:
+            # It is of this user on this host, who may be another than whose runs these are.
+            with suppress(UserError):
+                self._indexed, self._rows = self._finished, Index(self.results).rows()
 
     def _verdicts(self, look: Snapshot) -> list[Verdict]:
         """Return the verdicts on the workloads that are running; on all workloads if none is."""
