@@ -15,9 +15,9 @@ from harness.base.storage import file_hash, json_hash
 from harness.campaign.bench import Bench, StackUnavailableError
 from harness.campaign.comparisons import alone
 from harness.campaign.display import Display
-from harness.campaign.plan import PlannedRun
+from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.recovery import close_leftovers
-from harness.campaign.runner import PendingRun, Runner
+from harness.campaign.runner import Runner
 from harness.campaign.unhealthy import refuse_unhealthy
 from harness.evidence.app_files import Progress
 from harness.evidence.records import Results

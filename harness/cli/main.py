@@ -103,6 +103,7 @@ COMMANDS = {
         "Run cells (default: a selection) one after the other; continue where an interrupted campaign stopped.",
     ),
     "run-cell": ("cli.run:run_cell_command", "Run one cell once, watch it, and leave its record."),
+    "slurm-node": ("cli.clusters:slurm_node", ""),
     "show": (
         "cli.matrix:show",
         "Print the cells the matrix file resolves to, why some are excluded, and the workloads.",

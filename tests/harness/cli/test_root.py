@@ -97,6 +97,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "run-cell": (EXCLUDED, "--executor", "process"),
     "show": (),
     "simulate": ("new",),
+    "slurm-node": (),
     "status": (),
     "strike": ("no-such-run", "--reason", "test"),
     "tags": (),
