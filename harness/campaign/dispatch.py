@@ -43,9 +43,9 @@ class RunRequest(Versioned):
 
 @dataclass(frozen=True)
 class JobSeen:
-    """The state of the job of a run, as a scheduler tells it. `ended` is what ended one that is over, where that is known.
+    """The state of the job of a run, as a scheduler tells it.
 
-    `never`: why one that waits will never run.
+    `ended` is what ended one that is over, where that is known; `never`: why one that waits will never run.
     """
 
     phase: JobPhase

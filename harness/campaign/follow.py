@@ -49,6 +49,7 @@ class Follower:
     campaign: str | None = None
     total: int = 0
     _followed: dict[str, _Followed] = field(default_factory=dict)
+    _shown: tuple[int, int] = (0, 0)
     _asked: float | None = None
     _silent_since: float | None = None
 
@@ -100,8 +101,10 @@ class Follower:
         self._silent_since = None
         for one in self._followed.values():
             self._stands(one, seen.get(one.pending.run_id))
-        waiting, running = self.phases()
-        self.display.step(f"{len(running)} jobs run, {len(waiting)} wait")
+        waiting, running = map(len, self.phases())
+        if (running, waiting) != self._shown and running + waiting:
+            self._shown = running, waiting
+            self.display.step(f"{running} jobs run, {waiting} wait")
 
     def _stands(self, one: _Followed, job: JobSeen | None) -> None:
         run_id, results = one.pending.run_id, self.bench.results

@@ -9,7 +9,7 @@ from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
 from harness.campaign.dispatch import Dispatcher
 from harness.campaign.follow import Follower
-from harness.campaign.plan import PendingRun, Plan, PlannedRun
+from harness.campaign.plan import PendingRun, Plan
 from harness.campaign.runner import CONTINUES, Runner
 from harness.evidence.run_files import Record
 from harness.evidence.verdicts.counting import NOT_BEGUN
@@ -42,7 +42,10 @@ def run_spread(plan: Plan, campaign: Campaign, runner: Runner, dispatcher: Dispa
 
 @dataclass
 class _Spread:
-    """A plan on its way. `left` are the runs that are not followed yet, `seconds` what earlier ones took."""
+    """A plan on its way. `left` are the runs that are not followed yet, `seconds` what earlier ones took.
+
+    `attempts` counts those that did not count, by the position of the run.
+    """
 
     plan: Plan
     campaign: Campaign
@@ -50,7 +53,7 @@ class _Spread:
     follower: Follower
     left: list[PendingRun]
     seconds: list[float] = field(default_factory=list)
-    attempts: Counter[PlannedRun] = field(default_factory=Counter)
+    attempts: Counter[int] = field(default_factory=Counter)
 
     def fill(self) -> None:
         """Follow as many further runs as there is room for; a stack that cannot be made is left out."""
@@ -69,8 +72,8 @@ class _Spread:
     def saw(self, done: PendingRun, record: Record) -> None:
         """Take note of a record: of one that does not count the next attempt is made."""
         if record.outcome == "interrupted" or record.diagnosis == NOT_BEGUN:
-            self.attempts[done.planned] += 1
-            if self.attempts[done.planned] >= MOST_ATTEMPTS:
+            self.attempts[done.position] += 1
+            if self.attempts[done.position] >= MOST_ATTEMPTS:
                 raise UserError(f"{MOST_ATTEMPTS} attempts at {done.run_id} were interrupted; {CONTINUES}")
             self.left = [*self.campaign.again(done), *self.left]
             return

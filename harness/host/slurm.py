@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,13 @@ from harness.host.jobs import JobEnding, JobPhase
 ANSWER_SECONDS = 60.0
 # Between TERM and KILL, by which a run has to have its record, Slurm often leaves half a minute.
 ANSWER_IN_JOB_SECONDS = 8.0
+# After so long it is looked whether a program says that it waits.
+PATIENCE_SECONDS = 0.5
 SEPARATOR = "|"
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 RUNNING = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING"})
+# As sinfo shortens them.
+TAKING_JOBS = frozenset({"idle", "mix", "alloc", "comp", "plnd", "resv", "unk", "boot"})
 # A job that waits for one of these waits for ever.
 NEVER = frozenset({"PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "AccountNotAllowed", "QOSNotAllowed"})
 # As sbatch says that slurmctld is not there, or takes no more jobs for now.
@@ -33,7 +38,10 @@ SILENT = (
     "Transport endpoint",
     "Resource temporarily unavailable",
 )
-FULL = ("temporarily unable to accept job", "AssocMaxSubmitJobLimit", "QOSMaxSubmitJob", "Job violates accounting/QOS")
+# As sbatch says that the queue is full, before it tries again for minutes.
+FULL = "temporarily unable to accept job"
+# As it says that this user's part of it is.
+LIMITED = ("AssocMaxSubmitJobLimit", "QOSMaxSubmitJob", "Job violates accounting/QOS")
 
 
 class SlurmSilentError(Exception):
@@ -71,8 +79,8 @@ class SlurmNode:
 
     @property
     def takes_jobs(self) -> bool:
-        """Return whether it runs jobs, or will; `*` marks one that does not answer."""
-        return self.state.rstrip("*~#!%$@^-+") in ("idle", "mixed", "allocated", "completing", "planned", "reserved")
+        """Return whether it runs jobs, or will; a slurmctld that was just started knows of none how it is."""
+        return self.state.rstrip("*~#!%$@^-+") in TAKING_JOBS
 
 
 def is_there() -> bool:
@@ -87,7 +95,7 @@ def submit(script: Path) -> str:
         SlurmSilentError: when it does not answer, or its queue is full.
         UserError: when it refuses the job.
     """
-    said = _asked(["sbatch", "--parsable", str(script)])
+    said = _asked(["sbatch", "--parsable", str(script)], until=FULL)
     # With the name of the cluster behind a semicolon, where there are several.
     return said.strip().splitlines()[-1].partition(";")[0]
 
@@ -184,20 +192,39 @@ def seconds_of(text: str) -> float | None:
         return None
 
 
-def _asked(words: Sequence[str], seconds: float = ANSWER_SECONDS) -> str:
+def _asked(words: Sequence[str], seconds: float = ANSWER_SECONDS, until: str | None = None) -> str:
+    """Return what a program of Slurm prints; it is ended when it says `until`.
+
+    Raises:
+        SlurmSilentError: when slurmctld does not answer, or takes no more jobs.
+        UserError: when there is no such program, or it refuses what is asked.
+    """
     try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False,
-            # Ctrl-C is for who asks, not for a question that is under way.
+        # Ctrl-C is for who asks, not for a question that is under way.
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             process_group=0,
-        )  # fmt: skip
+        )
     except FileNotFoundError:
         raise UserError(f"{words[0]}: no such program; --on slurm needs the programs of Slurm on this host") from None
-    except subprocess.TimeoutExpired:
-        raise SlurmSilentError(f"{words[0]} does not answer within {seconds:.0f} s") from None
-    if done.returncode == 0:
-        return done.stdout
-    said = " ".join(done.stderr.split()) or f"exit {done.returncode}"
-    if any(text in said for text in (*SILENT, *FULL)):
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            told, errors = process.communicate(timeout=PATIENCE_SECONDS)
+            break
+        except subprocess.TimeoutExpired as waited:
+            full = until is not None and until.encode() in (waited.stderr or b"")
+            if full or time.monotonic() > end:
+                process.kill()
+                process.communicate()
+                why = "its queue is full" if full else f"{words[0]} does not answer within {seconds:.0f} s"
+                raise SlurmSilentError(why) from None
+    if process.returncode == 0:
+        return told.decode(errors="replace")
+    said = " ".join(errors.decode(errors="replace").split()) or f"exit {process.returncode}"
+    if any(text in said for text in (*SILENT, *LIMITED)):
         raise SlurmSilentError(said)
     raise UserError(f"{words[0]}: {said}")

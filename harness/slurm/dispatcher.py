@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.base.errors import UserError
-from harness.base.storage import write_durably
+from harness.base.storage import json_hash, write_durably
 from harness.campaign.dispatch import Closing, JobSeen, RunRequest
 from harness.evidence.last_line import last_line
 from harness.evidence.records import Results
@@ -34,7 +34,7 @@ AT_ONCE = 2000
 SETTLE_SECONDS, NETWORK_SETTLE_SECONDS = 2.0, 75.0
 GONE_SECONDS = 600.0
 CLOSING = ".close"
-ASKING = "matrix-node-"
+ASKING = "matrix-node"
 ENDINGS: Mapping[str, JobEnding] = {
     "TIMEOUT": "time-limit",
     "DEADLINE": "time-limit",
@@ -181,7 +181,7 @@ def open_dispatcher(results: Results, cluster: Cluster, root: Path, notify: Call
         known = _ask(results, matrix, cluster, unknown, notify)
     groups = by_kind(known, (node.name for node in usable))
     if not groups:
-        said = last_line(results.folder / FOLDER / f"{ASKING}{unknown[0]}.txt")
+        said = last_line(results.folder / FOLDER / f"{_asking(results, unknown[0])}.txt")
         raise UserError(f"no node of Slurm told what it is; the job on {unknown[0]} said: {said}")
     chosen, others = groups[0], groups[1:]
     for other in others:
@@ -203,7 +203,7 @@ def _ask(
     """Ask nodes what they are, by a short job on each; returns what is known of all, at least of one."""
     jobs = _answered(own_jobs, notify)
     for node in unknown:
-        name = f"{ASKING}{node}"
+        name = _asking(results, node)
         if name not in jobs or jobs[name].phase == "over":
             options = JobOptions(
                 name, results.folder / FOLDER / f"{name}.txt", SHORT_SECONDS, cluster.partition, node, exclusive=False
@@ -214,12 +214,19 @@ def _ask(
     while time.monotonic() < until:
         told = known_nodes(results)
         jobs = _answered(own_jobs, notify)
-        waiting = [one for one in unknown if one not in told and _goes_on(jobs.get(f"{ASKING}{one}"))]
+        waiting = [one for one in unknown if one not in told and _goes_on(jobs.get(_asking(results, one)))]
         # Those that are busy are asked at the next command.
-        if not waiting or (by_kind(told, told) and all(jobs[f"{ASKING}{one}"].phase == "waits" for one in waiting)):
+        if not waiting or (
+            by_kind(told, told) and all(jobs[_asking(results, one)].phase == "waits" for one in waiting)
+        ):
             return told
         time.sleep(LOOK_SECONDS)
     return known_nodes(results)
+
+
+def _asking(results: Results, node: str) -> str:
+    """Return the name of the job that asks a node for a results folder: there may be several of them."""
+    return f"{ASKING}-{json_hash(str(results.folder))[:8]}-{node}"
 
 
 def _goes_on(job: SlurmJob | None) -> bool:

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster are, as each of them told: `hosts/nodes/NODE.json` in the results folder."""
+"""The nodes of a cluster, as each of them described itself: `hosts/nodes/NODE.json` in the results folder."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ KIND_MARK = "nodes-"
 
 
 class NodeFacts(Versioned):
-    """`hosts/nodes/NODE.json`: what a node is, as a job on it found, or the last run there."""
+    """`hosts/nodes/NODE.json`: a node, as a job on it found it, or the last run there."""
 
     node: str
     host: HostFacts

@@ -4,6 +4,7 @@ Everything lies in one folder, belongs to who starts it, and is ended by whom it
 port that is fixed. `python tests/slurm/cluster.py FOLDER` runs one until Ctrl-C.
 """
 
+import ctypes
 import os
 import pwd
 import shutil
@@ -51,7 +52,7 @@ ReturnToService=2
 SlurmctldTimeout=5
 SlurmdTimeout={node_timeout}
 KillWait={kill_wait}
-MinJobAge=300
+MinJobAge={job_age}
 InactiveLimit=0
 MaxJobCount={most_jobs}
 GresTypes=gpu
@@ -92,7 +93,13 @@ class Cluster:
         words = ["slurmctld", "-D"] if name == "slurmctld" else ["slurmd", "-D", "-N", name]
         with (self.folder / f"{name}.out").open("ab") as out:
             self._daemons[name] = subprocess.Popen(
-                words, env=dict(self.environment), stdin=subprocess.DEVNULL, stdout=out, stderr=out, process_group=0
+                words,
+                env=dict(self.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                process_group=0,
+                preexec_fn=_die_with_starter,  # noqa: PLW1509 - no threads here
             )
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
@@ -147,6 +154,7 @@ def cluster(
     kill_wait: int = 5,
     node_timeout: int = 10,
     most_jobs: int = 10000,
+    job_age: int = 300,
     scheduler: str = "defer_batch=no",
     more: str = "",
 ) -> Iterator[Cluster]:
@@ -178,6 +186,7 @@ def cluster(
             kill_wait=kill_wait,
             node_timeout=node_timeout,
             most_jobs=most_jobs,
+            job_age=job_age,
             scheduler=scheduler,
             more=more,
         )
@@ -192,6 +201,11 @@ def cluster(
         yield running
     finally:
         running.stop()
+
+
+def _die_with_starter() -> None:
+    """Have this process, which becomes a daemon, sent TERM when who starts it is gone."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 def _free_ports(count: int) -> list[int]:
@@ -216,6 +230,7 @@ def _with_configuration(conf: str) -> Iterator[int]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with cluster(Path(sys.argv[1]).resolve()) as running:
         print(f"export SLURM_CONF={running.environment['SLURM_CONF']}", flush=True)
         with suppress(KeyboardInterrupt):
