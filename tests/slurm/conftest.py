@@ -32,7 +32,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if missing:
         pytest.skip(f"no {', '.join(missing)}: apt-get install slurmctld slurmd slurm-client")
     # A path without blanks, and short: sockets lie in it.
-    with cluster(tmp_path_factory.mktemp("slurm")) as running, pytest.MonkeyPatch.context() as patch:
+    with cluster(tmp_path_factory.mktemp("slurm"), kill_wait=15) as running, pytest.MonkeyPatch.context() as patch:
         for name in ("SLURM_CONF", "PATH"):
             patch.setenv(name, running.environment[name])
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))

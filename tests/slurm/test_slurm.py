@@ -150,6 +150,7 @@ def test_every_run_counts_once_whatever_happens_to_jobs(slurm: Cluster, place: P
     (place / SLOW).write_text("0.4")
     limited = Campaign(place / "limited", 1, ("--on", "limited", "--workload", "lasting"))
     limited.start()
+    wait(limited.running)
     campaign = Campaign(place, RUNS)
     campaign.start()
     faults = Faults(slurm, campaign)
