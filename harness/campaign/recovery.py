@@ -49,7 +49,7 @@ def close_leftovers(bench: Bench, display: Display, endings: Mapping[str, JobEnd
         # What is left on other hosts is for themselves to close.
         return
     damaged: list[str] = []
-    for record in recover(bench.results, bench.host, partial(_executor_of, bench), damaged, bench.root, endings):
+    for record in recover(bench.results, bench.host, partial(executor_of_run, bench), damaged, bench.root, endings):
         Index(bench.results).add(record)
         display.problem(f"{record.intent.run_id}: {record.detail}; recorded as {record.outcome}")
     for text in damaged:
@@ -58,7 +58,7 @@ def close_leftovers(bench: Bench, display: Display, endings: Mapping[str, JobEnd
         bench.executor.remove_leftovers(bench.results.record)
 
 
-def _executor_of(bench: Bench, intent: Intent) -> Executor | None:
+def executor_of_run(bench: Bench, intent: Intent) -> Executor | None:
     """Return what started a run, whatever runs are started with now; None where no engine answers."""
     if intent.executor == "process":
         return ProcessExecutor()
@@ -109,7 +109,7 @@ def _close(
         # Looked at again: its harness may have written it and ended in between. Now nobody else can.
         if not results.has_record(intent.run_id):
             idle = _idle(intent, results)
-            ended = _end(intent, results, executor_of(intent))
+            ended = end_run(intent, results, executor_of(intent))
             steps, why = _accounted(intent, host, results)
             ending = (endings or {}).get(intent.run_id)
             finished = _last_seen(intent, results)
@@ -123,7 +123,7 @@ def _close(
             yield record
 
 
-def _end(intent: Intent, results: Results, executor: Executor | None) -> bool:
+def end_run(intent: Intent, results: Results, executor: Executor | None) -> bool:
     """End whatever still runs of a run; False when something cannot be killed."""
     folder = results.folder_of(intent.run_id)
     lost = Job((), {}, folder.path, folder.recovered_log, note=folder.process)

@@ -1,5 +1,7 @@
 """Commands on and for the nodes of a cluster."""
 
+import sys
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -10,7 +12,7 @@ from harness.base.errors import UserError
 from harness.base.interrupts import interruptible
 from harness.campaign.bench import BenchOptions, open_bench
 from harness.campaign.dispatch import RunRequest
-from harness.campaign.recovery import close_leftovers
+from harness.campaign.recovery import close_leftovers, executor_of_run
 from harness.campaign.run_one import run_requested
 from harness.cli.shared import INTERRUPTED, Settings, err, known, pass_settings
 from harness.evidence.host_changes import host_of
@@ -21,6 +23,7 @@ from harness.matrix.clusters import Cluster
 from harness.screen.display import CampaignDisplay
 from harness.screen.terminal import echo
 from harness.slurm.dispatcher import SlurmDispatcher, open_dispatcher
+from harness.slurm.hooks import end_job, installation, why_drain
 from harness.slurm.nodes import note_node
 
 SLURM = "slurm"
@@ -104,3 +107,33 @@ def slurm_node(settings: Settings, run_id: str | None, ended: JobEnding | None) 
         with interruptible(), CampaignDisplay(err) as display:
             bench = open_bench(BenchOptions(settings.results, executor="process", root=settings.root), [])
             close_leftovers(bench, display, {run_id: ended})
+
+
+@click.command("slurm-prolog")
+@pass_settings
+def slurm_prolog(settings: Settings) -> None:
+    """Print how to install the hooks of Slurm; as Slurm's Prolog, fail where a GPU of this node is unhealthy.
+
+    A Prolog that fails has Slurm drain the node. A GPU that was found unhealthy drains it once: when the node is
+    resumed, the next run there probes the GPU again.
+    """
+    if job_here() is None:
+        echo(installation(Path(sys.argv[0]).absolute(), settings.results.folder))
+        return
+    if why := why_drain(settings.results, host_of(settings.results, settings.root)):
+        raise UserError(why)
+
+
+@click.command("slurm-epilog")
+@pass_settings
+def slurm_epilog(settings: Settings) -> None:
+    """As Slurm's Epilog, end what a job left of its runs, containers too; fail where something cannot be killed.
+
+    An Epilog that fails has Slurm drain the node. `matrix slurm-prolog` prints how to install it.
+    """
+    job = job_here()
+    if job is None:
+        raise UserError("slurm-epilog: is for Slurm to run; `matrix slurm-prolog` prints how to install it")
+    bench = open_bench(BenchOptions(settings.results, executor="process", root=settings.root), [])
+    if left := end_job(settings.results, job, partial(executor_of_run, bench)):
+        raise UserError(f"a process cannot be killed of {', '.join(left)}")

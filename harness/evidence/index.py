@@ -77,6 +77,7 @@ class Row:
     host_state: str
     beside: str = "[]"
     own_program: bool = False
+    node: str | None = None
 
     @classmethod
     def of(
@@ -92,6 +93,7 @@ class Row:
         values: dict[str, Any] = {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
         values |= {"host_state": state_of(host, gpus_used=intent.device != "cpu").as_json}
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
+        values |= {"node": intent.scheduled.node if intent.scheduled else None}
         values |= {"beside": json.dumps(intent.beside), "own_program": intent.program is not None}
         values |= {
             "scope": scope_of(intent),
@@ -143,6 +145,7 @@ COMMON = (
         "ran_on",
         "scope",
         "injected_fault",
+        "node",
     ),
     *("rehearsal", "qualifies_for_promotion", "verified", "imported"),
 )

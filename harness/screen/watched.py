@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -24,6 +25,8 @@ from harness.training.state import TRAININGS_FOLDER
 T = TypeVar("T")
 
 LOCKS = Path("/proc/locks")
+# Around a run on another host, whose processes cannot be looked at: its checks, and a clock that differs.
+ELSEWHERE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Watched:
         boot = boot_id()
         return Snapshot(
             campaigns,
-            tuple(intent for intent in intents if intent and owner_alive(intent)),
+            tuple(intent for intent in intents if intent and _goes_on(intent)),
             tuple(record for record in records if record and record.intent.host.boot_id == boot),
             trains,
         )
@@ -122,6 +125,13 @@ class Watched:
         return judge(rows, {}, self.matrix.verdicts, counts_of(self.results, self._rows))
 
 
+def _goes_on(intent: Intent) -> bool:
+    """Return whether a run goes on, as far as this host can tell: on another it has until its limits at most."""
+    if intent.scheduled and intent.host.boot_id != boot_id():
+        return time.time() < intent.started + intent.time_limit + ELSEWHERE_SECONDS
+    return owner_alive(intent)
+
+
 def _run_names(results: Results) -> frozenset[str]:
     try:
         return frozenset(entry.name for entry in os.scandir(results.runs) if not entry.name.startswith("."))
@@ -140,6 +150,8 @@ def current_of(before: Current | None, intent: Intent, results: Results, now: fl
     """Return the state of a current run by the last lines that its ranks wrote."""
     again = f" (repeat {intent.repeat})" if intent.repeat > 1 else ""
     on = f" on GPU {', '.join(map(str, intent.gpus))}" if intent.gpus else ""
+    on += f" of {intent.scheduled.node}" if intent.scheduled and on else ""
+    on += f" on {intent.scheduled.node}" if intent.scheduled and not on else ""
     current = before or Current(f"{intent.cell}{again}{on}, {intent.workload}", intent.started, intent.cell)
     work = results.folder_of(intent.run_id).work
     for line in last_lines(work).values():
@@ -197,6 +209,7 @@ def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
                 "workload": intent.workload,
                 "process": intent.owner_pid,
                 "gpus": intent.gpus,
+                "node": intent.scheduled.node if intent.scheduled else None,
                 "seconds": round(now - intent.started, 1),
                 "phase": line.phase if line else None,
                 "done": line.done if line else None,

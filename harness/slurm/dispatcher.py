@@ -42,7 +42,8 @@ ENDINGS: Mapping[str, JobEnding] = {
     "PREEMPTED": "cancelled",
     "REVOKED": "cancelled",
 }
-UNKILLABLE = "Kill task failed"
+# As Slurm says why it drained a node.
+UNKILLABLE = ("Kill task failed", "Epilog error")
 
 Told = TypeVar("Told")
 
@@ -87,12 +88,11 @@ class SlurmDispatcher:
         Raises:
             UserError: when it is refused.
         """
-        seconds = request.workload.time_limit + AROUND_SECONDS
         gpus = request.stack.accelerator != "cpu" and request.gpus
         options = JobOptions(
             request.run_id,
             self._output(request.run_id),
-            seconds if self.seconds is None else min(seconds, self.seconds),
+            _within(self.seconds, request.workload.time_limit + AROUND_SECONDS),
             self.cluster.partition,
             exclude=tuple(sorted(self._excluded)),
             gpus=(self.cluster.gres or f"gpu:{len(self.kind.gpus)}") if gpus else None,
@@ -117,11 +117,17 @@ class SlurmDispatcher:
         except SlurmSilentError:
             return "asked"
         if node is None or node not in now or not now[node].takes_jobs:
-            return "unkillable" if node in now and UNKILLABLE in now[node].reason else "gone"
+            drained = now[node].reason if node in now else ""
+            return "unkillable" if any(why in drained for why in UNKILLABLE) else "gone"
         if name not in self._jobs or self._jobs[name].phase == "over":
             ending = ["--ended", job.ended] if job and job.ended else []
             options = JobOptions(
-                name, self._output(name), SHORT_SECONDS, self.cluster.partition, node=node, exclusive=False
+                name,
+                self._output(name),
+                _within(self.seconds, SHORT_SECONDS),
+                self.cluster.partition,
+                node=node,
+                exclusive=False,
             )
             self._submitted(options, (*self.matrix, "slurm-node", "--close", intent.run_id, *ending))
         return "asked"
@@ -177,8 +183,9 @@ def open_dispatcher(results: Results, cluster: Cluster, root: Path, notify: Call
     if not usable:
         raise UserError(f"no node of Slurm takes jobs: {', '.join(f'{one.name} {one.state}' for one in nodes)}")
     known = known_nodes(results)
+    seconds = min((node.seconds for node in usable if node.seconds is not None), default=None)
     if unknown := [node.name for node in usable if node.name not in known]:
-        known = _ask(results, matrix, cluster, unknown, notify)
+        known = _ask(results, matrix, cluster, (unknown, seconds), notify)
     groups = by_kind(known, (node.name for node in usable))
     if not groups:
         said = last_line(results.folder / FOLDER / f"{_asking(results, unknown[0])}.txt")
@@ -187,26 +194,32 @@ def open_dispatcher(results: Results, cluster: Cluster, root: Path, notify: Call
     for other in others:
         notify(f"{', '.join(other)} {'is' if len(other) == 1 else 'are'} of another host kind, and left out")
     excluded = {node.name for node in nodes} - set(chosen)
-    limits = [node.seconds for node in usable if node.seconds is not None]
-    return SlurmDispatcher(
-        results, matrix, cluster, known[chosen[0]], chosen, min(limits, default=None), _excluded=excluded, _told=known
-    )
+    return SlurmDispatcher(results, matrix, cluster, known[chosen[0]], chosen, seconds, _excluded=excluded, _told=known)
 
 
 def _ask(
     results: Results,
     matrix: tuple[str, ...],
     cluster: Cluster,
-    unknown: Sequence[str],
+    asked: tuple[Sequence[str], float | None],
     notify: Callable[[str], None],
 ) -> dict[str, HostFacts]:
-    """Ask nodes what they are, by a short job on each; returns what is known of all, at least of one."""
+    """Ask nodes what they are, by a short job on each; returns what is known of all, at least of one.
+
+    `asked`: the nodes, and the longest that a job may take there.
+    """
+    unknown, limit = asked
     jobs = _answered(own_jobs, notify)
     for node in unknown:
         name = _asking(results, node)
         if name not in jobs or jobs[name].phase == "over":
             options = JobOptions(
-                name, results.folder / FOLDER / f"{name}.txt", SHORT_SECONDS, cluster.partition, node, exclusive=False
+                name,
+                results.folder / FOLDER / f"{name}.txt",
+                _within(limit, SHORT_SECONDS),
+                cluster.partition,
+                node,
+                exclusive=False,
             )
             _submit(results, options, (*matrix, "slurm-node"))
     notify(f"asking {len(unknown)} nodes what they are")
@@ -222,6 +235,10 @@ def _ask(
             return told
         time.sleep(LOOK_SECONDS)
     return known_nodes(results)
+
+
+def _within(limit: float | None, seconds: float) -> float:
+    return seconds if limit is None else min(limit, seconds)
 
 
 def _asking(results: Results, node: str) -> str:
