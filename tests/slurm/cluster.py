@@ -161,7 +161,7 @@ def cluster(
     """Run a cluster in a folder; seconds are those of slurm.conf. `more` are further lines of slurm.conf."""
     folder.mkdir(parents=True, exist_ok=True)
     names = tuple(f"n{number}" for number in range(1, nodes + 1))
-    ports = _free_ports(nodes + 1)
+    ports = free_ports(nodes + 1)
     for name in ("state", *(f"spool-{one}" for one in names)):
         (folder / name).mkdir(exist_ok=True)
     cores = os.cpu_count() or 1
@@ -176,23 +176,29 @@ def cluster(
             (folder / f"gpu-{name}-{number}").touch()
     (folder / "gres.conf").write_text(f"{devices}\n" if gpus else "")
     (folder / "cgroup.conf").write_text("CgroupAutomount=no\nCgroupPlugin=cgroup/v1\n")
-    conf = folder / "slurm.conf"
-    conf.write_text(
-        CONF.format(
-            folder=folder,
-            controller_port=ports[0],
-            user=pwd.getpwuid(os.getuid()).pw_name,
-            nodes=lines,
-            kill_wait=kill_wait,
-            node_timeout=node_timeout,
-            most_jobs=most_jobs,
-            job_age=job_age,
-            scheduler=scheduler,
-            more=more,
-        )
+    text = CONF.format(
+        folder=folder,
+        controller_port=ports[0],
+        user=pwd.getpwuid(os.getuid()).pw_name,
+        nodes=lines,
+        kill_wait=kill_wait,
+        node_timeout=node_timeout,
+        most_jobs=most_jobs,
+        job_age=job_age,
+        scheduler=scheduler,
+        more=more,
     )
+    with run_cluster(folder, text, names) as running:
+        yield running
+
+
+@contextmanager
+def run_cluster(folder: Path, conf: str, names: tuple[str, ...]) -> Iterator[Cluster]:
+    """Run the daemons of a slurm.conf: its controller, and these nodes."""
+    file = folder / "slurm.conf"
+    file.write_text(conf)
     path = f"{os.environ.get('PATH', '')}:{DAEMONS}"
-    running = Cluster(folder, names, {**os.environ, "SLURM_CONF": str(conf), "PATH": path})
+    running = Cluster(folder, names, {**os.environ, "SLURM_CONF": str(file), "PATH": path})
     try:
         running.start("slurmctld")
         for name in names:
@@ -208,7 +214,7 @@ def _die_with_starter() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return ports that nobody listens on now, all different."""
     with_ports = [socket.socket() for _ in range(count)]
     try:

@@ -174,9 +174,9 @@ def test_every_run_counts_once_whatever_happens_to_jobs(slurm: Cluster, place: P
     assert {one.diagnosis for one in records.values() if one.outcome not in ("completed", "interrupted")} == {
         "host-down"
     }
-    assert {node_of(one.intent) for one in records.values()} == set(slurm.nodes)
     assert limited.finish() == 1
     (record,) = limited.results.records()
+    assert {node_of(one.intent) for one in (record, *records.values())} == set(slurm.nodes)
     assert (record.outcome, record.diagnosis, record.detail) == (
         "failed",
         "time-limit",
