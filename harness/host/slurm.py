@@ -101,7 +101,9 @@ def submit(script: Path) -> str:
 
 
 def own_jobs() -> dict[str, SlurmJob]:
-    """Return this user's jobs by their names, those too that were over a moment ago; of one name the newest.
+    """Return this user's jobs by their names, those too that were over a moment ago.
+
+    Of several of one name it is the newest that is not over.
 
     Raises:
         SlurmSilentError: when Slurm does not answer.
@@ -109,10 +111,12 @@ def own_jobs() -> dict[str, SlurmJob]:
     user = pwd.getpwuid(os.geteuid()).pw_name
     form = SEPARATOR.join(("%i", "%T", "%N", "%r", "%j"))
     said = _asked(["squeue", "--noheader", "--states=all", f"--user={user}", "--sort=i", f"--format={form}"])
-    jobs = {}
+    jobs: dict[str, SlurmJob] = {}
     for line in said.splitlines():
         number, state, node, reason, name = line.split(SEPARATOR, 4)
-        jobs[name] = SlurmJob(number, name, state, node or None, reason)
+        job = SlurmJob(number, name, state, node or None, reason)
+        if name not in jobs or job.phase != "over" or jobs[name].phase == "over":
+            jobs[name] = job
     return jobs
 
 
@@ -153,22 +157,22 @@ def node_here() -> str | None:
     return os.environ.get("SLURMD_NODENAME")
 
 
-def why_ended(job: str) -> JobEnding | None:
-    """Return why Slurm ends a job that was sent TERM; None where it does not: somebody else sent it."""
+def why_ended(job: str) -> JobEnding:
+    """Return why Slurm ends a job that was sent TERM.
+
+    Of one that still runs for all squeue knows it is taken for cancelled, too: a slurmctld that was just restarted may
+    know of an earlier time, and by whose hand TERM came cannot be seen.
+    """
     form = SEPARATOR.join(("%T", "%M", "%l"))
     words = ["squeue", "--noheader", "--states=all", f"--jobs={job}", f"--format={form}"]
     try:
         state, used, limit = _asked(words, ANSWER_IN_JOB_SECONDS).strip().split(SEPARATOR)
     except (SlurmSilentError, UserError, ValueError):
-        # One that ends its job at that very moment is likelier than somebody's kill.
         return "cancelled"
-    if state == "TIMEOUT":
-        return "time-limit"
-    if state in ("RUNNING", "SUSPENDED"):
-        return None
-    # While its processes end squeue says no more than that.
+    # While its processes end the state says no more than that.
     at_most, took = seconds_of(limit), seconds_of(used)
-    return "time-limit" if at_most is not None and took is not None and took >= at_most else "cancelled"
+    at_limit = at_most is not None and took is not None and took >= at_most
+    return "time-limit" if state == "TIMEOUT" or (at_limit and state == "COMPLETING") else "cancelled"
 
 
 def count_gpus(gres: str) -> int:

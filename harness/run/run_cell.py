@@ -173,7 +173,8 @@ def _interruption(run: Run, caught: str) -> tuple[Interruption, StoppedBy, str]:
     """Return what interrupted a run, what that counts as, and both in words; `caught` names the signal."""
     by = interruption_by(caught, shutting_down=host_is_shutting_down())
     # Schedulers end their jobs by TERM, too.
-    if by == "term" and run.scheduled and (ending := why_ended(run.scheduled.job)):
+    if by == "term" and run.scheduled:
+        ending = why_ended(run.scheduled.job)
         return "scheduler", "time-limit" if ending == "time-limit" else "user", ENDINGS[ending]
     return by, "user", f"stopped by {caught or 'Ctrl-C'}"
 

@@ -22,10 +22,10 @@ from harness.host.run_processes import RUN_MARK
 from harness.rehearsal.stand_in_app import SLOW
 from tests.slurm.cluster import Cluster
 
-RUNS = 40
+RUNS = 24
 # Of a run that is to be hit before it ends.
 FRESH_SECONDS = 1.0
-PATIENCE_SECONDS = 100.0
+PATIENCE_SECONDS = 200.0
 
 
 @dataclass
