@@ -41,7 +41,7 @@ endef
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
-.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-docker-other test-oracles lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
+.PHONY: help setup setup-dev kernel doctor matrix-test build base train test test-all check test-harness test-system test-faults test-app test-torch test-docker test-docker-other test-oracles test-slurm lock docs schemas bench bench-attacks bench-features bench-training bench-kills bench-policy bench-fault-isolation bench-supervisor bench-evening bench-minimise bench-records bench-commands gpu-arrays gpu-evidence soak clean clean-all
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -72,6 +72,7 @@ test-all: ## run all: what takes long, every fault, containers, AMD's programs, 
 	@$(MAKE) --no-print-directory LONG=1 test-docker
 	@$(MAKE) --no-print-directory LONG=1 test-docker-other
 	@$(MAKE) --no-print-directory test-oracles
+	@$(MAKE) --no-print-directory test-slurm
 	@$(MAKE) --no-print-directory LONG=1 test-torch
 
 check: setup-dev $(TEST_READY)
@@ -101,6 +102,10 @@ test-docker-other: setup-dev ## the same on a second engine, of another version 
 # Fetched once into .cache/oracles; nothing is installed.
 test-oracles: setup-dev ## run AMD's own programs on simulated hosts (Debian's packages and JAX, 400 MB, 1.9 GB unpacked; see CONTRIBUTING)
 	.venv/bin/python -m pytest $(PYTEST) tests/oracles
+
+# A cluster of its own on loopback, with several slurmd: started and ended by the tests.
+test-slurm: setup-dev ## a campaign on a real Slurm, through what happens to jobs (Debian's slurmctld, slurmd, slurm-client; skipped without)
+	.venv/bin/python -m pytest $(MARKED) tests/slurm
 
 test-app: $(TEST_READY)
 	$(TEST_PYTHON) -m pytest $(PYTEST) $(MARKED) tests/app tests/benchmarks

@@ -8,6 +8,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
+from harness.evidence.index_file import index_file
 from harness.evidence.records import Results
 
 CELLS = 4
@@ -27,7 +28,7 @@ def main(folder: Path, executor: str) -> None:
         run = Results(folder).run_folder(record.intent.run_id)
         metadata = json.loads((run / "work" / "output" / record.result.metadata_file).read_text(encoding="utf-8"))
         assert metadata["data"]["sha256"] == record.intent.data.sha256
-    with sqlite3.connect(folder / "records.db") as database:
+    with sqlite3.connect(index_file(folder)) as database:
         (indexed,) = database.execute("SELECT count(*) FROM runs").fetchone()
     assert indexed == len(records)
     for name in ("report.html", "report.md"):

@@ -23,8 +23,8 @@ from harness.base.paths import CHECKOUT
 from harness.campaign.gpu_locks import gpu_lock_file
 from harness.environments.environment import install_app
 from harness.environments.executors.docker import LABEL
-from harness.evidence.index import FILE as INDEX
 from harness.evidence.index import Index
+from harness.evidence.index_file import index_file
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent
 from harness.host.engine import Engine
@@ -165,7 +165,7 @@ class Tester:
             # There has to be one.
             self.kill(Kill("running"))
         if point == "index-rebuilt":
-            (self.place.results.folder / INDEX).unlink(missing_ok=True)
+            index_file(self.place.results.folder).unlink(missing_ok=True)
         began = time.monotonic()
         process = self.place.start(kill.point)
         ready = False

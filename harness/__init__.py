@@ -10,6 +10,7 @@ ROOMS = (
     "faults",
     "report",
     "training",
+    "slurm",
     "campaign",
     "search",
     "doctor",

@@ -59,6 +59,9 @@ def load_json(content: bytes | str) -> Any:
 
 def excess_of(value: Any) -> Excess | None:
     """Return what is beyond the bounds in a value; None where nothing is."""
+    # Places take most of the time, and hardly any value needs them.
+    if _is_within(value):
+        return None
     level: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     for _ in range(MOST_LEVELS + 1):
         inner: list[tuple[tuple[str | int, ...], Any]] = []
@@ -73,6 +76,25 @@ def excess_of(value: Any) -> Excess | None:
             return None
         level = inner
     return Excess((), f"it is nested more than {MOST_LEVELS} levels deep")
+
+
+def _is_within(value: Any) -> bool:
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, str):
+                continue
+            if isinstance(one, dict):
+                inner.extend(one.values())
+            elif isinstance(one, list | tuple):
+                inner.extend(one)
+            elif _is_too_large(one):
+                return False
+        if not inner:
+            return True
+        level = inner
+    return False
 
 
 def _is_too_large(one: Any) -> bool:

@@ -18,3 +18,13 @@ APPS = CACHE / "apps"
 DATA = CACHE / "data"
 WHEELS = CACHE / "wheels"
 BUILDS = CACHE / "builds"
+
+
+def state_folder() -> Path:
+    """Return the folder of what this user's harnesses keep between commands, on whatever results folder.
+
+    Raises:
+        RuntimeError: where the user has no home.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "rocm-matrix"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.base.errors import UserError
+from harness.campaign.dispatch import Dispatcher
 from harness.campaign.display import Display
 from harness.campaign.gpu_locks import GpuClaim, is_free, lock_gpus
 from harness.campaign.plan import PlannedRun
@@ -56,7 +57,7 @@ class BenchOptions:
 
     `data` is the user's merged CSV, `interpreter` that of the stack `host`; without `executor` containers are used
     where a Docker engine answers. `root` holds the host's /sys and /dev, and can be a fake tree. `verifying` is the
-    stack that runs are verified in.
+    stack that runs are verified in. `dispatcher` carries runs to other hosts.
     """
 
     results: Results
@@ -65,6 +66,7 @@ class BenchOptions:
     executor: ExecutorName | None = None
     root: Path = Path("/")
     verifying: Stack | None = None
+    dispatcher: Dispatcher | None = None
 
 
 @dataclass
@@ -73,7 +75,8 @@ class Bench:
 
     `gpus` are those that may be used, in the order of preference. `root` holds the device nodes, and can be a fake
     tree. `verifying` is the stack that runs are verified in. `lacks_base`: why the base image of a stack that also runs
-    as a process cannot be had; None where none was missing.
+    as a process cannot be had; None where none was missing. With a `dispatcher` runs are made on other hosts, for which
+    `host` stands, and here is only made what they run in.
     """
 
     results: Results
@@ -86,6 +89,7 @@ class Bench:
     root: Path = Path("/")
     verifying: Stack | None = None
     lacks_base: str | None = None
+    dispatcher: Dispatcher | None = None
     _verifier: Verifier | None = None
     _environments: dict[str, Environment] = field(default_factory=dict)
     _data: dict[Workload, InputFile] = field(default_factory=dict)
@@ -271,6 +275,8 @@ def open_bench(
         require_table(options.data)
     runs = options.results.runs
     executor: Executor = DockerExecutor(engine, runs) if engine else ProcessExecutor()
+    if options.dispatcher:
+        host = options.dispatcher.host
     host = host or host_of(options.results, options.root)
     gpus = headless_first(list(gpus_of(host)))
     return Bench(
@@ -283,6 +289,7 @@ def open_bench(
         engine,
         options.root,
         options.verifying,
+        dispatcher=options.dispatcher,
     )
 
 

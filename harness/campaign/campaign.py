@@ -14,8 +14,7 @@ from harness.base.failpoints import reached
 from harness.base.paths import LOCKS
 from harness.base.storage import LARGEST_READ, file_hash, json_hash, locked, open_regular, read_regular, write_json
 from harness.campaign.bench import Bench
-from harness.campaign.plan import Plan, PlannedRun
-from harness.campaign.runner import PendingRun
+from harness.campaign.plan import PendingRun, Plan, PlannedRun
 from harness.environments.environment import app_source_hash
 from harness.environments.images import recipe
 from harness.evidence.index import Index, Row
@@ -44,12 +43,17 @@ class Campaign:
             yield f"{base}-again{attempt}"
             attempt += 1
 
-    def next_attempt(self, planned: PlannedRun) -> str | None:
-        """Return the id for the next attempt; None when the run is done."""
+    def next_attempt(self, planned: PlannedRun, *, following: bool = False) -> str | None:
+        """Return the id for the next attempt; None when the run is done.
+
+        `following`: one that has no record yet is under way elsewhere, and is followed.
+        """
         for run_id in self.attempts(planned):
             if not self.results.run_folder(run_id).exists():
                 return run_id
             record = self.results.record(run_id)
+            if record is None and following:
+                return run_id
             if record is not None and record.outcome != "interrupted" and record.diagnosis != NOT_BEGUN:
                 return None
         raise AssertionError("the attempts never end")
@@ -58,12 +62,12 @@ class Campaign:
         """Return how many runs of the plan are done."""
         return sum(self.next_attempt(planned) is None for planned in plan.runs)
 
-    def pending(self, plan: Plan) -> list[PendingRun]:
-        """Return the runs of the plan that are not done, in order."""
+    def pending(self, plan: Plan, *, following: bool = False) -> list[PendingRun]:
+        """Return the runs of the plan that are not done, in order; `following` as in `next_attempt`."""
         return [
             PendingRun(planned, run_id, position)
             for position, planned in enumerate(plan.runs, start=1)
-            if (run_id := self.next_attempt(planned))
+            if (run_id := self.next_attempt(planned, following=following))
         ]
 
     def again(self, pending: PendingRun) -> list[PendingRun]:
@@ -176,8 +180,10 @@ def _key(plan: Plan, bench: Bench) -> str:
     # Not their order: it follows the screens that are plugged in.
     cells.sort(key=json.dumps)
     goal = asdict(plan.goal) if plan.goal else None
+    # On other hosts any of a kind does.
+    host = f"{bench.dispatcher.host.kind} by a scheduler" if bench.dispatcher else bench.host.fingerprint
     # The compiler of the app's kernel is fetched by the campaign itself, or refused.
-    made_by = [app_source_hash(), interpreter, bench.host.fingerprint, bench.executor_name + recipes]
+    made_by = [app_source_hash(), interpreter, host, bench.executor_name + recipes]
     return json_hash([cells, pinned, what, *made_by, goal])
 
 

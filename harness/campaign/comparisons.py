@@ -12,9 +12,9 @@ from harness.base.errors import UserError
 from harness.base.storage import json_hash, open_regular
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
-from harness.campaign.plan import PlannedRun
+from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.recovery import close_leftovers
-from harness.campaign.runner import PendingRun, Runner
+from harness.campaign.runner import Runner
 from harness.campaign.unhealthy import refuse_unhealthy
 from harness.evidence.host_state import changed_settings, settings_of, state_from_json
 from harness.evidence.index import Index

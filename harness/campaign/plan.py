@@ -30,6 +30,23 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
+class PendingRun:
+    """A planned run that is still to be run, and the id that it will have.
+
+    `position` is its number among all runs of the campaign, from 1.
+    """
+
+    planned: PlannedRun
+    run_id: str
+    position: int = 1
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that is run."""
+        return self.planned.cell
+
+
+@dataclass(frozen=True)
 class Plan:
     """Runs in order, cells left out with reasons, and what it all takes.
 

@@ -7,8 +7,8 @@ from functools import partial
 
 from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
-from harness.campaign.plan import Plan, PlannedRun
-from harness.campaign.runner import PendingRun, Runner
+from harness.campaign.plan import PendingRun, Plan, PlannedRun
+from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
 from harness.campaign.together import run_together, seconds_spent, that_may_share
 from harness.campaign.unhealthy import HealthyGpus, recheck_unhealthy

@@ -4,7 +4,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -23,10 +23,11 @@ from harness.evidence.index import Index
 from harness.evidence.orphans import account_for
 from harness.evidence.progress import last_lines
 from harness.evidence.records import TRAINING, Results, owner_alive
-from harness.evidence.run_files import HealthStep, Intent, Record
+from harness.evidence.run_files import HealthStep, Intent, Interruption, Record
 from harness.evidence.work_folder import WorkFolder
 from harness.host.engine import find_engine
 from harness.host.facts import HostFacts
+from harness.host.jobs import ENDINGS, JobEnding
 from harness.host.run_processes import end_processes_of_run, look_at_processes
 from harness.run.kernel_log_step import look_for_resets
 from harness.run.unreadable import Unreadable
@@ -35,12 +36,20 @@ from harness.run.watch.limits import LIMITS
 # An orphan is no evidence, so it gets time to end its own children, not to save its work.
 ORPHAN_GRACE_SECONDS = 1.0
 RECOVERY_LOCK = ".recovery.lock"
+# The boot of a host that does not come back.
+GONE = ""
 
 
-def close_leftovers(bench: Bench, display: Display) -> None:
-    """Close what an earlier command left, as every command that runs cells does first, and report it."""
+def close_leftovers(bench: Bench, display: Display, endings: Mapping[str, JobEnding | None] | None = None) -> None:
+    """Close what an earlier command left, as every command that runs cells does first, and report it.
+
+    `endings` as in `recover`.
+    """
+    if bench.dispatcher:
+        # What is left on other hosts is for themselves to close.
+        return
     damaged: list[str] = []
-    for record in recover(bench.results, bench.host, partial(_executor_of, bench), damaged, bench.root):
+    for record in recover(bench.results, bench.host, partial(executor_of_run, bench), damaged, bench.root, endings):
         Index(bench.results).add(record)
         display.problem(f"{record.intent.run_id}: {record.detail}; recorded as {record.outcome}")
     for text in damaged:
@@ -49,7 +58,7 @@ def close_leftovers(bench: Bench, display: Display) -> None:
         bench.executor.remove_leftovers(bench.results.record)
 
 
-def _executor_of(bench: Bench, intent: Intent) -> Executor | None:
+def executor_of_run(bench: Bench, intent: Intent) -> Executor | None:
     """Return what started a run, whatever runs are started with now; None where no engine answers."""
     if intent.executor == "process":
         return ProcessExecutor()
@@ -66,8 +75,11 @@ def recover(
     executor_of: Callable[[Intent], Executor | None],
     damaged: list[str],
     root: Path = Path("/"),
+    endings: Mapping[str, JobEnding | None] | None = None,
 ) -> list[Record]:
     """Close the runs of this host that lost their harness. Doing it twice, or two at once, changes nothing.
+
+    `endings`: only these runs, with what a scheduler ended them for.
 
     `executor_of` gives what started a run; None where it cannot be asked. Intents that cannot be read are named in
     `damaged` and left as they are. `root` holds the host's /sys and /dev.
@@ -76,8 +88,9 @@ def recover(
         return []
     with locked(results.folder / RECOVERY_LOCK):
         reached("recovery-begins")
-        records = list(_close(results, host, executor_of, damaged, root))
-        _tidy(results)
+        records = list(_close(results, host, executor_of, damaged, root, endings))
+        if endings is None:
+            _tidy(results)
         reached("recovery-done")
     return records
 
@@ -88,16 +101,19 @@ def _close(
     executor_of: Callable[[Intent], Executor | None],
     damaged: list[str],
     root: Path,
+    endings: Mapping[str, JobEnding | None] | None,
 ) -> Iterator[Record]:
-    for intent in results.unfinished(damaged):
+    for intent in results.unfinished(damaged, endings):
         if intent.host.machine != host.machine or owner_alive(intent):
             continue
         # Looked at again: its harness may have written it and ended in between. Now nobody else can.
         if not results.has_record(intent.run_id):
             idle = _idle(intent, results)
-            ended = _end(intent, results, executor_of(intent))
+            ended = end_run(intent, results, executor_of(intent))
             steps, why = _accounted(intent, host, results)
-            record = _record(intent, host, idle, _last_seen(intent, results), steps, why, ended=ended)
+            ending = (endings or {}).get(intent.run_id)
+            finished = _last_seen(intent, results)
+            record = _record(intent, host.boot_id, idle, finished, (steps, why), ending, ended=ended)
             if intent.host.boot_id == host.boot_id:
                 _note_resets(intent, results, root)
             reached("orphan-ended")
@@ -107,7 +123,7 @@ def _close(
             yield record
 
 
-def _end(intent: Intent, results: Results, executor: Executor | None) -> bool:
+def end_run(intent: Intent, results: Results, executor: Executor | None) -> bool:
     """End whatever still runs of a run; False when something cannot be killed."""
     folder = results.folder_of(intent.run_id)
     lost = Job((), {}, folder.path, folder.recovered_log, note=folder.process)
@@ -200,30 +216,37 @@ def _seconds_at_most(intent: Intent, host: HostFacts, work: WorkFolder) -> float
 
 def _record(
     intent: Intent,
-    host: HostFacts,
+    boot_id: str,
     idle: tuple[float, float] | None,
     finished: float,
-    steps: tuple[int, ...] | None,
-    why_none: str,
+    accounted: tuple[tuple[int, ...] | None, str],
+    ending: JobEnding | None,
     *,
     ended: bool,
 ) -> Record:
     """Return the record of a run that lost its harness: with the whole host, or alone; `finished` is when.
 
-    `steps` are those that its progress accounts for.
+    `accounted`: the steps that its progress accounts for, and why they are none. `ending`: what a scheduler ended it
+    for; a host that went down, and a process that cannot be killed, come before that.
     """
-    down = intent.host.boot_id != host.boot_id
+    down = intent.host.boot_id != boot_id
+    steps, why_none = accounted
     gone = "its harness was gone before there was a record"
     if down:
         said = f"{gone}: the host went down, or was booted again, before it had ended"
+    elif not ended:
+        said = f"{gone}, and a process of it cannot be killed"
     else:
-        said = gone if ended else f"{gone}, and a process of it cannot be killed"
+        said = f"{gone}: {ENDINGS[ending]}" if ending else gone
     if why_none:
         said += f"; its progress accounts for nothing: {why_none}"
+    at_limit = ending == "time-limit" and ended and not down
+    interrupted = ended and not down and not at_limit
+    by: Interruption = "scheduler" if ending else "harness-killed"
     return Record(
         intent=intent,
-        outcome="interrupted" if ended and not down else "host-fault",
-        diagnosis="host-down" if down else None if ended else "unkillable",
+        outcome="interrupted" if interrupted else "failed" if at_limit else "host-fault",
+        diagnosis="host-down" if down else "unkillable" if not ended else "time-limit" if at_limit else None,
         detail=said,
         exit={},
         ran_on="unknown",
@@ -232,10 +255,20 @@ def _record(
         last_phase=None,
         result=None,
         steps_accounted=steps,
-        interrupted_by="harness-killed" if ended and not down else None,
+        interrupted_by=by if interrupted else None,
         idle_seconds=idle[0] if idle else None,
         idle_limit=idle[1] if idle else None,
     )
+
+
+def record_of_lost(intent: Intent, results: Results, *, unkillable: bool = False) -> Record:
+    """Return the record of a run on another host that does not come back: it is taken for one that went down.
+
+    `unkillable`: it is there, but takes no more jobs, since a process could not be killed.
+    """
+    finished = _last_seen(intent, results)
+    boot = intent.host.boot_id if unkillable else GONE
+    return _record(intent, boot, None, finished, ((), ""), None, ended=False)
 
 
 def _tidy(results: Results) -> None:

@@ -12,6 +12,7 @@ from harness.campaign.isolate import FEWEST_FAILURES, hint, isolate_fault, plain
 from harness.campaign.prepare import PreparedCampaign
 from harness.campaign.pursue import pursue_goal, with_candidates_counted
 from harness.campaign.run_plan import run_plan
+from harness.campaign.run_spread import run_spread
 from harness.campaign.run_stages import run_stages
 from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
@@ -64,7 +65,10 @@ def run_campaign(prepared: PreparedCampaign, display: Display) -> CampaignResult
             elif plan.goal:
                 conclusion = _pursue(plan.goal, prepared, campaign, runner)
             else:
-                run_plan(plan, campaign, runner, partial(host_cause, prepared.matrix, bench))
+                if bench.dispatcher:
+                    run_spread(plan, campaign, runner, bench.dispatcher)
+                else:
+                    run_plan(plan, campaign, runner, partial(host_cause, prepared.matrix, bench))
                 isolation = _run_controls(prepared, campaign, display)
         except KeyboardInterrupt:
             interrupted = True

@@ -1,16 +1,18 @@
 """Run one cell once, where it is least risky."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench, BenchOptions, open_bench
+from harness.campaign.dispatch import RunRequest
 from harness.campaign.display import Display
-from harness.campaign.plan import PlannedRun, placements, unfit
+from harness.campaign.plan import PendingRun, PlannedRun, placements, unfit
 from harness.campaign.recovery import close_leftovers
-from harness.campaign.runner import InterruptedRunError, PendingRun, Runner
+from harness.campaign.runner import InterruptedRunError, Runner
 from harness.environments.capabilities import capabilities_of, why_not
 from harness.evidence.records import check_run_id, new_run_id
-from harness.evidence.run_files import Record
+from harness.evidence.run_files import Record, Scheduled
 from harness.matrix.cells import Cell, Workload
 
 
@@ -30,6 +32,27 @@ def run_one(options: BenchOptions, cell: Cell, workload: Workload, run_id: str |
     pending = PendingRun(first_run(bench, cell, workload), run_id or new_run_id(cell.id))
     try:
         _, record = Runner(bench, workload, display, total=1).run([pending])
+    except InterruptedRunError as error:
+        return error.record
+    return record
+
+
+def run_requested(options: BenchOptions, request: RunRequest, scheduled: Scheduled | None, display: Display) -> Record:
+    """Make the run that another host asks for; one that was begun before has its record already.
+
+    Raises:
+        UserError: when it cannot be run here, or is being run.
+        KeyboardInterrupt: after the run was recorded.
+    """
+    planned = request.planned
+    bench = open_bench(options, [planned.cell])
+    close_leftovers(bench, display)
+    if record := _record_of(bench, planned.cell, request.run_id):
+        return record
+    runner = Runner(bench, request.workload, display, request.campaign, total=1)
+    pending = PendingRun(planned, request.run_id)
+    try:
+        _, record = runner.run([pending], change=lambda run: replace(run, scheduled=scheduled))
     except InterruptedRunError as error:
         return error.record
     return record

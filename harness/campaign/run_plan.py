@@ -8,8 +8,8 @@ from statistics import median
 
 from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
-from harness.campaign.plan import Plan, PlannedRun, rounds_of
-from harness.campaign.runner import PendingRun, Runner
+from harness.campaign.plan import PendingRun, Plan, PlannedRun, rounds_of
+from harness.campaign.runner import Runner
 from harness.campaign.together import run_together, that_may_share
 from harness.campaign.unhealthy import HealthyGpus, recheck_unhealthy
 from harness.campaign.unproven import HostCause, UnprovenGpus

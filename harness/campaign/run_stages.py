@@ -12,9 +12,9 @@ from harness.base.errors import UserError
 from harness.campaign.background import Background
 from harness.campaign.bench import StackUnavailableError
 from harness.campaign.campaign import Campaign
-from harness.campaign.plan import PlannedRun
+from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.prepare import PreparedCampaign
-from harness.campaign.runner import PendingRun, Runner
+from harness.campaign.runner import Runner
 from harness.campaign.stage_evidence import StageEvidence
 from harness.campaign.together import run_together, seconds_spent
 from harness.campaign.unhealthy import HealthyGpus, recheck_unhealthy

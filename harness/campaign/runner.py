@@ -11,33 +11,18 @@ from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.interrupts import shielded
 from harness.campaign.bench import Bench
+from harness.campaign.dispatch import Dispatcher
 from harness.campaign.display import Display
-from harness.campaign.plan import PlannedRun
+from harness.campaign.follow import Follower
+from harness.campaign.plan import PendingRun
 from harness.evidence.app_files import Progress
 from harness.evidence.index import Index
 from harness.evidence.run_files import Record
-from harness.matrix.cells import Cell, Workload
+from harness.matrix.cells import Workload
 from harness.run.asked import Run
 from harness.run.watch.watch import Observer
 
 CONTINUES = "the same command continues where it stopped"
-
-
-@dataclass(frozen=True)
-class PendingRun:
-    """A planned run that is still to be run, and the id that it will have.
-
-    `position` is its number among all runs of the campaign, from 1.
-    """
-
-    planned: PlannedRun
-    run_id: str
-    position: int = 1
-
-    @property
-    def cell(self) -> Cell:
-        """The cell that is run."""
-        return self.planned.cell
 
 
 class InterruptedRunError(UserError):
@@ -76,6 +61,9 @@ class Runner:
             UserError: when the data cannot be trained on, or the results folder cannot be written.
             KeyboardInterrupt: after the run was recorded.
         """
+        if self.bench.dispatcher:
+            self.display.time_left(seconds_left)
+            return self.run_elsewhere(candidates[:1], self.bench.dispatcher)[0]
         runs = [(pending.planned, pending.run_id) for pending in candidates]
         while True:
             with self.bench.gpus_for(runs, self.display.step) as chosen:
@@ -90,6 +78,25 @@ class Runner:
                     return pending, record
             # Nobody is kept from a GPU while an environment is made.
             self.bench.make_ready(pending.cell, self.workload, self.display)
+
+    def run_elsewhere(self, pending: Sequence[PendingRun], dispatcher: Dispatcher) -> list[tuple[PendingRun, Record]]:
+        """Make runs at once on other hosts; returns each with its record, as it comes.
+
+        Raises:
+            StackUnavailableError: when what their cells run in cannot be made.
+            UserError: when jobs are refused, or end before their runs begin.
+            KeyboardInterrupt: after the jobs were cancelled.
+        """
+        for one in pending:
+            if not self.bench.is_ready(one.cell, self.workload):
+                self.bench.make_ready(one.cell, self.workload, self.display)
+        follower = Follower(self.bench, dispatcher, self.display, self.campaign, self.total)
+        follower.follow(pending, self.workload)
+        try:
+            return list(follower.records())
+        except KeyboardInterrupt:
+            dispatcher.cancel([one.run_id for one in pending])
+            raise
 
     def _record(self, run: Run, observe: Observer) -> Record:
         def observe_and_show(line: Progress) -> None:

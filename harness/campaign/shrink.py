@@ -15,9 +15,9 @@ from harness.base.storage import file_hash, json_hash
 from harness.campaign.bench import Bench
 from harness.campaign.comparisons import alone
 from harness.campaign.display import Display
-from harness.campaign.plan import PlannedRun
+from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.recovery import close_leftovers
-from harness.campaign.runner import PendingRun, Runner
+from harness.campaign.runner import Runner
 from harness.campaign.unhealthy import refuse_unhealthy
 from harness.evidence.app_files import Progress
 from harness.evidence.records import Results
@@ -81,8 +81,8 @@ def require_failed(record: Record) -> None:
         raise UserError(f"{run_id}: {record.outcome}: there is no failure to look for; `matrix status` lists the runs")
     if record.intent.program:
         raise UserError(
-            f"{run_id}: ran a program of your own, of whose data, steps and shape nothing is known here; --over variables "
-            "says which variables of its cell matter"
+            f"{run_id}: ran a program of your own, of whose data, steps and shape nothing is known here; --over "
+            "variables says which variables of its cell matter"
         )
     if record.injected_fault:
         raise UserError(f"{run_id}: a fault was injected into it on purpose: what fails is known")

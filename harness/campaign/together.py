@@ -11,8 +11,9 @@ from harness.base.interrupts import open_to_interruption, shielded
 from harness.campaign.bench import Bench, gpus_needed
 from harness.campaign.display import Display
 from harness.campaign.helper import Helper, Message, Tell, listen
+from harness.campaign.plan import PendingRun
 from harness.campaign.portable_bench import PortableBench
-from harness.campaign.runner import CONTINUES, InterruptedRunError, PendingRun, Runner
+from harness.campaign.runner import CONTINUES, InterruptedRunError, Runner
 from harness.evidence.index import Row
 from harness.evidence.run_files import Record
 from harness.matrix.cells import Workload
@@ -63,6 +64,8 @@ def run_together(
         UserError: when the results folder cannot be written, or the engine is gone.
         KeyboardInterrupt: after all runs were recorded.
     """
+    if runner.bench.dispatcher:
+        return runner.run_elsewhere(pending, runner.bench.dispatcher)
     ids = [one.run_id for one in pending]
     bench = PortableBench.of(runner.bench)
     jobs = [

@@ -6,7 +6,8 @@ from contextlib import suppress
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench, StackUnavailableError, gpus_needed
 from harness.campaign.display import Display
-from harness.campaign.runner import CONTINUES, PendingRun
+from harness.campaign.plan import PendingRun
+from harness.campaign.runner import CONTINUES
 from harness.evidence.health_log import unhealthy_gpus
 from harness.matrix.cells import Workload
 from harness.run.gpu_health import recheck
@@ -30,6 +31,8 @@ def recheck_unhealthy(runs: Sequence[PendingRun], workload: Workload, bench: Ben
     Raises:
         UserError: when the data cannot be trained on, or the results folder cannot be written.
     """
+    if bench.dispatcher:
+        return
     for index, why in unhealthy_gpus(bench.results, bench.host).items():
         pending = next((one for one in runs if index in gpus_needed(one.planned)), None)
         if pending is None:

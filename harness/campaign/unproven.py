@@ -10,7 +10,8 @@ from dataclasses import replace
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench, gpus_needed
 from harness.campaign.display import Display
-from harness.campaign.runner import CONTINUES, PendingRun
+from harness.campaign.plan import PendingRun
+from harness.campaign.runner import CONTINUES
 from harness.doctor.ask import docker_of
 from harness.doctor.checks import access, docker, driver, system
 from harness.doctor.finding import Finding
@@ -27,7 +28,12 @@ HostCause = Callable[[], Finding | None]
 
 
 def host_cause(matrix: Matrix, bench: Bench) -> Finding | None:
-    """Return what keeps every stack from a GPU on this host, as the doctor sees it; None where it sees nothing."""
+    """Return what keeps every stack from a GPU on this host, as the doctor sees it; None where it sees nothing.
+
+    Of other hosts it is not asked.
+    """
+    if bench.dispatcher:
+        return None
     machine = read_machine(matrix, bench.root)
     if bench.engine:
         machine = replace(machine, docker=docker_of(bench.engine))
@@ -57,6 +63,9 @@ class UnprovenGpus:
         """
         if record.diagnosis != NOT_BEGUN:
             return False
+        if self._bench.dispatcher:
+            # That host gets no further runs.
+            return True
         gpus = _gpus(pending) - self._proven() - unhealthy_gpus(self._bench.results, self._bench.host).keys()
         if not gpus:
             return False

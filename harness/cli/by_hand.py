@@ -1,5 +1,7 @@
 """The commands by which a person says what no record shows: `matrix strike` and `matrix host-changed`."""
 
+from contextlib import suppress
+
 import click
 
 from harness.base.errors import UserError
@@ -27,6 +29,9 @@ def strike_command(settings: Settings, run: str, reason: str, undo: bool, as_jso
     results = settings.results
     line = strike(results.folder_of(run), "undo" if undo else "strike", _worded(reason))
     if record := results.record(run):
+        # The index of another user, or on another host, learns of it from there.
+        with suppress(OSError):
+            results.note_changed(run)
         Index(results).add(record)
     if as_json:
         print_json({"run": run, **line.model_dump(mode="json", by_alias=True)})

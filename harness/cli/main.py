@@ -104,6 +104,15 @@ COMMANDS = {
         "Run cells (default: a selection) one after the other; continue where an interrupted campaign stopped.",
     ),
     "run-cell": ("cli.run:run_cell_command", "Run one cell once, watch it, and leave its record."),
+    "slurm-epilog": (
+        "cli.clusters:slurm_epilog",
+        "As Slurm's Epilog, end what a job left of its runs, containers too; fail where something cannot be killed.",
+    ),
+    "slurm-node": ("cli.clusters:slurm_node", ""),
+    "slurm-prolog": (
+        "cli.clusters:slurm_prolog",
+        "Print how to install the hooks of Slurm; as Slurm's Prolog, fail where a GPU of this node is unhealthy.",
+    ),
     "show": (
         "cli.matrix:show",
         "Print the cells the matrix file resolves to, why some are excluded, and the workloads.",

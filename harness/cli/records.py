@@ -9,6 +9,7 @@ import click
 from harness.base.errors import UserError
 from harness.cli.shared import Settings, as_json, out, pass_settings, print_json, print_lines, warn
 from harness.evidence.index import rebuild_index
+from harness.evidence.index_file import index_file
 from harness.screen.terminal import echo
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def index(settings: Settings, as_json: bool) -> None:
     if as_json:
         print_json({"records": records, "damaged": damaged})
     else:
-        echo(f"{records} records in {settings.results.folder / 'records.db'}")
+        echo(f"{records} records in {index_file(settings.results.folder)}")
 
 
 def _share(settings: Settings, page: Path, hide: tuple[str, ...], *, as_json: bool, force: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -26,6 +26,7 @@ from harness.campaign.run_one import run_one
 from harness.campaign.runner import CONTINUES
 from harness.campaign.screen_gpus import may_use
 from harness.campaign.under_way import noted_under_way
+from harness.cli.clusters import dispatcher_of, of_cluster, run_request
 from harness.cli.completion import complete_cells, complete_selections, complete_workloads
 from harness.cli.describe import describe_campaign, describe_plan
 from harness.cli.goal import goal_of, goal_options, workload_for_tags
@@ -50,6 +51,7 @@ from harness.environments.verifier import verifying_stack
 from harness.evidence.health_log import unhealthy_gpus
 from harness.host.awake import stay_awake
 from harness.host.facts import HostFacts
+from harness.host.fingerprint import machine_of
 from harness.matrix.cells import SHORTEST_LOOKBACK, Matrix, Workload
 from harness.matrix.refusals import with_lookback
 from harness.report.model import Command
@@ -110,6 +112,11 @@ def campaign_options(command: Any) -> Any:
             help="With --repeats: where failures may be a GPU's or the host's, add runs that tell (default: yes).",
         ),
         click.option(
+            "--on",
+            "cluster",
+            help="Make the runs on the nodes of a cluster: `slurm`, or a name under hosts: of the matrix file.",
+        ),
+        click.option(
             "--use-screen-gpu/--no-use-screen-gpu",
             default=None,
             help="In stages: may runs use a GPU that a screen is connected to? (default: `run` asks once; without a "
@@ -127,6 +134,7 @@ def campaign_options(command: Any) -> Any:
 @pass_settings
 def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> None:
     """Print what `matrix run` would do here: cells, runs, disk, time."""
+    settings = of_cluster(settings, options["cluster"])
     prepared = _prepare(settings, **options)
     if as_json:
         stages = {"stages": asdict(forecast(prepared))} if prepared.stages else {}
@@ -177,8 +185,10 @@ def run(
 
     Exit status: 0 when every run completed (with --until or --all: when that was reached), 1 if not, 130 after Ctrl-C.
     """
-    if reboot_when_unhealthy and settings.simulated:
-        raise UserError("--reboot-when-unhealthy would reboot this machine, not the simulated host; leave it out")
+    settings = of_cluster(settings, options["cluster"])
+    if reboot_when_unhealthy and (settings.simulated or options["cluster"]):
+        meant = "the simulated host" if settings.simulated else "a node of the cluster"
+        raise UserError(f"--reboot-when-unhealthy would reboot this machine, not {meant}; leave it out")
     if reboot_when_unhealthy:
         check_reboot()
     prepared = _prepare(settings, asks=True, **options)
@@ -195,7 +205,7 @@ def run(
         start_in_background(settings, as_json=as_json)
         return
     again = settings.invocation.command(*typed_words())
-    machine = prepared.bench.host.machine
+    machine = machine_of(settings.root)
     with (
         interruptible(),
         stay_awake("a campaign of matrix runs") as awake,
@@ -231,19 +241,31 @@ def run(
 
 
 @click.command("run-cell", cls=WithProgram)
-@click.argument("cell", shell_complete=complete_cells)
+@click.argument("cell", required=False, shell_complete=complete_cells)
 @workload_options
 @program_options
 @click.option("--run-id", help="Id of the run; a run of that id that has its record is not run again.")
+@click.option("--request", type=click.File("rb"), hidden=True)
 @click.option(
     "--print-command", is_flag=True, help="Only print the docker command that runs it; pull and build nothing."
 )
 @as_json
 @pass_settings
 def run_cell_command(
-    settings: Settings, /, cell: str, as_json: bool, run_id: str | None, print_command: bool, **options: Any
+    settings: Settings,
+    /,
+    cell: str | None,
+    as_json: bool,
+    run_id: str | None,
+    request: IO[bytes] | None,
+    print_command: bool,
+    **options: Any,
 ) -> None:
     """Run one cell once, watch it, and leave its record."""
+    if request:
+        sys.exit(run_request(settings, request.read()))
+    if cell is None:
+        raise click.MissingParameter(param_type="argument", param_hint="'CELL'")
     chosen = settings.matrix.cells[known(cell, settings.matrix.cells, "cell")]
     workload = chosen_workload(settings, "default", options)
     place = bench_options(settings, options)
@@ -314,6 +336,7 @@ def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
 
 def _prepare(settings: Settings, **options: Any) -> PreparedCampaign:
     matrix, cells = settings.matrix, options["cells"]
+    options["dispatcher"] = dispatcher_of(settings, options["cluster"])
     for cell in cells:
         known(cell, matrix.cells, "cell")
     selection = known(options["selection"] or DEFAULT_SELECTION, matrix.selections, "selection")
@@ -406,6 +429,7 @@ def bench_options(settings: Settings, options: Mapping[str, Any]) -> BenchOption
         options["executor"],
         settings.root,
         verifying_stack(settings.matrix),
+        options.get("dispatcher"),
     )
 
 

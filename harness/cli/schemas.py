@@ -82,7 +82,8 @@ metadata and curves, and the model until its copy is verified |
 | `failure/` | of a run that did not complete ([what is in it](../watching.md#what-is-saved-of-a-failure)) |
 | `record.json` | the statement about the run; written last |
 
-`results/records.db` is an index of the records; `matrix index` rebuilds it.
+An index of the records, `records.db`, lies with the user's state (`~/.local/state/rocm-matrix/index`), on each host its
+own; `matrix index` rebuilds it.
 """
 
 

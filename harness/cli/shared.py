@@ -56,6 +56,13 @@ class Settings:
         self._results = results.resolve()
         self._given = given
 
+    def with_results(self, results: Path) -> "Settings":
+        """Return the settings with another results folder, unless one was given."""
+        if "--results" in self._given:
+            return self
+        given = (*self._given, "--results", str(results))
+        return Settings(self.file, results, self.base, self.root, self.mirrors, self.targets, given)
+
     @cached_property
     def results(self) -> "Results":
         """The results folder."""

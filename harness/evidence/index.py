@@ -1,4 +1,7 @@
-"""`records.db`: an index of the run folders. Losing it loses nothing."""
+"""`records.db`: an index of the run folders. Losing it loses nothing.
+
+It lies with this user's state on this host: other users and hosts that share the results folder have their own.
+"""
 
 import fcntl
 import json
@@ -11,9 +14,10 @@ from typing import Any, TypeVar
 
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
-from harness.base.storage import create, open_regular, unfinished
+from harness.base.storage import create, open_regular, read_regular, unfinished
 from harness.evidence.exposure import Exposure, exposure_of, recorded_exposure
 from harness.evidence.host_state import state_of
+from harness.evidence.index_file import index_file
 from harness.evidence.interruptions import interruption_of
 from harness.evidence.records import Results
 from harness.evidence.run_files import Intent, Record
@@ -21,8 +25,6 @@ from harness.evidence.strikes import struck_out
 from harness.evidence.verdicts.scope import scope_of
 from harness.matrix.cells import qualifies_for_promotion
 from harness.matrix.workload_options import family_of
-
-FILE = "records.db"
 
 Used = TypeVar("Used")
 
@@ -75,6 +77,7 @@ class Row:
     host_state: str
     beside: str = "[]"
     own_program: bool = False
+    node: str | None = None
 
     @classmethod
     def of(
@@ -90,6 +93,7 @@ class Row:
         values: dict[str, Any] = {"host_kind": host.kind, "host_fingerprint": host.fingerprint}
         values |= {"host_state": state_of(host, gpus_used=intent.device != "cpu").as_json}
         values |= {"machine": host.machine, "boot_id": host.boot_id, "gpus": json.dumps(intent.gpus)}
+        values |= {"node": intent.scheduled.node if intent.scheduled else None}
         values |= {"beside": json.dumps(intent.beside), "own_program": intent.program is not None}
         values |= {
             "scope": scope_of(intent),
@@ -141,6 +145,7 @@ COMMON = (
         "ran_on",
         "scope",
         "injected_fault",
+        "node",
     ),
     *("rehearsal", "qualifies_for_promotion", "verified", "imported"),
 )
@@ -157,7 +162,7 @@ class Index:
 
     def __init__(self, results: Results) -> None:
         self._results = results
-        self._file = results.folder / FILE
+        self._file = index_file(results.folder)
 
     def add(self, record: Record) -> None:
         """Enter one record.
@@ -191,7 +196,7 @@ class Index:
                 database.executemany(INSERT, rows)
             reached("index-rebuilt")
             # What a process that died in a transaction left beside the old index would be played back into the new one.
-            for old in (self._file, self._file.with_name(f"{FILE}-journal")):
+            for old in (self._file, self._file.with_name(f"{self._file.name}-journal")):
                 old.unlink(missing_ok=True)
             temporary.replace(self._file)
         except (OSError, sqlite3.Error) as error:
@@ -211,7 +216,7 @@ class Index:
     def _alone(self) -> Iterator[None]:
         """One process at a time: an index that is replaced while another writes to it fails that one."""
         try:
-            stream = open_regular(self._file.with_name(f".{FILE}.lock"), adding=True)
+            stream = open_regular(self._file.with_name(f".{self._file.name}.lock"), adding=True)
         except OSError:
             # A folder that cannot be written to is reported by whoever writes next.
             yield
@@ -250,8 +255,22 @@ class Index:
         begun = set(self._results.begun())
         if known - begun:
             raise sqlite3.DatabaseError("the index has runs that are gone")
-        new = {record.intent.run_id: record for record in (*records, *self._readable(sorted(begun - known)))}
+        changed = self._changed(database) & known
+        new = {record.intent.run_id: record for record in (*records, *self._readable(sorted(begun - known | changed)))}
         database.executemany(INSERT, [_values_of(self.row_of(record)) for record in new.values()])
+
+    def _changed(self, database: sqlite3.Connection) -> set[str]:
+        """Return the runs that changed after they were entered; the index keeps how far it has read of that."""
+        try:
+            said = read_regular(self._results.changed)
+        except OSError:
+            return set()
+        (read,) = database.execute("PRAGMA user_version").fetchone()
+        if len(said) == read:
+            return set()
+        database.execute(f"PRAGMA user_version = {len(said)}")
+        # A shorter file is another one.
+        return set(said[read if read < len(said) else 0 :].decode(errors="replace").splitlines())
 
     def row_of(self, record: Record) -> Row:
         """Return the row of a record, with what its run folder shows besides."""
@@ -271,16 +290,6 @@ class Index:
                 if record := self._results.record(run_id):
                     read.append(record)
         return read
-
-
-def read_rows(results: Results) -> list[Row]:
-    """Return the index as it is, oldest first, and write nothing; empty where there is none that can be read."""
-    try:
-        with closing(sqlite3.connect(f"file:{results.folder / FILE}?mode=ro", uri=True, timeout=5)) as database:
-            _check_layout(database)
-            return _rows_of(database)
-    except sqlite3.Error:
-        return []
 
 
 def _check_layout(database: sqlite3.Connection) -> None:

@@ -15,7 +15,7 @@ from secrets import token_hex
 from harness.base.errors import UserError
 from harness.base.failpoints import reached
 from harness.base.set_id import remove_set_id
-from harness.base.storage import make_folder_durably, sync_folder, unfinished
+from harness.base.storage import make_folder_durably, open_regular, sync_folder, unfinished
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
 from harness.host.processes import ProcessId
@@ -47,6 +47,16 @@ class Results:
     def runs(self) -> Path:
         """The folder of the run folders."""
         return self.folder / "runs"
+
+    @property
+    def changed(self) -> Path:
+        """The file with the ids of runs that changed after their record, a line each: indexes enter them again."""
+        return self.folder / "changed-runs.txt"
+
+    def note_changed(self, run_id: str) -> None:
+        """Have every index of this folder enter a run again, whoever it belongs to; raises OSError."""
+        with open_regular(self.changed, adding=True) as stream:
+            stream.write(f"{run_id}\n".encode())
 
     @property
     def gpu_evidence(self) -> Path:

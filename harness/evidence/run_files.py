@@ -17,7 +17,15 @@ from harness.matrix.programs import Program
 OutcomeName = Literal["completed", "failed", "hung", "interrupted", "host-fault"]
 HealthCheck = Literal["memory", "kernel-log", "probe", "reset"]
 HealthOccasion = Literal["before-run", "after-failure", "after-completion", "recheck"]
-Interruption = Literal["ctrl-c", "hup", "term", "shutdown", "harness-killed", "engine"]
+Interruption = Literal["ctrl-c", "hup", "term", "shutdown", "harness-killed", "engine", "scheduler"]
+
+
+class Scheduled(File):
+    """The job of a scheduler that a run is made in."""
+
+    scheduler: Literal["slurm"]
+    job: str
+    node: str = Field(description="the name of the host there")
 
 
 class Intent(Versioned):
@@ -63,6 +71,7 @@ class Intent(Versioned):
     injected_fault: str | None = Field(None, description="the fault injected on purpose; such a run is no evidence")
     beside: tuple[str, ...] = Field((), description="runs that were begun together with it, on other GPUs")
     rehearsal: bool = Field(False, description="made by `matrix rehearse`: it shows nothing of its stack")
+    scheduled: Scheduled | None = Field(None, description="the job of a scheduler that it is made in, if any")
     started: float = Field(description="seconds since 1970")
 
     @property

@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.base.json_lines import read_json_lines
+from harness.base.paths import state_folder
 from harness.evidence.run_files import HealthStep
 
-FOLDER = "rocm-matrix/health"
+FOLDER = "health"
 
 
 def share_step(step: HealthStep) -> None:
@@ -43,5 +44,4 @@ def shared_steps(machine: str, boot_id: str) -> Iterator[HealthStep]:
 
 def _file(machine: str, boot_id: str) -> Path:
     """Return its file. Raises RuntimeError where there is no home."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / FOLDER / f"{machine}.{boot_id}.jsonl"
+    return state_folder() / FOLDER / f"{machine}.{boot_id}.jsonl"

@@ -8,9 +8,9 @@ from pathlib import Path
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench, BenchOptions, open_bench
 from harness.campaign.display import QuietDisplay
-from harness.campaign.plan import PlannedRun
+from harness.campaign.plan import PendingRun, PlannedRun
 from harness.campaign.recovery import close_leftovers
-from harness.campaign.runner import InterruptedRunError, PendingRun, Runner
+from harness.campaign.runner import InterruptedRunError, Runner
 from harness.environments.capabilities import capabilities_of, why_not
 from harness.environments.executors.docker import LABEL, DockerExecutor
 from harness.environments.executors.job import Executor

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.json_schema import SkipJsonSchema
 
 from harness.base.urls import without_credentials
+from harness.matrix.clusters import Cluster
 from harness.matrix.programs import Program
 from harness.matrix.stages import CampaignStage
 from harness.matrix.strategies import OVER_A_BACKEND, ModelKind, Strategy
@@ -440,6 +441,7 @@ class Matrix(_Strict):
     exclude: tuple[Exclusion, ...] = ()
     verdicts: Verdicts = Verdicts()
     stages: dict[Name, CampaignStage] = Field({}, description="what `matrix run` does on a host with GPUs, in order")
+    hosts: dict[Name, Cluster] = Field({}, description="clusters that `matrix run --on NAME` carries runs to")
     two_gpus: tuple[TwoGpus, ...] = Field((), description="the order in which stacks go on to two GPUs")
 
     def cell(self, stack: str, preset: str) -> Cell:

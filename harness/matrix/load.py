@@ -21,7 +21,7 @@ Path_ = tuple[str | int, ...]
 LISTED = 40
 # The 7900 XT, for where no GPU is: to lock and to build needs none.
 DEFAULT_TARGETS = ("gfx1100",)
-NAMED_SECTIONS = ("stacks", "presets", "workloads", "selections", "stages")
+NAMED_SECTIONS = ("stacks", "presets", "workloads", "selections", "stages", "hosts")
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from harness.base.errors import UserError
 from harness.base.paths import IMAGES, REHEARSAL, REHEARSAL_VARIABLE
 from harness.campaign.bench import Bench, BenchOptions, open_bench
 from harness.campaign.display import QuietDisplay
-from harness.campaign.plan import PlannedRun
-from harness.campaign.runner import PendingRun, Runner
+from harness.campaign.plan import PendingRun, PlannedRun
+from harness.campaign.runner import Runner
 from harness.environments.environment import Environment
 from harness.environments.images import find
 from harness.environments.interpreters import choose_python

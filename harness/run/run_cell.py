@@ -18,12 +18,15 @@ from harness.evidence.last_line import last_line
 from harness.evidence.leftovers import Leftover, in_short, leftovers, remove_excess
 from harness.evidence.memory import MemoryUse
 from harness.evidence.outcome.decide import APP_EXITS, Outcome, decide, undecided
+from harness.evidence.outcome.diagnoses import StoppedBy
 from harness.evidence.outcome.evidence import Evidence
 from harness.evidence.records import Results
 from harness.evidence.run_files import Explanation, Interruption, Record
 from harness.evidence.work_folder import hand_over
 from harness.host.gpu_memory import GpuWatch
+from harness.host.jobs import ENDINGS
 from harness.host.run_processes import end_processes_of_run, name_survivors
+from harness.host.slurm import why_ended
 from harness.run.asked import Run
 from harness.run.gpu_health import (
     Checkup,
@@ -133,12 +136,9 @@ def run_cell(
                     evidence = _verified(spec, executor, evidence, result, root)
         except KeyboardInterrupt as caught:
             interrupt = caught
-            interrupted_by = interruption_by(str(caught), shutting_down=host_is_shutting_down())
+            interrupted_by, stopped_by, stop_detail = _interruption(run, str(caught))
             evidence = replace(
-                evidence,
-                steps_accounted=accounting.steps,
-                stopped_by="user",
-                stop_detail=f"stopped by {caught or 'Ctrl-C'}",
+                evidence, steps_accounted=accounting.steps, stopped_by=stopped_by, stop_detail=stop_detail
             )
         except UserError as error:
             evidence, interrupt = _cannot_go_on(replace(evidence, steps_accounted=accounting.steps), watch, error)
@@ -167,6 +167,16 @@ def run_cell(
         if interrupt:
             raise interrupt
     return record
+
+
+def _interruption(run: Run, caught: str) -> tuple[Interruption, StoppedBy, str]:
+    """Return what interrupted a run, what that counts as, and both in words; `caught` names the signal."""
+    by = interruption_by(caught, shutting_down=host_is_shutting_down())
+    # Schedulers end their jobs by TERM, too.
+    if by == "term" and run.scheduled:
+        ending = why_ended(run.scheduled.job)
+        return "scheduler", "time-limit" if ending == "time-limit" else "user", ENDINGS[ending]
+    return by, "user", f"stopped by {caught or 'Ctrl-C'}"
 
 
 def _make_places(spec: RunSpec, own: OwnProgram) -> None:

@@ -160,6 +160,7 @@ def resolve_run(run: Run, folder: RunFolder) -> RunSpec:
         injected_fault=run.injected_fault,
         beside=run.beside,
         rehearsal=REHEARSAL is not None,
+        scheduled=run.scheduled,
         started=time.time(),
     )
     return RunSpec(

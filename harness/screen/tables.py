@@ -212,7 +212,8 @@ def runs_table(rows: Iterable[Row], counts: Counts) -> Table:
         count = counts[row.run_id]
         counted = f"{COUNT_WORDS[count.counts_as]}: {count.why}" if count.why else COUNT_WORDS[count.counts_as]
         speed = f"{row.samples_per_second:.0f}" if row.samples_per_second else ""
-        texts = (counted, row.diagnosis or count.diagnosis or "", row.ran_on, f"{row.seconds:.1f}", speed, row.detail)
+        ran_on = f"{row.node}: {row.ran_on}" if row.node else row.ran_on
+        texts = (counted, row.diagnosis or count.diagnosis or "", ran_on, f"{row.seconds:.1f}", speed, row.detail)
         run = f"{row.run_id} (simulated)" if is_simulated_scope(row.scope) else row.run_id
         table.add_row(escape(run), f"[{OUTCOME_COLOURS[row.outcome]}]{row.outcome}[/]", *map(escape, texts))
     return table

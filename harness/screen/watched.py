@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 from harness.base.errors import UserError
 from harness.base.storage import read_regular
 from harness.evidence.app_files import Progress
-from harness.evidence.index import FILE, Row, family_of_intent, read_rows
+from harness.evidence.index import Index, Row, family_of_intent
 from harness.evidence.program_progress import ProgramProgress, progress_of
 from harness.evidence.progress import last_lines
 from harness.evidence.records import Results, owner_alive
@@ -27,6 +28,8 @@ from harness.training.state import TRAININGS_FOLDER
 T = TypeVar("T")
 
 LOCKS = Path("/proc/locks")
+# Around a run on another host, whose processes cannot be looked at: its checks, and a clock that differs.
+ELSEWHERE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Watched:
     _currents: dict[str, Current] = field(default_factory=dict)
     _programs: dict[str, ProgramProgress] = field(default_factory=dict)
     _rows: list[Row] = field(default_factory=list)
-    _indexed: int | None = None
+    _indexed: frozenset[str] | None = None
 
     def look(self) -> Snapshot:
         """Return the present state of the folder."""
@@ -85,7 +88,7 @@ class Watched:
         boot = boot_id()
         return Snapshot(
             campaigns,
-            tuple(intent for intent in intents if intent and owner_alive(intent)),
+            tuple(intent for intent in intents if intent and _goes_on(intent)),
             tuple(record for record in records if record and record.intent.host.boot_id == boot),
             trains,
         )
@@ -124,18 +127,23 @@ class Watched:
         return [line.model_copy(update={"wall": reader.changed or line.wall}) for line in last]
 
     def _read_index(self) -> None:
-        try:
-            changed = (self.results.folder / FILE).stat().st_mtime_ns
-        except OSError:
-            return
-        if changed != self._indexed:
-            self._indexed, self._rows = changed, read_rows(self.results)
+        if self._finished != self._indexed:
+            # It is of this user on this host, who may be another than whose runs these are.
+            with suppress(UserError):
+                self._indexed, self._rows = self._finished, Index(self.results).rows()
 
     def _verdicts(self, look: Snapshot) -> list[Verdict]:
         """Return the verdicts on the workloads that are running; on all workloads if none is."""
         wanted = {(family_of_intent(i), i.host.kind, i.executor) for i in look.running}
         rows = [r for r in self._rows if not wanted or (r.family, r.host_kind, r.executor) in wanted]
         return judge(rows, {}, self.matrix.verdicts, counts_of(self.results, self._rows))
+
+
+def _goes_on(intent: Intent) -> bool:
+    """Return whether a run goes on, as far as this host can tell: on another it has until its limits at most."""
+    if intent.scheduled and intent.host.boot_id != boot_id():
+        return time.time() < intent.started + intent.time_limit + ELSEWHERE_SECONDS
+    return owner_alive(intent)
 
 
 def _run_names(results: Results) -> frozenset[str]:
@@ -158,6 +166,8 @@ def current_of(
     """Return the state of a current run by the last lines that its ranks wrote."""
     again = f" (repeat {intent.repeat})" if intent.repeat > 1 else ""
     on = f" on GPU {', '.join(map(str, intent.gpus))}" if intent.gpus else ""
+    on += f" of {intent.scheduled.node}" if intent.scheduled and on else ""
+    on += f" on {intent.scheduled.node}" if intent.scheduled and not on else ""
     current = before or Current(f"{intent.cell}{again}{on}, {intent.workload}", intent.started, intent.cell)
     work = results.folder_of(intent.run_id).work
     for line in lines:
@@ -215,6 +225,7 @@ def describe(look: Snapshot, scene: Scene, now: float) -> dict[str, Any]:
                 "workload": intent.workload,
                 "process": intent.owner_pid,
                 "gpus": intent.gpus,
+                "node": intent.scheduled.node if intent.scheduled else None,
                 "seconds": round(now - intent.started, 1),
                 "phase": line.phase if line else None,
                 "done": line.done if line else None,

@@ -8,8 +8,8 @@ from typing import Any
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench
 from harness.campaign.display import Display
-from harness.campaign.plan import PlannedRun
-from harness.campaign.runner import CONTINUES, PendingRun, Runner
+from harness.campaign.plan import PendingRun, PlannedRun
+from harness.campaign.runner import CONTINUES, Runner
 from harness.campaign.unhealthy import recheck_unhealthy
 from harness.evidence.app_files import Progress
 from harness.evidence.health_log import unhealthy_gpus

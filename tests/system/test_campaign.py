@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from harness.base.storage import json_hash
+from harness.evidence.index_file import index_file
 from tests.system.conftest import PROGRAM, Command
 
 Wait = Callable[..., None]
@@ -60,7 +61,7 @@ def test_a_campaign_leaves_records_index_and_report(tmp_path: Path, quick_comman
     assert (tmp_path / "report.md").is_file()
     before = status(quick_command, tmp_path)
     assert {s["cell"]: s["runs"] for s in before} == {"cpu-plain": 1, "cpu-one": 1, "cpu-two-phases": 1}
-    (tmp_path / "records.db").unlink()
+    index_file(tmp_path).unlink()
     assert "3 records" in run(quick_command(tmp_path, "index")).stdout
     assert status(quick_command, tmp_path) == before
 

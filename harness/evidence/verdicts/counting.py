@@ -39,6 +39,7 @@ _OTHER_INTERRUPTIONS: Final[Mapping[str | None, str]] = {
     "ctrl-c": "Ctrl-C ended it while it progressed",
     "shutdown": "the host was shut down in order while it progressed",
     "harness-killed": "its harness was killed while it progressed",
+    "scheduler": "the scheduler cancelled its job while it progressed",
     "engine": "the Docker engine was gone, and its GPUs are healthy",
     None: "somebody or something ended it",
 }

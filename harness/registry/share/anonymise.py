@@ -2,8 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -62,9 +61,7 @@ def scrubber_of_run(intent: Intent, folder: Path, scrubber: Scrubber) -> Scrubbe
         places |= {str(WORK): RUN, str(inside(Path(intent.data.path))): DATA}
     places = {place: instead for place, instead in places.items() if place.startswith("/") and place != "/"}
     names = {Path(intent.data.path).name, *_names_of_outputs(intent)}
-    return replace(
-        scrubber, places={**scrubber.places, **places}, words={**scrubber.words, **dict.fromkeys(names, DATA)}
-    )
+    return scrubber.of_run(places, dict.fromkeys(names, DATA))
 
 
 def _names_of_outputs(intent: Intent) -> set[str]:
@@ -76,12 +73,12 @@ def _names_of_outputs(intent: Intent) -> set[str]:
     return found
 
 
-def _public_places() -> Iterator[str]:
-    """Yield the URLs that the sources of wheels have for every platform."""
-    for release in load_wheels().releases:
-        for rocm in release.rocm:
-            yield index_url("rocm", rocm, release.source)
-    yield index_url("cpu", None)
+@cache
+def _public_places() -> frozenset[str]:
+    """Return the URLs that the sources of wheels have for every platform."""
+    releases = load_wheels().releases
+    found = {index_url("rocm", rocm, one.source) for one in releases for rocm in one.rocm}
+    return frozenset({*found, index_url("cpu", None)})
 
 
 def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
@@ -99,15 +96,15 @@ def shared_intent(intent: Intent, scrubber: Scrubber) -> Intent:
         "commands": {phase: tuple(scrubber.value(words)) for phase, words in intent.commands.items()},
         "variables": {phase: scrubber.value(variables) for phase, variables in intent.variables.items()},
         # A mirror may be named after who runs it.
-        "index": intent.index if intent.index in set(_public_places()) else None,
+        "index": intent.index if intent.index in _public_places() else None,
         "owner_pid": 0,
         "owner_started": 0,
     }
     return intent.model_copy(update=values)
 
 
-def shared_record(record: Record, scrubber: Scrubber) -> Record:
-    """Return a record for other hosts."""
+def shared_record(record: Record, scrubber: Scrubber, intent: Intent | None = None) -> Record:
+    """Return a record for other hosts; `intent` is its own for them, where that is known."""
     found = record.explanation
     explanation = found and found.model_copy(
         update={
@@ -117,7 +114,7 @@ def shared_record(record: Record, scrubber: Scrubber) -> Record:
         }
     )
     values: dict[str, Any] = {
-        "intent": shared_intent(record.intent, scrubber),
+        "intent": intent or shared_intent(record.intent, scrubber),
         "detail": scrubber.text(record.detail),
         "exit": scrubber.value(record.exit),
         "host_problems": tuple(map(scrubber.text, record.host_problems)),

@@ -6,7 +6,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -101,7 +101,9 @@ def _take_in(
     rows = Index(results).rows()
     made_here = [row for row in rows if not row.imported]
     machines = {host.machine, *(row.machine for row in made_here)}
-    runs = [_checked(folder, file, machines) for folder in show(_folders(place / RUNS))]
+    # An index in memory, to see that it can hold what runs say.
+    with closing(sqlite3.connect(":memory:")) as database:
+        runs = [_checked(folder, file, machines, database) for folder in show(_folders(place / RUNS))]
     steps = list(_steps(place / HEALTH, file, machines))
     own = {shared_id(row.machine, row.run_id) for row in made_here}
     here = {run.id: _content_here(results, run.id) for run in runs if results.run_folder(run.id).exists()}
@@ -128,15 +130,18 @@ def _folders(place: Path) -> list[Path]:
     return sorted(place.iterdir()) if place.is_dir() else []
 
 
-def _checked(folder: Path, file: Path, machines: Collection[str]) -> _Run:
+def _checked(folder: Path, file: Path, machines: Collection[str], database: sqlite3.Connection) -> _Run:
     """Return an unpacked run whose content matches its name, and that claims to be of none of this folder's `machines`.
 
     Raises:
         UserError: when the run is invalid.
     """
     try:
-        intent = Intent.parse(RunFolder(folder).intent.read_bytes())
-        record = Record.parse(RunFolder(folder).record.read_bytes())
+        said = RunFolder(folder).intent.read_bytes()
+        content = RunFolder(folder).record.read_bytes()
+        record = Record.parse(content)
+        # What is the same text was just checked as a part of the record.
+        intent = record.intent if _holds(content, said) else Intent.parse(said)
     except (OSError, ValidationError) as error:
         raise UserError(f"{file}: {folder.name}: is no run: {str(error).splitlines()[0]}; nothing was taken") from None
     wrong = None
@@ -146,7 +151,7 @@ def _checked(folder: Path, file: Path, machines: Collection[str]) -> _Run:
         wrong = "its record belongs to another intent"
     elif intent.host.machine in machines:
         wrong = "claims to be a run of a machine that runs cells in this folder"
-    elif not _storable(record):
+    elif not _storable(record, database):
         wrong = "holds impossible values"
     elif not all(is_shared_id(name) for name in (intent.run_id, intent.campaign) if name is not None):
         wrong = f"has an id that no export writes: {intent.run_id[:130]!r}"
@@ -155,7 +160,13 @@ def _checked(folder: Path, file: Path, machines: Collection[str]) -> _Run:
     return _Run(folder, folder.name, intent.run_id, intent.host.machine)
 
 
-def _storable(record: Record) -> bool:
+def _holds(record: bytes, intent: bytes) -> bool:
+    """Return whether the text of a record has that of an intent in it, as records do, at its place and indented."""
+    indented = intent.strip().replace(b"\n", b"\n  ")
+    return record.startswith(b'{\n  "schema": 2,\n  "intent": ' + indented + b",\n")
+
+
+def _storable(record: Record, database: sqlite3.Connection) -> bool:
     """Return whether the index and the report can hold the values of a record, which its types do not bound."""
     row = Row.of(record)
     times = (row.started, row.finished, row.seconds, row.samples_per_second or 0.0)
@@ -163,8 +174,8 @@ def _storable(record: Record) -> bool:
         if record.intent.container:
             # As the report shows it.
             container_from_record(record.intent.container).command_line({}, ())
-        with closing(sqlite3.connect(":memory:")) as database:
-            database.execute(f"SELECT {', '.join('?' * len(fields(Row)))}", astuple(row))
+        values = [getattr(row, one.name) for one in fields(Row)]
+        database.execute(f"SELECT {', '.join('?' * len(values))}", values)
     except (OverflowError, TypeError, ValueError, AttributeError, sqlite3.Error):
         return False
     names = (record.intent.host.machine, record.intent.host.boot_id)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,19 +17,51 @@ TAIL = re.compile(r"/(?:(?:site|dist)-packages|lib/python3\.\d+|vpoc|bin)/[^/].*
 # Not the slashes of a URL: the first follows a colon, the second the first.
 ANY_PATH = r"(?<![\w<>./~-])/(?!/)[^\s\"'`<>|:;,(){}\[\]=*?\\]+"
 # `journalctl --output=short-iso-precise`: time, host, program.
+KERNEL = " kernel: "
 JOURNAL_LINE = re.compile(r"^(\d{4}-\d\d-\d\dT\S+) \S+ (?=kernel: )", re.MULTILINE)
+
+# Before and behind a place of a run, as in the pattern of the others.
+NO_BEGINNING, NO_END = re.compile(r"[\w<>.~-]"), re.compile(r"\.?[\w-]")
+# Variables and words of commands are the same in most runs.
+LONGEST_KNOWN, MOST_KNOWN = 256, 1 << 16
 
 
 @dataclass(frozen=True)
 class Scrubber:
-    """The replacements of places (absolute paths) and words (names of hosts, users, files)."""
+    """The replacements of places (absolute paths) and words (names of hosts, users, files).
+
+    `own` are places of one run, which come first: to compile a pattern for each of ten thousand takes most of the time.
+    """
 
     places: Mapping[str, str]
     words: Mapping[str, str]
+    own: Mapping[str, str] = field(default_factory=dict)
+    _known: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
+    _of_words: dict[frozenset[tuple[str, str]], "Scrubber"] = field(default_factory=dict, repr=False, compare=False)
+    _shared: "Scrubber | None" = field(default=None, repr=False, compare=False)
 
     def text(self, text: str) -> str:
         """Return the text with them replaced, and any other absolute path too. A second pass changes nothing."""
-        return JOURNAL_LINE.sub(rf"\1 {HOST} ", self._pattern.sub(self._instead, text))
+        for place in sorted(self.own, key=len, reverse=True):
+            text = _without(text, place, self.own[place])
+        return (self._shared or self)._replaced(text)
+
+    def of_run(self, own: Mapping[str, str], words: Mapping[str, str]) -> "Scrubber":
+        """Return a scrubber that also replaces the places of one run, and further words."""
+        new = frozenset(words.items() - self.words.items())
+        if new not in self._of_words:
+            self._of_words[new] = replace(self, words={**self.words, **words}, _known={}, _of_words={})
+        return replace(self._of_words[new], own=own, _shared=self._of_words[new])
+
+    def _replaced(self, text: str) -> str:
+        known = self._known.get(text)
+        if known is None:
+            known = self._pattern.sub(self._instead, text)
+            if KERNEL in known:
+                known = JOURNAL_LINE.sub(rf"\1 {HOST} ", known)
+            if len(text) <= LONGEST_KNOWN and len(self._known) < MOST_KNOWN:
+                self._known[text] = known
+        return known
 
     def value(self, value: Any) -> Any:
         """Return a JSON value with every string replaced in the same way, keys included."""
@@ -72,3 +104,16 @@ def _any_of(texts: Collection[str]) -> str:
     Without any text the pattern never matches.
     """
     return "|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True) if text) or r"(?!)"
+
+
+def _without(text: str, place: str, instead: str) -> str:
+    """Return a text with one place replaced, where nothing goes on before or behind it."""
+    at = text.find(place)
+    while at >= 0:
+        end = at + len(place)
+        if (at and NO_BEGINNING.match(text, at - 1)) or NO_END.match(text, end):
+            at = text.find(place, at + 1)
+        else:
+            text = text[:at] + instead + text[end:]
+            at = text.find(place, at + len(instead))
+    return text

@@ -53,9 +53,10 @@ LARGEST_BYTES = 16 << 20
 def shared_files(record: Record, folder: RunFolder, scrubber: Scrubber) -> dict[str, bytes]:
     """Return the files of a run of this host for export, by name: its records and evidence without names and paths."""
     scrubber = scrubber_of_run(record.intent, folder.path, scrubber)
+    intent = shared_intent(record.intent, scrubber)
     files: dict[str, bytes] = {
-        RunFolder.INTENT: _json(shared_intent(record.intent, scrubber)),
-        RunFolder.RECORD: _json(shared_record(record, scrubber)),
+        RunFolder.INTENT: _json(intent),
+        RunFolder.RECORD: _json(shared_record(record, scrubber, intent)),
     }
     for name in _evidence(folder):
         if name not in files and (content := _read(folder, name)) is not None:

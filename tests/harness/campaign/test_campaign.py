@@ -16,9 +16,9 @@ from harness.campaign import run_plan as run_plan_module
 from harness.campaign.bench import Bench
 from harness.campaign.campaign import Campaign, begin_or_continue
 from harness.campaign.gpu_locks import GpuClaim, lock_gpus
-from harness.campaign.plan import Plan, make_plan, placements
+from harness.campaign.plan import PendingRun, Plan, make_plan, placements
 from harness.campaign.run_plan import run_plan
-from harness.campaign.runner import PendingRun, Runner
+from harness.campaign.runner import Runner
 from harness.environments import compiled_kernel
 from harness.environments.capabilities import Capabilities
 from harness.host.facts import HostFacts

@@ -14,9 +14,9 @@ from harness.base.errors import UserError
 from harness.campaign import pursue as pursue_module
 from harness.campaign import unhealthy as unhealthy_module
 from harness.campaign.campaign import Campaign, begin_or_continue
-from harness.campaign.plan import Plan, PlannedRun, make_plan
+from harness.campaign.plan import PendingRun, Plan, PlannedRun, make_plan
 from harness.campaign.pursue import pursue_goal
-from harness.campaign.runner import PendingRun, Runner
+from harness.campaign.runner import Runner
 from harness.campaign.tallies import Tallies
 from harness.environments.capabilities import Capabilities
 from harness.evidence.health_log import append_steps

@@ -11,8 +11,8 @@ import pytest
 from harness.base.errors import UserError
 from harness.campaign.bench import Bench, StackUnavailableError
 from harness.campaign.display import QuietDisplay
-from harness.campaign.plan import PlannedRun
-from harness.campaign.runner import InterruptedRunError, PendingRun, Runner
+from harness.campaign.plan import PendingRun, PlannedRun
+from harness.campaign.runner import InterruptedRunError, Runner
 from harness.environments.environment import Environment
 from harness.environments.executors.process import ProcessExecutor
 from harness.evidence.app_files import InputFile

@@ -15,11 +15,13 @@ import pytest
 
 from harness.base.errors import UserError
 from harness.evidence.app_files import Result
-from harness.evidence.index import NAMES, Index, Row, read_rows
+from harness.evidence.index import NAMES, Index, Row
+from harness.evidence.index_file import index_file
 from harness.evidence.python_stacks import parse_stacks
 from harness.evidence.records import Results, new_run_id
 from harness.evidence.run_files import Intent, Record
 from harness.evidence.run_folder import RunFolder
+from harness.evidence.strikes import strike
 
 MakeRecord = Callable[..., Record]
 
@@ -177,19 +179,19 @@ class TestIndex:
 
     def test_losing_it_loses_nothing(self, results: Results) -> None:
         before = Index(results).rows()
-        (results.folder / "records.db").unlink()
+        (index_file(results.folder)).unlink()
         assert Index(results).rows() == before
         assert [row.outcome for row in before] == ["completed"] * 3 + ["failed", "completed"]
 
     @pytest.mark.parametrize("content", [b"", b"not a database at all, but long enough to be looked at" * 100])
     def test_a_damaged_one_is_made_anew(self, results: Results, content: bytes) -> None:
         before = Index(results).rows()
-        (results.folder / "records.db").write_bytes(content)
+        (index_file(results.folder)).write_bytes(content)
         assert Index(results).rows() == before
 
     def test_damaged_pages_are_no_obstacle(self, results: Results) -> None:
         before = Index(results).rows()
-        file = results.folder / "records.db"
+        file = index_file(results.folder)
         content = bytearray(file.read_bytes())
         content[200:] = b"\xff" * (len(content) - 200)
         file.write_bytes(bytes(content))
@@ -199,28 +201,27 @@ class TestIndex:
     @pytest.mark.parametrize("damaged", ["", "[]", None])
     def test_a_damaged_value_is_no_obstacle(self, damaged: str | None, results: Results) -> None:
         before = Index(results).rows()
-        with sqlite3.connect(results.folder / "records.db") as database:
+        with sqlite3.connect(index_file(results.folder)) as database:
             database.execute(f"UPDATE runs SET [{NAMES[-1]}] = ?", (damaged,))
         database.close()
         assert Index(results).rows() == before
 
     def test_another_layout_is_made_anew(self, results: Results) -> None:
         before = Index(results).rows()
-        with sqlite3.connect(results.folder / "records.db") as database:
+        with sqlite3.connect(index_file(results.folder)) as database:
             database.execute("ALTER TABLE runs DROP COLUMN detail")
         database.close()
         assert Index(results).rows() == before
 
     def test_a_view_without_an_end_is_made_anew(self, results: Results) -> None:
         before = Index(results).rows()
-        file = results.folder / "records.db"
+        file = index_file(results.folder)
         file.unlink()
         with sqlite3.connect(file) as database:
             columns = ", ".join(f"x AS [{name}]" for name in NAMES)
             numbers = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
             database.execute(f"CREATE VIEW runs AS {numbers} SELECT {columns} FROM c")
         database.close()
-        assert read_rows(results) == []
         assert Index(results).rows() == before
 
     def test_run_folders_that_were_copied_in_are_entered(self, results: Results, make_record: MakeRecord) -> None:
@@ -231,6 +232,23 @@ class TestIndex:
     def test_what_has_no_folder_is_dropped(self, results: Results, make_record: MakeRecord) -> None:
         Index(results).add(make_record("ghost"))
         assert len(Index(results).rows()) == 5
+
+    def test_it_lies_outside_the_results_folder_which_hosts_may_share(self, results: Results) -> None:
+        Index(results).rows()
+        assert [file.name for file in results.folder.iterdir()] == ["runs"]
+        assert index_file(results.folder).is_file()
+
+    def test_the_index_of_another_user_learns_of_a_run_that_was_struck_out(
+        self, results: Results, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("other")))
+            before = Index(results).rows()
+            strike(results.folder_of("r1"), "strike", "the wrong cable")
+            results.note_changed("r1")
+        struck = [row.struck for row in Index(results).rows()]
+        assert struck == [None, "the wrong cable", None, None, None]
+        assert [row.struck for row in before] == [None] * 5
 
     def test_adding_a_record_twice_keeps_one(self, results: Results) -> None:
         record = results.record("r0")
@@ -275,13 +293,13 @@ def test_what_a_process_that_died_in_a_transaction_left_spoils_nothing(
         keep(results, record)
         Index(results).add(record)
     before = Index(results).rows()
-    died = subprocess.run([sys.executable, "-c", DIE_IN_TRANSACTION, tmp_path / "records.db"], check=False)
+    died = subprocess.run([sys.executable, "-c", DIE_IN_TRANSACTION, index_file(tmp_path)], check=False)
     assert died.returncode == -signal.SIGKILL
-    assert (tmp_path / "records.db-journal").stat().st_size > 0
+    assert (index_file(tmp_path).with_name("records.db-journal")).stat().st_size > 0
     keep(results, make_record("r999"))
     if rebuild:
         Index(results).rebuild()
-        assert not (tmp_path / "records.db-journal").exists()
+        assert not (index_file(tmp_path).with_name("records.db-journal")).exists()
     assert Index(results).rows() == [*before, Row.of(make_record("r999"))]
 
 
@@ -290,13 +308,13 @@ def test_an_index_is_used_by_one_process_at_a_time(tmp_path: Path, make_record: 
     record = make_record("r1")
     results.begin(record.intent)
     results.finish(record)
-    with (tmp_path / ".records.db.lock").open("w") as other:
+    with index_file(tmp_path).with_name(".records.db.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         waiting = threading.Thread(target=lambda: Index(results).add(record))
         waiting.start()
         waiting.join(0.3)
         assert waiting.is_alive()
-        assert not (tmp_path / "records.db").exists()
+        assert not (index_file(tmp_path)).exists()
     waiting.join(30)
     assert [row.run_id for row in Index(results).rows()] == ["r1"]
 

@@ -1,0 +1,99 @@
+"""The interface of a scheduler that carries runs to other hosts: a job for each run.
+
+A job is told apart by the id of its run. Whatever a scheduler says of a job, what became of the run is in its record.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import Field
+
+from harness.base.json_files import Versioned
+from harness.campaign.plan import PlannedRun
+from harness.evidence.run_files import Intent
+from harness.host.facts import HostFacts
+from harness.host.jobs import JobEnding, JobPhase
+from harness.matrix.cells import Cell, ExecutorName, Preset, Stack, Workload
+
+Closing = Literal["asked", "gone", "unkillable"]
+"""The node was asked for a record; it takes no jobs; or none any more, since a process of it could not be killed."""
+
+
+class RunRequest(Versioned):
+    """A run as another host is asked for it, with all that decides it: no matrix file is read there."""
+
+    run_id: str
+    campaign: str | None
+    repeat: int
+    gpus: tuple[int, ...]
+    stack: Stack
+    preset: Preset
+    workload: Workload
+    executor: ExecutorName
+    data: str | None = Field(None, description="the user's merged CSV")
+    interpreter: str | None = Field(None, description="of the stack `host`")
+    verifying: Stack | None = Field(None, description="the stack that runs are verified in")
+
+    @property
+    def planned(self) -> PlannedRun:
+        """The run as it was planned."""
+        return PlannedRun(Cell(self.stack, self.preset), self.repeat, self.gpus)
+
+
+@dataclass(frozen=True)
+class JobSeen:
+    """The state of the job of a run, as a scheduler tells it.
+
+    `ended` is what ended one that is over, where that is known; `never`: why one that waits will never run.
+    """
+
+    phase: JobPhase
+    node: str | None = None
+    ended: JobEnding | None = None
+    never: str | None = None
+
+
+class Dispatcher(Protocol):
+    """Carries runs to other hosts.
+
+    `host` stands for them all: it has their kind, but is no machine, and has no boot. `at_once`: how many jobs it is
+    given at a time, at most. `nodes_at_work`: how many nodes take jobs. `settle_seconds`: how long a record may take
+    until it is seen here. `gone_seconds`: after how long a node that does not answer is taken for one that went down.
+    """
+
+    @property
+    def host(self) -> HostFacts: ...  # noqa: D102
+    @property
+    def at_once(self) -> int: ...  # noqa: D102
+    @property
+    def nodes_at_work(self) -> int: ...  # noqa: D102
+    @property
+    def settle_seconds(self) -> float: ...  # noqa: D102
+    @property
+    def gone_seconds(self) -> float: ...  # noqa: D102
+
+    def submit(self, request: RunRequest) -> bool:
+        """Submit the job of a run; False where nobody knows whether that was done, or the queue is full.
+
+        Raises:
+            UserError: when it is refused.
+        """
+
+    def look(self) -> Mapping[str, JobSeen] | None:
+        """Return this user's jobs by the ids of their runs; None when the scheduler does not answer."""
+
+    def close(self, intent: Intent, job: JobSeen | None) -> Closing:
+        """Have the node of a run that is over, and has no record, write one, where that is not under way already."""
+
+    def cancel(self, run_ids: Collection[str]) -> None:
+        """Cancel the jobs of runs."""
+
+    def avoid(self, node: str) -> None:
+        """Submit no more jobs to a node; the last one stays."""
+
+    def learn(self, intent: Intent) -> None:
+        """Take note of the node that a run was made on: it may have been booted since it was asked."""
+
+    def last_words(self, run_id: str) -> str:
+        """Return the last line that the job of a run printed."""

@@ -1,0 +1,198 @@
+"""Follows runs on other hosts to their records: each is submitted once, and yielded once."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from harness.base.errors import UserError
+from harness.base.interrupts import shielded
+from harness.campaign.bench import Bench
+from harness.campaign.dispatch import Dispatcher, JobSeen, RunRequest
+from harness.campaign.display import Display
+from harness.campaign.plan import PendingRun
+from harness.campaign.recovery import record_of_lost
+from harness.evidence.index import Index
+from harness.evidence.run_files import Record
+from harness.evidence.verdicts.counting import NOT_BEGUN
+from harness.matrix.cells import Workload
+
+# One question to the scheduler for all jobs; records are looked for more often.
+LOOK_SECONDS = 5.0
+RECORD_SECONDS = 0.5
+# A job that ended before its run began, so often in a row, will not begin.
+MOST_TRIES = 3
+# Between two looks, so that records are not waited for while thousands of jobs are submitted.
+SUBMITTED_BETWEEN = 20
+
+
+@dataclass
+class _Followed:
+    """A run on its way to its record. Times are on the monotonic clock."""
+
+    pending: PendingRun
+    workload: Workload
+    job: JobSeen | None = None
+    submitted: bool = False
+    tries: int = 0
+    over_since: float | None = None
+    closing: bool = False
+    gone_since: float | None = None
+
+
+@dataclass
+class Follower:
+    """Follows runs on the hosts of a scheduler; `campaign` and `total` as of a `Runner`."""
+
+    bench: Bench
+    dispatcher: Dispatcher
+    display: Display
+    campaign: str | None = None
+    total: int = 0
+    _followed: dict[str, _Followed] = field(default_factory=dict)
+    _shown: tuple[int, int] = (0, 0)
+    _asked: float | None = None
+    _silent_since: float | None = None
+
+    @property
+    def room(self) -> int:
+        """How many more runs may be followed."""
+        return self.dispatcher.at_once - len(self._followed)
+
+    def follow(self, pending: Sequence[PendingRun], workload: Workload) -> None:
+        """Follow further runs; those that have a job or a folder already are not submitted again."""
+        for one in pending:
+            self._followed[one.run_id] = _Followed(one, workload)
+
+    def records(self) -> Iterator[tuple[PendingRun, Record]]:
+        """Yield each followed run with its record, once it has it; more may be followed meanwhile.
+
+        Raises:
+            UserError: when the scheduler refuses a job, or jobs end before their runs begin.
+            KeyboardInterrupt: the jobs go on.
+        """
+        while self._followed:
+            if self._asked is None or time.monotonic() - self._asked >= LOOK_SECONDS:
+                self._look()
+            self._submit()
+            done = [one for one in self._followed.values() if self._may_have_record(one) and self._has_record(one)]
+            for one in done:
+                record = self.bench.results.record(one.pending.run_id)
+                del self._followed[one.pending.run_id]
+                if record:
+                    self._tell(one, record)
+                    yield one.pending, record
+            if not done:
+                time.sleep(RECORD_SECONDS)
+
+    def phases(self) -> tuple[list[str], list[str]]:
+        """Return the runs that wait, and those that run or may run."""
+        waiting = [name for name, one in self._followed.items() if one.job and one.job.phase == "waits"]
+        return waiting, [name for name, one in self._followed.items() if name not in waiting and one.submitted]
+
+    def _look(self) -> None:
+        """Ask how the jobs stand, and do what follows from it."""
+        asked, seen = time.monotonic(), self.dispatcher.look()
+        self._asked = time.monotonic()
+        if seen is None:
+            self._silent_since = self._silent_since or asked
+            silent = time.monotonic() - self._silent_since
+            self.display.step(f"the scheduler does not answer since {silent:.0f} s; records are waited for")
+            return
+        self._silent_since = None
+        for one in self._followed.values():
+            self._stands(one, seen.get(one.pending.run_id))
+        waiting, running = map(len, self.phases())
+        if (running, waiting) != self._shown and running + waiting:
+            self._shown = running, waiting
+            self.display.step(f"{running} jobs run, {waiting} wait")
+
+    def _stands(self, one: _Followed, job: JobSeen | None) -> None:
+        run_id, results = one.pending.run_id, self.bench.results
+        begun = results.run_folder(run_id).exists()
+        one.job = job
+        if job is None and not begun:
+            # Never submitted, or forgotten since; before another look nobody submits it twice.
+            one.submitted, one.over_since = False, None
+            return
+        one.submitted = True
+        if job and job.never:
+            self.dispatcher.cancel([run_id])
+            raise UserError(f"run {run_id} would wait for ever: {job.never}; change hosts: in the matrix file")
+        if job and job.phase != "over":
+            one.over_since = None
+            return
+        one.over_since = one.over_since or time.monotonic()
+        if time.monotonic() - one.over_since >= self.dispatcher.settle_seconds and not results.has_record(run_id):
+            self._ended_without_record(one, job)
+
+    def _ended_without_record(self, one: _Followed, job: JobSeen | None) -> None:
+        run_id, results = one.pending.run_id, self.bench.results
+        intent = results.intent(run_id)
+        if intent is None:
+            one.tries += 1
+            if one.tries >= MOST_TRIES:
+                said = self.dispatcher.last_words(run_id)
+                raise UserError(f"{one.tries} jobs of run {run_id} ended before it began; the last one said: {said}")
+            one.submitted, one.over_since, one.job = False, None, None
+            return
+        if not one.closing:
+            one.closing = True
+            node = job.node if job and job.node else intent.scheduled.node if intent.scheduled else "its node"
+            self.display.step(f"{run_id}: its job is over, and it has no record; {node} is asked for one")
+        closing = self.dispatcher.close(intent, job)
+        if closing == "asked":
+            one.gone_since = None
+            return
+        one.gone_since = one.gone_since or time.monotonic()
+        if closing == "unkillable" or time.monotonic() - one.gone_since >= self.dispatcher.gone_seconds:
+            with shielded():
+                if not results.has_record(run_id):
+                    results.finish(record_of_lost(intent, results, unkillable=closing == "unkillable"))
+
+    def _submit(self) -> None:
+        if self._silent_since is not None:
+            return
+        waiting = [one for one in self._followed.values() if not one.submitted and one.job is None]
+        for one in waiting[:SUBMITTED_BETWEEN]:
+            with shielded():
+                one.submitted = self.dispatcher.submit(self._request(one))
+            if not one.submitted:
+                # It may have arrived all the same: the next look tells.
+                self._asked = time.monotonic()
+                self._silent_since = self._silent_since or time.monotonic()
+                return
+
+    def _request(self, one: _Followed) -> RunRequest:
+        bench, planned = self.bench, one.pending.planned
+        return RunRequest(
+            run_id=one.pending.run_id,
+            campaign=self.campaign,
+            repeat=planned.repeat,
+            gpus=planned.gpus,
+            stack=planned.cell.stack,
+            preset=planned.cell.preset,
+            workload=one.workload,
+            executor=bench.executor_name,
+            data=str(bench.data.absolute()) if bench.data else None,
+            interpreter=str(bench.interpreter.absolute()) if bench.interpreter else None,
+            verifying=bench.verifying,
+        )
+
+    def _may_have_record(self, one: _Followed) -> bool:
+        """Return whether its record is worth a look: over a network thousands of them take their time."""
+        return one.job is None or one.job.phase != "waits"
+
+    def _has_record(self, one: _Followed) -> bool:
+        return self.bench.results.has_record(one.pending.run_id)
+
+    def _tell(self, one: _Followed, record: Record) -> None:
+        display = self.display
+        display.started(one.pending.planned, one.pending.position, self.total)
+        self.dispatcher.learn(record.intent)
+        if record.diagnosis == NOT_BEGUN and record.intent.scheduled:
+            self.dispatcher.avoid(record.intent.scheduled.node)
+        try:
+            Index(self.bench.results).add(record)
+        except UserError as error:
+            display.problem(str(error))
+        display.finished(record)

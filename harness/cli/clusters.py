@@ -1,0 +1,139 @@
+"""Commands on and for the nodes of a cluster."""
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import click
+from pydantic import ValidationError
+
+from harness.base.errors import UserError
+from harness.base.interrupts import interruptible
+from harness.campaign.bench import BenchOptions, open_bench
+from harness.campaign.dispatch import RunRequest
+from harness.campaign.recovery import close_leftovers, executor_of_run
+from harness.campaign.run_one import run_requested
+from harness.cli.shared import INTERRUPTED, Settings, err, known, pass_settings
+from harness.evidence.host_changes import host_of
+from harness.evidence.run_files import Scheduled
+from harness.host.jobs import JobEnding
+from harness.host.slurm import job_here, node_here
+from harness.matrix.clusters import Cluster
+from harness.screen.display import CampaignDisplay
+from harness.screen.terminal import echo
+from harness.slurm.dispatcher import SlurmDispatcher, open_dispatcher
+from harness.slurm.hooks import end_job, installation, why_drain
+from harness.slurm.nodes import note_node
+
+SLURM = "slurm"
+
+
+def of_cluster(settings: Settings, name: str | None) -> Settings:
+    """Return the settings with the results folder of a cluster, where none was given.
+
+    Raises:
+        UserError: when there is no such cluster.
+    """
+    cluster = _cluster(settings, name)
+    return settings.with_results(Path(cluster.results)) if cluster and cluster.results else settings
+
+
+def dispatcher_of(settings: Settings, name: str | None) -> SlurmDispatcher | None:
+    """Return what carries runs to the nodes of a cluster; None where none is named.
+
+    Raises:
+        UserError: when there is no such cluster, or no node of it can be used.
+    """
+    cluster = _cluster(settings, name)
+    if cluster is None:
+        return None
+    with interruptible():
+        return open_dispatcher(settings.results, cluster, settings.root, lambda text: echo(text, err=True))
+
+
+def _cluster(settings: Settings, name: str | None) -> Cluster | None:
+    if name is None:
+        return None
+    # Slurm with a default partition needs no entry.
+    clusters = {SLURM: Cluster(), **settings.matrix.hosts}
+    return clusters[known(name, clusters, "cluster")]
+
+
+def run_request(settings: Settings, content: bytes) -> int:
+    """Make the run that another host asks for; return the exit status of `matrix run-cell`.
+
+    Raises:
+        UserError: when it cannot be made here.
+    """
+    try:
+        request = RunRequest.parse(content)
+    except ValidationError as error:
+        raise UserError(f"--request: is none of this version: {str(error).splitlines()[0]}") from None
+    options = BenchOptions(
+        settings.results,
+        Path(request.data) if request.data else None,
+        Path(request.interpreter) if request.interpreter else None,
+        request.executor,
+        settings.root,
+        request.verifying,
+    )
+    with interruptible(), CampaignDisplay(err) as display:
+        try:
+            record = run_requested(options, request, scheduled_here(), display)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+    echo(f"{record.intent.run_id}: {record.outcome}{f' ({record.diagnosis})' if record.diagnosis else ''}")
+    return 0 if record.outcome == "completed" else 1
+
+
+def scheduled_here() -> Scheduled | None:
+    """Return the job of a scheduler that this process is in; None outside of one."""
+    job, node = job_here(), node_here()
+    return Scheduled(scheduler="slurm", job=job, node=node) if job and node else None
+
+
+@click.command("slurm-node")
+@click.option("--close", "run_id", help="Record what became of a run that lost its harness here.")
+@click.option("--ended", type=click.Choice(get_args(JobEnding)), help="What the scheduler ended it for.")
+@pass_settings
+def slurm_node(settings: Settings, run_id: str | None, ended: JobEnding | None) -> None:
+    """Write down what this node is, and close runs: what a campaign has its nodes do by short jobs."""
+    scheduled = scheduled_here()
+    if scheduled is None:
+        raise UserError("slurm-node: is for jobs of Slurm, on a node of it")
+    note_node(settings.results, scheduled.node, host_of(settings.results, settings.root))
+    if run_id:
+        with interruptible(), CampaignDisplay(err) as display:
+            bench = open_bench(BenchOptions(settings.results, executor="process", root=settings.root), [])
+            close_leftovers(bench, display, {run_id: ended})
+
+
+@click.command("slurm-prolog")
+@pass_settings
+def slurm_prolog(settings: Settings) -> None:
+    """Print how to install the hooks of Slurm; as Slurm's Prolog, fail where a GPU of this node is unhealthy.
+
+    A Prolog that fails has Slurm drain the node. A GPU that was found unhealthy drains it once: when the node is
+    resumed, the next run there probes the GPU again.
+    """
+    if job_here() is None:
+        echo(installation(Path(sys.argv[0]).absolute(), settings.results.folder))
+        return
+    if why := why_drain(settings.results, host_of(settings.results, settings.root)):
+        raise UserError(why)
+
+
+@click.command("slurm-epilog")
+@pass_settings
+def slurm_epilog(settings: Settings) -> None:
+    """As Slurm's Epilog, end what a job left of its runs, containers too; fail where something cannot be killed.
+
+    An Epilog that fails has Slurm drain the node. `matrix slurm-prolog` prints how to install it.
+    """
+    job = job_here()
+    if job is None:
+        raise UserError("slurm-epilog: is for Slurm to run; `matrix slurm-prolog` prints how to install it")
+    bench = open_bench(BenchOptions(settings.results, executor="process", root=settings.root), [])
+    if left := end_job(settings.results, job, partial(executor_of_run, bench)):
+        raise UserError(f"a process cannot be killed of {', '.join(left)}")

@@ -1,0 +1,62 @@
+"""The place of the index of a results folder: of this user on this host, never in the results folder.
+
+Several hosts may share a results folder over a network, where SQLite's locks do not hold.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from harness.base.paths import state_folder
+from harness.host.fingerprint import REAL_ROOT, machine_of
+
+NAME = "records.db"
+# Beside it: the results folder that it is of.
+OWNER = "results-folder"
+OWNER_ALONE = 0o700
+
+
+def index_file(results: Path) -> Path:
+    """Return the place of the index of a results folder; its folder is made where needed and possible.
+
+    A home is often shared by hosts, too: each has an index of its own.
+    """
+    results = results.absolute()
+    name = hashlib.sha256(os.fsencode(results)).hexdigest()[:16]
+    for place in _places():
+        folder = place / f"{name}.{_machine()}"
+        try:
+            if not (folder / OWNER).exists():
+                _remove_abandoned(place)
+                folder.mkdir(parents=True, exist_ok=True, mode=OWNER_ALONE)
+                (folder / OWNER).write_bytes(os.fsencode(results))
+        except OSError:
+            continue
+        # In a folder of others they could put another file in its place.
+        if os.access(folder, os.W_OK) and {one.lstat().st_uid for one in (place, folder)} == {os.geteuid()}:
+            return folder / NAME
+    return _places()[-1] / name / NAME
+
+
+def _places() -> list[Path]:
+    places = [Path(tempfile.gettempdir()) / f"rocm-matrix-{os.geteuid()}"]
+    with suppress(RuntimeError):
+        places.insert(0, state_folder() / "index")
+    return places
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Remove the indexes of results folders that are gone; those of a folder that is not mounted are made again."""
+    for owner in place.glob(f"*/{OWNER}"):
+        with suppress(OSError):
+            if not Path(os.fsdecode(owner.read_bytes())).exists():
+                shutil.rmtree(owner.parent)
+
+
+@cache
+def _machine() -> str:
+    return machine_of(REAL_ROOT)

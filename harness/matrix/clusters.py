@@ -1,0 +1,20 @@
+"""The clusters that runs can be carried to, as the matrix file has them under `hosts:`."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+
+class Cluster(BaseModel):
+    """A cluster of hosts with a scheduler; nodes of it are found in the partition."""
+
+    name: SkipJsonSchema[str] = ""
+    scheduler: Literal["slurm"] = "slurm"
+    partition: str | None = Field(None, description="without, the default partition")
+    gres: str | None = Field(
+        None, description="GPUs of a node as Slurm knows them, such as gpu:gfx1100:2; without, gpu:COUNT"
+    )
+    results: str | None = Field(None, description="results folder on every node, where --results names none")
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

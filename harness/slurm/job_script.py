@@ -1,0 +1,55 @@
+"""The script of a job, with all that it needs in it: Spur passes scripts no arguments. Pure."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.base.errors import UserError
+
+REQUEST_END = "END_OF_REQUEST"
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """The options of a job. `seconds` is the longest that the job may take; `node` is the one to be taken."""
+
+    name: str
+    output: Path
+    seconds: float
+    partition: str | None = None
+    node: str | None = None
+    exclude: tuple[str, ...] = ()
+    exclusive: bool = True
+    gpus: str | None = None
+
+
+def job_script(options: JobOptions, command: Sequence[str], request: str = "") -> str:
+    """Return the script of a job: its options, and the command, which reads the request from its standard input.
+
+    Raises:
+        UserError: when the place of its output cannot be written in an option.
+    """
+    minutes = max(1, -(-int(options.seconds) // 60))
+    output = str(options.output)
+    if any(sign in output for sign in '%\\"\n'):
+        raise UserError(f"{output}: Slurm replaces signs of that name; choose another --results")
+    asked = [
+        f"--job-name={options.name}",
+        f'--output="{output}"',
+        "--nodes=1",
+        "--ntasks=1",
+        "--no-requeue",
+        f"--time={minutes}",
+        *(["--exclusive"] if options.exclusive else []),
+        *([f"--partition={options.partition}"] if options.partition else []),
+        *([f"--nodelist={options.node}"] if options.node else []),
+        *([f"--exclude={','.join(options.exclude)}"] if options.exclude else []),
+        *([f"--gres={options.gpus}"] if options.gpus else []),
+    ]
+    lines = ["#!/bin/sh", *(f"#SBATCH {one}" for one in asked)]
+    # In place of the shell, so that what Slurm sends to the job reaches the command.
+    start = f"exec {shlex.join(command)}"
+    if request:
+        return "\n".join([*lines, f"{start} <<'{REQUEST_END}'", request, REQUEST_END, ""])
+    return "\n".join([*lines, f"{start} </dev/null", ""])

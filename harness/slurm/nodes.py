@@ -1,0 +1,58 @@
+"""The nodes of a cluster, as each of them described itself: `hosts/nodes/NODE.json` in the results folder."""
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from harness.base.json_files import Versioned
+from harness.base.storage import read_regular, write_durably
+from harness.evidence.records import Results
+from harness.host.facts import HostFacts
+
+FOLDER = "hosts/nodes"
+KIND_MARK = "nodes-"
+
+
+class NodeFacts(Versioned):
+    """`hosts/nodes/NODE.json`: a node, as a job on it found it, or the last run there."""
+
+    node: str
+    host: HostFacts
+    at: float = Field(description="seconds since 1970")
+
+
+def note_node(results: Results, node: str, host: HostFacts) -> None:
+    """Write down what a node is. Raises UserError when the results folder cannot be written."""
+    facts = NodeFacts(node=node, host=host, at=time.time())
+    write_durably(_folder(results) / f"{node}.json", facts.model_dump_json(indent=2, by_alias=True).encode())
+
+
+def known_nodes(results: Results) -> dict[str, HostFacts]:
+    """Return what is known of nodes, by their names; files that are damaged are passed over."""
+    known = {}
+    for file in sorted(_folder(results).glob("*.json")):
+        try:
+            known[file.stem] = NodeFacts.parse(read_regular(file)).host
+        except (OSError, ValidationError):
+            continue
+    return known
+
+
+def by_kind(nodes: Mapping[str, HostFacts], among: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return the nodes in groups of one host kind, the largest first, of equal ones that with the first name."""
+    groups: dict[str, list[str]] = {}
+    for node in sorted(set(among) & nodes.keys()):
+        groups.setdefault(nodes[node].kind, []).append(node)
+    return sorted(map(tuple, groups.values()), key=lambda group: (-len(group), group))
+
+
+def any_of_kind(host: HostFacts) -> HostFacts:
+    """Return what stands for all nodes of a kind: no machine, and no boot, so that nobody's health is taken for it."""
+    name = f"{KIND_MARK}{host.kind}"
+    return host.model_copy(update={"machine": name, "fingerprint": name, "boot_id": "", "former_fingerprints": ()})
+
+
+def _folder(results: Results) -> Path:
+    return results.folder / FOLDER

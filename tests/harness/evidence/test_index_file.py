@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import pytest
+
+from harness.evidence.index_file import index_file
+
+
+def test_each_results_folder_has_its_own_and_keeps_it(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+    assert index_file(one) == index_file(one) != index_file(other)
+    assert not list(one.iterdir())
+
+
+def test_that_of_a_folder_that_is_gone_is_removed(tmp_path: Path) -> None:
+    gone, here = tmp_path / "gone", tmp_path / "here"
+    gone.mkdir()
+    here.mkdir()
+    left = index_file(gone)
+    left.touch()
+    gone.rmdir()
+    index_file(here)
+    assert not left.parent.exists()
+
+
+def test_without_a_home_that_can_be_written_it_is_a_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    assert index_file(tmp_path).is_relative_to(tmp_path / "temporary")

@@ -1,0 +1,108 @@
+from pathlib import Path
+
+import pytest
+
+from harness.base.errors import UserError
+from harness.host.slurm import (
+    SlurmNode,
+    SlurmSilentError,
+    count_gpus,
+    nodes_of,
+    own_jobs,
+    seconds_of,
+    submit,
+    why_ended,
+)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose programs are found first."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return tmp_path
+
+
+def write(programs: Path, name: str, script: str) -> None:
+    file = programs / name
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1:00", 60.0),
+        ("0:02", 2.0),
+        ("2:03:04", 7384.0),
+        ("1-00:00:00", 86400.0),
+        ("2-1", 176400.0),
+        ("UNLIMITED", None),
+    ],
+)
+def test_times_of_slurm(text: str, seconds: float | None) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("gres", "count"),
+    [("gpu:2", 2), ("gpu:gfx1100:2(S:0-1),nic:4", 2), ("gpu", 1), ("(null)", 0), ("gpu:a:1,gpu:b:3", 4)],
+)
+def test_gpus_of_a_node(gres: str, count: int) -> None:
+    assert count_gpus(gres) == count
+
+
+def test_nodes_of_the_default_partition_and_what_keeps_them(programs: Path) -> None:
+    lines = [
+        "gpus*|n1|idle|infinite|gpu:2|none",
+        "gpus*|n2|drain*|infinite|gpu:2|Kill task failed",
+        "short|n1|idle|1:00||",
+    ]
+    write(programs, "sinfo", "\n".join(f"echo '{line}'" for line in lines))
+    one, two = nodes_of(None)
+    assert one == SlurmNode("n1", "idle", 2, None, "none")
+    assert (one.takes_jobs, two.takes_jobs, two.reason) == (True, False, "Kill task failed")
+    assert nodes_of("short")[0].seconds == 60
+    with pytest.raises(UserError, match="no partition 'big'; it has gpus, short"):
+        nodes_of("big")
+
+
+def test_of_two_jobs_of_a_name_the_one_that_is_not_over_counts(programs: Path) -> None:
+    lines = ["7|RUNNING|n1|None|r1", "8|FAILED|n2|NonZeroExitCode|r1", "9|PENDING||Resources|r|2"]
+    write(programs, "squeue", "\n".join(f"echo '{line}'" for line in lines))
+    jobs = own_jobs()
+    assert (jobs["r1"].id, jobs["r1"].phase, jobs["r|2"].phase) == ("7", "runs", "waits")
+
+
+def test_a_full_queue_is_not_waited_for(programs: Path) -> None:
+    write(
+        programs, "sbatch", "echo 'sbatch: error: Slurm temporarily unable to accept job, sleeping' >&2; exec sleep 30"
+    )
+    with pytest.raises(SlurmSilentError, match="queue is full"):
+        submit(programs / "script")
+
+
+def test_what_is_refused_is_an_error_and_silence_is_not(programs: Path) -> None:
+    write(programs, "sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
+    with pytest.raises(UserError, match="Invalid account"):
+        submit(programs / "script")
+    write(programs, "sbatch", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    with pytest.raises(SlurmSilentError):
+        submit(programs / "script")
+    write(programs, "sbatch", "echo '12;lab'")
+    assert submit(programs / "script") == "12"
+
+
+@pytest.mark.parametrize(
+    ("told", "ending"),
+    [
+        ("TIMEOUT|1:14|1:00", "time-limit"),
+        ("COMPLETING|1:14|1:00", "time-limit"),
+        ("COMPLETING|0:14|1:00", "cancelled"),
+        ("COMPLETING|0:14|UNLIMITED", "cancelled"),
+        ("RUNNING|0:14|1:00", "cancelled"),
+        ("", "cancelled"),
+    ],
+)
+def test_why_a_job_is_sent_term(told: str, ending: str, programs: Path) -> None:
+    write(programs, "squeue", f"echo '{told}'")
+    assert why_ended("7") == ending

@@ -1,0 +1,55 @@
+"""A Slurm of its own, as whoever runs the tests; skipped, visibly, where its programs are missing."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.kill_tester import STAND_IN_BARS, write_stand_in
+from harness.rehearsal.stand_in_app import SLOW
+from tests.slurm.cluster import Cluster, cluster, missing_programs
+
+MATRIX = """\
+schema: 2
+stacks: {host: {accelerator: any, executors: [process]}}
+presets: {plain: {description: nothing set}}
+workloads:
+  trivial: {description: d, epochs: 1, batch_size: 64, time_limit: 60, synthetic: {sessions: 26}, lookback: 20}
+  lasting: {description: d, epochs: 1, batch_size: 64, time_limit: 600, synthetic: {sessions: 26}, lookback: 20}
+hosts: {limited: {partition: short}}
+selections: {default: {description: d, stacks: all, presets: all, workload: trivial}}
+"""
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    missing = missing_programs()
+    if missing and os.environ.get("REQUIRE_SLURM"):
+        pytest.fail(f"no {', '.join(missing)}: apt-get install slurmctld slurmd slurm-client")
+    if missing:
+        pytest.skip(f"no {', '.join(missing)}: apt-get install slurmctld slurmd slurm-client")
+    # A path without blanks, and short: sockets lie in it.
+    with cluster(tmp_path_factory.mktemp("slurm"), kill_wait=15) as running, pytest.MonkeyPatch.context() as patch:
+        for name in ("SLURM_CONF", "PATH"):
+            patch.setenv(name, running.environment[name])
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield running
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a matrix file and a stand-in for the app, and one in it whose runs last for minutes."""
+    for folder in (tmp_path, tmp_path / "limited"):
+        folder.mkdir(exist_ok=True)
+        (folder / "matrix.yaml").write_text(MATRIX)
+        (folder / "bars.csv").write_text(STAND_IN_BARS)
+        write_stand_in(folder / "python")
+    (tmp_path / "limited" / SLOW).write_text("100")
+    yield tmp_path
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.cwd().startswith(str(tmp_path)) and process.pid != os.getpid():
+                process.kill()

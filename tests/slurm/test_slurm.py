@@ -1,0 +1,196 @@
+"""A campaign on a real Slurm, through all that happens to jobs: each of its runs counts once, or is run again."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from harness.evidence.index import Index
+from harness.evidence.records import Results
+from harness.evidence.run_files import Intent, Record
+from harness.evidence.verdicts.counting import counts_of
+from harness.host.processes import environment_of
+from harness.host.run_processes import RUN_MARK
+from harness.rehearsal.stand_in_app import SLOW
+from tests.slurm.cluster import Cluster
+
+RUNS = 24
+# Of a run that is to be hit before it ends.
+FRESH_SECONDS = 1.0
+PATIENCE_SECONDS = 200.0
+
+
+@dataclass
+class Campaign:
+    """`matrix run --on slurm`, which may be killed and typed again."""
+
+    place: Path
+    runs: int
+    options: tuple[str, ...] = ("--on", "slurm")
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def results(self) -> Results:
+        return Results(self.place / "results")
+
+    def start(self) -> None:
+        words = ["--matrix", "matrix.yaml", "--results", "results", "run", "host-plain", "--repeats", str(self.runs)]
+        words += [*self.options, "--executor", "process", "--python", "python", "--data", "bars.csv"]
+        with (self.place / "said.txt").open("ab") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "harness", *words], cwd=self.place, stdout=said, stderr=said
+            )
+
+    def kill(self) -> None:
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    def finish(self) -> int:
+        assert self.process
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def running(self) -> list[Intent]:
+        return [intent for intent in self.results.unfinished([]) if intent.scheduled]
+
+
+def wait(until: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
+    end = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)
+
+
+def job(intent: Intent) -> str:
+    assert intent.scheduled
+    return intent.scheduled.job
+
+
+def node_of(intent: Intent) -> str:
+    assert intent.scheduled
+    return intent.scheduled.node
+
+
+def left_of(place: Path) -> list[psutil.Process]:
+    """Every process of a run of this folder that is left."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if environment_of(process.pid).get(RUN_MARK, "").startswith(f"{place}/"):
+                found.append(process)
+        except OSError:
+            continue
+    return found
+
+
+@dataclass
+class Faults:
+    """What happens to the runs of a campaign; `hit` are the outcomes that these are to have."""
+
+    slurm: Cluster
+    campaign: Campaign
+    hit: dict[str, str] = field(default_factory=dict)
+
+    def next(self, outcome: str) -> Intent:
+        """A run that has just been begun, and was not hit yet."""
+        found: list[Intent] = []
+
+        def there() -> bool:
+            fresh = (one for one in self.campaign.running() if time.time() - one.started < FRESH_SECONDS)
+            found[:] = [one for one in fresh if one.run_id not in self.hit]
+            return bool(found)
+
+        wait(there)
+        self.hit[found[0].run_id] = outcome
+        return found[0]
+
+    def cancel_running(self) -> None:
+        self.slurm.ask("scancel", job(self.next("interrupted")))
+
+    def cancel_waiting(self) -> None:
+        waiting = self.slurm.ask("squeue", "--noheader", "--states=PENDING", "--partition=gpus", "--format=%i").split()
+        self.slurm.ask("scancel", waiting[-1])
+
+    def kill_harness(self) -> None:
+        os.kill(self.next("interrupted").owner_pid, signal.SIGKILL)
+
+    def preempt(self) -> None:
+        node = node_of(self.next("interrupted"))
+        words = (f"--nodelist={node}", "--partition=urgent", "--exclusive", "--output=/dev/null", "--wrap", "sleep 1")
+        self.slurm.ask("sbatch", *words)
+
+    def kill_submitter(self) -> None:
+        self.campaign.kill()
+        time.sleep(1)
+        self.campaign.start()
+
+    def kill_controller(self) -> None:
+        self.slurm.kill("slurmctld")
+        time.sleep(6)
+        self.slurm.start("slurmctld")
+
+    def host_down(self) -> None:
+        """The run began in a boot that is over."""
+        victim = self.next("host-fault")
+        down = victim.model_copy(update={"host": victim.host.model_copy(update={"boot_id": "the one before"})})
+        os.kill(victim.owner_pid, signal.SIGKILL)
+        file = self.campaign.results.run_folder(victim.run_id) / "intent.json"
+        file.write_text(down.model_dump_json(by_alias=True))
+
+
+def test_every_run_counts_once_whatever_happens_to_jobs(slurm: Cluster, place: Path) -> None:
+    (place / SLOW).write_text("0.4")
+    limited = Campaign(place / "limited", 1, ("--on", "limited", "--workload", "lasting"))
+    limited.start()
+    wait(limited.running)
+    campaign = Campaign(place, RUNS)
+    campaign.start()
+    faults = Faults(slurm, campaign)
+    for happens in (
+        faults.cancel_running,
+        faults.cancel_waiting,
+        faults.kill_harness,
+        faults.preempt,
+        faults.kill_submitter,
+        faults.kill_controller,
+        faults.host_down,
+    ):
+        happens()
+    assert campaign.finish() == 1
+    said = (place / "said.txt").read_text()
+    records = {record.intent.run_id: record for record in campaign.results.records()}
+    assert {name: records[name].outcome for name in faults.hit} == faults.hit, said
+    check(campaign, records)
+    by = [records[name].interrupted_by for name, outcome in faults.hit.items() if outcome == "interrupted"]
+    assert by == ["scheduler", "harness-killed", "scheduler"]
+    assert {one.diagnosis for one in records.values() if one.outcome not in ("completed", "interrupted")} == {
+        "host-down"
+    }
+    assert limited.finish() == 1
+    (record,) = limited.results.records()
+    assert {node_of(one.intent) for one in (record, *records.values())} == set(slurm.nodes)
+    assert (record.outcome, record.diagnosis, record.detail) == (
+        "failed",
+        "time-limit",
+        "the scheduler ended its job at the time limit",
+    )
+    assert left_of(place) == []
+    assert slurm.ask("squeue", "--noheader", "--partition=gpus,short") == ""
+
+
+def check(campaign: Campaign, records: dict[str, Record]) -> None:
+    """Each planned run has one record that counts, and an index agrees."""
+    planned = Counter(re.sub(r"-again\d+$", "", name) for name, one in records.items() if one.outcome != "interrupted")
+    assert set(planned.values()) == {1}
+    assert len(planned) == campaign.runs
+    counted = [name for name, one in counts_of(campaign.results).items() if one.counts]
+    assert len(counted) == campaign.runs
+    assert len(Index(campaign.results).rows()) == len(records)
