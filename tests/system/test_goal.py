@@ -78,7 +78,9 @@ def test_a_known_good_cell_is_found_though_the_search_was_killed(
     # As a process nothing can be promoted.
     (following,) = [line for line in said if line.startswith("Next: ")]
     assert f"--results {results} train --data " in following
-    assert following.endswith(f" --output TRAINING --cell {cell} --executor process --lookback 20")
+    # The lookback of synthetic bars says nothing of the user's.
+    lookback = "" if " --data merged.csv " in following else " --lookback 20"
+    assert following.endswith(f" --output TRAINING --cell {cell} --executor process{lookback}")
 
     again = run([*search, "--json"])
     assert outcomes(results) == {"completed": ENOUGH, "interrupted": 1}
