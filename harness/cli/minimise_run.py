@@ -60,11 +60,6 @@ def minimise_run(
         if options[name] is not None:
             raise UserError(f"--{name}: a run is made again with its own; leave it out")
     intent = record.intent
-    if intent.program:
-        raise UserError(
-            f"{intent.run_id}: ran a program of your own, of whose {over} nothing is known here; --over variables says "
-            "which variables of its cell matter"
-        )
     cell = find_cell(settings.matrix, intent.cell)
     if cell is None:
         raise UserError(f"{intent.run_id}: the matrix file has its cell {intent.cell} no longer")
