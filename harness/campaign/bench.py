@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.base.errors import UserError
 from harness.campaign.display import Display
-from harness.campaign.gpu_locks import GpuClaim, lock_gpus
+from harness.campaign.gpu_locks import GpuClaim, is_free, lock_gpus
 from harness.campaign.plan import PlannedRun
 from harness.environments.build import NoBaseImageError, ensure_cell_image
 from harness.environments.capabilities import choose_engine
@@ -42,11 +42,12 @@ from harness.run.workload_data import check_data, read_data, require_table, synt
 
 
 class StackUnavailableError(UserError):
-    """The environment of a stack's cells cannot be made."""
+    """The environment of a stack's cells cannot be made. `left_out` says so of a campaign."""
 
     def __init__(self, stack: Stack, why: str) -> None:
         super().__init__(why)
         self.stack = stack
+        self.left_out = f"stack {stack.name} is left out: {why.removeprefix(f'stack {stack.name}: ')}"
 
 
 @dataclass(frozen=True)
@@ -213,12 +214,16 @@ class Bench:
 
         They are held until the processes of the run are gone, whatever becomes of this one.
         """
-        claims = [
-            GpuClaim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
-            for planned, run_id in runs
-        ]
+        claims = [self._claim(planned, run_id) for planned, run_id in runs]
         with lock_gpus(claims, notify, self._container_runs, self.root) as chosen:
             yield chosen
+
+    def has_free_gpus_for(self, planned: PlannedRun, run_id: str) -> bool:
+        """Return whether a planned run could have its GPUs now."""
+        return is_free(self._claim(planned, run_id), self._container_runs, self.root)
+
+    def _claim(self, planned: PlannedRun, run_id: str) -> GpuClaim:
+        return GpuClaim(self.results.run_folder(run_id), tuple(map(self._gpu, gpus_needed(planned))))
 
     def _packages_of(
         self, cell: Cell, workload: Workload, environment: Environment, notify: Notify = lambda _: None

@@ -80,7 +80,10 @@ def require_failed(record: Record) -> None:
     if record.outcome in ("completed", "interrupted"):
         raise UserError(f"{run_id}: {record.outcome}: there is no failure to look for; `matrix status` lists the runs")
     if record.intent.program:
-        raise UserError(f"{run_id}: ran a program of your own, of whose data, steps and shape nothing is known here")
+        raise UserError(
+            f"{run_id}: ran a program of your own, of whose data, steps and shape nothing is known here; --over variables "
+            "says which variables of its cell matter"
+        )
     if record.injected_fault:
         raise UserError(f"{run_id}: a fault was injected into it on purpose: what fails is known")
 

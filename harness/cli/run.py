@@ -122,9 +122,10 @@ def campaign_options(command: Any) -> Any:
 
 @click.command(cls=WithProgram)
 @campaign_options
+@click.option("--wide", is_flag=True, help="Name every cell.")
 @as_json
 @pass_settings
-def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
+def plan(settings: Settings, /, wide: bool, as_json: bool, **options: Any) -> None:
     """Print what `matrix run` would do here: cells, runs, disk, time."""
     prepared = _prepare(settings, **options)
     if as_json:
@@ -132,7 +133,7 @@ def plan(settings: Settings, /, as_json: bool, **options: Any) -> None:
         print_json({**describe_plan(prepared.plan, prepared.capabilities), **stages})
     else:
         echo(prepared.capabilities.sentence)
-        for line in _plan_lines(prepared):
+        for line in _plan_lines(prepared, wide=wide):
             print_folded(out, line)
 
 
@@ -295,16 +296,18 @@ def _unfinished(ended: CampaignResult, bench: Bench, settings: Settings) -> Comm
         return Command(command=again, why="has the least budget that lets something run")
     again = settings.invocation.command(*words)
     reboot = ended.conclusion is not None and ended.conclusion.why == "another-boot"
-    why = "after a reboot, continues from these records" if reboot else "continues this campaign"
+    why = "continues from these records, after a reboot" if reboot else "continues this campaign"
+    if ended.conclusion and ended.conclusion.why == "exhausted" and not ended.done:
+        why += ", once a stack can be made: what each lacks is said above"
     return Command(command=again, why=why)
 
 
-def _plan_lines(prepared: PreparedCampaign) -> list[str]:
+def _plan_lines(prepared: PreparedCampaign, *, wide: bool = False) -> list[str]:
     if prepared.stages and prepared.plan.why_empty:
         return [f"Plan: {prepared.plan.why_empty}"]
     if prepared.stages:
         return forecast_lines(forecast(prepared))
-    first, *others = tables.plan_lines(prepared.plan)
+    first, *others = tables.plan_lines(prepared.plan, wide=wide)
     reach = reach_of(prepared)
     return [first, *([f"  goal: {reach}"] if reach else []), *others]
 

@@ -257,7 +257,9 @@ def _build_cell(engine: Engine, cell: Cell, stack: Image, labels: Mapping[str, s
     }
     words = ("--target", "cell", "--build-arg", f"STACK={stack_tag(stack.labels)}", "--tag", cell_tag(cell), "-")
     _build(engine, cell.id, render(cell), told, words)
-    return _built(engine, cell_tag(cell))
+    image = _built(engine, cell_tag(cell))
+    remember(image)
+    return image
 
 
 def _fill(stack: Stack, lock: Path, notify: Notify, context: Path) -> None:

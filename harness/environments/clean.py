@@ -1,4 +1,4 @@
-"""Things that can be made again: environments of stacks, copies of programs, images that no known-good tag is on.
+"""Things of this checkout that can be made again: environments, copies of programs, images without a known-good tag.
 
 Never wheels, records, or images that are tagged or came from a registry: those cost a download, or cannot be made
 again.
@@ -19,12 +19,15 @@ from harness.base.tree_removal import remove_below
 from harness.environments.environment import STAMP
 from harness.environments.images import CELLS, IDENTITY, PREFIX, RUNTIMES, STACKS
 from harness.environments.in_use import alone_with
+from harness.environments.own_images import own_ids
 from harness.environments.programs import PROGRAMS, remove_copy
 from harness.host.engine import ENGINE_ERRORS, Engine, engine_errors, explain
 
 # Repositories of this host alone. Some engines give the images in them a digest, too.
 LOCAL = (CELLS, STACKS, RUNTIMES)
 OF_A_COMMAND = "a command that makes environments or images, or runs cells, is under way"
+# Other checkouts may use the same engine; what was pulled nobody here has made.
+OF_ANOTHER = "this checkout has not made it"
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,9 @@ class Made:
 
 
 def made_by_stacks(engine: Engine | None, environments: Path = ENVIRONMENTS, programs: Path = PROGRAMS) -> list[Made]:
-    """Return the environments, copies of programs with their packages, and images on this host.
+    """Return the environments, copies of programs with their packages, and all images of stacks on this host.
+
+    Images of other checkouts are kept as OF_ANOTHER.
 
     Raises:
         UserError: when the engine does not answer.
@@ -99,12 +104,14 @@ def _programs(place: Path) -> Iterator[Made]:
 def _images(engine: Engine) -> Iterator[Made]:
     with engine_errors("listing images"):
         found = engine.client.api.images(filters={"label": f"{PREFIX}.stack"})
+    own = own_ids()
     # The newest first: some engines remove none that another was made from.
     for image in sorted(found, key=lambda image: int(image.get("Created", 0)), reverse=True):
         tags = [tag for tag in image.get("RepoTags") or () if tag != "<none>:<none>"]
         others = [tag for tag in tags if not _is_of_a_build(tag)]
         remote = [one for one in image.get("RepoDigests") or () if one.partition("@")[0] not in (*LOCAL, "<none>")]
         kept = f"it is tagged {others[0]}" if others else f"it is {remote[0]} of a registry" if remote else None
+        kept = kept if image["Id"] in own else OF_ANOTHER
         yield Made(
             "image", tags[0] if tags else image["Id"][:19], image["Id"], int(image["Size"]), kept, _runtime(image)
         )

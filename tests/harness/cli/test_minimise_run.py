@@ -84,7 +84,7 @@ def test_of_a_program_of_the_users_own_variables_alone_can_be_left_out(
     )
     settings.results.begin(record.intent)
     settings.results.finish(record)
-    with pytest.raises(UserError, match="of whose data, steps and shape nothing is known here"):
+    with pytest.raises(UserError, match="of whose data, steps and shape nothing is known here; --over variables"):
         minimise_run(settings, "own", "steps", 9, {**NONE, "workload": None, "lookback": None}, as_json=False)
     with pytest.raises(UserError, match="that the matrix file does not have; put it under `workloads:`"):
         cell_meant(settings, "own", {"workload": None, "data": None})

@@ -54,6 +54,7 @@ def test_with_nothing_said_it_is_stages_within_ten_hours(root: Path) -> None:
     told = json.loads(plan(root, "--json").stdout)
     assert told["stages"]["budget_seconds"] == 36000
     assert (told["stages"]["gpus"], told["stages"]["screened"]) == (1, [0])
+    assert "found 2 AMD GPUs" in told["host"]
     assert told["stages"]["stacks"][0]["stack"] == "rocm6.3-torch2.9.1"
     shorter = json.loads(plan(root, "--json", "--budget", "2h", "--use-screen-gpu").stdout)
     assert (shorter["stages"]["reachable"], shorter["stages"]["gpus"]) == ("candidate", 2)
@@ -286,6 +287,17 @@ def test_without_a_terminal_no_run_uses_a_gpu_with_a_screen_and_that_is_said(
     assert used == [(1,), (1, 0), (1, 0), (1,)]
     told = json.loads(plan(root, "--json").stdout)
     assert (told["stages"]["gpus"], told["stages"]["screened"]) == (1, [0])
+
+
+def test_where_no_stack_could_be_made_the_next_command_waits_for_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    concluded = Conclusion("exhausted", False, "No stack had its turn.", True, {})
+    for runs, waits in ((0, True), (2, False)):
+        ended = CampaignResult("c", runs, None, False, False, concluded)
+        monkeypatch.setattr(run, "run_campaign", lambda *_, ended=ended: ended)
+        said = typed(root, "run", "--yes").stdout
+        assert ("continues this campaign, once a stack can be made" in " ".join(said.split())) == waits
 
 
 @pytest.mark.parametrize("answer", [True, False])

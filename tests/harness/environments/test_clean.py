@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from harness.base.errors import UserError
 from harness.cli import clean as command
 from harness.cli.main import cli
-from harness.environments import build
+from harness.environments import build, own_images
 from harness.environments.clean import OF_A_COMMAND, bytes_to_go, made_by_stacks, remove
 from harness.environments.environment import STAMP, ensure_environment
 from harness.environments.in_use import keep_in_place
@@ -60,6 +60,15 @@ def engine() -> Any:
     return SimpleNamespace(client=SimpleNamespace(api=Api()))
 
 
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The images that this checkout has made: all that the engine holds."""
+    file = tmp_path / "own-images.txt"
+    monkeypatch.setattr(own_images, "OWN_IMAGES", file)
+    file.write_text("".join(f"sha256:{number}\n" for number in range(9)))
+    return file
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """Environments of a stack, of the tests of the app, and wheels."""
@@ -92,6 +101,24 @@ def test_environments_and_images_without_a_tag_of_somebodys_go_and_the_rest_stay
     assert not (place / "envs/rocm").exists()
     assert (place / "envs/cpu-test/.ready").exists()
     assert (place / "wheels/torch.whl").exists()
+
+
+def test_of_what_other_checkouts_have_made_only_the_number_is_said(
+    place: Path, engine: Any, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.write_text("sha256:2\nsha256:3\n")
+    monkeypatch.setattr(command, "find_engine", lambda: engine)
+    monkeypatch.setattr(
+        command, "made_by_stacks", lambda engine: made_by_stacks(engine, place / "none", place / "none")
+    )
+    monkeypatch.setattr(command, "remove", lambda chosen, engine: remove(chosen, engine, place / "none"))
+    done = CliRunner().invoke(cli, ["clean", "--yes"])
+    assert engine.client.api.removed == ["sha256:2"]
+    listed, stays, others, _ = done.stdout.splitlines()
+    assert listed.endswith("vpoc:rocm6.3-torch2.9.1-plain  (goes)")
+    assert stays.endswith("(stays: it is tagged vpoc:known-good-gfx1100)")
+    assert others == "6 more images of stacks are on this engine, which this checkout has not made; they stay"
+    assert json.loads(CliRunner().invoke(cli, ["clean", "--json"]).stdout)["images_of_others"] == 6
 
 
 def test_copies_of_programs_and_their_packages_go_though_nobody_may_write_to_them(place: Path) -> None:
@@ -130,24 +157,32 @@ def test_what_was_made_from_another_goes_before_it(place: Path, engine: Any, mon
 
 
 def test_what_images_share_is_counted_once_and_not_where_one_of_them_stays(
-    place: Path, engine: Any, monkeypatch: pytest.MonkeyPatch
+    place: Path, engine: Any, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = {"vpoc.matrix.stack": "rocm6.3", "vpoc.matrix.lock": "l", "vpoc.matrix.app": "a"}
     of_another = {**labels, "vpoc.matrix.lock": "m"}
     images: list[dict[str, Any]] = [
-        {"Id": "1", "RepoTags": ["vpoc-runtime:rocm6.3-1"], "Size": 10_000, "Labels": labels},
-        {"Id": "2", "RepoTags": ["vpoc-stack:rocm6.3-2"], "Size": 11_000, "Labels": {**labels, "vpoc.matrix.app": "b"}},
+        {"Id": "sha256:1", "RepoTags": ["vpoc-runtime:rocm6.3-1"], "Size": 10_000, "Labels": labels},
         {
-            "Id": "3",
+            "Id": "sha256:2",
+            "RepoTags": ["vpoc-stack:rocm6.3-2"],
+            "Size": 11_000,
+            "Labels": {**labels, "vpoc.matrix.app": "b"},
+        },
+        {
+            "Id": "sha256:3",
             "RepoTags": ["vpoc:rocm6.3-plain"],
             "Size": 12_000,
             "Labels": {**labels, "vpoc.matrix.preset": "p"},
         },
-        {"Id": "4", "RepoTags": ["vpoc:rocm6.3-plain"], "Size": 20_000, "Labels": of_another},
-        {"Id": "5", "RepoTags": ["vpoc:known-good-gfx1100"], "Size": 20_000, "Labels": of_another},
+        {"Id": "sha256:4", "RepoTags": ["vpoc:rocm6.3-plain"], "Size": 20_000, "Labels": of_another},
+        {"Id": "sha256:5", "RepoTags": ["vpoc:known-good-gfx1100"], "Size": 20_000, "Labels": of_another},
     ]
     monkeypatch.setattr(f"{__name__}.IMAGES", images)
     assert bytes_to_go(made_by_stacks(engine, place / "none", place / "programs")) == 12_000
+    # What another checkout has made of the same runtime holds it, too.
+    own.write_text("sha256:1\nsha256:2\n")
+    assert bytes_to_go(made_by_stacks(engine, place / "none", place / "programs")) == 0
     (environment,) = made_by_stacks(None, place / "envs", place / "programs")
     assert bytes_to_go([environment]) == environment.bytes
 
@@ -183,7 +218,7 @@ def test_while_something_is_made_nothing_goes(
     seen: list[str | None] = []
 
     def making(*_: Any) -> Any:
-        seen.extend(one.kept for one in made_by_stacks(None, place / "envs"))
+        seen.extend(one.kept for one in made_by_stacks(None, place / "envs", place / "none"))
         raise UserError("it is enough")
 
     held: list[int] = []
@@ -207,7 +242,7 @@ def test_what_another_removes_meanwhile_is_passed_over(place: Path, monkeypatch:
             yield found
 
     monkeypatch.setattr(os, "walk", walk_late)
-    (one,) = made_by_stacks(None, place / "envs")
+    (one,) = made_by_stacks(None, place / "envs", place / "none")
     assert one.bytes == 0
 
 
