@@ -81,8 +81,8 @@ def require_failed(record: Record) -> None:
         raise UserError(f"{run_id}: {record.outcome}: there is no failure to look for; `matrix status` lists the runs")
     if record.intent.program:
         raise UserError(
-            f"{run_id}: ran a program of your own, of whose data, steps and shape nothing is known here; --over variables "
-            "says which variables of its cell matter"
+            f"{run_id}: ran a program of your own, of whose data, steps and shape nothing is known here; --over "
+            "variables says which variables of its cell matter"
         )
     if record.injected_fault:
         raise UserError(f"{run_id}: a fault was injected into it on purpose: what fails is known")
