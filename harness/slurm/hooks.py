@@ -1,4 +1,4 @@
-"""The programs that Slurm runs on a node before and after each job: Prolog and Epilog. Either drains the node where it fails."""
+"""Prolog and Epilog, which Slurm runs on a node before and after each job. Either drains the node where it fails."""
 
 import shlex
 from collections.abc import Callable
