@@ -103,7 +103,7 @@ def test_the_time_being_over_is_said_and_what_remains_open(tmp_path: Path, comma
     # Where a run takes longer than the budget the same command would end as this one.
     whys = ("continues this campaign", "has the least budget that lets something run")
     assert any(f"It {why}." in done.stdout for why in whys)
-    assert f"run {' '.join(CELLS)} --all --confidence 0.7 --budget 1s" in done.stdout
+    assert f"run {' '.join(CELLS)} --all --confidence 0.7 --budget " in done.stdout
     done = run(command("run", *CELLS, "--all", "--confidence", "0.7"))
     assert "2 of 2 cells are settled" in done.stdout
     assert outcomes(results) == {"completed": 2 * runs_to_show(0, 0.4, 0.7)}
