@@ -1,4 +1,4 @@
-"""What Slurm runs on a node before and after each job: Prolog and Epilog. Either drains the node where it fails."""
+"""The hooks that Slurm runs on a node before and after each job: Prolog and Epilog. Either drains the node where it fails."""
 
 import shlex
 from collections.abc import Callable
