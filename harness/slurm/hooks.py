@@ -1,4 +1,4 @@
-"""The hooks that Slurm runs on a node before and after each job: Prolog and Epilog. Either drains the node where it fails."""
+"""The hooks that Slurm runs on a node before and after each job; one that fails drains the node."""
 
 import shlex
 from collections.abc import Callable
